@@ -15,23 +15,18 @@ use crate::telemetry::logs::{Lines, shorten};
 use config::{Audit, Log};
 use protocol::route::Kind;
 
-/// Writes what rules decide.
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     extent: Cell<Audit>,
     refusals: Lines,
 }
 
-/// What was decided about.
 #[derive(Debug)]
 pub(crate) struct AuditedDecision<'d> {
-    /// Who asked.
     pub principal: &'d Principal,
-    /// Where.
     pub endpoint: &'d Endpoint,
     /// The upstream's place there.
     pub member: usize,
-    /// What it is.
     pub kind: Kind,
     /// What the client calls it.
     pub name: &'d str,
@@ -54,7 +49,6 @@ impl AuditLog {
         self.extent.get() == Audit::All
     }
 
-    /// Writes a line, if it is to be written.
     pub(crate) fn write(&self, decision: &AuditedDecision<'_>, verdict: &PolicyVerdict) {
         let (rule, outcome) = match verdict {
             // Nothing was decided.

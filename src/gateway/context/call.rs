@@ -30,7 +30,6 @@ use protocol::forwarded;
 use protocol::method::Method;
 use protocol::version::Era;
 
-/// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallOutcome {
     Open,
@@ -47,7 +46,6 @@ pub(crate) struct RequestFacts {
     pub era: Era,
 }
 
-/// One request on its way.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// When its headers were read.
@@ -60,7 +58,6 @@ pub(crate) struct Call {
     pub endpoint: Option<Rc<Arc<Endpoint>>>,
     /// The upstream it was sent to, for the log.
     pub upstream: Option<Rc<str>>,
-    /// True once its `Origin` was checked.
     pub is_origin_allowed: bool,
     /// What it calls, as far as it is known; as much of it as is logged.
     name: Option<String>,
@@ -72,11 +69,8 @@ pub(crate) struct Call {
     unmatched: Rc<Arc<EndpointSeries>>,
     connection: InCall,
     observers: Rc<Observers>,
-    /// Who looks at it.
     pub watch: Watch,
-    /// The HTTP status of its answer.
     pub status: Option<u16>,
-    /// Bytes of its body.
     pub request_bytes: u64,
     /// Bytes of its reply's body so far.
     pub reply_bytes: u64,
@@ -84,7 +78,6 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Starts the clock.
     pub(crate) fn start(
         connection: InCall,
         unmatched: Rc<Arc<EndpointSeries>>,
@@ -152,7 +145,6 @@ impl Call {
         self.client_address
     }
 
-    /// True if the client connected to a loopback address.
     pub(crate) fn on_loopback(&self) -> bool {
         self.connection.0.on_loopback
     }
@@ -183,7 +175,6 @@ impl Call {
         self.caller.as_ref().ok_or(PolicyError::NoCredentials)
     }
 
-    /// What the request to its upstream is about.
     pub(crate) fn asked(&self) -> Asked {
         Asked { method: self.seen.method, tool: self.tool }
     }
@@ -193,7 +184,6 @@ impl Call {
         self.name = name.map(|name| cut(name).into_owned());
     }
 
-    /// The other end of its connection.
     pub(crate) fn peer(&self) -> &Rc<Peer> {
         &self.connection.0
     }

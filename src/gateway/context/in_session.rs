@@ -13,22 +13,17 @@ use protocol::version::LegacyVersion;
 /// Where a message of an upstream belongs: whom it comes from, and which client's session it is part of.
 #[derive(Clone, Debug)]
 pub(crate) struct InSession {
-    /// The upstream that speaks.
     pub upstream: Arc<Upstream>,
-    /// The gateway's session with it.
     pub upstream_session: Arc<UpstreamSession>,
-    /// The client's session.
     pub session: Session,
     /// What is on its way in the client's session.
     pub desk: Arc<SessionOutbox>,
-    /// The endpoint that the client's session belongs to.
     pub endpoint: Rc<Arc<Endpoint>>,
     /// The upstream's place in the endpoint.
     pub member: usize,
 }
 
 impl InSession {
-    /// What the client speaks.
     pub(crate) fn client_version(&self) -> LegacyVersion {
         self.session.grant.version
     }
@@ -47,6 +42,5 @@ pub(crate) struct PendingAnswer {
     pub public_id: Box<str>,
     /// When the upstream has waited long enough.
     pub due: Instant,
-    /// Where the answer belongs.
     pub session: InSession,
 }

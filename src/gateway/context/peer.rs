@@ -22,7 +22,6 @@ pub(crate) struct Peer {
     proof: Option<ClientProof>,
     /// Who called last on it.
     pub remembered: CallerCache,
-    /// True if the listener is bound to a loopback address.
     pub on_loopback: bool,
     /// The name that the client asked for, and whose certificates there are, where it speaks TLS.
     pub shown: Option<ServedCertificate>,
@@ -33,7 +32,6 @@ pub(crate) struct Peer {
     idle_since: Cell<Instant>,
 }
 
-/// What the certificate of a connection was chosen by.
 #[derive(Debug)]
 pub(crate) struct ServedCertificate {
     /// The name that the client asked for.
@@ -80,7 +78,6 @@ impl ClientProof {
 }
 
 impl Peer {
-    /// A connection that has just begun.
     pub(crate) fn new(
         address: SocketAddr,
         on_loopback: bool,
@@ -116,7 +113,6 @@ impl Peer {
         self.is_http2.set(is_http2);
     }
 
-    /// Whether a call is under way.
     pub(crate) fn is_busy(&self) -> bool {
         self.calls.get() > 0
     }

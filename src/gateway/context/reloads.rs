@@ -10,7 +10,6 @@ use std::time::SystemTime;
 
 use tokio::sync::{Notify, watch};
 
-/// What came of a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReloadOutcome {
     /// The new configuration is in force.
@@ -27,7 +26,6 @@ pub(crate) enum ReloadOutcome {
 }
 
 impl ReloadOutcome {
-    /// True if the new configuration is in force.
     pub(crate) fn is_ok(&self) -> bool {
         matches!(self, Self::Reloaded { .. })
     }
@@ -55,7 +53,6 @@ impl fmt::Display for ReloadOutcome {
     }
 }
 
-/// Reloads that are asked for, and the last outcome.
 #[derive(Debug)]
 pub(crate) struct ReloadRequests {
     wanted: Notify,
@@ -96,7 +93,6 @@ impl ReloadRequests {
         Some((progress.ended_at?, progress.outcome.clone()?))
     }
 
-    /// Waits until somebody asks.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
     }
@@ -106,7 +102,6 @@ impl ReloadRequests {
         self.progress.send_modify(|progress| progress.begun += 1);
     }
 
-    /// The reload that began last has ended.
     pub(crate) fn end(&self, outcome: ReloadOutcome) {
         self.progress.send_modify(|progress| {
             progress.ended = progress.begun;

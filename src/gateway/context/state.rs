@@ -35,26 +35,17 @@ use crate::upstream::mux;
 use config::Config;
 use net::drain::Drain;
 
-/// Shared by all threads.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The current configuration, resolved.
     pub snapshot: ArcSwap<Snapshot>,
-    /// All metrics.
     pub metrics: Metrics,
-    /// Open client connections.
     pub connections: Arc<Connections>,
     /// TLS handshakes under way, by address.
     pub handshakes: Arc<PerAddress>,
-    /// What the listeners speak.
     pub tls: TlsServers,
-    /// Bytes of messages held.
     pub buffered: Arc<ByteBudget>,
-    /// Lists of upstreams and endpoints.
     pub catalog: Catalog,
-    /// Change notices.
     pub hub: Hub,
-    /// Sessions of legacy clients.
     pub sessions: Arc<Sessions>,
     /// What replicas share, if anything.
     pub shared: Option<Arc<Redis>>,
@@ -66,11 +57,9 @@ pub(crate) struct State {
     pub pins_due: Notify,
     /// Where traces go, if anywhere.
     pub traces: Option<Arc<Traces>>,
-    /// Reloads that are asked for.
     pub reloads: ReloadRequests,
     /// Where clients connect, and whether TLS is spoken there, in configured order.
     pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
-    /// How far the end has come.
     pub drain: Drain,
     /// Whether the workers live, and what they have under way.
     pub pulses: Arc<Pulses>,
@@ -102,7 +91,6 @@ pub enum StateError {
     SessionKey(#[from] KeyFileError),
 }
 
-/// A new configuration, resolved against the one in force.
 #[derive(Debug)]
 pub(crate) struct NextState {
     connections_max: usize,
@@ -113,14 +101,12 @@ pub(crate) struct NextState {
 }
 
 impl NextState {
-    /// The snapshot in force, and the one that is to be.
     pub(crate) fn snapshots(&self) -> (&Snapshot, &Snapshot) {
         (&self.old, &self.snapshot)
     }
 }
 
 impl State {
-    /// The state at start.
     pub(crate) fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
         let tls = TlsServers::load(config)?;

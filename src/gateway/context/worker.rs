@@ -30,9 +30,7 @@ use protocol::json::Scratch;
 
 /// What one thread owns.
 pub(crate) struct Worker {
-    /// What all threads share.
     pub state: Arc<State>,
-    /// The way to upstreams.
     pub client: Client,
     /// Turns for TLS handshakes.
     pub handshakes: Rc<Handshakes>,
@@ -40,26 +38,20 @@ pub(crate) struct Worker {
     pub scratch: RefCell<Scratch>,
     /// What the clients on its streams have been asked.
     pub owed: RefCell<Vec<PendingAnswer>>,
-    /// Whose credentials were checked.
     pub callers: RefCell<Callers>,
     /// Counts, by its holders, exchanges that go on without their client.
     pub detached: Rc<()>,
-    /// Who looks at calls.
     pub observers: Rc<Observers>,
-    /// Where decisions of rules are told.
     pub audit: AuditLog,
     view: RefCell<Rc<View>>,
 }
 
 /// The snapshot as one thread holds it: handles that are cloned without touching shared counters.
 pub(crate) struct View {
-    /// The snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// Its endpoints.
     pub endpoints: Vec<Rc<Arc<Endpoint>>>,
     /// Who calls at each without credentials.
     pub anonymous: Vec<Rc<Caller>>,
-    /// The names of its upstreams.
     pub upstream_names: Vec<Rc<str>>,
     /// Counts requests that no endpoint took.
     pub unmatched: Rc<Arc<EndpointSeries>>,
@@ -92,7 +84,6 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker on the current thread.
     pub(crate) fn new(
         state: Arc<State>,
         pulse: Arc<Pulse>,
@@ -153,7 +144,6 @@ impl Worker {
         }
     }
 
-    /// How deep messages may be nested.
     pub(crate) fn json_depth_max(&self) -> usize {
         self.view.borrow().snapshot.limits.json_depth_max
     }

@@ -27,13 +27,11 @@ const WATCH_INTERVAL_MAX: Duration = Duration::from_secs(5);
 /// How many times more seldom they are looked at while a call is under way.
 const PAUSE_PERIODS_MAX: u32 = 4;
 
-/// Why a connection ended.
 pub(super) enum CloseReason {
     ByPeer,
     Clock(&'static str),
 }
 
-/// What TLS settled on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,

@@ -34,31 +34,24 @@ pub(super) struct SecuredStream {
 }
 
 impl SecuredStream {
-    /// A connection without TLS.
     pub(super) fn in_clear(stream: TcpStream) -> Self {
         Self { stream: ClientSocket::Clear(stream), protocol: None, proof: None, shown: None }
     }
 }
 
-/// Why there was no handshake.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
-    /// `handshakes_per_address_max` is met.
     #[error("the address has as many handshakes under way as it may")]
     PerAddress,
-    /// It took too long.
     #[error("the handshake took too long")]
     TimedOut,
-    /// It had to make room for others.
     #[error("the handshake made room for others that waited")]
     CrowdedOut,
-    /// The client went away, or does not speak TLS as it should.
     #[error("{0}")]
     Failed(#[from] io::Error),
 }
 
 impl HandshakeError {
-    /// The metric label.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::PerAddress => "refused",
@@ -99,7 +92,6 @@ pub(super) async fn secure(
     describe(stream, place, &server)
 }
 
-/// What the handshake settled.
 fn describe(
     stream: TlsStream<TcpStream>,
     place: usize,

@@ -8,25 +8,19 @@ use tokio::net::TcpStream;
 
 use protocol::proxy_header::{PREFIX_BYTES, Prefix, ProxyHeaderError};
 
-/// Why a proxy's connection was closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyProtocolError {
-    /// It comes from somebody else.
     #[error("only trusted proxies may connect here")]
     Untrusted,
-    /// Its header is wrong.
     #[error(transparent)]
     Header(#[from] ProxyHeaderError),
-    /// The header did not come in time.
     #[error("the PROXY header took too long")]
     TimedOut,
-    /// It ended before its header.
     #[error("{0}")]
     Broken(#[from] io::Error),
 }
 
 impl ProxyProtocolError {
-    /// The metric label.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Untrusted => "untrusted",

@@ -10,9 +10,7 @@ use tokio_rustls::server::TlsStream;
 
 /// A connection. Deliberately no trait object: what is in clear costs one branch.
 pub(super) enum ClientSocket {
-    /// As it is on the wire.
     Clear(TcpStream),
-    /// Inside TLS.
     Tls(Tls),
 }
 

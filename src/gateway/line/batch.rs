@@ -24,7 +24,6 @@ use protocol::media::media_of;
 use protocol::sse::{Event, Events, data_event};
 use protocol::version::Era;
 
-/// The most messages in one batch.
 pub(crate) const MESSAGES_MAX: usize = 50;
 /// Events that wait for the client.
 pub(crate) const EVENTS_MAX: usize = 16;
@@ -32,23 +31,19 @@ pub(crate) const EVENTS_MAX: usize = 16;
 /// Shorter ones take nothing from the process's budget.
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
-/// Whole events that wait for the client.
 #[derive(Debug)]
 pub(crate) struct BufferedEvents {
     events: Bytes,
     _held: Option<Reservation>,
 }
 
-/// Bounds of what waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchBounds<'a> {
     /// A JSON reply, or one event.
     pub bytes_max: usize,
-    /// What waits is counted against.
     pub budget: &'a Arc<ByteBudget>,
 }
 
-/// The body that answers a batch.
 #[derive(Debug)]
 pub(crate) struct Batch {
     events: mpsc::Receiver<BufferedEvents>,
@@ -61,17 +56,14 @@ impl Batch {
         Self { events, call: None }
     }
 
-    /// Ties the call to the end of the stream.
     pub(crate) fn carry(&mut self, call: Call) {
         self.call = Some(call);
     }
 
-    /// The call it answers.
     pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_mut()
     }
 
-    /// The next event.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let event = self.events.poll_recv(cx);
         if let Poll::Ready(None) = event
@@ -83,7 +75,6 @@ impl Batch {
     }
 }
 
-/// Whether a body can only be a batch.
 pub(crate) fn is_batch(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'[')
 }

@@ -25,7 +25,6 @@ const REFUSED_BYTES_MAX: usize = 64 * 1024;
 /// How long a refused message may take to arrive.
 const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A client's message, still arriving or arrived.
 #[derive(Debug)]
 pub(crate) struct Intake {
     incoming: Option<Incoming>,
@@ -40,7 +39,6 @@ impl Intake {
         Self { incoming: Some(incoming), bytes: None, is_broken: false, reservation: None }
     }
 
-    /// The whole message.
     pub(crate) async fn collect(
         &mut self,
         limits: &Limits,

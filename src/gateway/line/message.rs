@@ -28,24 +28,17 @@ pub(crate) const UNNAMED_VERSION: &str = "2025-03-26";
 pub(crate) struct Message {
     /// As it came.
     pub body: Bytes,
-    /// What was found in it.
     pub envelope: Envelope,
-    /// Its method.
     pub method: Method,
-    /// The era it is written in.
     pub era: Era,
 }
 
-/// What reading messages needs.
 #[derive(Clone, Copy)]
 pub(crate) struct MessageReader<'r> {
-    /// Memory for checking JSON.
     pub scratch: &'r RefCell<Scratch>,
     /// Where large messages are parsed.
     pub tasks: &'r Tasks,
-    /// `json_depth_max`
     pub depth_max: usize,
-    /// The eras the endpoint serves.
     pub served: Eras,
 }
 
@@ -56,7 +49,6 @@ impl Message {
         id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or("null")
     }
 
-    /// Its cursor, if it has one.
     pub(crate) fn cursor(&self) -> Option<Cow<'_, str>> {
         self.envelope.cursor.as_ref()?.decode(&self.body)
     }

@@ -52,7 +52,6 @@ pub(crate) struct SseStream {
 }
 
 impl SseStream {
-    /// The stream of a line.
     pub(crate) fn new(
         state: Arc<State>,
         line: Arc<SseSession>,

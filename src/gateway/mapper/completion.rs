@@ -17,7 +17,6 @@ use protocol::translation::members::Edits;
 
 const NOTHING: &str = r#"{"values":[]}"#;
 
-/// A template that is completed, and for whom.
 #[derive(Debug)]
 pub(crate) struct Completion {
     endpoint: Rc<Arc<Endpoint>>,
@@ -26,7 +25,6 @@ pub(crate) struct Completion {
     member: usize,
     /// As the upstream spells it.
     template: Box<str>,
-    /// The variable that is completed.
     variable: String,
     /// What is known of the others.
     others: Vec<(String, String)>,

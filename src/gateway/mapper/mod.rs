@@ -42,7 +42,6 @@ pub(crate) struct TaskNames {
     asked: Option<(Box<str>, Box<str>)>,
 }
 
-/// Maps the messages of one upstream to one endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapper {
     endpoint: Rc<Arc<Endpoint>>,
@@ -83,7 +82,6 @@ impl Mapper {
         Self { endpoint, member, method: None, restriction: None, depth_max, tasks: None }
     }
 
-    /// One that restricts the reply as well.
     #[must_use]
     pub(crate) fn restricting(self, restriction: Restriction) -> Self {
         Self { restriction: Some(restriction), ..self }
@@ -215,13 +213,10 @@ impl Mapper {
     }
 }
 
-/// Why a reply is not mapped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotMapped {
-    /// It cannot be read.
     #[error(transparent)]
     Json(#[from] JsonError),
-    /// It answers another request, or none.
     #[error("it answers another request")]
     OtherId,
 }

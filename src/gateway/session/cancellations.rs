@@ -23,10 +23,8 @@ const CLEAR: &[u8] = b"trunkline call cancelled";
 /// Before the reason. It stands in no JSON literal.
 const SEPARATOR: char = '\n';
 
-/// A call that its client has cancelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cancellation {
-    /// Whose call it is.
+pub(crate) struct Cancellation {
     pub session: SessionId,
     /// The literal of its id, as its client wrote it.
     pub id: String,
@@ -34,7 +32,6 @@ pub struct Cancellation {
     pub reason: String,
 }
 
-/// Those that other gateways told of.
 #[derive(Debug, Default)]
 pub(super) struct PeerCancellations {
     waiting: Mutex<VecDeque<Cancellation>>,
@@ -43,7 +40,7 @@ pub(super) struct PeerCancellations {
 
 impl Sessions {
     /// Tells the other gateways of a call that is not in flight here.
-    pub fn share_cancelled(&self, cancelled: &Cancellation) {
+    pub(crate) fn share_cancelled(&self, cancelled: &Cancellation) {
         let Some(shared) = &self.shared else { return };
         if let Some(sealed) = seal(&self.keys.load(), CLEAR, &cancelled.to_record()) {
             shared.announce(&News::Cancelled(sealed), Urgency::Dropped);
@@ -51,7 +48,7 @@ impl Sessions {
     }
 
     /// Another gateway told of a call, which may be in flight here.
-    pub fn hear_cancelled(&self, sealed: &[u8]) {
+    pub(crate) fn hear_cancelled(&self, sealed: &[u8]) {
         let record = open(&self.keys.load(), CLEAR, sealed);
         let Some(cancelled) = record.and_then(|record| Cancellation::of_record(&record)) else {
             tracing::debug!("another gateway told of a cancellation that cannot be read");
@@ -71,7 +68,7 @@ impl Sessions {
     }
 
     /// The next of those that others told of, for whichever worker comes first.
-    pub async fn next_cancelled(&self) -> Cancellation {
+    pub(crate) async fn next_cancelled(&self) -> Cancellation {
         loop {
             let next = self.cancelled.waiting.lock().pop_front();
             match next {

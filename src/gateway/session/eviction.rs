@@ -20,9 +20,8 @@ const QUIET_FOR_OWN_MIN: Duration = Duration::from_secs(1);
 /// The same for another's.
 const QUIET_FOR_OTHERS_MIN: Duration = Duration::from_secs(5);
 
-/// What an upstream session is to those who want a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProcessUse {
+pub(crate) enum ProcessUse {
     /// None that could make room.
     Other,
     /// It has something under way, or must stay.
@@ -31,7 +30,6 @@ pub enum ProcessUse {
     Quiet(Instant),
 }
 
-/// One that could make room.
 #[derive(Clone, Debug)]
 struct Candidate {
     session: SessionId,
@@ -43,7 +41,7 @@ struct Candidate {
 impl Sessions {
     /// Takes away the session whose process makes room for one of `principal`. It is the caller's to close. `None`: none
     /// may be taken.
-    pub fn oust(
+    pub(crate) fn oust(
         &self,
         principal: &str,
         now: Instant,

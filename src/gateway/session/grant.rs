@@ -64,7 +64,6 @@ impl fmt::Debug for SessionId {
 }
 
 impl Grant {
-    /// Whose session it is.
     pub fn owner(&self) -> SessionOwner<'_> {
         SessionOwner { session: self.id, expires_s: self.expires_s, principal: &self.principal }
     }
@@ -73,19 +72,14 @@ impl Grant {
 /// What `initialize` settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The session.
     pub id: SessionId,
     /// Path of the endpoint it belongs to.
     pub endpoint: Box<str>,
-    /// The version that was agreed on.
     pub version: LegacyVersion,
-    /// What the client said about itself.
     pub client: ClientInfo,
     /// The client's capabilities, a JSON object: as it wrote them where there was room.
     pub capabilities: Box<str>,
-    /// Who opened it.
     pub principal: Box<str>,
-    /// When.
     pub issued_s: u64,
     /// When its id stops to be valid, whatever happens.
     pub expires_s: u64,
@@ -94,11 +88,9 @@ pub struct Grant {
 /// What of `clientInfo` is kept, each at most [`CLIENT_TEXT_BYTES_MAX`](super::token::CLIENT_TEXT_BYTES_MAX) bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientInfo {
-    /// Its name.
     pub name: Box<str>,
     /// Its name for people; empty if it gave none.
     pub title: Box<str>,
-    /// Its version.
     pub version: Box<str>,
 }
 
@@ -121,10 +113,8 @@ pub struct SessionRequest<'a> {
     pub capabilities: &'a str,
 }
 
-/// A session that a client carries on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// What was settled when it was opened.
     pub grant: Arc<Grant>,
     /// False where the client's transport cannot come back for the rest of a reply: HTTP+SSE.
     pub has_resumption: bool,
@@ -136,19 +126,15 @@ pub enum NoSession {
     /// Not sealed by any of our keys: forged, damaged, or older than the keys.
     #[error("the session id is not known")]
     Unknown,
-    /// Its time is over.
     #[error("the session has expired")]
     Expired,
-    /// It was ended.
     #[error("the session was ended")]
     Revoked,
-    /// It belongs to another endpoint or principal.
     #[error("the session belongs to another endpoint or principal")]
     Foreign,
 }
 
 impl NoSession {
-    /// The word for metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -159,10 +145,8 @@ impl NoSession {
     }
 }
 
-/// Why no session id can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IssueError {
-    /// The system has no randomness.
     #[error("no randomness for a session id")]
     Randomness(#[from] getrandom::Error),
     /// The cipher refused; it does so only at lengths that no session id has.

@@ -29,27 +29,46 @@ const CHECKSUM_CHARS: usize = 8;
 /// Tasks that are read back: others must not take the journal's room from sessions. No more are remembered either.
 const TASKS_MAX: usize = 200_000;
 
-/// A change of a session's state.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum JournalRecord<'a> {
-    /// An upstream session was opened.
-    Opened { session: SessionId, expires_s: u64, upstream: &'a str, opened: &'a UpstreamSession },
-    /// An upstream session is gone.
-    Lost { session: SessionId, upstream: &'a str },
-    /// The log level was set.
-    Level { session: SessionId, expires_s: u64, level: Level },
+    Opened {
+        session: SessionId,
+        expires_s: u64,
+        upstream: &'a str,
+        opened: &'a UpstreamSession,
+    },
+    Lost {
+        session: SessionId,
+        upstream: &'a str,
+    },
+    Level {
+        session: SessionId,
+        expires_s: u64,
+        level: Level,
+    },
     /// The client wants to be told when a resource changes.
-    Subscribed { session: SessionId, expires_s: u64, upstream: &'a str, uri: &'a str },
-    /// It no longer wants to.
-    Unsubscribed { session: SessionId, upstream: &'a str, uri: &'a str },
-    /// The session was ended.
-    Ended { session: SessionId, expires_s: u64 },
+    Subscribed {
+        session: SessionId,
+        expires_s: u64,
+        upstream: &'a str,
+        uri: &'a str,
+    },
+    Unsubscribed {
+        session: SessionId,
+        upstream: &'a str,
+        uri: &'a str,
+    },
+    Ended {
+        session: SessionId,
+        expires_s: u64,
+    },
     /// The session's state was dropped, not the session.
-    Dropped { session: SessionId },
+    Dropped {
+        session: SessionId,
+    },
 }
 
 impl JournalRecord<'_> {
-    /// Whose state changes.
     pub(super) fn session(&self) -> SessionId {
         match *self {
             Self::Opened { session, .. }
@@ -110,7 +129,6 @@ pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<tasks::TaskRecord>
     Replay::read(line, 0).ok()?.tasks.remove(key)
 }
 
-/// Puts the checksum in its place, and an end to the line.
 fn with_checksum(mut line: String) -> Option<String> {
     let checksum = checksum(line.get(CHECKSUM_CHARS + 1..)?);
     line.replace_range(..CHECKSUM_CHARS, &checksum);
@@ -128,7 +146,6 @@ pub(super) struct Replay {
     pub(super) lines_skipped: u64,
 }
 
-/// The state of one session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReplayedSession {
     pub(super) expires_s: u64,

@@ -21,7 +21,6 @@ use super::journal::{JournalRecord, Replay};
 use crate::clock::now_s;
 use crate::directory::open_own;
 
-/// The largest journal.
 pub(super) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// A smaller journal is not worth writing anew.
 const COMPACTED_BYTES_MIN: u64 = 1 << 20;
@@ -94,7 +93,7 @@ impl JournalSender {
 
 /// What writes the journal. Somebody must give it a thread.
 #[derive(Debug)]
-pub struct JournalWriter {
+pub(crate) struct JournalWriter {
     receiver: Receiver<JournalMessage>,
     path: PathBuf,
     file: File,
@@ -138,7 +137,7 @@ impl JournalWriter {
     }
 
     /// Writes until it is told to stop. Blocks its thread.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         let mut batch = String::new();
         while let Ok(first) = self.receiver.recv() {
             let (mut lines, mut next) = (0, Some(first));

@@ -100,7 +100,6 @@ pub fn rotate(path: &Path) -> Result<Rotation, KeyFileError> {
     Ok(Rotation::Added { kept, dropped: old.len() - kept })
 }
 
-/// Where the file is, or will be.
 fn place(path: &Path) -> Result<(Directory, std::ffi::OsString), KeyFileError> {
     Directory::of_file(path).map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
 }

@@ -17,7 +17,7 @@ use crate::access::limit::quota::QuotaPermit;
 
 /// Who is charged for what is opened.
 #[derive(Clone, Debug)]
-pub enum Payer {
+pub(crate) enum Payer {
     /// The gateway: nobody asked.
     Gateway,
     /// A client, by its principal.
@@ -26,22 +26,18 @@ pub enum Payer {
     Network(Arc<str>),
 }
 
-/// What is asked for.
 #[derive(Clone, Debug)]
-pub struct ListClaim<'a> {
+pub(crate) struct ListClaim<'a> {
     /// `Upstream::session_key`.
     pub upstream: &'a Arc<str>,
-    /// Which of the gateway's own sessions.
     pub session: SessionId,
-    /// Who asks.
     pub payer: &'a Payer,
     /// How many there may be.
     pub sessions_max: usize,
 }
 
-/// Why a session cannot be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoLease {
+pub(crate) enum NoLease {
     /// `initialize_rate_max` of who asks.
     Rate,
     /// `upstream_sessions_per_principal_max`.
@@ -52,7 +48,7 @@ pub enum NoLease {
 
 /// The right to use a session, while it is held.
 #[derive(Debug)]
-pub struct ListLease {
+pub(crate) struct ListLease {
     sessions: Arc<Sessions>,
     upstream: Arc<str>,
     session: SessionId,
@@ -60,15 +56,13 @@ pub struct ListLease {
 
 /// A place among those who wait for room.
 #[derive(Debug)]
-pub struct WaitingForList {
+pub(crate) struct WaitingForList {
     sessions: Arc<Sessions>,
     upstream: Arc<str>,
     who: Arc<str>,
-    /// Something was released.
     pub released: Arc<Notify>,
 }
 
-/// The sessions for lists, by upstream.
 #[derive(Debug, Default)]
 pub(super) struct ListPools(Mutex<HashMap<Arc<str>, ListPool>>);
 
@@ -86,7 +80,7 @@ impl Payer {
 impl Sessions {
     /// The right to use a session, whether it is open or not. Those that make room for it are the caller's to close, even
     /// if there is none in the end.
-    pub fn lease_for_list(
+    pub(crate) fn lease_for_list(
         self: &Arc<Self>,
         claim: &ListClaim<'_>,
         now: Instant,
@@ -120,8 +114,7 @@ impl Sessions {
         Ok(ListLease { sessions: Arc::clone(self), upstream: Arc::clone(upstream), session: *session })
     }
 
-    /// A place among those who wait for room.
-    pub fn wait_for_list(self: &Arc<Self>, claim: &ListClaim<'_>) -> WaitingForList {
+    pub(crate) fn wait_for_list(self: &Arc<Self>, claim: &ListClaim<'_>) -> WaitingForList {
         let who = claim.payer.name();
         let mut pools = self.list_pools.0.lock();
         let pool = pools.entry(Arc::clone(claim.upstream)).or_default();
@@ -138,7 +131,6 @@ impl Sessions {
         }
     }
 
-    /// Forgets what is no longer open.
     pub(super) fn sweep_lists(&self) {
         self.list_pools.0.lock().retain(|upstream, pool| {
             pool.retain(|session| self.opened(session, upstream).is_some());
@@ -146,7 +138,6 @@ impl Sessions {
         });
     }
 
-    /// Charges for one more session.
     fn charge(&self, payer: &Payer, now: Instant) -> Result<Option<QuotaPermit>, NoLease> {
         let (who, principal) = match payer {
             Payer::Gateway => return Ok(None),

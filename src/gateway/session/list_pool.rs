@@ -19,18 +19,15 @@ use crate::access::limit::quota::QuotaPermit;
 /// Younger sessions make no room for those who hold as many.
 pub(super) const AGE_MIN: Duration = Duration::from_secs(1);
 
-/// The sessions with one upstream.
 #[derive(Debug, Default)]
 pub(super) struct ListPool {
     members: Vec<Member>,
-    /// Who waits for room.
     waiting: Vec<Arc<str>>,
     /// Something is no longer in use.
     pub(super) released: Arc<Notify>,
     uses: u64,
 }
 
-/// One session.
 #[derive(Debug)]
 struct Member {
     session: SessionId,
@@ -50,7 +47,6 @@ struct Member {
 pub(super) enum ListSlot {
     /// It is there, and is used from now on.
     Itself,
-    /// There is room for it.
     Room,
     /// There is, if this one goes.
     Instead(SessionId),
@@ -59,7 +55,6 @@ pub(super) enum ListSlot {
 }
 
 impl ListPool {
-    /// Finds `session`, or room for it.
     pub(super) fn find(&mut self, session: SessionId, asker: &str, max: usize, now: Instant) -> ListSlot {
         let held = self.held_by(asker);
         // Those who hold fewer have the right of way.
@@ -92,7 +87,6 @@ impl ListPool {
         ListSlot::Nothing(unused.filter_map(|member| self.makes_room_at(member, asker, held)).min())
     }
 
-    /// This one goes.
     pub(super) fn remove(&mut self, session: SessionId) {
         self.members.retain(|member| member.session != session);
     }
@@ -138,12 +132,10 @@ impl ListPool {
         self.members.retain(|member| member.users > 0 || is_open(member.session));
     }
 
-    /// `who` waits until [`ListPool::leave`].
     pub(super) fn wait(&mut self, who: Arc<str>) {
         self.waiting.push(who);
     }
 
-    /// `who` waits no longer.
     pub(super) fn leave(&mut self, who: &str) {
         if let Some(found) = self.waiting.iter().position(|other| **other == *who) {
             self.waiting.swap_remove(found);
@@ -152,7 +144,6 @@ impl ListPool {
         self.released.notify_waiters();
     }
 
-    /// There is nothing in it.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.waiting.is_empty()
     }

@@ -20,9 +20,8 @@ use tokio::sync::Notify;
 use super::session_state::UpstreamSession;
 use crate::access::limit::byte_budget::Reservation;
 
-/// What waits for one upstream in one session.
 #[derive(Debug, Default)]
-pub struct MessageQueue {
+pub(crate) struct MessageQueue {
     inner: Mutex<MessageQueueState>,
     /// A message was sent or given up.
     changed: Notify,
@@ -38,14 +37,10 @@ struct MessageQueueState {
     is_delivering: bool,
 }
 
-/// A message that waits.
 #[derive(Debug)]
-pub struct QueuedMessage {
-    /// The gateway's session with the upstream.
+pub(crate) struct QueuedMessage {
     pub session: Arc<UpstreamSession>,
-    /// The message.
     pub body: Bytes,
-    /// When it came.
     pub posted_at: Instant,
     /// Its share of the memory for messages.
     pub reservation: Option<Reservation>,
@@ -53,7 +48,7 @@ pub struct QueuedMessage {
 
 /// Room for one message; given back when it is dropped unused.
 #[derive(Debug)]
-pub struct QueuePlace {
+pub(crate) struct QueuePlace {
     queue: Arc<MessageQueue>,
     is_used: bool,
 }
@@ -61,7 +56,7 @@ pub struct QueuePlace {
 /// The right and the duty to send what waits. Only one has it at a time. Whoever drops it early gives up the message that it
 /// has taken; the rest waits for the next one who posts.
 #[derive(Debug)]
-pub struct QueueDelivery {
+pub(crate) struct QueueDelivery {
     queue: Arc<MessageQueue>,
     is_sending: bool,
     is_over: bool,
@@ -69,7 +64,7 @@ pub struct QueueDelivery {
 
 impl MessageQueue {
     /// Room for one more message. `None`: `messages_max` are there.
-    pub fn reserve(self: &Arc<Self>, messages_max: usize) -> Option<QueuePlace> {
+    pub(crate) fn reserve(self: &Arc<Self>, messages_max: usize) -> Option<QueuePlace> {
         let mut inner = self.inner.lock();
         if inner.places >= messages_max {
             return None;
@@ -79,13 +74,13 @@ impl MessageQueue {
     }
 
     /// Whether nothing waits and nothing is on its way.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let inner = self.inner.lock();
         inner.posted == inner.finished
     }
 
     /// Waits until all that was posted by now was sent or given up.
-    pub async fn sent_so_far(&self) {
+    pub(crate) async fn sent_so_far(&self) {
         let until = self.inner.lock().posted;
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -101,7 +96,7 @@ impl MessageQueue {
 
 impl QueuePlace {
     /// Puts a message at the end of the queue. The one who is given the delivery sends it.
-    pub fn post(mut self, message: QueuedMessage) -> Option<QueueDelivery> {
+    pub(crate) fn post(mut self, message: QueuedMessage) -> Option<QueueDelivery> {
         self.is_used = true;
         let mut inner = self.queue.inner.lock();
         inner.waiting.push_back(message);
@@ -124,7 +119,7 @@ impl Drop for QueuePlace {
 impl QueueDelivery {
     /// The next message, to be told [`QueueDelivery::finish`] of. `None`: there is none, and whoever posts the next one is
     /// given another delivery.
-    pub fn take_next(&mut self) -> Option<QueuedMessage> {
+    pub(crate) fn take_next(&mut self) -> Option<QueuedMessage> {
         let mut inner = self.queue.inner.lock();
         let next = inner.waiting.pop_front();
         inner.is_delivering = next.is_some();
@@ -133,7 +128,7 @@ impl QueueDelivery {
     }
 
     /// The message was sent, or given up.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.is_sending = false;
         let mut inner = self.queue.inner.lock();
         inner.finished += 1;

@@ -44,7 +44,6 @@ mod table;
 pub(crate) mod task_id;
 pub(crate) mod tasks;
 #[cfg(test)]
-#[cfg(test)]
 mod tests;
 pub(crate) mod token;
 
@@ -75,38 +74,29 @@ use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuo
 use crate::redis::Redis;
 use crate::sealing::{NONCE_BYTES, SealingKeys};
 
-/// Why a session gets no state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoState {
-    /// As many as there may be have state already.
+pub(crate) enum NoState {
     #[error("too many sessions have state")]
     TooMany,
-    /// The principal has as many as it may.
     #[error("too many sessions of one principal have state")]
     TooManyOfPrincipal,
-    /// It was ended meanwhile.
     #[error("the session was ended")]
     Ended,
 }
 
-/// Why there is no upstream session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UpstreamSessionError<E> {
-    /// It could not be opened.
+pub(crate) enum UpstreamSessionError<E> {
     #[error(transparent)]
     Failed(E),
     /// There are as many as there may be, or as many sessions with state.
     #[error("too many sessions")]
     TooMany,
-    /// The principal has as many as it may.
     #[error("too many sessions of one principal")]
     TooManyOfPrincipal,
-    /// The client's session was ended meanwhile.
     #[error("the session was ended")]
     Ended,
 }
 
-/// Whose upstream session it is.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOwner<'a> {
     /// The client's session, or one of the gateway's own.
@@ -117,14 +107,12 @@ pub struct SessionOwner<'a> {
     pub principal: &'a str,
 }
 
-/// How many there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionCounts {
+pub(crate) struct SessionCounts {
     /// Sessions with state.
     pub sessions: usize,
     /// Upstream sessions, with those that wait to be closed.
     pub upstream_sessions: usize,
-    /// Streams of upstreams.
     pub upstream_streams: usize,
     /// Sessions that were ended before they expired.
     pub revoked: usize,
@@ -226,7 +214,7 @@ impl Sessions {
     }
 
     /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
-    pub fn end(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
+    pub(crate) fn end(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let mut shard = self.table.shard(session);
         let entry = shard.live.remove(&session);
         if shard.revoke(session, expires_s) {
@@ -241,7 +229,7 @@ impl Sessions {
     /// callers one opens and the others wait; if it fails or is dropped, the next one tries.
     ///
     /// While the result is held, the session does not count as idle.
-    pub async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
+    pub(crate) async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
         &self,
         owner: SessionOwner<'_>,
         upstream: &str,
@@ -273,18 +261,16 @@ impl Sessions {
         if is_kept { Ok(opened) } else { Err(UpstreamSessionError::Ended) }
     }
 
-    /// The session's session with an upstream, if it is open.
-    pub fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
+    pub(crate) fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
         self.table.entry(session)?.lock().opened(upstream)
     }
 
-    /// The session's sessions with all upstreams.
-    pub fn all_opened(&self, session: SessionId) -> Vec<ClosedSession> {
+    pub(crate) fn all_opened(&self, session: SessionId) -> Vec<ClosedSession> {
         self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
     }
 
     /// Forgets an upstream session that its upstream no longer knows. False if that was done already.
-    pub fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) -> bool {
+    pub(crate) fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) -> bool {
         let Some(entry) = self.table.entry(session) else { return false };
         let mut changing = entry.lock();
         let is_lost = changing.slot(upstream).forget(lost);
@@ -312,13 +298,13 @@ impl Sessions {
     }
 
     /// Room for one more stream of an upstream; `None`: there are as many as there may be.
-    pub fn place_for_stream(&self) -> Option<QuotaPermit> {
+    pub(crate) fn place_for_stream(&self) -> Option<QuotaPermit> {
         self.stream_room.take()
     }
 
     /// Remembers that the client wants to be told when a resource of an upstream changes. `uri` as the upstream
     /// spells it. False if that was known.
-    pub fn subscribe(
+    pub(crate) fn subscribe(
         &self,
         owner: SessionOwner<'_>,
         (upstream, uri): (&str, &str),
@@ -337,8 +323,7 @@ impl Sessions {
         Ok(is_new)
     }
 
-    /// Forgets what [`Sessions::subscribe`] remembered.
-    pub fn unsubscribe(&self, session: SessionId, upstream: &str, uri: &str) {
+    pub(crate) fn unsubscribe(&self, session: SessionId, upstream: &str, uri: &str) {
         let Some(entry) = self.table.entry(session) else { return };
         let mut changing = entry.lock();
         if changing.subscribed.remove(upstream, uri) {
@@ -347,27 +332,24 @@ impl Sessions {
     }
 
     /// What of an upstream the client is to be told of.
-    pub fn subscribed(&self, session: SessionId, upstream: &str) -> Vec<Box<str>> {
+    pub(crate) fn subscribed(&self, session: SessionId, upstream: &str) -> Vec<Box<str>> {
         self.table.entry(session).map(|entry| entry.lock().subscribed.of(upstream)).unwrap_or_default()
     }
 
-    /// Whether that is anything at all.
-    pub fn is_subscribed(&self, session: SessionId, upstream: &str) -> bool {
+    pub(crate) fn is_subscribed(&self, session: SessionId, upstream: &str) -> bool {
         self.table.entry(session).is_some_and(|entry| entry.lock().subscribed.has_any_of(upstream))
     }
 
     /// What is on its way in the session.
-    pub fn desk(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionOutbox>, NoState> {
+    pub(crate) fn desk(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionOutbox>, NoState> {
         Ok(Arc::clone(&self.entry(owner)?.desk))
     }
 
-    /// What is on its way in the session, if it has state.
-    pub fn desk_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
+    pub(crate) fn desk_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
         Some(Arc::clone(&self.table.entry(session)?.desk))
     }
 
-    /// Sets the session's log level.
-    pub fn set_level(&self, owner: SessionOwner<'_>, level: Level) -> Result<(), NoState> {
+    pub(crate) fn set_level(&self, owner: SessionOwner<'_>, level: Level) -> Result<(), NoState> {
         let SessionOwner { session, expires_s, .. } = owner;
         let entry = self.entry(owner)?;
         let mut changing = entry.lock();
@@ -379,26 +361,24 @@ impl Sessions {
         Ok(())
     }
 
-    /// The session's log level, if it was set.
-    pub fn level(&self, session: SessionId) -> Option<Level> {
+    pub(crate) fn level(&self, session: SessionId) -> Option<Level> {
         self.table.entry(session)?.lock().level
     }
 
     /// Whether one more session may be opened by `who` now.
-    pub fn admit(&self, who: &str, now: Instant) -> bool {
+    pub(crate) fn admit(&self, who: &str, now: Instant) -> bool {
         self.initialize_rate.admit(who, now)
     }
 
     /// Waits until every change so far would survive the end of the process, and others know of it.
-    pub async fn kept(&self) {
+    pub(crate) async fn kept(&self) {
         self.journal.written().await;
         if let Some(shared) = &self.shared {
             shared.said().await;
         }
     }
 
-    /// How many there are.
-    pub fn counts(&self) -> SessionCounts {
+    pub(crate) fn counts(&self) -> SessionCounts {
         SessionCounts {
             sessions: self.room.taken(),
             upstream_sessions: self.upstream_room.taken(),
@@ -408,12 +388,11 @@ impl Sessions {
     }
 
     /// Counts in a stream that is there before its session. `None`: there are as many as there may be.
-    pub fn admit_stream(&self, endpoint: &str, principal: &str) -> Option<StreamPlace> {
+    pub(crate) fn admit_stream(&self, endpoint: &str, principal: &str) -> Option<StreamPlace> {
         self.streams.admit_for(endpoint, principal)
     }
 
-    /// How many streams clients hold open.
-    pub fn open_streams(&self) -> usize {
+    pub(crate) fn open_streams(&self) -> usize {
         self.streams.open()
     }
 

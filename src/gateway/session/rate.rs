@@ -14,7 +14,6 @@ const KNOWN_MAX: usize = 16 * 1024;
 /// What those are called. No principal and no address is.
 const REST: &str = "*";
 
-/// A rate for each who asks.
 #[derive(Debug, Default)]
 pub(super) struct Rate {
     /// When all that was taken is paid off.
@@ -24,7 +23,6 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Changes the rate, per second.
     pub(super) fn set_max(&self, max: usize) {
         let max = u64::try_from(max).unwrap_or(u64::MAX).max(1);
         self.cost_ns.store(1_000_000_000 / max, Ordering::Relaxed);

@@ -91,14 +91,11 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Whether others can be asked of the sessions that they use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PeerQueries {
-    /// There is no connection.
     Away,
     /// There is one, but not for long: what Redis has lost meanwhile is not told again yet.
     Joining,
-    /// They can.
     Answer,
 }
 
@@ -107,8 +104,7 @@ type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What was found in the place of an upstream session.
 #[derive(Debug, Default)]
-pub struct StoredSession {
-    /// One that can be used.
+pub(crate) struct StoredSession {
     pub usable: Option<UpstreamSession>,
     /// What stands there, to be replaced.
     sealed: Vec<u8>,
@@ -116,14 +112,14 @@ pub struct StoredSession {
 
 impl Sessions {
     /// Whether others may know more of the session.
-    pub fn is_news(&self, session: SessionId) -> bool {
+    pub(crate) fn is_news(&self, session: SessionId) -> bool {
         let Some(shared) = &self.shared else { return false };
         shared.is_connected() && !self.table.shard(session).has_seen(session, shared.epoch())
     }
 
     /// Reads what others know of the session, once for all who ask. Returns upstream sessions that are no longer used,
     /// for the caller to close.
-    pub async fn learn(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
+    pub(crate) async fn learn(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let Some(shared) = &self.shared else { return Vec::new() };
         let learn = async {
             let _turn = self.table.turn(session).lock().await;
@@ -148,7 +144,7 @@ impl Sessions {
     }
 
     /// The session's session with an upstream, if another replica has opened it.
-    pub async fn find(&self, session: SessionId, upstream: &str) -> StoredSession {
+    pub(crate) async fn find(&self, session: SessionId, upstream: &str) -> StoredSession {
         let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else {
             return StoredSession::default();
         };
@@ -169,7 +165,7 @@ impl Sessions {
 
     /// Tells others of an upstream session that was opened in place of what was found. Returns the one that another
     /// replica has opened meanwhile: then that one counts.
-    pub async fn put(
+    pub(crate) async fn put(
         &self,
         (session, expires_s): (SessionId, u64),
         upstream: &str,
@@ -196,7 +192,7 @@ impl Sessions {
 
     /// Another replica told something. Upstream sessions of a session that was ended are closed by the next sweep, but for
     /// those that the other replica closes. `is_local`: whether sessions with an upstream are this process's alone.
-    pub fn hear(&self, sealed: &[u8], is_local: impl Fn(&str) -> bool) {
+    pub(crate) fn hear(&self, sealed: &[u8], is_local: impl Fn(&str) -> bool) {
         let Some(record) = open(&self.keys.load(), ENDED_CLEAR, sealed) else {
             tracing::debug!("another replica ended a session that cannot be one of ours");
             return;
@@ -213,12 +209,10 @@ impl Sessions {
         self.strand(closed);
     }
 
-    /// What the other replicas are told of the keys.
-    pub fn key_names(&self) -> String {
+    pub(crate) fn key_names(&self) -> String {
         self.keys.load().names()
     }
 
-    /// Tells others of a change.
     pub(super) fn share(&self, record: &JournalRecord<'_>) {
         let Some(shared) = &self.shared else { return };
         let session = record.session();
@@ -276,7 +270,6 @@ impl Sessions {
         self.shared.as_ref().is_some_and(|shared| shared.is_connected())
     }
 
-    /// Whether there are others who might use sessions.
     pub(super) fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
@@ -297,7 +290,7 @@ impl Sessions {
     /// Asks whether sessions that are idle here are used elsewhere, and leaves those that are not. Their upstream
     /// sessions are closed by the next sweep, but for those that another replica has closed. `is_local`: whether the
     /// sessions with an upstream are this process's alone, which nobody else can close.
-    pub async fn leave_unused(
+    pub(crate) async fn leave_unused(
         &self,
         is_irreplaceable: impl Fn(&str) -> bool,
         is_local: impl Fn(&str) -> bool,

@@ -23,10 +23,9 @@ use protocol::version::LegacyVersion;
 
 /// A session that the gateway has with an upstream.
 #[derive(Clone, Debug)]
-pub struct UpstreamSession {
+pub(crate) struct UpstreamSession {
     /// What the upstream calls it, if it gave it a name at all.
     pub id: Option<http::HeaderValue>,
-    /// The version they agreed on.
     pub version: LegacyVersion,
     /// The replica that knows it; `None`: every one does, or it was not written down.
     pub replica: Option<ReplicaKey>,
@@ -41,7 +40,7 @@ pub struct UpstreamSession {
 
 impl UpstreamSession {
     /// A session that an upstream has just opened, or that was read back.
-    pub fn new(id: Option<http::HeaderValue>, version: LegacyVersion) -> Self {
+    pub(crate) fn new(id: Option<http::HeaderValue>, version: LegacyVersion) -> Self {
         static GENERATION: AtomicU64 = AtomicU64::new(1);
         let generation = GENERATION.fetch_add(1, Ordering::Relaxed);
         Self {
@@ -55,13 +54,13 @@ impl UpstreamSession {
     }
 
     /// As requests name it.
-    pub fn named(&self) -> SessionHeaders<'_> {
+    pub(crate) fn named(&self) -> SessionHeaders<'_> {
         SessionHeaders { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
     }
 
     /// One that this replica knows, if it has an id that others might not know.
     #[must_use]
-    pub fn at(self, replica: Option<ReplicaKey>) -> Self {
+    pub(crate) fn at(self, replica: Option<ReplicaKey>) -> Self {
         Self { replica: replica.filter(|_| self.id.is_some()), ..self }
     }
 }
@@ -77,7 +76,6 @@ impl Eq for UpstreamSession {}
 /// An upstream session that is no longer used, with the name of its upstream.
 pub(crate) type ClosedSession = (Box<str>, Arc<UpstreamSession>);
 
-/// The state of one session.
 #[derive(Debug)]
 pub(super) struct SessionState {
     pub(super) expires_s: u64,
@@ -98,7 +96,6 @@ pub(super) struct MutableState {
     /// The session is gone: whoever still holds the entry must keep nothing in it.
     pub(super) is_closed: bool,
     pub(super) level: Option<Level>,
-    /// What the client is to be told of.
     pub(super) subscribed: SubscribedUris,
     slots: HashMap<Box<str>, Arc<UpstreamSlot>>,
 }
@@ -113,7 +110,6 @@ pub(super) struct UpstreamSlot {
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
-/// An upstream session and its place among all.
 #[derive(Debug)]
 pub(super) struct TrackedSession {
     pub(super) session: Arc<UpstreamSession>,
@@ -175,7 +171,6 @@ impl SessionState {
         (used_s > told_s || told_s == 0).then(|| now_s.saturating_sub(used_s))
     }
 
-    /// Others could not be told.
     pub(super) fn note_untold(&self) {
         self.shared_s.store(0, Ordering::Relaxed);
     }
@@ -227,7 +222,6 @@ impl SessionState {
 }
 
 impl MutableState {
-    /// The session with an upstream, if it is open.
     pub(super) fn opened(&self, upstream: &str) -> Option<Arc<UpstreamSession>> {
         self.slots.get(upstream)?.session()
     }
@@ -252,13 +246,11 @@ impl MutableState {
         if slot.is_in_use() { None } else { slot.take() }
     }
 
-    /// Gives them away.
     pub(super) fn take_all(&mut self) -> Vec<ClosedSession> {
         let session_of = |(upstream, slot): (Box<str>, Arc<UpstreamSlot>)| Some((upstream, slot.take()?));
         self.slots.drain().filter_map(session_of).collect()
     }
 
-    /// Whether one with an upstream that `is_meant` is open.
     pub(super) fn has_opened(&self, is_meant: impl Fn(&str) -> bool) -> bool {
         self.slots.iter().any(|(upstream, slot)| slot.session().is_some() && is_meant(upstream))
     }
@@ -268,7 +260,6 @@ impl MutableState {
         self.level.is_some() || !self.subscribed.is_empty()
     }
 
-    /// The slot of `upstream`, made where there is none.
     pub(super) fn slot(&mut self, upstream: &str) -> Arc<UpstreamSlot> {
         if let Some(slot) = self.slots.get(upstream) {
             return Arc::clone(slot);

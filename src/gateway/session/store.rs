@@ -35,7 +35,6 @@ pub(crate) const KEY_FILE: &str = "session.key";
 const JOURNAL_FILE: &str = "sessions.journal";
 const LOCK_FILE: &str = "lock";
 
-/// What belongs to the process that keeps the sessions.
 #[derive(Debug)]
 pub(super) struct Store {
     folder: Option<PathBuf>,
@@ -109,14 +108,14 @@ impl Sessions {
 
     /// The key file of a new configuration, to be taken over by [`Sessions::reconfigure`]. `None` where there
     /// is no file, and the key stays what it is.
-    pub fn read_keys(&self, config: &Config) -> Result<Option<SealingKeys>, KeyFileError> {
+    pub(crate) fn read_keys(&self, config: &Config) -> Result<Option<SealingKeys>, KeyFileError> {
         let in_folder = || self.store.folder.as_ref().map(|folder| folder.join(KEY_FILE));
         config.session.key_file.clone().or_else(in_folder).map(|file| key_file::load(&file)).transpose()
     }
 
     /// Takes a new configuration over; what it bounds more tightly than before shrinks by and by. Where sessions
     /// are kept does not change.
-    pub fn reconfigure(&self, config: &config::Session, keys: Option<SealingKeys>) {
+    pub(crate) fn reconfigure(&self, config: &config::Session, keys: Option<SealingKeys>) {
         if let Some(keys) = keys {
             self.keys.store(Arc::new(keys));
         }
@@ -136,12 +135,12 @@ impl Sessions {
     }
 
     /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
-    pub fn take_writer(&self) -> Option<JournalWriter> {
+    pub(crate) fn take_writer(&self) -> Option<JournalWriter> {
         self.store.writer.lock().take()
     }
 
     /// Asks the journal's writer to end once it has written what was told before. False if it cannot be asked.
-    pub fn stop_writer(&self) -> bool {
+    pub(crate) fn stop_writer(&self) -> bool {
         self.journal.stop()
     }
 

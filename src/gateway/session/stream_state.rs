@@ -13,9 +13,8 @@ const OPENING: u8 = 1;
 const OPEN: u8 = 2;
 const REFUSED: u8 = 3;
 
-/// The state of one stream.
 #[derive(Debug, Default)]
-pub struct StreamState {
+pub(crate) struct StreamState {
     state: AtomicU8,
     settled: Notify,
     resumed: Notify,
@@ -24,12 +23,12 @@ pub struct StreamState {
 
 impl StreamState {
     /// Whether nobody has to wait for it: it is open, or never will be.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.state.load(Ordering::Acquire) >= OPEN
     }
 
     /// Waits until it is open, refused, or given up.
-    pub async fn settled(&self) {
+    pub(crate) async fn settled(&self) {
         // Asked for before the look, so that what happens in between is not missed.
         let settled = self.settled.notified();
         if self.state.load(Ordering::Acquire) == OPENING {
@@ -38,38 +37,34 @@ impl StreamState {
     }
 
     /// Takes it upon the caller to open it. False if another has, or the upstream refused.
-    pub fn claim(&self) -> bool {
+    pub(crate) fn claim(&self) -> bool {
         self.state.compare_exchange(IDLE, OPENING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Nobody needs to wait for it any longer.
-    pub fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.set(OPEN);
     }
 
-    /// The upstream has none.
-    pub fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         self.set(REFUSED);
     }
 
-    /// Another may claim it.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.set(IDLE);
     }
 
-    /// Whether the upstream has none.
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.state.load(Ordering::Acquire) == REFUSED
     }
 
     /// Asks whoever has the stream to go back to what came after an event.
-    pub fn resume_after(&self, after: Bytes) {
+    pub(crate) fn resume_after(&self, after: Bytes) {
         *self.after.lock() = Some(after);
         self.resumed.notify_one();
     }
 
-    /// Waits until it is asked to.
-    pub async fn resumed(&self) -> Bytes {
+    pub(crate) async fn resumed(&self) -> Bytes {
         loop {
             if let Some(after) = self.after.lock().take() {
                 return after;

@@ -16,9 +16,8 @@ use crate::telemetry::metrics::families::SessionStreamMetrics;
 /// As much may wait for all streams together as if so many queues were full.
 const FULL_QUEUES_MAX: usize = 256;
 
-/// The bounds and counters of all streams.
 #[derive(Debug)]
-pub struct StreamBounds {
+pub(crate) struct StreamBounds {
     open: AtomicUsize,
     open_max: AtomicUsize,
     per_principal_max: AtomicUsize,
@@ -26,14 +25,12 @@ pub struct StreamBounds {
     by_principal: Mutex<HashMap<u64, usize>>,
     hasher: RandomState,
     queue_bytes_max: AtomicUsize,
-    /// What waits for all streams together.
     pub(super) queued: Arc<ByteBudget>,
     pub(super) series: SessionStreamMetrics,
 }
 
-/// One stream, counted.
 #[derive(Debug)]
-pub struct StreamPlace {
+pub(crate) struct StreamPlace {
     streams: Arc<StreamBounds>,
     /// `None` for those whom nothing tells apart.
     principal: Option<u64>,
@@ -41,7 +38,7 @@ pub struct StreamPlace {
 
 impl StreamBounds {
     /// No streams, and no room for any.
-    pub fn new(series: SessionStreamMetrics) -> Arc<Self> {
+    pub(crate) fn new(series: SessionStreamMetrics) -> Arc<Self> {
         Arc::new(Self {
             open: AtomicUsize::new(0),
             open_max: AtomicUsize::new(0),
@@ -55,15 +52,14 @@ impl StreamBounds {
     }
 
     /// Changes the bounds; open streams stay open.
-    pub fn set_max(&self, open_max: usize, per_principal_max: usize, queue_bytes_max: usize) {
+    pub(crate) fn set_max(&self, open_max: usize, per_principal_max: usize, queue_bytes_max: usize) {
         self.open_max.store(open_max, Ordering::Relaxed);
         self.per_principal_max.store(per_principal_max, Ordering::Relaxed);
         self.queue_bytes_max.store(queue_bytes_max, Ordering::Relaxed);
         self.queued.set_max(queue_bytes_max.saturating_mul(FULL_QUEUES_MAX));
     }
 
-    /// How many are open.
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
@@ -72,12 +68,12 @@ impl StreamBounds {
     }
 
     /// Counts a stream of the session in. `None`: there are as many as there may be.
-    pub fn admit(self: &Arc<Self>, grant: &Grant) -> Option<StreamPlace> {
+    pub(crate) fn admit(self: &Arc<Self>, grant: &Grant) -> Option<StreamPlace> {
         self.admit_for(&grant.endpoint, &grant.principal)
     }
 
     /// Counts a stream in whose session is yet to be opened.
-    pub fn admit_for(self: &Arc<Self>, endpoint: &str, principal: &str) -> Option<StreamPlace> {
+    pub(crate) fn admit_for(self: &Arc<Self>, endpoint: &str, principal: &str) -> Option<StreamPlace> {
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.open_max.load(Ordering::Relaxed) {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return None;

@@ -15,16 +15,12 @@ pub(super) struct SubscribedUris {
     by_upstream: HashMap<Box<str>, BTreeSet<Box<str>>>,
 }
 
-/// Why a subscription is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotSubscribed {
-    /// The session has as many as it may.
+pub(crate) enum NotSubscribed {
     #[error("the session has too many subscriptions")]
     TooMany,
-    /// The URI is too long.
     #[error("the URI is too long")]
     TooLong,
-    /// The session keeps nothing.
     #[error(transparent)]
     NoState(#[from] NoState),
 }
@@ -72,7 +68,6 @@ impl SubscribedUris {
         self.by_upstream.is_empty()
     }
 
-    /// Each with its upstream.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.by_upstream.iter().flat_map(|(upstream, uris)| uris.iter().map(|uri| (&**upstream, &**uri)))
     }

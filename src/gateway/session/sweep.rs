@@ -32,7 +32,11 @@ pub(super) enum IdleFate {
 
 impl Sessions {
     /// [`Sessions::sweep_with`], by whichever thread comes first in this second.
-    pub fn sweep_once(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<ClosedSession> {
+    pub(crate) fn sweep_once(
+        &self,
+        now_s: u64,
+        is_irreplaceable: impl Fn(&str) -> bool,
+    ) -> Vec<ClosedSession> {
         if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s {
             return Vec::new();
         }
@@ -61,7 +65,11 @@ impl Sessions {
     /// Drops the state of sessions that expired or were idle, and ended sessions that would have expired. What an idle
     /// client asked for is kept where there is room, and one with a session that `is_irreplaceable` with an upstream is
     /// ended. The upstream sessions are the caller's to close.
-    pub fn sweep_with(&self, now_s: u64, is_irreplaceable: impl Fn(&str) -> bool) -> Vec<ClosedSession> {
+    pub(crate) fn sweep_with(
+        &self,
+        now_s: u64,
+        is_irreplaceable: impl Fn(&str) -> bool,
+    ) -> Vec<ClosedSession> {
         self.hear_time(now_s);
         let idle_s = self.idle_s.load(Ordering::Relaxed);
         let others = self.others(now_s);

@@ -15,7 +15,6 @@ pub(super) const REVOKED_PER_SHARD_MAX: usize = 8192;
 /// Sessions of which a shard remembers that others were asked: a quarter of a million in all, about 10 MiB.
 pub(super) const SEEN_PER_SHARD_MAX: usize = 4096;
 
-/// The shards.
 #[derive(Debug)]
 pub(super) struct SessionTable {
     shards: Box<[Mutex<SessionShard>]>,
@@ -23,7 +22,6 @@ pub(super) struct SessionTable {
     turns: Box<[tokio::sync::Mutex<()>]>,
 }
 
-/// Some of the sessions.
 #[derive(Debug, Default)]
 pub(super) struct SessionShard {
     pub(super) live: HashMap<SessionId, Arc<SessionState>>,
@@ -75,7 +73,6 @@ impl SessionShard {
         shrink(&mut self.seen);
     }
 
-    /// Whether others were asked of it at this epoch.
     pub(super) fn has_seen(&self, session: SessionId, epoch: u64) -> bool {
         self.seen.get(&session) == Some(&epoch)
     }

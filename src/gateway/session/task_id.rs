@@ -26,15 +26,13 @@ const CLEAR_BYTES: usize = 1 + KEY_ID_BYTES;
 /// A longer name of a tool is not sealed in, and its task not given out.
 const TOOL_BYTES_MAX: usize = u8::MAX as usize;
 const BYTES_MAX: usize = CLEAR_BYTES + TAG_BYTES + 1 + TOOL_BYTES_MAX + ID_BYTES_MAX;
-/// Characters of a sealed id.
 pub(crate) const SEALED_CHARS_MAX: usize = BYTES_MAX.div_ceil(3) * 4;
 /// Keeps what is sealed here apart from session ids and what stands in Redis.
 const DOMAIN: &[u8] = b"trunkline task id\0";
 const NONCE: [u8; NONCE_BYTES] = [0; NONCE_BYTES];
 
-/// What a sealed id says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskTarget {
+pub(crate) struct TaskTarget {
     /// The tool that made the task, as the upstream spells it; empty where that is not known.
     pub tool: String,
     /// The id, as the upstream spells it.
@@ -43,12 +41,12 @@ pub struct TaskTarget {
 
 impl Sessions {
     /// The id of a task that clients are given. `None` if it is too long for one.
-    pub fn seal_task(&self, task: TaskOf<'_>, tool: &str) -> Option<String> {
+    pub(crate) fn seal_task(&self, task: TaskOf<'_>, tool: &str) -> Option<String> {
         seal(&self.keys.load(), task, tool)
     }
 
     /// What such an id says, if it was given to who presents it; the id in `owner` means nothing.
-    pub fn open_task(&self, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
+    pub(crate) fn open_task(&self, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
         open(&self.keys.load(), owner, sealed)
     }
 }

@@ -28,7 +28,6 @@ use crate::clock::now_s;
 use crate::redis::{Redis, Urgency};
 use protocol::task::ID_BYTES_MAX;
 
-/// Bytes of the digest that an entry is found by.
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DOMAIN: &[u8] = b"trunkline task\0";
 const OWNER_DOMAIN: &[u8] = b"trunkline task owner\0";
@@ -40,14 +39,12 @@ const TOOL_BYTES_MAX: usize = 1024;
 /// So many tasks are asked for at once.
 const ASKED_MAX: usize = 256;
 
-/// What an entry is found by.
 pub(super) type TaskKey = [u8; KEY_BYTES];
 
 /// Who a task counts for: a digest of the principal, so that a file does not name anybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct TaskOwner(pub(super) u64);
 
-/// What is kept of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TaskRecord {
     pub(super) owner: TaskOwner,
@@ -55,7 +52,6 @@ pub(super) struct TaskRecord {
     pub(super) origin: Origin,
 }
 
-/// How many tasks there may be.
 #[derive(Clone, Copy, Debug)]
 struct TaskBounds {
     tasks_max: usize,
@@ -64,20 +60,17 @@ struct TaskBounds {
 
 /// A task, and who asks for it.
 #[derive(Clone, Copy, Debug)]
-pub struct TaskOf<'a> {
-    /// The path of the endpoint.
+pub(crate) struct TaskOf<'a> {
     pub endpoint: &'a str,
     /// The principal; empty for nobody.
     pub principal: &'a str,
-    /// The name of the upstream.
     pub upstream: &'a str,
     /// The id, as the upstream spells it.
     pub id: &'a str,
 }
 
-/// How a task was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// The session in which it was made, in the legacy era.
     pub session: Option<SessionId>,
     /// The tool that made it, as the upstream spells it; empty where that is not known.
@@ -86,7 +79,7 @@ pub struct Origin {
 
 /// How many tasks there are, and how many were forgotten before their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TaskCounts {
+pub(crate) struct TaskCounts {
     /// Tasks whose owner is known.
     pub known: usize,
     /// Forgotten for want of room, ever.
@@ -158,7 +151,6 @@ impl TaskTable {
         record.filter(|record| record.expires_s > now_s).map(|record| &record.origin)
     }
 
-    /// Forgets tasks whose time is over.
     pub(super) fn sweep(&mut self, now_s: u64) {
         let is_over = |entry: &TaskEntry| entry.record.expires_s <= now_s;
         let over = self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(key, _)| *key);
@@ -206,7 +198,7 @@ impl TaskTable {
 impl Sessions {
     /// Remembers who made a task. It is forgotten after `ttl_ms`, or as long as any task is remembered.
     /// Who does not know its tool leaves what is known of that.
-    pub fn note_task(&self, task: TaskOf<'_>, mut origin: Origin, ttl_ms: Option<u64>) {
+    pub(crate) fn note_task(&self, task: TaskOf<'_>, mut origin: Origin, ttl_ms: Option<u64>) {
         if task.id.len() > ID_BYTES_MAX || origin.tool.len() > TOOL_BYTES_MAX {
             return;
         }
@@ -226,12 +218,16 @@ impl Sessions {
     }
 
     /// How the task was made, if by who asks for it.
-    pub fn task(&self, task: TaskOf<'_>) -> Option<Origin> {
+    pub(crate) fn task(&self, task: TaskOf<'_>) -> Option<Origin> {
         self.task_table().get(&task.key(), now_s()).cloned()
     }
 
     /// Asks the other replicas for tasks that are not known here, for so many at most. Returns for how many.
-    pub async fn learn_tasks<'a>(&self, tasks: impl Iterator<Item = TaskOf<'a>>, asked_max: usize) -> usize {
+    pub(crate) async fn learn_tasks<'a>(
+        &self,
+        tasks: impl Iterator<Item = TaskOf<'a>>,
+        asked_max: usize,
+    ) -> usize {
         let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else { return 0 };
         let now_s = now_s();
         let keys = tasks.map(|task| task.key());
@@ -254,14 +250,13 @@ impl Sessions {
     }
 
     /// Waits until the other replicas can know of the tasks that were noted.
-    pub async fn tasks_told(&self) {
+    pub(crate) async fn tasks_told(&self) {
         if let Some(shared) = &self.shared {
             shared.said().await;
         }
     }
 
-    /// How many tasks are known.
-    pub fn task_counts(&self) -> TaskCounts {
+    pub(crate) fn task_counts(&self) -> TaskCounts {
         let table = self.task_table();
         TaskCounts { known: table.entries.len(), forgotten: table.forgotten }
     }

@@ -17,9 +17,7 @@ use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::json::{Document, Kind, Scratch};
 use protocol::version::LegacyVersion;
 
-/// Characters of a session id.
 pub(crate) const TOKEN_CHARS_MAX: usize = 1024;
-/// Bytes of each text about the client.
 pub(crate) const CLIENT_TEXT_BYTES_MAX: usize = 64;
 /// Bytes of capabilities that are kept as they are.
 pub(crate) const CAPABILITIES_BYTES_MAX: usize = 512;

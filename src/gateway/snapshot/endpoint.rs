@@ -22,12 +22,10 @@ use protocol::route::filter::Filter;
 use protocol::route::{Alias, Kind, Naming, Style};
 use protocol::version::Eras;
 
-/// A path that clients see.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// Another one in every snapshot, and never used twice.
     pub id: u64,
-    /// Its settings.
     pub config: config::Endpoint,
     /// Indexes into the snapshot's upstreams, in configured order.
     pub members: Vec<usize>,
@@ -37,9 +35,7 @@ pub(crate) struct Endpoint {
     pub doors: OriginPolicy,
     /// What its upstreams offer, as far as it is known.
     pub names: Arc<LearnedNames>,
-    /// Which eras it serves.
     pub served: Arc<ServedEras>,
-    /// What is counted about it.
     pub series: Arc<EndpointSeries>,
     /// Who may call what.
     pub policy: Arc<Policy>,
@@ -60,12 +56,10 @@ pub(crate) struct LearnedNames {
 }
 
 impl LearnedNames {
-    /// What is known now.
     pub(crate) fn directory(&self) -> arc_swap::Guard<Arc<Directory>> {
         self.directory.load()
     }
 
-    /// Replaces what is known.
     pub(crate) fn publish(&self, directory: Directory) {
         self.directory.store(Arc::new(directory));
         self.changed.notify_waiters();
@@ -116,12 +110,10 @@ impl Endpoint {
         self.config.legacy_errors == config::LegacyErrors::JsonRpc
     }
 
-    /// The eras it serves now.
     pub(crate) fn eras(&self) -> Eras {
         self.served.get()
     }
 
-    /// The identities of its upstreams.
     pub(crate) fn member_ids(&self) -> &[UpstreamId] {
         &self.member_ids
     }
@@ -254,7 +246,6 @@ pub(super) fn bind_tasks(endpoints: &mut [Endpoint]) {
     }
 }
 
-/// The policies of all endpoints, in order.
 pub(super) fn policies(config: &Config, upstreams: &[Arc<Upstream>]) -> Result<Vec<Policy>, SnapshotError> {
     let policy = |endpoint: &config::Endpoint| {
         let members = endpoint.upstreams.iter().filter_map(|name| {

@@ -24,13 +24,11 @@ impl Default for ServedEras {
 }
 
 impl ServedEras {
-    /// Those served now.
     pub(crate) fn get(&self) -> Eras {
         let bits = self.0.load(Ordering::Relaxed);
         Eras { legacy: bits & LEGACY != 0, modern: bits & MODERN != 0 }
     }
 
-    /// Replaces them.
     pub(crate) fn set(&self, eras: Eras) {
         let bits = (u8::from(eras.legacy) * LEGACY) | (u8::from(eras.modern) * MODERN);
         self.0.store(bits, Ordering::Relaxed);

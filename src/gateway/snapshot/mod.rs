@@ -37,23 +37,18 @@ pub(crate) struct Snapshot {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// In configured order.
     pub upstreams: Vec<Arc<Upstream>>,
-    /// Limits of messages and connections.
     pub limits: Limits,
-    /// What is logged.
     pub log: config::Log,
     /// Those whose word on a client's address is believed.
     pub trusted_proxies: Networks,
     /// Time after which a quiet stream of a session gets a comment.
     pub keep_alive_interval: Duration,
-    /// How many calls who may make.
     pub rates: RateLimits,
-    /// Who may use the admin listener.
     pub operators: Operators,
     /// SHA-256 of the configuration's text, in hexadecimal digits.
     pub digest: String,
     /// Counts requests that no endpoint took.
     pub unmatched: Arc<EndpointSeries>,
-    /// Issuers of tokens.
     pub issuers: Issuers,
     /// What clients are told of authorization servers, by path.
     metadata: HashMap<Box<str>, Bytes>,
@@ -61,36 +56,22 @@ pub(crate) struct Snapshot {
     next_generation: u64,
 }
 
-/// Why a configuration that was read cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// A URL that HTTP cannot express.
     #[error("upstream {name}: {source}")]
     Upstream {
-        /// The upstream.
         name: String,
         /// What HTTP says.
         source: http::Error,
     },
-    /// A secret or a certificate that cannot be used.
     #[error("upstream {name}: {source}")]
-    Access {
-        /// The upstream.
-        name: String,
-        /// What is wrong with it.
-        source: AccessError,
-    },
+    Access { name: String, source: AccessError },
     /// The token of the admin listener cannot be read.
     #[error("admin: {0}")]
     Operators(#[from] SecretError),
-    /// An endpoint names an upstream that does not exist.
     #[error("endpoint {path}: there is no upstream {name}")]
-    NoSuchUpstream {
-        /// The endpoint.
-        path: String,
-        /// The missing upstream.
-        name: String,
-    },
+    NoSuchUpstream { path: String, name: String },
     /// A pattern of a limit that cannot be compiled.
     #[error("a limit: {0}")]
     Limit(#[from] globset::Error),
@@ -102,12 +83,7 @@ pub enum SnapshotError {
     Certificates(globset::Error),
     /// A pattern that cannot be compiled.
     #[error("endpoint {path}: {source}")]
-    Pattern {
-        /// The endpoint.
-        path: String,
-        /// What is wrong with it.
-        source: globset::Error,
-    },
+    Pattern { path: String, source: globset::Error },
 }
 
 impl Snapshot {
@@ -199,7 +175,6 @@ impl Snapshot {
         self.metadata.get(path)
     }
 
-    /// The index of the endpoint at `path`.
     pub(crate) fn endpoint_at(&self, path: &str) -> Option<usize> {
         self.by_path.get(path).copied()
     }

@@ -54,7 +54,7 @@ pub(crate) struct Asker<'a> {
 
 /// A legacy session, as requests name it.
 #[derive(Clone, Copy, Debug)]
-pub struct SessionHeaders<'a> {
+pub(crate) struct SessionHeaders<'a> {
     /// Its id; `None` for an upstream that gives none.
     pub id: Option<&'a HeaderValue>,
     pub version: &'static str,

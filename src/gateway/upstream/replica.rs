@@ -20,7 +20,7 @@ use net::tls::Connector;
 
 /// Identifies a replica among all of its upstream; the same after a restart and on other gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ReplicaKey(pub u64);
+pub(crate) struct ReplicaKey(pub u64);
 
 #[derive(Debug)]
 pub(crate) struct Replica {

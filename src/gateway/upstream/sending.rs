@@ -15,7 +15,7 @@ const READ_WITHIN: Duration = Duration::from_millis(200);
 
 /// How far one request has come. Any thread may look.
 #[derive(Debug, Default)]
-pub struct Sending {
+pub(crate) struct Sending {
     stage: Mutex<SendStage>,
     changed: Notify,
 }
@@ -31,27 +31,27 @@ enum SendStage {
 
 impl Sending {
     /// Its connection has taken all of it.
-    pub fn mark_written(&self) {
+    pub(crate) fn mark_written(&self) {
         self.advance(|stage| (stage == SendStage::Waits).then(|| SendStage::Written(Instant::now())));
     }
 
     /// What is sent after it cannot overtake it.
-    pub fn mark_taken(&self) {
+    pub(crate) fn mark_taken(&self) {
         self.advance(|stage| (stage != SendStage::Over).then_some(SendStage::Taken));
     }
 
     /// It is about to be sent once more, elsewhere.
-    pub fn restart(&self) {
+    pub(crate) fn restart(&self) {
         self.advance(|stage| (stage != SendStage::Over).then_some(SendStage::Waits));
     }
 
     /// It has its answer, or will never have one.
-    pub fn mark_over(&self) {
+    pub(crate) fn mark_over(&self) {
         self.advance(|_| Some(SendStage::Over));
     }
 
     /// Whether what is sent now cannot overtake it.
-    pub fn is_behind(&self) -> bool {
+    pub(crate) fn is_behind(&self) -> bool {
         match self.stage() {
             SendStage::Waits => false,
             SendStage::Written(at) => at.elapsed() >= READ_WITHIN,
@@ -60,7 +60,7 @@ impl Sending {
     }
 
     /// Waits until what is sent then cannot overtake it. False: it is over.
-    pub async fn behind(&self) -> bool {
+    pub(crate) async fn behind(&self) -> bool {
         loop {
             let mut changed = pin!(self.changed.notified());
             // Before the look, so that no change is missed.

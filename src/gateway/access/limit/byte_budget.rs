@@ -39,19 +39,19 @@ impl ByteBudget {
 }
 
 #[derive(Debug)]
-pub struct Reservation {
+pub(crate) struct Reservation {
     budget: Arc<ByteBudget>,
     bytes: usize,
 }
 
 impl Reservation {
     /// Takes as many more as make `bytes` in all. False, and nothing taken, if the budget is used up.
-    pub fn grow_to(&mut self, bytes: usize) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         bytes <= self.bytes || self.grow(bytes - self.bytes)
     }
 
     /// Takes `bytes` more. False, and nothing taken, if the budget is used up.
-    pub fn grow(&mut self, bytes: usize) -> bool {
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let bytes_max = self.budget.bytes_max.load(Ordering::Relaxed);
         let held = self.budget.held_bytes.fetch_add(bytes, Ordering::Relaxed);
         if held.saturating_add(bytes) > bytes_max {

@@ -17,7 +17,7 @@ pub(crate) struct Quota {
 }
 
 #[derive(Debug)]
-pub struct QuotaPermit(Arc<Quota>);
+pub(crate) struct QuotaPermit(Arc<Quota>);
 
 /// The places of one upstream session.
 #[derive(Debug)]

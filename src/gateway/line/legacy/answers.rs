@@ -9,7 +9,6 @@ use crate::context::worker::Worker;
 use protocol::asking::NotAsked;
 use protocol::json::quote;
 
-/// Nobody is left to ask.
 const NO_CLIENT: NotAsked = NotAsked { code: -32000, message: "the client is not reachable" };
 /// As the official SDKs call a request that timed out.
 pub(super) const TOO_LATE: NotAsked = NotAsked { code: -32001, message: "the client did not answer in time" };

@@ -24,7 +24,6 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 /// Messages are handed to the connection together up to here, and then not before it has written them.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
-/// A client's stream.
 pub(crate) struct ClientStream {
     ticket: ReaderGuard,
     news: ListNews,
@@ -37,7 +36,6 @@ pub(crate) struct ClientStream {
 }
 
 impl ClientStream {
-    /// The stream of a client that speaks `version`.
     pub(crate) fn new(
         ticket: ReaderGuard,
         news: ListNews,
@@ -48,7 +46,6 @@ impl ClientStream {
         Self { ticket, news, version, keep_alive_interval, clock, call: None, is_over: false }
     }
 
-    /// The call it answers.
     pub(crate) fn call(&mut self) -> Option<&mut Call> {
         self.call.as_deref_mut()
     }

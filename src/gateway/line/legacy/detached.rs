@@ -26,7 +26,6 @@ pub(crate) struct Detachable<T: 'static> {
 }
 
 impl<T> Detachable<T> {
-    /// Wraps a future, which ends with its session.
     pub(crate) fn new(
         worker: &Rc<Worker>,
         session: &UpstreamSession,

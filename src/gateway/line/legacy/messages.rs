@@ -42,7 +42,6 @@ const REST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Up to here a message that need not wait takes nothing from the process's budget.
 const UNCOUNTED_BYTES: usize = 8 * 1024;
 
-/// Room for one message.
 pub(crate) struct MessageReservation {
     place: QueuePlace,
     reservation: Option<Reservation>,

@@ -48,7 +48,6 @@ const MESSAGE_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// For whom an upstream session is opened.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionHolder {
-    /// A client.
     Client(Session),
     /// All clients that speak this version, with upstreams that keep no sessions.
     All(LegacyVersion),
@@ -63,7 +62,6 @@ impl SessionHolder {
         }
     }
 
-    /// When it ends at the latest.
     fn expires_s(&self) -> u64 {
         match self {
             Self::Client(session) => session.grant.expires_s,
@@ -178,7 +176,6 @@ pub(crate) async fn end(worker: &Rc<Worker>, view: &View, session: &Session) {
     close(worker, view, closed);
 }
 
-/// Opens a session in a task of its own.
 async fn open_apart(
     worker: &Rc<Worker>,
     view: &Rc<View>,

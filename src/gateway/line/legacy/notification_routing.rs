@@ -39,19 +39,14 @@ const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "the client owes to
 
 const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 
-/// What becomes of a message.
 #[derive(Debug)]
 pub(crate) enum NotificationRouting {
-    /// The client sees it as it is.
     AsItIs,
-    /// The client sees this instead.
     Mapped {
-        /// The message.
         message: Segments,
         /// The public id of a request.
         question: Option<Box<str>>,
     },
-    /// It is not for the client.
     Withheld,
 }
 
@@ -136,7 +131,6 @@ pub(super) fn answers_a_call(worker: &Worker, message: &[u8]) -> bool {
     id.and_then(|id| message.get(id)).is_some_and(own_id::is_own)
 }
 
-/// What a message is.
 enum CrossingMessage {
     /// With the client's id, where it has another.
     Answer(Option<Edit>),
@@ -215,7 +209,6 @@ fn map(
     }
 }
 
-/// An upstream asks the client something.
 fn ask(
     worker: &Rc<Worker>,
     session: &InSession,

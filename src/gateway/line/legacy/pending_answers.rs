@@ -12,7 +12,6 @@ use crate::context::worker::Worker;
 use crate::session::outbox::OutboundMessage;
 use protocol::json::quote;
 
-/// Remembers when the answer is due.
 pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
     let due = Instant::now() + session.upstream.config.client_response_timeout;
     worker.owed.borrow_mut().push(PendingAnswer {

@@ -67,7 +67,6 @@ impl Proxy {
         root.map(|root| mapper.names_in_answer(root)).unwrap_or_default()
     }
 
-    /// A notification, which goes to whomever it is about.
     pub(super) fn take_notification(
         &self,
         view: &Rc<View>,
@@ -124,7 +123,6 @@ impl Proxy {
         self.tell_all(view, session, &cancellation::note(&cancelled.id, &cancelled.reason))
     }
 
-    /// Which call is cancelled, and why.
     fn cancelled(&self, message: &Message, session: &Session, depth_max: usize) -> Option<Cancellation> {
         let mut scratch = self.worker.scratch.borrow_mut();
         let params = scratch.index(&message.body, depth_max).ok()?.root().get("params")?;

@@ -25,7 +25,6 @@ use protocol::head::Head;
 use protocol::json::JsonError;
 use protocol::version::{Era, LegacyVersion};
 
-/// One message of a batch, and what it takes to serve it.
 struct BatchPart {
     proxy: Proxy,
     view: Rc<View>,
@@ -42,7 +41,6 @@ struct BatchPart {
 
 /// What one of a batch is, as far as its place in the order goes.
 enum InBatch {
-    /// A request with this id literal.
     Request(Box<str>),
     /// A notification or a response.
     Unanswered,
@@ -50,7 +48,6 @@ enum InBatch {
     Fault,
 }
 
-/// Whether the session may send batches.
 pub(super) fn has_batches(session: &Session) -> bool {
     session.grant.version == LegacyVersion::V2025_03_26
 }

@@ -112,7 +112,6 @@ impl Proxy {
     }
 }
 
-/// What the endpoint asks of everybody.
 fn require_scopes(endpoint: &Endpoint, principal: &Principal) -> Result<(), PolicyError> {
     let required = &endpoint.config.scopes;
     if required.iter().all(|scope| principal.has_scope(scope)) {

@@ -218,7 +218,6 @@ impl Proxy {
         })
     }
 
-    /// A request within a session.
     async fn request(
         &self,
         view: &Rc<View>,
@@ -352,7 +351,6 @@ pub(super) fn no_state(none: NoState) -> Error {
     }
 }
 
-/// What a client introduces itself with.
 struct InitializeParams {
     version: String,
     client_name: String,

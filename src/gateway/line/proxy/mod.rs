@@ -75,7 +75,6 @@ const NAMES_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a call waits until it is known in which era its upstream is to be asked.
 const ERAS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Serves the requests of one worker.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     worker: Rc<Worker>,
@@ -85,15 +84,12 @@ pub(crate) struct Proxy {
 /// What the headers and the body of a request come to.
 #[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
 enum RequestDecision {
-    /// The gateway answers.
     Answer(Response<ReplyBody>),
-    /// An upstream does.
     Send(Outbound),
     /// The answer goes to another stream than the response.
     Aside(sse::DeferredReply),
 }
 
-/// A message ready for its upstream.
 struct Outbound {
     message: Message,
     /// The upstream's place in the endpoint.
@@ -102,7 +98,6 @@ struct Outbound {
     /// What replaces `Mcp-Name`.
     inner_name: Option<HeaderValue>,
     mapper: Option<Mapper>,
-    /// Whether it may be executed twice.
     is_safe_to_repeat: bool,
     /// The tool that is called; for the metrics.
     tool: Option<Tool>,
@@ -110,14 +105,12 @@ struct Outbound {
     uri: Option<Box<str>>,
     /// The id it has towards its upstream, where that is not the client's.
     own_id: Option<OwnId>,
-    /// The client's session, in the legacy era.
     session: Option<Session>,
     /// What its cancellation finds it by, until it has its answer.
     announced: Option<CallInFlight>,
 }
 
 impl Proxy {
-    /// A proxy on this worker.
     pub(crate) fn new(worker: Rc<Worker>, drain: Rc<Drain>) -> Self {
         Self { worker, drain }
     }
@@ -176,7 +169,6 @@ impl Proxy {
         response
     }
 
-    /// Everything before the upstream.
     async fn decide(
         &self,
         view: &Rc<View>,
@@ -359,7 +351,6 @@ impl Proxy {
         }
     }
 
-    /// Waits a moment for names that are not known yet.
     async fn settle_names(&self, endpoint: &Endpoint) {
         if endpoint.needs_directory() {
             Box::pin(endpoint.names.settled(NAMES_PATIENCE)).await;
@@ -448,7 +439,6 @@ impl Proxy {
         Ok(decision)
     }
 
-    /// What is completed of a resource template.
     fn completion(
         &self,
         view: &View,
@@ -566,7 +556,6 @@ impl Proxy {
         Ok(RequestDecision::Answer(relay::subscription_response(subscription)))
     }
 
-    /// Sends a message to its upstream and relays the reply.
     async fn send(
         &self,
         view: &Rc<View>,

@@ -52,7 +52,6 @@ pub(super) struct DeferredReply {
     announced: Option<CallInFlight>,
     endpoint: Rc<Arc<Endpoint>>,
     message: Message,
-    /// Its share of the memory for messages.
     share: Option<Reservation>,
 }
 
@@ -239,7 +238,6 @@ fn end(worker: &Rc<Worker>, session: &Session) {
     legacy::close(worker, &worker.view(), closed);
 }
 
-/// Puts every message of a response on the stream.
 async fn hand_on(worker: &Worker, line: &SseSession, response: Response<ReplyBody>) -> Result<(), Error> {
     let bytes_max = worker.limits().reply_bytes_max;
     let media = media_of(response.headers());

@@ -44,9 +44,7 @@ const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 /// How often a stream is tried to be attached while the state of its session is dropped and made anew.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Where the client goes on.
 enum ResumePoint {
-    /// Wherever its stream is.
     Now,
     /// After these events of its stream, each of the upstream with this name.
     Stream(Vec<(Box<str>, Bytes)>),
@@ -57,7 +55,6 @@ enum ResumePoint {
 }
 
 impl Proxy {
-    /// Answers GET with a stream.
     pub(super) async fn open_stream(
         &self,
         view: &Rc<View>,
@@ -88,7 +85,6 @@ impl Proxy {
         self.attach(&place, position).map(RequestDecision::Answer)
     }
 
-    /// The client's own stream.
     fn attach(&self, place: &StreamOf<'_>, position: ResumePoint) -> Result<Response<ReplyBody>, Error> {
         let StreamOf { view, endpoint, session, caller } = place;
         let grant = &session.grant;
@@ -231,7 +227,6 @@ impl Proxy {
     }
 }
 
-/// Whose stream it is.
 struct StreamOf<'a> {
     view: &'a Rc<View>,
     endpoint: &'a Rc<Arc<Endpoint>>,

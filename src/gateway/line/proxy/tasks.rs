@@ -59,7 +59,6 @@ pub(super) fn check_method(endpoint: &Endpoint, message: &Message) -> Result<(),
     if is_of_tasks && endpoint.binds_tasks { Err(ClientError::Method.into()) } else { Ok(()) }
 }
 
-/// What a caller may do with a tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ToolAccess {
     Usable,
@@ -87,14 +86,12 @@ fn judge_tool(endpoint: &Endpoint, caller: &Caller, member: usize, tool: &str) -
     }
 }
 
-/// A page of a list: the bytes, and the entries in them.
 struct TaskPage {
     text: bytes::Bytes,
     entries: Vec<ListedTask>,
     next: Option<String>,
 }
 
-/// A list that somebody asks for.
 struct TaskListRequest<'a> {
     call: &'a Call,
     caller: &'a Caller,
@@ -192,7 +189,6 @@ impl Proxy {
         }
     }
 
-    /// Every task of the caller.
     pub(super) async fn list_tasks(
         &self,
         view: &Rc<View>,
@@ -404,7 +400,6 @@ impl Proxy {
         Ok(TaskPage { text, entries, next })
     }
 
-    /// Adds those that are the caller's own.
     fn keep_own(
         &self,
         endpoint: &Endpoint,

@@ -30,26 +30,20 @@ pub(crate) struct BodyGuard {
     call: Option<Box<Call>>,
 }
 
-/// The body of a response to a client.
 pub(crate) enum ReplyBody {
     /// Complete, with what is counted of it while it waits for the client.
     Whole(Segments, BodyGuard),
-    /// Still arriving from an upstream.
     Stream(ClientAttachment),
     /// Open until one side ends it.
     Subscription(Box<ClientSubscription>),
-    /// The stream of a client that speaks HTTP+SSE.
     Line(Box<sse_stream::SseStream>),
-    /// Open until each call of a batch is answered.
     Batch(Box<Batch>),
-    /// What a client is told within its session.
     Session(Box<ClientStream>),
     /// One of these streams, which ends with the credentials of its client at the latest.
     Ending(Box<(Self, Pin<Box<Sleep>>)>),
 }
 
 impl ReplyBody {
-    /// No body.
     pub(crate) fn empty() -> Self {
         Self::Whole(Segments::from(Bytes::new()), BodyGuard::default())
     }
@@ -162,7 +156,6 @@ impl Body for ReplyBody {
 }
 
 impl BodyGuard {
-    /// Holds a share of the memory for messages.
     pub(crate) fn new(reservation: Reservation) -> Self {
         Self { _reservation: Some(reservation), call: None }
     }

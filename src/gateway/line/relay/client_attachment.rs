@@ -10,7 +10,6 @@ use super::stream::{BytesPoll, RelayedReply};
 use crate::context::call::Call;
 use crate::line::legacy::detached::go_on;
 
-/// A stream as long as its client is there.
 pub(crate) struct ClientAttachment(Option<Box<RelayedReply>>);
 
 impl ClientAttachment {
@@ -49,7 +48,6 @@ impl Drop for ClientAttachment {
     }
 }
 
-/// Reads to the end, or as much as a reply may have.
 async fn read_on(mut stream: Box<RelayedReply>) {
     while let Some(Ok(_)) = std::future::poll_fn(|cx| stream.poll(cx)).await {}
 }

@@ -35,7 +35,6 @@ use protocol::version::Era;
 /// How often in a row a stream is taken up again without anything new on it.
 const FRUITLESS_MAX: u32 = 100;
 
-/// The events of a reply.
 pub(super) struct EventStream {
     idle: Duration,
     reply_timeout: Duration,
@@ -106,7 +105,6 @@ impl EventStream {
         }
     }
 
-    /// The literal of the id of the call.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -119,7 +117,6 @@ impl EventStream {
         self.idle
     }
 
-    /// Whether the client has its answer.
     pub(super) fn has_answered(&self) -> bool {
         self.has_answered
     }
@@ -154,13 +151,11 @@ impl EventStream {
         Some(data)
     }
 
-    /// Adds what the client is sent after everything else.
     pub(super) fn push_last(&mut self, event: Bytes) {
         self.events = self.events.take().map(|_| Events::new(0));
         self.waiting.push_back(event);
     }
 
-    /// The next event as the client is to see it.
     pub(super) fn next(
         &mut self,
         worker: &Rc<Worker>,
@@ -177,7 +172,6 @@ impl EventStream {
         }
     }
 
-    /// The upstream has ended the stream.
     pub(super) fn end(&mut self, worker: &Rc<Worker>, is_detached: bool) -> AtEnd {
         if self.events.is_none()
             && let Some(mut new_task) = self.new_task.take()
@@ -329,7 +323,6 @@ impl EventStream {
 
 /// What a message is to a call whose upstream knows it by an id of the gateway's own.
 enum AnswerIn {
-    /// No answer.
     None,
     /// Its answer, once the client's id is put back.
     Ours(Edit),

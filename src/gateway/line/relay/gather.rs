@@ -16,7 +16,6 @@ const GATHERED_BYTES_MAX: usize = 16 * 1024;
 
 const LOOKS_MAX: u8 = 2;
 
-/// Pieces on their way to the client.
 #[derive(Default)]
 pub(super) struct Gather {
     held: BytesMut,

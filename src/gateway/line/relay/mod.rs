@@ -73,7 +73,6 @@ const NO: HeaderValue = HeaderValue::from_static("no");
 /// How a reply is to be handed on.
 #[derive(Debug)]
 pub(crate) struct RelayPlan<'p> {
-    /// The upstream that replies.
     pub upstream: &'p Upstream,
     /// The literal of the request's id; empty where it is not known, as a client goes on with a reply.
     pub id: &'p str,
@@ -97,7 +96,6 @@ pub(crate) struct RelayPlan<'p> {
     pub place: Option<StreamPlace>,
 }
 
-/// Turns an upstream's reply into the client's response.
 pub(crate) async fn relay(
     worker: &Rc<Worker>,
     reply: Reply,
@@ -469,7 +467,6 @@ fn respond(head: http::response::Parts, media: HeaderValue, body: ReplyBody) -> 
     response
 }
 
-/// A JSON response.
 pub(crate) fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Whole(json.into(), BodyGuard::default()));
     *response.status_mut() = status;

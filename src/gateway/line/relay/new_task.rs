@@ -19,7 +19,6 @@ use protocol::json::{Document, Scratch, Value};
 use protocol::sse::Events;
 use protocol::task::{self, Made};
 
-/// The longest message in which a new task is looked for.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// Whose the task is that a reply may make.
@@ -64,7 +63,6 @@ impl NewTask {
         })
     }
 
-    /// Takes a piece of a reply in JSON.
     pub(super) fn push_json(&mut self, piece: &[u8]) {
         self.json = self.json.take().filter(|json| json.len() + piece.len() <= BYTES_MAX);
         if let Some(json) = &mut self.json {
@@ -72,7 +70,6 @@ impl NewTask {
         }
     }
 
-    /// The reply is complete.
     pub(super) fn end(&mut self, scratch: &mut Scratch) {
         if let Some(json) = self.json.take() {
             self.read(scratch, &json);
@@ -82,7 +79,6 @@ impl NewTask {
         }
     }
 
-    /// Takes a piece of a reply of events.
     pub(super) fn push_events(&mut self, scratch: &mut Scratch, piece: Bytes) {
         let Some(mut events) = self.events.take() else { return };
         events.push(piece);

@@ -17,7 +17,6 @@ use crate::upstream::exchange::{Reply, RequestBody, SendOptions};
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
-/// How often it is tried.
 const ATTEMPTS_MAX: u32 = 3;
 /// How long is waited where the upstream does not say.
 const RETRY: Duration = Duration::from_secs(1);
@@ -25,7 +24,6 @@ const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// A stream that is being taken up again.
 pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<Reply, UpstreamError>>>>;
 
 /// Begins. `retry`: how long the upstream asked to wait. `None`: no header can hold the id.

@@ -38,7 +38,6 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 /// A client that takes so long to ask for more has used up time that was the upstream's.
 const SLOW_CLIENT_MIN: Duration = Duration::from_millis(500);
 
-/// A reply that is still arriving.
 pub(super) struct RelayedReply {
     worker: Rc<Worker>,
     incoming: Incoming,
@@ -56,7 +55,6 @@ pub(super) struct RelayedReply {
     answer_by: Option<Instant>,
     source: ReplySource,
     is_over: bool,
-    /// The client has left.
     is_detached: bool,
     /// When the client was last given something.
     given: Option<Instant>,
@@ -83,7 +81,6 @@ enum ReplySource {
 
 /// A JSON reply that has begun.
 pub(super) struct JsonHead {
-    /// Its first pieces.
     pub(super) pieces: Segments,
     /// What they said of whose it is, where that is checked.
     pub(super) check: Option<AnswerId>,
@@ -115,16 +112,13 @@ impl ReplyGuards {
     }
 }
 
-/// What came from an upstream.
 enum Arrival {
     Data(Bytes),
     /// The end as it should be.
     End,
     /// The end as it should not be.
     Break,
-    /// The stream goes on with another reply.
     Reopened(Box<Reply>),
-    /// It does not.
     NotReopened,
 }
 
@@ -153,7 +147,6 @@ impl RelayedReply {
         stream
     }
 
-    /// A reply of server-sent events.
     pub(super) fn events(
         worker: &Rc<Worker>,
         incoming: Incoming,
@@ -199,7 +192,6 @@ impl RelayedReply {
         })
     }
 
-    /// Ties the call to the end of the reply.
     pub(super) fn carry(&mut self, call: Call) {
         self.call = Some(call);
     }
@@ -209,7 +201,6 @@ impl RelayedReply {
         self.call.as_mut()
     }
 
-    /// The thread it is on.
     pub(super) fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }
@@ -231,7 +222,6 @@ impl RelayedReply {
         Some(ended)
     }
 
-    /// The next piece, or several events.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         if let Some(given) = self.given.take() {
             self.is_client_slow |= given.elapsed() >= SLOW_CLIENT_MIN;
@@ -294,7 +284,6 @@ impl RelayedReply {
         }
     }
 
-    /// What comes from the upstream next.
     fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
         if let ReplySource::Events(events) = &mut self.source
             && events.is_reopening()
@@ -453,7 +442,6 @@ impl RelayedReply {
         }
     }
 
-    /// What is known of the length.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.source {
             ReplySource::Json { first, .. } => {

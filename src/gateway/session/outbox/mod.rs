@@ -40,9 +40,8 @@ const QUESTIONS_OF_ONE_MAX: usize = 64;
 /// Ids of events that are remembered, to be told from those of replies.
 const GIVEN_OUT_MAX: usize = 128;
 
-/// What is on its way in one session.
 #[derive(Debug)]
-pub struct SessionOutbox {
+pub(crate) struct SessionOutbox {
     streams: Arc<StreamBounds>,
     inner: Mutex<OutboxState>,
     /// What the client may use, as it was when it last asked for something.
@@ -78,7 +77,6 @@ struct UpstreamPosition {
     has_gap: bool,
 }
 
-/// The client's stream.
 #[derive(Debug)]
 struct OutboxReader {
     number: u64,
@@ -89,33 +87,29 @@ struct OutboxReader {
 
 /// An upstream's session, as it is told something.
 #[derive(Clone, Debug)]
-pub struct Addressee {
+pub(crate) struct Addressee {
     /// The upstream's session key.
     pub upstream: Arc<str>,
-    /// The gateway's session with it.
     pub session: Arc<UpstreamSession>,
 }
 
 /// A call of the client that an upstream works on.
 #[derive(Clone, Debug)]
-pub struct InFlightCall {
-    /// Who works on it.
+pub(crate) struct InFlightCall {
     pub addressee: Addressee,
     /// The literal of the id that it has there.
     pub sent_id: Box<str>,
 }
 
 impl InFlightCall {
-    /// A call that its upstream knows by this literal.
-    pub fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
+    pub(crate) fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
         Self { addressee, sent_id: String::from_utf8_lossy(sent_id).into() }
     }
 }
 
 /// A request of an upstream that the client is to answer.
 #[derive(Clone, Debug)]
-pub struct UpstreamQuestion {
-    /// Who asks.
+pub(crate) struct UpstreamQuestion {
     pub from: Addressee,
     /// The literal of the upstream's own id.
     pub inner_id: Box<str>,
@@ -123,41 +117,34 @@ pub struct UpstreamQuestion {
 
 /// A message as it is put on the client's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SentEvent {
+pub(crate) struct SentEvent {
     /// The id of its event, as the client is to give it back.
     pub id: Option<Bytes>,
     /// The message. Empty: an event that only carries its id.
     pub data: Bytes,
 }
 
-/// Why a parcel was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Undelivered {
-    /// There is no room for it.
+pub(crate) enum Undelivered {
     #[error("too much waits for the client")]
     Full,
-    /// The session is over.
     #[error("the session is over")]
     Closed,
 }
 
-/// Why there is no stream for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotAttached {
-    /// As many streams are open as there may be.
+pub(crate) enum NotAttached {
     #[error("too many streams are open")]
     TooMany,
-    /// The session is over, or its state was dropped.
     #[error("the session is over")]
     Closed,
 }
 
 /// A call of the client that has no answer yet.
 #[derive(Clone, Debug)]
-pub struct UpstreamCall {
+pub(crate) struct UpstreamCall {
     /// Who works on it. `None`: that is not known yet.
     pub in_flight: Option<InFlightCall>,
-    /// How far it has come.
     pub sending: Arc<Sending>,
     /// Whether its cancellation waits for it.
     is_withdrawn: bool,
@@ -167,23 +154,21 @@ pub struct UpstreamCall {
 
 /// A call that has no answer yet; forgotten when the last of these is dropped.
 #[derive(Debug)]
-pub struct CallInFlight {
+pub(crate) struct CallInFlight {
     desk: Arc<SessionOutbox>,
     id: Box<str>,
-    /// How far it has come.
     pub sending: Arc<Sending>,
 }
 
 /// The client's stream, for whoever writes it; detached when this is dropped.
 #[derive(Debug)]
-pub struct ReaderGuard {
+pub(crate) struct ReaderGuard {
     desk: Arc<SessionOutbox>,
     number: u64,
 }
 
 impl SessionOutbox {
-    /// An empty one.
-    pub fn new(streams: Arc<StreamBounds>) -> Self {
+    pub(crate) fn new(streams: Arc<StreamBounds>) -> Self {
         Self {
             streams,
             inner: Mutex::default(),
@@ -194,27 +179,26 @@ impl SessionOutbox {
     }
 
     /// Who the client is; the first that is said holds.
-    pub fn set_client(&self, name: impl FnOnce() -> Box<str>) {
+    pub(crate) fn set_client(&self, name: impl FnOnce() -> Box<str>) {
         self.client.get_or_init(name);
     }
 
     /// Who the client is. Empty: it asked for nothing yet.
-    pub fn client(&self) -> &str {
+    pub(crate) fn client(&self) -> &str {
         self.client.get().map(|name| &**name).unwrap_or_default()
     }
 
-    /// What the client may use from now on.
-    pub fn set_class(&self, class: &Arc<Class>) {
+    pub(crate) fn set_class(&self, class: &Arc<Class>) {
         *self.class.lock() = Some(Arc::clone(class));
     }
 
     /// What the client may use. `None`: it asked for nothing yet.
-    pub fn class(&self) -> Option<Arc<Class>> {
+    pub(crate) fn class(&self) -> Option<Arc<Class>> {
         self.class.lock().clone()
     }
 
     /// Puts a message on the client's stream, or keeps it until there is one. It must hold no more memory than itself.
-    pub fn deliver(&self, parcel: OutboundMessage) -> Result<(), Undelivered> {
+    pub(crate) fn deliver(&self, parcel: OutboundMessage) -> Result<(), Undelivered> {
         // Ids that a client could not send back are none.
         let event_id = parcel.event_id.filter(|id| id.len() <= event_id::ID_BYTES_MAX);
         let parcel = OutboundMessage { event_id, ..parcel };
@@ -250,12 +234,12 @@ impl SessionOutbox {
     }
 
     /// Whether the client holds a stream.
-    pub fn has_client(&self) -> bool {
+    pub(crate) fn has_client(&self) -> bool {
         self.inner.lock().reader.is_some()
     }
 
     /// Waits for as long as the client's stream would be ended by one more message.
-    pub async fn room(&self) {
+    pub(crate) async fn room(&self) {
         loop {
             // Before the look, so that no change is missed.
             let changed = self.room.notified();
@@ -267,7 +251,7 @@ impl SessionOutbox {
     }
 
     /// A stream of the client's: it takes over from the one there is, which ends. `admit` counts it.
-    pub fn attach(
+    pub(crate) fn attach(
         self: &Arc<Self>,
         has_several_upstreams: bool,
         admit: impl Fn(&Arc<StreamBounds>) -> Option<StreamPlace>,
@@ -300,13 +284,13 @@ impl SessionOutbox {
     }
 
     /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
-    pub fn has_given_out(&self, id: &[u8]) -> bool {
+    pub(crate) fn has_given_out(&self, id: &[u8]) -> bool {
         self.inner.lock().given_out.contains(&digest(id))
     }
 
     /// The client goes on after these events. Returns those of them whose upstreams have to repeat what came after;
     /// what waits of that is forgotten.
-    pub fn resume(&self, mut last_ids: Vec<(Box<str>, Bytes)>) -> Vec<(Box<str>, Bytes)> {
+    pub(crate) fn resume(&self, mut last_ids: Vec<(Box<str>, Bytes)>) -> Vec<(Box<str>, Bytes)> {
         let mut inner = self.inner.lock();
         last_ids.retain(|(upstream, id)| inner.rewind(upstream, id));
         self.room.notify_waiters();
@@ -314,7 +298,7 @@ impl SessionOutbox {
     }
 
     /// The session is over: its stream ends, and nothing is taken any more.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
         let reader = inner.reader.take();
         inner.is_closed = true;
@@ -328,7 +312,7 @@ impl SessionOutbox {
     }
 
     /// Expects an answer with the public id. False: the client owes too many.
-    pub fn put_question(&self, public_id: &str, question: UpstreamQuestion) -> bool {
+    pub(crate) fn put_question(&self, public_id: &str, question: UpstreamQuestion) -> bool {
         let mut inner = self.inner.lock();
         let is_of_same = |asked: &&UpstreamQuestion| asked.from.upstream == question.from.upstream;
         let has_room = inner.questions.len() < QUESTIONS_MAX
@@ -339,19 +323,17 @@ impl SessionOutbox {
         has_room
     }
 
-    /// Who expects an answer with the public id.
-    pub fn asker_of(&self, public_id: &str) -> Option<Addressee> {
+    pub(crate) fn asker_of(&self, public_id: &str) -> Option<Addressee> {
         Some(self.inner.lock().questions.get(public_id)?.from.clone())
     }
 
-    /// Whether an answer with the public id is expected.
-    pub fn has_question(&self, public_id: &str) -> bool {
+    pub(crate) fn has_question(&self, public_id: &str) -> bool {
         self.inner.lock().questions.contains_key(public_id)
     }
 
     /// Takes a question that was answered, withdrawn or not answered in time; if it still waits for the client, the
     /// client never hears of it. `None`: nobody asked, or it was taken.
-    pub fn take_question(&self, public_id: &str) -> Option<UpstreamQuestion> {
+    pub(crate) fn take_question(&self, public_id: &str) -> Option<UpstreamQuestion> {
         let mut inner = self.inner.lock();
         let question = inner.questions.remove(public_id);
         if question.is_some() {
@@ -362,7 +344,7 @@ impl SessionOutbox {
     }
 
     /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
-    pub fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
+    pub(crate) fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
         let mut inner = self.inner.lock();
         let call = inner.calls.entry(id.into()).or_insert_with(UpstreamCall::new);
         call.holders += 1;
@@ -372,7 +354,7 @@ impl SessionOutbox {
     }
 
     /// Remembers who works on the call with this id literal, which is sent now.
-    pub fn begin(self: &Arc<Self>, id: &str, in_flight: InFlightCall) -> CallInFlight {
+    pub(crate) fn begin(self: &Arc<Self>, id: &str, in_flight: InFlightCall) -> CallInFlight {
         let call = self.announce(id);
         call.sending.restart();
         if let Some(known) = self.inner.lock().calls.get_mut(id) {
@@ -382,28 +364,26 @@ impl SessionOutbox {
     }
 
     /// The call with this id literal, until it has its answer.
-    pub fn pending_call(&self, id: &str) -> Option<UpstreamCall> {
+    pub(crate) fn pending_call(&self, id: &str) -> Option<UpstreamCall> {
         self.inner.lock().calls.get(id).cloned()
     }
 
     /// Remembers that the call with this id literal is to be cancelled once it was sent. False: that was known.
-    pub fn withdraw(&self, id: &str) -> bool {
+    pub(crate) fn withdraw(&self, id: &str) -> bool {
         let mut inner = self.inner.lock();
         inner.calls.get_mut(id).is_some_and(|call| !std::mem::replace(&mut call.is_withdrawn, true))
     }
 
-    /// Who works on the call with this id literal.
-    pub fn working_on(&self, id: &str) -> Option<InFlightCall> {
+    pub(crate) fn working_on(&self, id: &str) -> Option<InFlightCall> {
         self.inner.lock().calls.get(id)?.in_flight.clone()
     }
 
-    /// What waits for an upstream.
-    pub fn messages_to(&self, upstream: &Arc<str>) -> Arc<MessageQueue> {
+    pub(crate) fn messages_to(&self, upstream: &Arc<str>) -> Arc<MessageQueue> {
         Arc::clone(self.inner.lock().messages.entry(Arc::clone(upstream)).or_default())
     }
 
     /// What waits for an upstream. `None`: nothing does.
-    pub fn messages_before(&self, upstream: &str) -> Option<Arc<MessageQueue>> {
+    pub(crate) fn messages_before(&self, upstream: &str) -> Option<Arc<MessageQueue>> {
         self.inner.lock().messages.get(upstream).filter(|queue| !queue.is_empty()).cloned()
     }
 
@@ -415,7 +395,7 @@ impl SessionOutbox {
 
 impl ReaderGuard {
     /// The next message. `None`: the stream is over.
-    pub fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
+    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
         let mut inner = self.desk.inner.lock();
         let Some(reader) = inner.reader.as_mut().filter(|reader| reader.number == self.number) else {
             return Poll::Ready(None);

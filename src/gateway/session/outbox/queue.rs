@@ -8,14 +8,12 @@ use bytes::Bytes;
 use super::QUESTIONS_MAX;
 use crate::access::limit::byte_budget::Reservation;
 
-/// How many messages may wait.
 pub(super) const PARCELS_MAX: usize = 256;
 /// Beyond, the memory of an empty queue is given back.
 const QUEUE_KEPT: usize = 8;
 
-/// A message of an upstream for the client's stream.
 #[derive(Clone, Debug)]
-pub struct OutboundMessage {
+pub(crate) struct OutboundMessage {
     /// The name of the upstream; empty for the gateway's own.
     pub upstream: Arc<str>,
     /// The id that the upstream gave the event, for resumption.
@@ -26,7 +24,6 @@ pub struct OutboundMessage {
     pub question: Option<Box<str>>,
 }
 
-/// What waits for one stream.
 #[derive(Debug, Default)]
 pub(super) struct OutboxQueue {
     parcels: VecDeque<QueuedParcel>,

@@ -20,11 +20,8 @@ use protocol::sse::Event;
 /// A shorter message is copied out of the chunk it came in, which it would keep in memory while it waits.
 const COPIED_BYTES_MAX: usize = 4096;
 
-/// How a stream ended.
 pub(super) enum EventsEnd {
-    /// Properly.
     Closed,
-    /// In the middle.
     Failed(UpstreamError),
     /// What came after this event is wanted once more.
     Resumed(Bytes),

@@ -112,14 +112,12 @@ fn takes_requests(capabilities: &str) -> bool {
     [r#""sampling""#, r#""elicitation""#, r#""roots""#].iter().any(|name| capabilities.contains(name))
 }
 
-/// The task's hold of the stream.
 struct Claim {
     heard: Arc<StreamState>,
     is_held: bool,
 }
 
 impl Claim {
-    /// Lets others have it.
     fn give_up(&mut self) {
         if std::mem::take(&mut self.is_held) && !self.heard.is_refused() {
             self.heard.release();
@@ -159,15 +157,11 @@ struct Listening {
     _place: QuotaPermit,
 }
 
-/// Why a stream is not opened again.
 enum StreamOver {
-    /// Nobody needs it, or there is none.
     Done,
-    /// The upstream does not know the session.
     Lost,
 }
 
-/// What came of a GET.
 enum StreamAttempt {
     Stream(Box<Reply>),
     Refused,
