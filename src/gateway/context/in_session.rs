@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::session::outbox::SessionOutbox;
+use crate::session::outbox::{Addressee, SessionOutbox};
 use crate::session::{Session, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
@@ -24,6 +24,12 @@ pub(crate) struct InSession {
 }
 
 impl InSession {
+    pub(crate) fn addressee(&self) -> Addressee {
+        let (upstream, session) =
+            (Arc::clone(&self.upstream.session_key), Arc::clone(&self.upstream_session));
+        Addressee { upstream, session }
+    }
+
     pub(crate) fn client_version(&self) -> LegacyVersion {
         self.session.grant.version
     }

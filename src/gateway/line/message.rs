@@ -49,8 +49,9 @@ impl Message {
         id.and_then(|id| std::str::from_utf8(id).ok()).unwrap_or("null")
     }
 
-    pub(crate) fn cursor(&self) -> Option<Cow<'_, str>> {
-        self.envelope.cursor.as_ref()?.decode(&self.body)
+    pub(crate) fn cursor(&self) -> Result<Option<Cow<'_, str>>, ClientError> {
+        let cursor = self.envelope.cursor.as_ref();
+        cursor.map(|cursor| cursor.decode(&self.body).ok_or(ClientError::Cursor)).transpose()
     }
 
     /// The name it is routed by, for the log.

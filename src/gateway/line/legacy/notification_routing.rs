@@ -7,7 +7,7 @@
 //! gateway, in the reply to this one, says that the connection is out of step.
 
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use memchr::memmem::Finder;
@@ -16,7 +16,7 @@ use super::{answers, pending_answers};
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::mapper::{Mapper, is_same_text};
-use crate::session::outbox::{Addressee, UpstreamQuestion};
+use crate::session::outbox::UpstreamQuestion;
 use crate::session::tasks::TaskOf;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::own_id::{self, OwnId, SessionTag};
@@ -222,11 +222,7 @@ fn ask(
         return NotificationRouting::Withheld;
     }
     let put = put(worker, session, mapper, message, envelope).and_then(|(message, public_id)| {
-        let from = Addressee {
-            upstream: Arc::clone(&session.upstream.session_key),
-            session: Arc::clone(&session.upstream_session),
-        };
-        let inner_id = String::from_utf8_lossy(id).into();
+        let (from, inner_id) = (session.addressee(), String::from_utf8_lossy(id).into());
         if !session.desk.put_question(&public_id, UpstreamQuestion { from, inner_id }) {
             return Err(TOO_MANY);
         }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Proxy;
+use super::context::RequestContext;
+use super::{Proxy, RequestDecision, accepted};
 use crate::context::worker::View;
 use crate::line::legacy::cancellation;
 use crate::line::legacy::messages::{self, upstream_of};
@@ -16,76 +17,78 @@ use crate::line::message::Message;
 use crate::mapper::Mapper;
 use crate::session::cancellations::{Cancellation, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
-use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use protocol::error::GatewayError;
+use protocol::envelope::MessageKind;
+use protocol::error::{Error, GatewayError};
 use protocol::foreign_id::ForeignId;
 use protocol::json::{Document, Literal, Value};
-use protocol::route::Style;
 use protocol::splice::{Edit, splice};
 
 impl Proxy {
-    /// The answer to a request of an upstream, which gets it with its own id.
-    pub(super) fn take_answer(
+    /// What has no answer: a notification, or the client's answer to an upstream.
+    pub(super) fn take_unanswered(
         &self,
-        view: &Rc<View>,
-        endpoint: &Rc<Arc<Endpoint>>,
+        cx: &RequestContext<'_>,
+        message: &Message,
+    ) -> Result<RequestDecision, Error> {
+        let session = cx.session()?;
+        match message.envelope.kind {
+            MessageKind::Notification => self.take_notification(cx, message, session)?,
+            _ => self.take_answer(cx, message, session)?,
+        }
+        Ok(RequestDecision::Answer(accepted()))
+    }
+
+    /// The answer to a request of an upstream, which gets it with its own id.
+    fn take_answer(
+        &self,
+        cx: &RequestContext<'_>,
         message: &Message,
         session: &Session,
     ) -> Result<(), GatewayError> {
         let Some((public_id, id)) = public_id_of(message) else { return Ok(()) };
         let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
         let Some(asker) = desk.asker_of(&public_id) else { return Ok(()) };
-        let Some((member, upstream)) = member_of(view, endpoint, &asker.upstream) else { return Ok(()) };
+        let Some((member, upstream)) = member_of(cx, &asker.upstream) else { return Ok(()) };
         let room = messages::room_for(&self.worker, &desk, upstream, message.body.len())?;
         let Some(question) = desk.take_question(&public_id) else { return Ok(()) };
         upstream.series.questions.answered.inc();
         let mut edits =
             vec![Edit { span: id.span, with: Bytes::copy_from_slice(question.inner_id.as_bytes()) }];
-        edits.extend(self.names_in_answer(view, (endpoint, member), message, session));
+        edits.extend(self.names_in_answer(cx, member, message));
         edits.sort_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits).to_bytes();
         messages::send(&self.worker, (&desk, room), upstream, question.from.session, body);
         Ok(())
     }
 
-    fn names_in_answer(
-        &self,
-        view: &View,
-        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
-        message: &Message,
-        session: &Session,
-    ) -> Vec<Edit> {
-        if endpoint.naming.style() == Style::Transparent {
+    fn names_in_answer(&self, cx: &RequestContext<'_>, member: usize, message: &Message) -> Vec<Edit> {
+        if cx.is_transparent() {
             return Vec::new();
         }
-        let depth_max = view.snapshot.limits.json_depth_max;
-        let mapper = Mapper::new(Rc::clone(endpoint), member, message.method, depth_max)
-            .for_owner(&self.worker.state.sessions, &session.grant.principal);
+        let mapper = Mapper::new(Rc::clone(cx.endpoint), member, message.method, cx.depth_max())
+            .for_owner(&self.worker.state.sessions, cx.call.principal().id());
         let mut scratch = self.worker.scratch.borrow_mut();
-        let root = scratch.index(&message.body, depth_max).map(Document::root);
+        let root = scratch.index(&message.body, cx.depth_max()).map(Document::root);
         root.map(|root| mapper.names_in_answer(root)).unwrap_or_default()
     }
 
-    pub(super) fn take_notification(
+    fn take_notification(
         &self,
-        view: &Rc<View>,
-        endpoint: &Rc<Arc<Endpoint>>,
+        cx: &RequestContext<'_>,
         message: &Message,
         session: &Session,
     ) -> Result<(), GatewayError> {
         let is =
             |name| message.envelope.method.as_ref().is_some_and(|method| method.equals(&message.body, name));
         if is("notifications/cancelled") {
-            self.cancel(view, message, session)
+            self.cancel(cx, message, session)
         } else if is("notifications/progress") {
-            self.progress(view, endpoint, message, session)
+            self.progress(cx, message, session)
         } else if is("notifications/roots/list_changed")
-            || (endpoint.naming.style() == Style::Transparent
-                && is_notification(message)
-                && !is("notifications/initialized"))
+            || (cx.is_transparent() && is_notification(message) && !is("notifications/initialized"))
         {
-            self.tell_all(view, session, &message.body)
+            self.tell_all(cx.view, session, &message.body)
         } else {
             Ok(())
         }
@@ -115,12 +118,16 @@ impl Proxy {
 
     /// `notifications/cancelled`, for who works on the request. Where that is not known here, another gateway may have sent
     /// the call, and all upstreams are told: who does not know the request ignores it.
-    fn cancel(&self, view: &View, message: &Message, session: &Session) -> Result<(), GatewayError> {
-        let depth_max = view.snapshot.limits.json_depth_max;
-        let Some(cancelled) = self.cancelled(message, session, depth_max) else { return Ok(()) };
+    fn cancel(
+        &self,
+        cx: &RequestContext<'_>,
+        message: &Message,
+        session: &Session,
+    ) -> Result<(), GatewayError> {
+        let Some(cancelled) = self.cancelled(message, session, cx.depth_max()) else { return Ok(()) };
         let Some(cancelled) = cancellation::cancel(&self.worker, cancelled)? else { return Ok(()) };
         self.worker.state.sessions.share_cancelled(&cancelled);
-        self.tell_all(view, session, &cancellation::note(&cancelled.id, &cancelled.reason))
+        self.tell_all(cx.view, session, &cancellation::note(&cancelled.id, &cancelled.reason))
     }
 
     fn cancelled(&self, message: &Message, session: &Session, depth_max: usize) -> Option<Cancellation> {
@@ -137,33 +144,31 @@ impl Proxy {
     /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
     fn progress(
         &self,
-        view: &View,
-        endpoint: &Rc<Arc<Endpoint>>,
+        cx: &RequestContext<'_>,
         message: &Message,
         session: &Session,
     ) -> Result<(), GatewayError> {
-        let Some((upstream, opened, note)) = self.progress_for(view, endpoint, message, session) else {
+        let Some((upstream, opened, note)) = self.progress_for(cx, message, session) else {
             return Ok(());
         };
         let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
-        let room = messages::room_for(&self.worker, &desk, &upstream, note.len())?;
-        messages::send(&self.worker, (&desk, room), &upstream, opened, note);
+        let room = messages::room_for(&self.worker, &desk, upstream, note.len())?;
+        messages::send(&self.worker, (&desk, room), upstream, opened, note);
         Ok(())
     }
 
-    fn progress_for(
+    fn progress_for<'r>(
         &self,
-        view: &View,
-        endpoint: &Endpoint,
+        cx: &RequestContext<'r>,
         message: &Message,
         session: &Session,
-    ) -> Option<(Arc<Upstream>, Arc<UpstreamSession>, Bytes)> {
+    ) -> Option<(&'r Arc<Upstream>, Arc<UpstreamSession>, Bytes)> {
         let mut scratch = self.worker.scratch.borrow_mut();
-        let root = scratch.index(&message.body, view.snapshot.limits.json_depth_max).ok()?.root();
+        let root = scratch.index(&message.body, cx.depth_max()).ok()?.root();
         let token = root.get("params")?.get("progressToken")?.as_literal()?;
         let public = token.decode(&message.body)?;
         let foreign = ForeignId::read(&public)?;
-        let mut upstreams = endpoint.members.iter().filter_map(|slot| view.snapshot.upstreams.get(*slot));
+        let mut upstreams = (0..cx.endpoint.members.len()).filter_map(|member| cx.upstream(member));
         let upstream = upstreams.find(|upstream| upstream.config.name == foreign.upstream)?;
         let sessions = &self.worker.state.sessions;
         let grant = &session.grant;
@@ -172,7 +177,7 @@ impl Proxy {
             .or_else(|| sessions.opened(SessionId::shared(grant.version), &upstream.session_key))
             .filter(|opened| opened.generation == foreign.generation)?;
         let edit = Edit { span: token.span.clone(), with: foreign.inner_literal().into() };
-        Some((Arc::clone(upstream), opened, splice(&message.body, &[edit]).to_bytes()))
+        Some((upstream, opened, splice(&message.body, &[edit]).to_bytes()))
     }
 }
 
@@ -192,9 +197,7 @@ fn public_id_of(message: &Message) -> Option<(String, Literal)> {
 }
 
 /// The upstream's place in the endpoint, and the upstream.
-fn member_of<'v>(view: &'v View, endpoint: &Endpoint, key: &str) -> Option<(usize, &'v Arc<Upstream>)> {
-    let upstreams = endpoint.members.iter().map(|slot| view.snapshot.upstreams.get(*slot));
-    upstreams
-        .enumerate()
-        .find_map(|(member, upstream)| Some((member, upstream.filter(|up| *up.session_key == *key)?)))
+fn member_of<'r>(cx: &RequestContext<'r>, key: &str) -> Option<(usize, &'r Arc<Upstream>)> {
+    let has_key = |upstream: &&Arc<Upstream>| *upstream.session_key == *key;
+    (0..cx.endpoint.members.len()).find_map(|member| Some((member, cx.upstream(member).filter(has_key)?)))
 }

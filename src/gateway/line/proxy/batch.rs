@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use tokio::sync::mpsc;
 
+use super::context::RequestContext;
 use super::legacy::no_state;
 use super::{Proxy, RequestDecision, accepted};
 use crate::access::limit::byte_budget::Reservation;
@@ -32,6 +33,8 @@ struct BatchPart {
     headers: Rc<HeaderMap>,
     session: Session,
     body: Bytes,
+    /// A request has an answer, and so has what is no message.
+    has_answer: bool,
     /// What the whole batch takes of the budget for bodies: a part of it keeps all of it in memory.
     held: Rc<Option<Reservation>>,
     call: Call,
@@ -56,17 +59,16 @@ impl Proxy {
     /// Takes a batch apart. `call` stands for all of it, and is of no method.
     pub(super) async fn batch(
         &self,
-        view: &Rc<View>,
-        endpoint: &Rc<Arc<Endpoint>>,
-        (head, headers): (&Head<'_>, &HeaderMap),
-        (body, reservation): (&Bytes, Option<Reservation>),
-        session: &Session,
-        call: &Call,
+        cx: &RequestContext<'_>,
+        body: &Bytes,
+        reservation: Option<Reservation>,
     ) -> Result<RequestDecision, Error> {
+        let RequestContext { view, endpoint, head, headers, .. } = *cx;
+        let session = cx.session()?;
         if head.method.is_present() || head.name.is_present() || head.has_param {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
         }
-        let messages = self.messages(view, body)?;
+        let messages = self.messages_in(cx, body)?;
         let desk = self.worker.state.sessions.desk(session.grant.owner()).map_err(no_state)?;
         let (mut has_answers, mut refused) = (false, None);
         let headers = Rc::new(headers.clone());
@@ -74,8 +76,9 @@ impl Proxy {
         let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
         for (index, body) in messages.into_iter().enumerate() {
             let body_bytes = body.len() as u64;
-            let request = self.request_in(view, &body);
-            has_answers |= !matches!(request, InBatch::Unanswered);
+            let request = self.in_batch(view, &body);
+            let has_answer = !matches!(request, InBatch::Unanswered);
+            has_answers |= has_answer;
             let part = BatchPart {
                 proxy: Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)),
                 view: Rc::clone(view),
@@ -83,9 +86,10 @@ impl Proxy {
                 headers: Rc::clone(&headers),
                 session: session.clone(),
                 body,
+                has_answer,
                 held: Rc::clone(&reservation),
                 call: {
-                    let mut part = call.part();
+                    let mut part = cx.call.part();
                     part.request_bytes = body_bytes;
                     part
                 },
@@ -125,9 +129,9 @@ impl Proxy {
         Ok(RequestDecision::Answer(accepted()))
     }
 
-    fn messages(&self, view: &View, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
+    fn messages_in(&self, cx: &RequestContext<'_>, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
         let mut scratch = self.worker.scratch.borrow_mut();
-        let document = scratch.index(body, view.snapshot.limits.json_depth_max);
+        let document = scratch.index(body, cx.depth_max());
         let document = document.map_err(|error| match error {
             JsonError::NotJson => ClientError::NotJson,
             JsonError::TooDeep => ClientError::TooDeep,
@@ -136,7 +140,7 @@ impl Proxy {
         Ok(spans.into_iter().map(|span| body.slice(span)).collect())
     }
 
-    fn request_in(&self, view: &View, message: &[u8]) -> InBatch {
+    fn in_batch(&self, view: &View, message: &[u8]) -> InBatch {
         let depth_max = view.snapshot.limits.json_depth_max;
         let envelope = Envelope::parse(&mut self.worker.scratch.borrow_mut(), message, depth_max);
         let Ok(envelope) = envelope else { return InBatch::Fault };
@@ -146,13 +150,6 @@ impl Proxy {
         let id = envelope.id.and_then(|id| std::str::from_utf8(message.get(id)?).ok());
         id.map_or(InBatch::Fault, |id| InBatch::Request(id.into()))
     }
-
-    /// A request has an answer, and so has what is no message.
-    fn has_answer(&self, view: &View, message: &[u8]) -> bool {
-        let depth_max = view.snapshot.limits.json_depth_max;
-        let envelope = Envelope::parse(&mut self.worker.scratch.borrow_mut(), message, depth_max);
-        envelope.map_or(true, |envelope| envelope.kind == MessageKind::Request)
-    }
 }
 
 impl BatchPart {
@@ -161,10 +158,9 @@ impl BatchPart {
         let reader = self.proxy.reader(&self.view, self.endpoint.eras());
         let id = reader.find_id(&self.body).await;
         let id = id.and_then(|id| std::str::from_utf8(self.body.get(id)?).ok()).map(str::to_owned);
-        let has_answer = self.proxy.has_answer(&self.view, &self.body);
         let bytes_max = self.view.snapshot.limits.reply_bytes_max;
         let answer = self.answer().await;
-        let Self { proxy, body, held, mut call, .. } = self;
+        let Self { proxy, body, has_answer, held, mut call, .. } = self;
         drop((body, held));
         let response = match answer {
             Ok(mut response) => {
@@ -190,24 +186,23 @@ impl BatchPart {
     }
 
     async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {
-        let Self { proxy, view, endpoint, headers, session, body, held: _, call, is_first } = self;
-        if !*is_first {
-            proxy.admit_message(view, endpoint, call).await?;
-        }
+        let Self { proxy, view, endpoint, headers, call, .. } = self;
         let head = Head::read(headers);
-        let reader = proxy.reader(view, endpoint.eras());
-        let message = reader.read(&head, body.clone(), &mut call.seen).await?;
+        let cx = &mut RequestContext::new(view, endpoint, &head, headers, call);
+        cx.session = Some(self.session.clone());
+        if !self.is_first {
+            proxy.admit_message(cx).await?;
+        }
+        let reader = proxy.reader(view, cx.served);
+        let message = reader.read(&head, self.body.clone(), &mut cx.call.seen).await?;
         if message.era != Era::Legacy {
             return Err(ClientError::NotJsonRpc { why: "a message of another revision is in a batch" }.into());
         }
-        let session = Some(session.clone());
-        let decision =
-            proxy.dispatch_legacy(view, endpoint, (&head, headers), message, session, call).await?;
-        match decision {
+        match proxy.dispatch_legacy(cx, message).await? {
             RequestDecision::Answer(response) => Ok(response),
             RequestDecision::Aside(_) => Err(ClientError::Method.into()),
             RequestDecision::Send(outbound) => {
-                proxy.send(view, outbound, HeaderMap::clone(headers), call).await
+                proxy.send(view, outbound, &mut HeaderMap::clone(headers), call).await
             }
         }
     }

@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::Proxy;
+use super::context::RequestContext;
 use crate::access::auth::authenticator::{AuthError, Authenticated};
 use crate::access::auth::caller_cache::{CachedCaller, digest};
 use crate::access::caller::Caller;
 use crate::clock::now_s;
 use crate::context::call::Call;
-use crate::context::worker::View;
 use crate::identity::Principal;
 use crate::identity::refusal::CredentialFault;
 use crate::snapshot::Endpoint;
@@ -18,18 +18,11 @@ use protocol::head::{Field, Head};
 
 impl Proxy {
     /// Finds out who calls at the endpoint of this index, or why it is refused.
-    pub(super) async fn authenticate(
-        &self,
-        view: &View,
-        index: usize,
-        head: &Head<'_>,
-        call: &mut Call,
-    ) -> Result<Rc<Caller>, Error> {
-        let endpoint = &view.endpoints[index];
+    pub(super) async fn authenticate(&self, cx: &mut RequestContext<'_>, index: usize) -> Result<(), Error> {
+        let RequestContext { view, endpoint, head, call, .. } = cx;
         if endpoint.auth.is_open() {
-            let caller = &view.anonymous[index];
-            call.caller = Some(Rc::clone(caller));
-            return Ok(Rc::clone(caller));
+            call.caller = Some(Rc::clone(&view.anonymous[index]));
+            return Ok(());
         }
         let is_presented = endpoint.auth.goes_by(head.authorization);
         let credential = match head.authorization {
@@ -44,8 +37,8 @@ impl Proxy {
             Some(caller) => caller,
             None => Box::pin(self.check(endpoint, head, credential, call)).await?,
         };
-        call.caller = Some(Rc::clone(&caller));
-        Ok(caller)
+        call.caller = Some(caller);
+        Ok(())
     }
 
     /// Checks what this connection has not presented before.

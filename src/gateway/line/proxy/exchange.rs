@@ -1,92 +1,140 @@
-//! A request within a session on its way to its upstream: sent once more if the upstream turns out to have forgotten
-//! the session, and carried on if the client leaves.
+//! A message on its way to its upstream, and the reply on its way back: modern as it is; within a session sent once more
+//! if the upstream turns out to have forgotten the session, and carried on if the client leaves.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
 
+use super::Proxy;
+use super::address::Outbound;
 use super::legacy::no_state;
 use super::resource_subscriptions::{ResourceSubscription, is_refused};
-use super::{Outbound, Proxy, note_end};
 use crate::access::limit::concurrency::Permit;
 use crate::context::call::Call;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
 use crate::line::legacy::detached::Detachable;
 use crate::line::legacy::{self, SessionHolder, messages};
-use crate::line::message::Message;
 use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
-use crate::session::UpstreamSession;
-use crate::session::outbox::{Addressee, InFlightCall};
-use crate::telemetry::calls::Asked;
-use crate::upstream::Upstream;
+use crate::session::outbox::InFlightCall;
+use crate::session::{Session, UpstreamSession};
+use crate::telemetry::observers::Watch;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::{RequestBody, SendOptions};
-use crate::upstream::get_stream;
 use crate::upstream::headers::forward;
+use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::own_id::OwnId;
+use crate::upstream::{ReplicaSelection, Upstream, get_stream, stdio};
 use protocol::error::{ClientError, Error, UpstreamError};
+use protocol::splice::Segments;
 use protocol::version::Era;
 
+/// How long a call waits until it is known in which era its upstream is to be asked.
+const ERAS_PATIENCE: Duration = Duration::from_secs(1);
+
 impl Proxy {
-    /// Sends a request within the session with its upstream, and once more if the upstream turns out to have
-    /// forgotten it: then it did not look at the request.
-    pub(super) async fn send_in_session(
+    /// Sends a message to its upstream and relays the reply. The headers are the upstream's from here on.
+    pub(super) async fn send(
         &self,
         view: &Rc<View>,
-        outbound: Outbound,
-        headers: HeaderMap,
+        mut outbound: Outbound,
+        headers: &mut HeaderMap,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let result = self.exchange_in_session(view, &outbound, headers, call).await;
+        let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
+        let slot = endpoint.members[outbound.member];
+        let upstream = &view.snapshot.upstreams[slot];
+        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        call.tool = outbound.tool;
+        let result = match outbound.session.take() {
+            Some(session) => {
+                Box::pin(self.send_in_session(view, upstream, &session, &outbound, headers, call)).await
+            }
+            None => self.send_modern(view, upstream, &mut outbound, headers, call).await,
+        };
         // Only a call that failed, or still may, needs its name for the log.
-        let is_answered =
-            result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)));
-        if !is_answered || call.watch.is_curious() {
+        if !is_answered(&result) || call.watch.is_curious() {
             call.has_name(outbound.message.public_name().as_deref());
         }
         result
     }
 
-    async fn exchange_in_session(
+    async fn send_modern(
         &self,
-        view: &Rc<View>,
-        outbound: &Outbound,
-        mut headers: HeaderMap,
+        view: &View,
+        upstream: &Upstream,
+        outbound: &mut Outbound,
+        headers: &mut HeaderMap,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let Outbound {
-            message,
-            member,
-            body,
-            inner_name,
-            mapper,
-            own_id,
-            session,
-            uri,
-            tool,
-            is_safe_to_repeat,
-            ..
-        } = outbound;
-        let (Some(endpoint), Some(session)) = (&call.endpoint, session) else {
-            return Err(ClientError::NoSession.into());
+        let new_task = self.new_task(view, outbound, None, call);
+        if upstream.eras().is_none() {
+            Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
+        }
+        upstream.era_for(Era::Modern)?;
+        let permit = Self::acquire_slot(upstream, call).await?;
+        forward(headers, outbound.inner_name.take(), &upstream.access.forward);
+        if upstream.is_child()
+            && let Some(caller) = stdio::caller(call.principal().id())
+        {
+            headers.insert(CALLER, caller);
+        }
+        let mut request = post(std::mem::take(&mut outbound.body), std::mem::take(headers));
+        // It may have become known while the call waited.
+        if upstream.lacks(Era::Modern) {
+            request.extensions_mut().insert(BridgedCaller::of(call.principal().id()));
+        }
+        call.watch.leaves(&mut request, upstream.is_child());
+        let now = Instant::now();
+        let deadline = now + upstream.config.reply_timeout;
+        let delivery = SendOptions {
+            is_safe_to_repeat: outbound.is_safe_to_repeat,
+            aim: ReplicaSelection::Any,
+            asked: Some(call.asked()),
         };
-        let slot = endpoint.members[*member];
-        let upstream = &view.snapshot.upstreams[slot];
-        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
-        call.tool = *tool;
+        let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
+            Ok(reply) => {
+                let plan = RelayPlan {
+                    own_id: outbound.own_id.as_ref(),
+                    mapper: outbound.mapper.take(),
+                    permit,
+                    new_task,
+                    ..RelayPlan::new(upstream, outbound.message.id(), deadline)
+                };
+                relay(&self.worker, reply, plan).await
+            }
+            Err(error) => Err(error.into()),
+        };
+        note_end(&mut call.watch, &result);
+        result
+    }
+
+    /// Sends a request within the session with its upstream, and once more if the upstream turns out to have
+    /// forgotten it: then it did not look at the request.
+    async fn send_in_session(
+        &self,
+        view: &Rc<View>,
+        upstream: &Arc<Upstream>,
+        session: &Session,
+        outbound: &Outbound,
+        headers: &mut HeaderMap,
+        call: &mut Call,
+    ) -> Result<Response<ReplyBody>, Error> {
+        let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
+        let Outbound { message, member, inner_name, mapper, own_id, uri, .. } = outbound;
         upstream.era_for(Era::Legacy)?;
-        let holder = SessionHolder::Client(session.clone());
         let grant = &session.grant;
         let sessions = &self.worker.state.sessions;
         let desk = sessions.desk(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&desk, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
-        forward(&mut headers, inner_name.clone(), &upstream.access.forward);
+        forward(headers, inner_name.clone(), &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
             desk.set_class(&call.caller()?.class);
         }
@@ -96,17 +144,15 @@ impl Proxy {
             upstream: &upstream.session_key,
             uri,
         });
-        let ends_with_its_own = upstream.is_irreplaceable();
-        let mut may_reopen = true;
+        let mut attempts = SessionAttempts::new(self, view, upstream, session);
         loop {
-            let had_session = ends_with_its_own && sessions.opened(grant.id, &upstream.session_key).is_some();
-            let upstream_session = legacy::upstream_session(&self.worker, view, upstream, &holder).await?;
+            let upstream_session = attempts.begin().await?;
             let in_session = InSession {
                 upstream: Arc::clone(upstream),
                 upstream_session: Arc::clone(&upstream_session),
                 session: session.clone(),
                 desk: Arc::clone(&desk),
-                endpoint: Rc::clone(endpoint),
+                endpoint: Rc::clone(&endpoint),
                 member: *member,
             };
             let uris_max = view.snapshot.limits.subscription_uris_max;
@@ -115,97 +161,174 @@ impl Proxy {
                 None => false,
             };
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
-            let mut request = Request::new(RequestBody::from(body.clone()));
-            *request.method_mut() = HttpMethod::POST;
-            headers.clone_into(request.headers_mut());
+            let mut request = post(outbound.body.clone(), headers.clone());
             let version = HeaderValue::from_static(upstream_session.version.as_str());
             request.headers_mut().insert(PROTOCOL_VERSION, version);
             if let Some(id) = &upstream_session.id {
                 request.headers_mut().insert(SESSION_ID, id.clone());
             }
-            let subscribing = uri.clone().filter(|_| is_new);
             call.watch.leaves(&mut request, upstream.is_child());
-            let (worker, mapper) = (Rc::clone(&self.worker), mapper.clone());
-            let new_task = self.new_task(view, (message, own_id.as_ref()), (*member, Some(grant.id)), call);
-            let (request, place) =
-                ((request, *is_safe_to_repeat, call.asked()), (in_session, permit.clone(), new_task));
-            let exchange = exchange(worker, request, (message, own_id.clone()), mapper, place, subscribing);
-            let result = Detachable::new(&self.worker, &upstream_session, exchange).await;
+            let exchange = SessionExchange {
+                worker: Rc::clone(&self.worker),
+                request,
+                delivery: SendOptions {
+                    is_safe_to_repeat: outbound.is_safe_to_repeat,
+                    aim: upstream_session.replica.into(),
+                    asked: Some(call.asked()),
+                },
+                session: in_session,
+                id: message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default(),
+                own_id: own_id.clone(),
+                mapper: mapper.clone(),
+                permit: permit.clone(),
+                subscribing: uri.clone().filter(|_| is_new),
+                new_task: self.new_task(view, outbound, Some(grant.id), call),
+            };
+            let result = Detachable::new(&self.worker, &upstream_session, exchange.run()).await;
             note_end(&mut call.watch, &result);
             if is_new && is_refused(&result) {
                 subscription.iter().for_each(ResourceSubscription::forget);
             }
-            match result {
-                // A request that its server cannot stand costs the client no session.
-                Err(Error::Upstream(UpstreamError::SessionDoubted))
-                    if self.is_known(view, upstream, &upstream_session).await =>
-                {
-                    return Err(UpstreamError::SessionDoubted.into());
-                }
-                Err(Error::Upstream(UpstreamError::SessionLost | UpstreamError::SessionDoubted)) => {
-                    // One that was opened just now is not what is wrong.
-                    if !std::mem::take(&mut may_reopen) {
-                        return Err(UpstreamError::SessionLost.into());
-                    }
-                    upstream.is_sessionless.store(false, Ordering::Relaxed);
-                    legacy::lose(&self.worker, view, upstream, &holder, &upstream_session);
-                    if had_session {
-                        legacy::end(&self.worker, view, session).await;
-                        return Err(ClientError::SessionGone.into());
-                    }
-                }
-                result => return result,
+            if let Some(result) = attempts.settle(&upstream_session, result).await? {
+                return Ok(result);
             }
         }
-    }
-
-    pub(super) async fn is_known(&self, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
-        let asker = self.worker.asker(view);
-        Box::pin(get_stream::is_session_known(&asker, upstream, session.named())).await == Some(true)
     }
 }
 
 /// One exchange within a session, which needs nobody to wait for it.
-fn exchange(
+struct SessionExchange {
     worker: Rc<Worker>,
-    (mut request, is_safe_to_repeat, asked): (Request<RequestBody>, bool, Asked),
-    (message, own_id): (&Message, Option<OwnId>),
+    request: Request<RequestBody>,
+    delivery: SendOptions,
+    session: InSession,
+    id: Bytes,
+    own_id: Option<OwnId>,
     mapper: Option<Mapper>,
-    (session, permit, new_task): (InSession, Option<Rc<Permit>>, Option<Box<NewTask>>),
+    permit: Option<Rc<Permit>>,
     subscribing: Option<Box<str>>,
-) -> impl Future<Output = Result<Response<ReplyBody>, Error>> + 'static {
-    let id = message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default();
-    async move {
-        let id = std::str::from_utf8(&id).unwrap_or("null");
+    new_task: Option<Box<NewTask>>,
+}
+
+impl SessionExchange {
+    async fn run(self) -> Result<Response<ReplyBody>, Error> {
+        let Self { worker, mut request, delivery, session, own_id, .. } = self;
+        let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
-        let addressee = Addressee {
-            upstream: Arc::clone(&upstream.session_key),
-            session: Arc::clone(&session.upstream_session),
-        };
         let sent_id = own_id.as_ref().map_or(id.as_bytes(), |own_id| own_id.sent());
-        let in_flight = session.desk.begin(id, InFlightCall::new(addressee, sent_id));
+        let in_flight = session.desk.begin(id, InFlightCall::new(session.addressee(), sent_id));
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;
-        let aim = session.upstream_session.replica.into();
-        let delivery = SendOptions { is_safe_to_repeat, aim, asked: Some(asked) };
         let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
         if reply.head.status.is_success() {
             in_flight.sending.mark_taken();
         }
         let plan = RelayPlan {
-            upstream: &upstream,
-            id,
             own_id: own_id.as_ref(),
-            mapper,
-            deadline,
+            mapper: self.mapper,
             session: Some(session),
             in_flight: Some(in_flight),
-            permit,
-            subscribing,
-            new_task,
-            place: None,
+            permit: self.permit,
+            subscribing: self.subscribing,
+            new_task: self.new_task,
+            ..RelayPlan::new(&upstream, id, deadline)
         };
         relay(&worker, reply, plan).await
+    }
+}
+
+/// Something that is done within a session with an upstream, and once more if the upstream has forgotten it.
+pub(super) struct SessionAttempts<'a> {
+    proxy: &'a Proxy,
+    view: &'a Rc<View>,
+    upstream: &'a Arc<Upstream>,
+    session: &'a Session,
+    pub(super) holder: SessionHolder,
+    /// The client's session ends with that of this upstream, and there was one.
+    ends_with_it: bool,
+    may_reopen: bool,
+}
+
+impl<'a> SessionAttempts<'a> {
+    pub(super) fn new(
+        proxy: &'a Proxy,
+        view: &'a Rc<View>,
+        upstream: &'a Arc<Upstream>,
+        session: &'a Session,
+    ) -> Self {
+        let holder = SessionHolder::Client(session.clone());
+        Self { proxy, view, upstream, session, holder, ends_with_it: false, may_reopen: true }
+    }
+
+    /// The session there is, if any.
+    pub(super) fn find(&mut self) -> Option<Arc<UpstreamSession>> {
+        let sessions = &self.proxy.worker.state.sessions;
+        let opened = sessions.opened(self.session.grant.id, &self.upstream.session_key);
+        self.ends_with_it = self.upstream.is_irreplaceable() && opened.is_some();
+        opened
+    }
+
+    /// The session, opened where there is none.
+    pub(super) async fn begin(&mut self) -> Result<Arc<UpstreamSession>, Error> {
+        self.find();
+        legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder).await
+    }
+
+    /// What came of it. `None`: it is to be done again, in another session.
+    pub(super) async fn settle<T>(
+        &mut self,
+        used: &Arc<UpstreamSession>,
+        result: Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Self { proxy, view, upstream, session, holder, .. } = self;
+        let worker = &proxy.worker;
+        match result {
+            // A request that its server cannot stand costs the client no session.
+            Err(Error::Upstream(UpstreamError::SessionDoubted))
+                if is_known(worker, view, upstream, used).await =>
+            {
+                return Err(UpstreamError::SessionDoubted.into());
+            }
+            Err(Error::Upstream(UpstreamError::SessionLost | UpstreamError::SessionDoubted)) => {}
+            result => return result.map(Some),
+        }
+        // One that was opened just now is not what is wrong.
+        if !std::mem::take(&mut self.may_reopen) {
+            return Err(UpstreamError::SessionLost.into());
+        }
+        upstream.is_sessionless.store(false, Ordering::Relaxed);
+        legacy::lose(worker, view, upstream, holder, used);
+        if self.ends_with_it {
+            legacy::end(worker, view, session).await;
+            return Err(ClientError::SessionGone.into());
+        }
+        Ok(None)
+    }
+}
+
+async fn is_known(worker: &Worker, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
+    let asker = worker.asker(view);
+    Box::pin(get_stream::is_session_known(&asker, upstream, session.named())).await == Some(true)
+}
+
+fn post(body: Segments, headers: HeaderMap) -> Request<RequestBody> {
+    let mut request = Request::new(RequestBody::from(body));
+    *request.method_mut() = HttpMethod::POST;
+    *request.headers_mut() = headers;
+    request
+}
+
+/// Whether the whole reply is at hand.
+fn is_answered(result: &Result<Response<ReplyBody>, Error>) -> bool {
+    result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)))
+}
+
+/// Tells the span of the exchange with an upstream that it is complete: it has failed, or its reply is at hand.
+fn note_end(watch: &mut Watch, result: &Result<Response<ReplyBody>, Error>) {
+    match result {
+        Err(error) => watch.failed(error),
+        Ok(_) if is_answered(result) => watch.answered(),
+        Ok(_) => {}
     }
 }

@@ -4,9 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::HeaderMap;
-
 use super::Proxy;
+use super::context::RequestContext;
 use crate::access::caller::Caller;
 use crate::access::limit::concurrency::{Admission, Permit};
 use crate::access::limit::rate::shared::{RateError, SharedLimits};
@@ -14,82 +13,84 @@ use crate::access::limit::rate::{CallTarget, LimitSubject};
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::context::audit::AuditedDecision;
 use crate::context::call::Call;
-use crate::context::worker::View;
 use crate::line::intake::Intake;
 use crate::redis::Redis;
 use crate::redis::lease::RateLease;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::pins;
+use protocol::agreement;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError};
 use protocol::head::Head;
 use protocol::method::{Method, NameSource};
 use protocol::route::{Kind, NoRoute, Route};
 use protocol::version::Era;
 
+/// A route that a call may take now. Only [`Proxy::admit_call`] makes one, so that no call goes out that was not admitted.
+pub(super) struct Admitted<'n>(Route<'n>);
+
+impl<'n> std::ops::Deref for Admitted<'n> {
+    type Target = Route<'n>;
+
+    fn deref(&self) -> &Route<'n> {
+        &self.0
+    }
+}
+
 impl Proxy {
     /// Asks the limits of rate for what was posted by a caller whose credentials were checked.
     pub(super) async fn admit_posted(
         &self,
-        view: &View,
-        endpoint: &Endpoint,
-        (head, intake): (&Head<'_>, &mut Intake),
-        call: &mut Call,
+        cx: &mut RequestContext<'_>,
+        intake: &mut Intake,
     ) -> Result<(), Error> {
-        let admitted = self.admit_message(view, endpoint, call).await;
+        let admitted = self.admit_message(cx).await;
         // How a refusal is shown depends on the era, which the body may be needed for.
         if admitted.is_err()
-            && head.era().is_none()
+            && cx.head.era().is_none()
             && let Some(body) = Box::pin(intake.collect_refused()).await
         {
-            let _ = self.reader(view, endpoint.eras()).read(head, body, &mut call.seen).await;
+            let _ = self.reader(cx.view, cx.served).read(cx.head, body, &mut cx.call.seen).await;
         }
         admitted
     }
 
     /// Asks the limits of rate for one message, whatever it holds.
-    pub(super) async fn admit_message(
-        &self,
-        view: &View,
-        endpoint: &Endpoint,
-        call: &Call,
-    ) -> Result<(), Error> {
-        let rates = &view.snapshot.rates;
+    pub(super) async fn admit_message(&self, cx: &RequestContext<'_>) -> Result<(), Error> {
+        let rates = &cx.view.snapshot.rates;
         if !rates.count_requests() {
             return Ok(());
         }
-        let subject = subject(endpoint, call, None);
+        let subject = subject(cx, None);
         self.admit(|now, common| rates.admit_request(&subject, now, common)).await
     }
 
-    /// Asks the limits of rate for one request of `method` on its way along `route`; and whether there is room to wait for
-    /// its upstream, should that have as many calls as it may.
-    pub(super) async fn admit_call(
+    /// The one way to an upstream: asks whether the tool may be called, the limits of rate, and whether there is room to
+    /// wait for the upstream, should that have as many calls as it may.
+    pub(super) async fn admit_call<'n>(
         &self,
-        view: &View,
-        endpoint: &Endpoint,
-        call: &Call,
-        (method, headers): (Method, &HeaderMap),
-        route: &Route<'_>,
-    ) -> Result<(), Error> {
-        let upstream = &view.snapshot.upstreams[endpoint.members[route.member]];
+        cx: &RequestContext<'_>,
+        method: Method,
+        route: Route<'n>,
+    ) -> Result<Admitted<'n>, Error> {
+        let upstream = &cx.view.snapshot.upstreams[cx.endpoint.members[route.member]];
         if method == Method::ToolsCall && upstream.pins.is_some() {
             // A tool whose definition changed may not be called until that is approved.
             Box::pin(pins::check(upstream, &route.inner, &self.worker.state.pins_due)).await?;
         }
-        let rates = &view.snapshot.rates;
+        let rates = &cx.view.snapshot.rates;
         if rates.count_calls() {
             let tool = (method == Method::ToolsCall).then_some(&*route.inner);
-            let target = CallTarget { upstream: &upstream.config.name, tool, headers };
-            let subject = subject(endpoint, call, Some(target));
+            let target = CallTarget { upstream: &upstream.config.name, tool, headers: cx.headers };
+            let subject = subject(cx, Some(target));
             self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
         }
         match &upstream.gate {
-            Some(gate) if gate.would_refuse(call.client().as_bytes()) => {
+            Some(gate) if gate.would_refuse(cx.call.client().as_bytes()) => {
                 gate.series.refused.inc();
                 Err(PolicyError::Concurrency.into())
             }
-            _ => Ok(()),
+            _ => Ok(Admitted(route)),
         }
     }
 
@@ -127,37 +128,46 @@ impl Proxy {
         })
     }
 
-    /// The route, as far as headers give one. `Ok(None)`: they do not.
-    pub(super) fn route_by_headers<'n>(
+    /// Where headers alone lead, and that the call may go there. `Ok(None)`: they do not say.
+    pub(super) async fn route_by_headers<'r>(
         &self,
-        endpoint: &Endpoint,
-        caller: &Caller,
-        head: &'n Head<'_>,
-    ) -> Result<Option<Route<'n>>, Error> {
-        let is_modern =
-            head.version.as_str().is_some_and(|version| Era::of_version(version) == Some(Era::Modern));
-        let method = head.method.as_str().filter(|_| is_modern).map(Method::of);
-        let Some(method) = method else { return Ok(None) };
-        let kind = match (method, method.name_source()) {
-            (Method::PromptsGet, _) => Kind::Prompt,
-            (_, Some(NameSource::Name)) => Kind::Tool,
-            (_, Some(NameSource::Uri)) => Kind::Resource,
-            (_, Some(NameSource::TaskId)) => Kind::Task,
-            (_, None) => return Ok(None),
-        };
-        let Some(name) = head.decoded_name.as_deref() else { return Ok(None) };
-        self.find_route(endpoint, caller, kind, name).map(Some)
+        cx: &RequestContext<'r>,
+    ) -> Result<Option<Admitted<'r>>, Error> {
+        let (head, method) = (cx.head, cx.call.seen.method);
+        agreement::check_headers(head, method)?;
+        let Some((kind, name)) = name_in_headers(head) else { return Ok(None) };
+        let route = self.resolve(cx, kind, name).await?;
+        self.admit_call(cx, method, route).await.map(Some)
+    }
+
+    /// [`find_route`](Self::find_route), once what is not known here yet had a moment to become known.
+    pub(super) async fn resolve<'n>(
+        &self,
+        cx: &RequestContext<'_>,
+        kind: Kind,
+        public: &'n str,
+    ) -> Result<Route<'n>, Error> {
+        if kind == Kind::Task {
+            Box::pin(self.learn_tasks(cx, std::iter::once(public))).await;
+        }
+        match self.find_route(cx, kind, public) {
+            Err(Error::Gateway(GatewayError::NamesUnknown)) => {
+                self.settle_names(cx.endpoint).await;
+                self.find_route(cx, kind, public)
+            }
+            found => found,
+        }
     }
 
     /// Where a public name leads this caller. What it may not use does not exist for it, unless a scope would help; nor
     /// does a task of another.
     pub(super) fn find_route<'n>(
         &self,
-        endpoint: &Endpoint,
-        caller: &Caller,
+        cx: &RequestContext<'_>,
         kind: Kind,
         public: &'n str,
     ) -> Result<Route<'n>, Error> {
+        let (endpoint, caller) = (&***cx.endpoint, &**cx.caller()?);
         let route = self.find_usable(endpoint, caller, kind, public)?;
         if kind == Kind::Task && endpoint.binds_tasks {
             return self.find_task(endpoint, caller, &route, public);
@@ -227,7 +237,20 @@ fn stopped(stop: RateError) -> Error {
     }
 }
 
-fn subject<'a>(endpoint: &'a Endpoint, call: &'a Call, target: Option<CallTarget<'a>>) -> LimitSubject<'a> {
-    let address = call.client_address();
-    LimitSubject { principal: call.principal(), address, endpoint: &endpoint.config.path, target }
+fn subject<'a>(cx: &'a RequestContext<'_>, target: Option<CallTarget<'a>>) -> LimitSubject<'a> {
+    let (principal, address) = (cx.call.principal(), cx.call.client_address());
+    LimitSubject { principal, address, endpoint: &cx.endpoint.config.path, target }
+}
+
+/// What headers name, in the era that has it there.
+fn name_in_headers<'h>(head: &'h Head<'_>) -> Option<(Kind, &'h str)> {
+    head.version.as_str().filter(|version| Era::of_version(version) == Some(Era::Modern))?;
+    let method = Method::of(head.method.as_str()?);
+    let kind = match (method, method.name_source()?) {
+        (Method::PromptsGet, _) => Kind::Prompt,
+        (_, NameSource::Name) => Kind::Tool,
+        (_, NameSource::Uri) => Kind::Resource,
+        (_, NameSource::TaskId) => Kind::Task,
+    };
+    Some((kind, head.decoded_name.as_deref()?))
 }

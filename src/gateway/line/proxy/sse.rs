@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt as _;
 
+use super::context::RequestContext;
 use super::{Proxy, RequestDecision, accepted};
 use crate::access::limit::byte_budget::Reservation;
 use crate::catalog::subscriptions;
@@ -57,18 +58,13 @@ pub(super) struct DeferredReply {
 
 impl Proxy {
     /// GET without a session: a stream, and an address for what its client has to say.
-    pub(super) fn open_line(
-        &self,
-        view: &View,
-        endpoint: &Rc<Arc<Endpoint>>,
-        call: &mut Call,
-    ) -> Result<RequestDecision, Error> {
-        call.seen.era = Era::Legacy;
+    pub(super) fn open_line(&self, cx: &RequestContext<'_>) -> Result<RequestDecision, Error> {
+        let endpoint = cx.endpoint;
         let state = &self.worker.state;
         if state.drain.is_quiet() {
             return Err(GatewayError::Draining.into());
         }
-        let principal = call.principal().id();
+        let principal = cx.call.principal().id();
         let place = state.sessions.admit_stream(&endpoint.config.path, principal).ok_or_else(|| {
             state.metrics.streams.refused.inc();
             GatewayError::Streams
@@ -80,58 +76,45 @@ impl Proxy {
         let line = SseSession::new(id, Arc::clone(endpoint), principal);
         state.lines.add(&line);
         self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
-        let news = subscriptions::session::join(state, &view.snapshot, (endpoint, call.caller()?), None);
-        let stream = SseStream::new(Arc::clone(state), line, place, news, view.snapshot.keep_alive_interval);
+        let snapshot = &cx.view.snapshot;
+        let news = subscriptions::session::join(state, snapshot, (endpoint, cx.caller()?), None);
+        let stream = SseStream::new(Arc::clone(state), line, place, news, snapshot.keep_alive_interval);
         Ok(RequestDecision::Answer(relay::line_response(stream)))
     }
 
     /// POST to the address of a stream.
     pub(super) async fn post_to_line(
         &self,
-        view: &Rc<View>,
-        (id, endpoint): (SseSessionId, &Rc<Arc<Endpoint>>),
-        head: &Head<'_>,
+        cx: &mut RequestContext<'_>,
+        id: SseSessionId,
         intake: &mut Intake,
-        call: &mut Call,
     ) -> Result<RequestDecision, Error> {
-        call.seen.era = Era::Legacy;
+        cx.call.seen.era = Era::Legacy;
         let lines = &self.worker.state.lines;
-        let line = lines.find(id, &endpoint.config.path, call.principal().id());
+        let line = lines.find(id, &cx.endpoint.config.path, cx.call.principal().id());
         let line = line.ok_or(ClientError::SessionGone)?;
-        let limits = &view.snapshot.limits;
+        let limits = &cx.view.snapshot.limits;
         let body = intake.collect(limits, &self.worker.state.buffered).await?;
         let only_legacy = Eras { modern: false, legacy: true };
-        let message = self.reader(view, only_legacy).read(head, body, &mut call.seen).await?;
+        let message = self.reader(cx.view, only_legacy).read(cx.head, body, &mut cx.call.seen).await?;
+        cx.session = line.session();
+        // What has no answer has its place in the order before it is accepted.
         if message.envelope.kind != MessageKind::Request {
-            return self.take_unanswered(view, (&line, endpoint), &message, call);
+            if cx.session.is_some() {
+                return self.take_unanswered(cx, &message);
+            }
+            cx.call.fail(&ClientError::NoSession.into());
+            return Ok(RequestDecision::Answer(accepted()));
         }
         let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
         let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
-        let announced = line.session().and_then(|Session { grant, .. }| {
-            let desk = self.worker.state.sessions.desk(grant.owner()).ok()?;
+        let announced = cx.session.as_ref().and_then(|session| {
+            let desk = self.worker.state.sessions.desk(session.grant.owner()).ok()?;
             Some(desk.announce(message.id()))
         });
         let share = intake.take_reservation();
-        let endpoint = Rc::clone(endpoint);
+        let endpoint = Rc::clone(cx.endpoint);
         Ok(RequestDecision::Aside(DeferredReply { line, counted, announced, endpoint, message, share }))
-    }
-
-    /// What has no answer has its place in the order before it is accepted.
-    fn take_unanswered(
-        &self,
-        view: &Rc<View>,
-        (line, endpoint): (&SseSession, &Rc<Arc<Endpoint>>),
-        message: &Message,
-        call: &mut Call,
-    ) -> Result<RequestDecision, Error> {
-        match line.session() {
-            None => call.fail(&ClientError::NoSession.into()),
-            Some(session) if message.envelope.kind == MessageKind::Notification => {
-                self.take_notification(view, endpoint, message, &session)?;
-            }
-            Some(session) => self.take_answer(view, endpoint, message, &session)?,
-        }
-        Ok(RequestDecision::Answer(accepted()))
     }
 
     /// Accepts a message and has it answered on its stream.
@@ -162,7 +145,9 @@ impl Proxy {
     ) {
         let DeferredReply { line, counted, announced, endpoint, message, share } = posted;
         let id: Box<str> = message.id().into();
-        let answer = Box::pin(self.answer(view, (&line, &endpoint), message, headers, &mut call)).await;
+        let head = Head::read(&headers);
+        let cx = &mut RequestContext::new(view, &endpoint, &head, &headers, &mut call);
+        let answer = Box::pin(self.answer(cx, &line, message)).await;
         let failure = match answer {
             Ok(mut response) => {
                 response.body_mut().carry(call);
@@ -184,11 +169,9 @@ impl Proxy {
     /// What the message would be answered with by Streamable HTTP.
     async fn answer(
         &self,
-        view: &Rc<View>,
-        (line, endpoint): (&SseSession, &Rc<Arc<Endpoint>>),
+        cx: &mut RequestContext<'_>,
+        line: &SseSession,
         message: Message,
-        headers: HeaderMap,
-        call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let opens = message.method == Method::Initialize;
         let turn = if opens {
@@ -197,18 +180,18 @@ impl Proxy {
         } else {
             None
         };
-        let head = Head::read(&headers);
-        let session = line.session();
-        let decided = self.dispatch_legacy(view, endpoint, (&head, &headers), message, session, call).await?;
-        let mut response = match decided {
+        cx.session = line.session();
+        let mut response = match self.dispatch_legacy(cx, message).await? {
             RequestDecision::Answer(response) => response,
-            RequestDecision::Send(outbound) => return self.send(view, outbound, headers, call).await,
+            RequestDecision::Send(outbound) => {
+                return self.send(cx.view, outbound, &mut cx.headers.clone(), cx.call).await;
+            }
             RequestDecision::Aside(_) => return Err(ClientError::Method.into()),
         };
         if let Some(turn) = turn {
             let token = response.headers_mut().remove(SESSION_ID).ok_or(GatewayError::Sessions)?;
             let token = token.to_str().map_err(|_| GatewayError::Sessions)?;
-            let (path, sessions) = (&endpoint.config.path, &self.worker.state.sessions);
+            let (path, sessions) = (&cx.endpoint.config.path, &self.worker.state.sessions);
             let session = sessions.open(token, path, &line.principal, now_s());
             let session = session.map_err(|_| GatewayError::Sessions)?;
             let session = Session { has_resumption: false, ..session };

@@ -14,30 +14,24 @@ use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Method as HttpMethod, Request, Response};
 
+use super::context::RequestContext;
 use super::legacy::no_state;
 use super::{Proxy, RequestDecision};
-use crate::access::caller::Caller;
 use crate::catalog::subscriptions;
-use crate::context::call::Call;
 use crate::context::in_session::InSession;
-use crate::context::worker::View;
 use crate::line::legacy::client_stream::ClientStream;
 use crate::line::legacy::upstream_stream;
 use crate::line::relay::{self, NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
 use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
-use crate::snapshot::Endpoint;
 use crate::upstream::ask::legacy_headers;
 use crate::upstream::exchange::{RequestBody, SendOptions};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::event_id::{self, EventId};
-use protocol::head::Head;
 use protocol::media::Media;
 use protocol::media::media_of;
-use protocol::route::Style;
 use protocol::splice::Segments;
-use protocol::version::Era;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -55,44 +49,43 @@ enum ResumePoint {
 }
 
 impl Proxy {
-    pub(super) async fn open_stream(
-        &self,
-        view: &Rc<View>,
-        endpoint: &Rc<Arc<Endpoint>>,
-        head: &Head<'_>,
-        call: &mut Call,
-    ) -> Result<RequestDecision, Error> {
-        call.seen.era = Era::Legacy;
-        let session = self.session(endpoint, head, call).await?.ok_or(ClientError::NoSession)?;
+    pub(super) async fn open_stream(&self, cx: &mut RequestContext<'_>) -> Result<RequestDecision, Error> {
+        self.find_session(cx).await?;
+        let session = &cx.session()?.clone();
         if self.worker.state.drain.is_quiet() {
             return Err(GatewayError::Draining.into());
         }
-        let caller = Rc::clone(call.caller()?);
-        let place = StreamOf { view, endpoint, session: &session, caller: &caller };
         let mut position = ResumePoint::Now;
-        if let Some(last_event) = head.last_event {
-            position = place.position(&*self.desk_of(&session)?, last_event);
+        if let Some(last_event) = cx.head.last_event {
+            position = resume_point(cx, &*self.desk_of(session)?, last_event);
         }
         if let ResumePoint::Reply(member, inner) = &position {
-            if let Some(response) = self.resume_reply(&place, *member, inner, call).await? {
-                return Ok(RequestDecision::Answer(response));
+            if let Some(response) = self.resume_reply(cx, *member, inner).await? {
+                cx.call.upstream =
+                    cx.endpoint.members.get(*member).map(|slot| Rc::clone(&cx.view.upstream_names[*slot]));
+                return response.map(RequestDecision::Answer);
             }
             position = ResumePoint::Unknown;
         }
-        if matches!(position, ResumePoint::Unknown) && self.desk_of(&session)?.has_client() {
+        if matches!(position, ResumePoint::Unknown) && self.desk_of(session)?.has_client() {
             return Err(ClientError::EventGone.into());
         }
-        self.attach(&place, position).map(RequestDecision::Answer)
+        self.attach(cx, session, position).map(RequestDecision::Answer)
     }
 
-    fn attach(&self, place: &StreamOf<'_>, position: ResumePoint) -> Result<Response<ReplyBody>, Error> {
-        let StreamOf { view, endpoint, session, caller } = place;
-        let grant = &session.grant;
+    /// The client's own stream.
+    fn attach(
+        &self,
+        cx: &RequestContext<'_>,
+        session: &Session,
+        position: ResumePoint,
+    ) -> Result<Response<ReplyBody>, Error> {
+        let (grant, caller, members) = (&session.grant, cx.caller()?, 0..cx.endpoint.members.len());
         let mut attempts = 0;
         let (desk, ticket) = loop {
             attempts += 1;
             let desk = self.desk_of(session)?;
-            match desk.attach(place.has_several_upstreams(), |streams| streams.admit(grant)) {
+            match desk.attach(members.len() > 1, |streams| streams.admit(grant)) {
                 Ok(ticket) => break (desk, ticket),
                 // Its state was dropped just now, and is made anew.
                 Err(NotAttached::Closed) if attempts < ATTEMPTS_MAX => {}
@@ -103,16 +96,15 @@ impl Proxy {
                 }
             }
         };
-        let class = &caller.class;
-        desk.set_class(class);
+        desk.set_class(&caller.class);
         let repeated = match position {
             ResumePoint::Stream(last_ids) => desk.resume(last_ids),
             ResumePoint::Now | ResumePoint::Reply(..) | ResumePoint::Unknown => Vec::new(),
         };
-        for member in (0..endpoint.members.len()).filter(|member| class.reaches(*member)) {
-            let Some(upstream) = view.snapshot.upstreams.get(endpoint.members[member]) else { continue };
+        for member in members.filter(|member| caller.class.reaches(*member)) {
+            let Some(upstream) = cx.upstream(member) else { continue };
             let sessions = &self.worker.state.sessions;
-            if let Some(in_session) = self.in_session(place, &desk, member) {
+            if let Some(in_session) = self.in_session(cx, session, &desk, member) {
                 let name = &in_session.upstream.config.name;
                 let after = repeated.iter().find(|(upstream, _)| **upstream == **name);
                 upstream_stream::ensure(&self.worker, &in_session, after.map(|(_, id)| id.clone()));
@@ -122,23 +114,23 @@ impl Proxy {
                 upstream_stream::come_back(&self.worker, upstream, session, &desk);
             }
         }
-        let news =
-            subscriptions::session::join(&self.worker.state, &view.snapshot, (endpoint, caller), Some(desk));
-        let interval = view.snapshot.keep_alive_interval;
-        Ok(relay::session_response(Box::new(ClientStream::new(ticket, news, grant.version, interval))))
+        let snapshot = &cx.view.snapshot;
+        let place = (&**cx.endpoint, &**caller);
+        let news = subscriptions::session::join(&self.worker.state, snapshot, place, Some(desk));
+        let stream = ClientStream::new(ticket, news, grant.version, snapshot.keep_alive_interval);
+        Ok(relay::session_response(Box::new(stream)))
     }
 
     /// The rest of a reply, from the upstream that it is of. `None`: the upstream does not have it.
     async fn resume_reply(
         &self,
-        place: &StreamOf<'_>,
+        cx: &RequestContext<'_>,
         member: usize,
         inner: &Bytes,
-        call: &mut Call,
-    ) -> Result<Option<Response<ReplyBody>>, Error> {
-        let StreamOf { view, endpoint, session, .. } = place;
+    ) -> Result<Option<Result<Response<ReplyBody>, Error>>, Error> {
+        let session = cx.session()?;
         let desk = self.desk_of(session)?;
-        let Some(in_session) = self.in_session(place, &desk, member) else { return Ok(None) };
+        let Some(in_session) = self.in_session(cx, session, &desk, member) else { return Ok(None) };
         let Ok(last_event) = HeaderValue::from_bytes(inner) else { return Ok(None) };
         let sessions = &self.worker.state.sessions;
         let admitted = sessions.admit_stream(&session.grant.endpoint, &session.grant.principal);
@@ -164,55 +156,48 @@ impl Proxy {
         if !reply.head.status.is_success() || media_of(&reply.head.headers) != Media::Sse {
             return Ok(None);
         }
-        call.upstream = Some(Rc::clone(&view.upstream_names[endpoint.members[member]]));
-        let depth_max = view.snapshot.limits.json_depth_max;
-        let mapper = (endpoint.naming.style() != Style::Transparent)
-            .then(|| Mapper::of_any(Rc::clone(endpoint), member, depth_max))
-            .map(|mapper| mapper.for_owner(sessions, &session.grant.principal));
+        let (depth_max, owner) = (cx.depth_max(), &session.grant.principal);
+        let mapper = (!cx.is_transparent())
+            .then(|| Mapper::of_any(Rc::clone(cx.endpoint), member, depth_max))
+            .map(|mapper| mapper.for_owner(sessions, owner));
         // What was called is not known any more.
-        let new_task = Some(NewTask::new(
+        let new_task = NewTask::new(
             sessions,
-            (endpoint, member),
-            (place.caller, Some(session.grant.id)),
+            (cx.endpoint, member),
+            (cx.caller()?, Some(session.grant.id)),
             (Box::default(), [b""; 2]),
             depth_max,
-        ));
-        let session = Some(in_session);
+        );
         let plan = RelayPlan {
-            upstream: &upstream,
-            id: "",
-            own_id: None,
             mapper,
-            deadline,
-            session,
-            in_flight: None,
-            permit: None,
-            subscribing: None,
-            new_task,
+            session: Some(in_session),
+            new_task: Some(new_task),
             place: admitted,
+            ..RelayPlan::new(&upstream, "", deadline)
         };
-        relay(&self.worker, reply, plan).await.map(Some)
+        Ok(Some(relay(&self.worker, reply, plan).await))
     }
 
     /// What the upstream says in the session, if it has one with an id.
     fn in_session(
         &self,
-        place: &StreamOf<'_>,
+        cx: &RequestContext<'_>,
+        session: &Session,
         desk: &Arc<SessionOutbox>,
         member: usize,
     ) -> Option<InSession> {
         // What its class may not use at all, a session may still have from before.
-        let slot = place.endpoint.members.get(member).filter(|_| place.caller.class.reaches(member))?;
-        let upstream = place.view.snapshot.upstreams.get(*slot)?;
+        let may_use = cx.caller().is_ok_and(|caller| caller.class.reaches(member));
+        let upstream = cx.upstream(member).filter(|_| may_use)?;
         let sessions = &self.worker.state.sessions;
-        let upstream_session = sessions.opened(place.session.grant.id, &upstream.session_key)?;
+        let upstream_session = sessions.opened(session.grant.id, &upstream.session_key)?;
         upstream_session.id.as_ref()?;
         Some(InSession {
             upstream: Arc::clone(upstream),
             upstream_session,
-            session: place.session.clone(),
+            session: session.clone(),
             desk: Arc::clone(desk),
-            endpoint: Rc::clone(place.endpoint),
+            endpoint: Rc::clone(cx.endpoint),
             member,
         })
     }
@@ -227,47 +212,27 @@ impl Proxy {
     }
 }
 
-struct StreamOf<'a> {
-    view: &'a Rc<View>,
-    endpoint: &'a Rc<Arc<Endpoint>>,
-    session: &'a Session,
-    caller: &'a Caller,
-}
-
-impl StreamOf<'_> {
-    fn has_several_upstreams(&self) -> bool {
-        self.endpoint.members.len() > 1
+fn resume_point(cx: &RequestContext<'_>, desk: &SessionOutbox, last_event: &[u8]) -> ResumePoint {
+    let name_of = |member| cx.upstream(member).map(|upstream| &*upstream.config.name);
+    let members = 0..cx.endpoint.members.len();
+    let member = |name: &str| members.clone().find(|member| name_of(*member) == Some(name));
+    if members.len() > 1 {
+        return match event_id::read(last_event) {
+            EventId::Get(mut last_ids) => {
+                last_ids.retain(|(name, _)| member(name).is_some());
+                ResumePoint::Stream(last_ids)
+            }
+            EventId::Post { upstream, inner } => {
+                member(&upstream).map_or(ResumePoint::Unknown, |member| ResumePoint::Reply(member, inner))
+            }
+            EventId::Other if last_event.is_empty() => ResumePoint::Now,
+            EventId::Other => ResumePoint::Unknown,
+        };
     }
-
-    /// The members of the endpoint by name.
-    fn member(&self, name: &str) -> Option<usize> {
-        (0..self.endpoint.members.len()).find(|member| self.name(*member) == Some(name))
-    }
-
-    fn name(&self, member: usize) -> Option<&str> {
-        let upstream = self.view.snapshot.upstreams.get(*self.endpoint.members.get(member)?)?;
-        Some(&upstream.config.name)
-    }
-
-    fn position(&self, desk: &SessionOutbox, last_event: &[u8]) -> ResumePoint {
-        if self.has_several_upstreams() {
-            return match event_id::read(last_event) {
-                EventId::Get(mut last_ids) => {
-                    last_ids.retain(|(name, _)| self.member(name).is_some());
-                    ResumePoint::Stream(last_ids)
-                }
-                EventId::Post { upstream, inner } => self
-                    .member(&upstream)
-                    .map_or(ResumePoint::Unknown, |member| ResumePoint::Reply(member, inner)),
-                EventId::Other if last_event.is_empty() => ResumePoint::Now,
-                EventId::Other => ResumePoint::Unknown,
-            };
-        }
-        let inner = Bytes::copy_from_slice(last_event);
-        match self.name(0) {
-            Some(name) if desk.has_given_out(last_event) => ResumePoint::Stream(vec![(name.into(), inner)]),
-            Some(_) if !inner.is_empty() => ResumePoint::Reply(0, inner),
-            _ => ResumePoint::Now,
-        }
+    let inner = Bytes::copy_from_slice(last_event);
+    match name_of(0) {
+        Some(name) if desk.has_given_out(last_event) => ResumePoint::Stream(vec![(name.into(), inner)]),
+        Some(_) if !inner.is_empty() => ResumePoint::Reply(0, inner),
+        _ => ResumePoint::Now,
     }
 }

@@ -15,19 +15,20 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use tokio::time::timeout_at;
 
+use super::address::Outbound;
+use super::context::RequestContext;
+use super::exchange::SessionAttempts;
 use super::{Proxy, RequestDecision};
 use crate::access::caller::Caller;
 use crate::access::limit::byte_budget::Reservation;
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::context::call::Call;
 use crate::context::worker::View;
-use crate::line::legacy::{self, SessionHolder};
 use crate::line::message::Message;
 use crate::line::relay::{BodyGuard, NewTask, ReplyBody, json_response};
 use crate::mapper::Mapper;
@@ -36,7 +37,6 @@ use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, legacy_headers};
-use crate::upstream::own_id::OwnId;
 use protocol::ambiguity::folded;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::json::{Document, Value, quote};
@@ -92,11 +92,14 @@ struct TaskPage {
     next: Option<String>,
 }
 
+#[derive(Clone, Copy)]
 struct TaskListRequest<'a> {
-    call: &'a Call,
+    cx: &'a RequestContext<'a>,
     caller: &'a Caller,
-    headers: &'a HeaderMap,
     session: &'a Session,
+    /// The place of the upstream in the endpoint.
+    member: usize,
+    upstream: &'a Arc<Upstream>,
     /// What the pages take of the memory for messages, until the client has its answer.
     held: &'a RefCell<Reservation>,
 }
@@ -124,10 +127,11 @@ impl Proxy {
     pub(super) fn new_task(
         &self,
         view: &View,
-        (message, own_id): (&Message, Option<&OwnId>),
-        (member, session): (usize, Option<SessionId>),
+        outbound: &Outbound,
+        session: Option<SessionId>,
         call: &Call,
     ) -> Option<Box<NewTask>> {
+        let Outbound { message, own_id, member, .. } = outbound;
         let (endpoint, caller) = (call.endpoint.as_ref()?, call.caller.as_ref()?);
         let may_make_task = match message.era {
             Era::Modern => endpoint.binds_tasks && task::modern_may_make(&message.envelope, &message.body),
@@ -145,21 +149,20 @@ impl Proxy {
         });
         let (sessions, depth_max) = (&self.worker.state.sessions, view.snapshot.limits.json_depth_max);
         let id = message.id().as_bytes();
-        let ids = [id, own_id.map_or(id, |own_id| own_id.sent())];
+        let ids = [id, own_id.as_ref().map_or(id, |own_id| own_id.sent())];
         let made_by = (tool.unwrap_or_default(), ids);
-        Some(NewTask::new(sessions, (endpoint, member), (caller, session), made_by, depth_max))
+        Some(NewTask::new(sessions, (endpoint, *member), (caller, session), made_by, depth_max))
     }
 
     /// Asks the other replicas whose these tasks are, which are named as clients name them.
     pub(super) async fn learn_tasks<'t>(
         &self,
-        endpoint: &Endpoint,
-        caller: &Caller,
+        cx: &RequestContext<'_>,
         tasks: impl Iterator<Item = &'t str>,
     ) {
-        let is_transparent = endpoint.naming.style() == Style::Transparent;
-        if self.worker.state.shared.is_some() && endpoint.binds_tasks && is_transparent {
-            let tasks = tasks.map(|task| task_of(endpoint, caller, 0, task));
+        let Ok(caller) = cx.caller() else { return };
+        if self.worker.state.shared.is_some() && cx.endpoint.binds_tasks && cx.is_transparent() {
+            let tasks = tasks.map(|task| task_of(cx.endpoint, caller, 0, task));
             self.worker.state.sessions.learn_tasks(tasks, LEARNED_MAX).await;
         }
     }
@@ -191,25 +194,22 @@ impl Proxy {
 
     pub(super) async fn list_tasks(
         &self,
-        view: &Rc<View>,
-        endpoint: &Rc<Arc<Endpoint>>,
-        (message, headers): (&Message, &HeaderMap),
-        (call, session): (&Call, &Session),
+        cx: &RequestContext<'_>,
+        message: &Message,
     ) -> Result<RequestDecision, Error> {
-        let caller = call.caller()?;
+        let (caller, session) = (cx.caller()?, cx.session()?);
         let held = RefCell::new(self.worker.state.buffered.reservation());
-        let asking = TaskListRequest { call, caller, headers, session, held: &held };
-        let mut listed = Vec::new();
-        let members = endpoint.members.iter().enumerate().filter(|(member, _)| caller.class.reaches(*member));
-        for (member, slot) in members {
-            let Some(upstream) = view.snapshot.upstreams.get(*slot) else { continue };
-            listed.push(self.tasks_at(view, (endpoint, member), upstream, &asking));
-        }
+        let members = (0..cx.endpoint.members.len()).filter(|member| caller.class.reaches(*member));
+        let listed = members.filter_map(|member| {
+            let request =
+                TaskListRequest { cx, caller, session, member, upstream: cx.upstream(member)?, held: &held };
+            Some(self.tasks_at(request))
+        });
         let mut tasks = Vec::new();
         for of_one in futures_util::future::join_all(listed).await {
             match of_one {
                 Ok(of_one) => tasks.extend(of_one),
-                Err(error) if endpoint.members.len() == 1 || !is_of_one_upstream(&error) => {
+                Err(error) if cx.endpoint.members.len() == 1 || !is_of_one_upstream(&error) => {
                     return Err(error);
                 }
                 Err(_) => {}
@@ -224,87 +224,41 @@ impl Proxy {
 
     /// The caller's tasks of one upstream; asked for once more if the upstream turns out to have forgotten the session,
     /// unless the client's ends with it.
-    async fn tasks_at(
-        &self,
-        view: &Rc<View>,
-        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
-        upstream: &Arc<Upstream>,
-        asking: &TaskListRequest<'_>,
-    ) -> Result<Vec<String>, Error> {
-        let TaskListRequest { call, headers, session, .. } = *asking;
-        let sessions = &self.worker.state.sessions;
-        let is_open = || sessions.opened(session.grant.id, &upstream.session_key).is_some();
-        if endpoint.naming.style() != Style::Transparent && !is_open() {
+    async fn tasks_at(&self, request: TaskListRequest<'_>) -> Result<Vec<String>, Error> {
+        let TaskListRequest { cx, session, member, upstream, .. } = request;
+        let mut attempts = SessionAttempts::new(self, cx.view, upstream, session);
+        if !cx.is_transparent() && attempts.find().is_none() {
             return Ok(Vec::new());
         }
-        let route = Route { member, inner: "".into() };
-        self.admit_call(view, endpoint, call, (Method::TasksList, headers), &route).await?;
-        let _permit = Self::acquire_slot(upstream, call).await?;
-        let mut may_reopen = true;
+        self.admit_call(cx, Method::TasksList, Route { member, inner: "".into() }).await?;
+        let _permit = Self::acquire_slot(upstream, cx.call).await?;
         loop {
-            let had_session = upstream.is_irreplaceable() && is_open();
-            let Some(opened) = self.opened_for_list(view, endpoint, upstream, session).await? else {
-                return Ok(Vec::new());
+            let opened = match attempts.find() {
+                Some(opened) => opened,
+                // The only one is asked in any case.
+                None if cx.is_transparent() => {
+                    upstream.era_for(Era::Legacy)?;
+                    attempts.begin().await?
+                }
+                None => return Ok(Vec::new()),
             };
-            match self.tasks_of(view, (endpoint, member), upstream, &opened, asking).await {
-                Err(Error::Upstream(UpstreamError::SessionDoubted))
-                    if self.is_known(view, upstream, &opened).await =>
-                {
-                    return Err(UpstreamError::SessionDoubted.into());
-                }
-                Err(Error::Upstream(UpstreamError::SessionLost | UpstreamError::SessionDoubted)) => {
-                    // One that was opened just now is not what is wrong.
-                    if !std::mem::take(&mut may_reopen) {
-                        return Err(UpstreamError::SessionLost.into());
-                    }
-                    upstream.is_sessionless.store(false, Ordering::Relaxed);
-                    legacy::lose(
-                        &self.worker,
-                        view,
-                        upstream,
-                        &SessionHolder::Client(session.clone()),
-                        &opened,
-                    );
-                    if had_session {
-                        legacy::end(&self.worker, view, session).await;
-                        return Err(ClientError::SessionGone.into());
-                    }
-                }
-                tasks => return tasks,
+            let tasks = self.tasks_of(&request, &opened).await;
+            if let Some(tasks) = attempts.settle(&opened, tasks).await? {
+                return Ok(tasks);
             }
         }
-    }
-
-    /// The session in which an upstream is asked for its list. The only one is asked in any case.
-    async fn opened_for_list(
-        &self,
-        view: &Rc<View>,
-        endpoint: &Endpoint,
-        upstream: &Arc<Upstream>,
-        session: &Session,
-    ) -> Result<Option<Arc<UpstreamSession>>, Error> {
-        let opened = self.worker.state.sessions.opened(session.grant.id, &upstream.session_key);
-        if opened.is_some() || endpoint.naming.style() != Style::Transparent {
-            return Ok(opened);
-        }
-        upstream.era_for(Era::Legacy)?;
-        let holder = SessionHolder::Client(session.clone());
-        legacy::upstream_session(&self.worker, view, upstream, &holder).await.map(Some)
     }
 
     /// The caller's tasks of one upstream as clients know them; what came before a fault counts.
     async fn tasks_of(
         &self,
-        view: &View,
-        (endpoint, member): (&Rc<Arc<Endpoint>>, usize),
-        upstream: &Upstream,
+        request: &TaskListRequest<'_>,
         opened: &UpstreamSession,
-        asking: &TaskListRequest<'_>,
     ) -> Result<Vec<String>, Error> {
-        let TaskListRequest { caller, session, held, .. } = *asking;
-        let limits = &view.snapshot.limits;
-        let mapper = (endpoint.naming.style() != Style::Transparent)
-            .then(|| Mapper::new(Rc::clone(endpoint), member, Method::TasksList, limits.json_depth_max))
+        let TaskListRequest { cx, caller, member, upstream, .. } = *request;
+        let limits = &cx.view.snapshot.limits;
+        let mapper = (!cx.is_transparent())
+            .then(|| Mapper::new(Rc::clone(cx.endpoint), member, Method::TasksList, cx.depth_max()))
             .map(|mapper| mapper.for_owner(&self.worker.state.sessions, caller.principal.id()));
         let deadline = Instant::now() + upstream.config.list_timeout;
         let (mut tasks, mut bytes, mut may_learn) = (Vec::new(), 0, LEARNED_MAX);
@@ -321,7 +275,7 @@ impl Proxy {
                 bytes_max: limits.list_bytes_max.saturating_sub(bytes),
                 deadline,
             };
-            let page = match self.worker.asker(view).ask(upstream, question).await {
+            let page = match self.worker.asker(cx.view).ask(upstream, question).await {
                 // What names the question was looked at in the session.
                 Ok(page) if page.status == StatusCode::NOT_FOUND && !page.is_to_us => {
                     Err(UpstreamError::SessionLost.into())
@@ -330,17 +284,13 @@ impl Proxy {
                     Err(UpstreamError::SessionDoubted.into())
                 }
                 Ok(page) => {
-                    if !held.borrow_mut().grow(page.body.len()) {
+                    if !request.held.borrow_mut().grow(page.body.len()) {
                         return Err(GatewayError::Buffers.into());
                     }
-                    let ids = self.ids_in(&page.body, limits.json_depth_max);
-                    let listed = ids.iter().flatten();
-                    let listed = listed.map(|id| task_of(endpoint, caller, member, id));
-                    let learning = self.worker.state.sessions.learn_tasks(listed, may_learn);
-                    // Who did not answer in time is not asked again.
-                    let asked = timeout_at(deadline.into(), learning).await.unwrap_or(LEARNED_MAX);
-                    may_learn = may_learn.saturating_sub(asked);
-                    self.read_page(page.body, ids, mapper.as_ref(), limits.json_depth_max)
+                    let ids = self.ids_in(&page.body, cx.depth_max());
+                    may_learn =
+                        may_learn.saturating_sub(self.learn_listed(request, &ids, may_learn, deadline).await);
+                    self.read_page(page.body, ids, mapper.as_ref(), cx.depth_max())
                 }
                 Err(error) => Err(error.into()),
             };
@@ -350,7 +300,7 @@ impl Proxy {
                 Ok(page) => page,
             };
             bytes += page.text.len();
-            self.keep_own(endpoint, member, page.entries, (caller, session), &mut tasks);
+            self.keep_own(request, page.entries, &mut tasks);
             let Some(cursor) = page.next else { break };
             let next = format!(r#"{{"cursor":{}}}"#, quote(&cursor));
             if next == params {
@@ -359,6 +309,21 @@ impl Proxy {
             params = next;
         }
         Ok(tasks)
+    }
+
+    /// Asks the other replicas whose the tasks with these ids are. Returns for how many.
+    async fn learn_listed(
+        &self,
+        request: &TaskListRequest<'_>,
+        ids: &[Option<String>],
+        asked_max: usize,
+        deadline: Instant,
+    ) -> usize {
+        let TaskListRequest { cx, caller, member, .. } = *request;
+        let listed = ids.iter().flatten().map(|id| task_of(cx.endpoint, caller, member, id));
+        let learning = self.worker.state.sessions.learn_tasks(listed, asked_max);
+        // Who did not answer in time is not asked again.
+        timeout_at(deadline.into(), learning).await.unwrap_or(LEARNED_MAX)
     }
 
     /// The ids on a page, as the upstream spells them; `None` for an entry that has none.
@@ -400,15 +365,9 @@ impl Proxy {
         Ok(TaskPage { text, entries, next })
     }
 
-    fn keep_own(
-        &self,
-        endpoint: &Endpoint,
-        member: usize,
-        entries: Vec<ListedTask>,
-        (caller, session): (&Caller, &Session),
-        own: &mut Vec<String>,
-    ) {
-        let sessions = &self.worker.state.sessions;
+    fn keep_own(&self, request: &TaskListRequest<'_>, entries: Vec<ListedTask>, own: &mut Vec<String>) {
+        let TaskListRequest { cx, caller, session, member, .. } = *request;
+        let (sessions, endpoint) = (&self.worker.state.sessions, cx.endpoint);
         let is_nobody = caller.principal.id().is_empty();
         for ListedTask { id, text } in entries {
             let origin = sessions.task(task_of(endpoint, caller, member, &id));

@@ -114,7 +114,24 @@ pub(crate) async fn relay(
     })
 }
 
-impl RelayPlan<'_> {
+impl<'p> RelayPlan<'p> {
+    /// Of a reply in which nothing is mapped or checked.
+    pub(crate) fn new(upstream: &'p Upstream, id: &'p str, deadline: Instant) -> Self {
+        Self {
+            upstream,
+            id,
+            own_id: None,
+            mapper: None,
+            deadline,
+            session: None,
+            in_flight: None,
+            permit: None,
+            subscribing: None,
+            new_task: None,
+            place: None,
+        }
+    }
+
     /// The literal of the id that the upstream's answer must have.
     fn sent_id(&self) -> &[u8] {
         self.own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent())
