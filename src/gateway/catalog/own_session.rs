@@ -26,11 +26,7 @@ pub(crate) async fn own_session(
     match tokio::time::timeout_at(deadline.into(), session).await {
         Ok(Ok(session)) => Ok(session),
         Ok(Err(UpstreamSessionError::Failed(error))) => Err(error.into()),
-        Ok(Err(
-            UpstreamSessionError::TooMany
-            | UpstreamSessionError::TooManyOfPrincipal
-            | UpstreamSessionError::Ended,
-        )) => Err(UpstreamError::TooManyListSessions),
+        Ok(Err(UpstreamSessionError::NoState(_))) => Err(UpstreamError::TooManyListSessions),
         Err(_) => Err(UpstreamError::TimedOut),
     }
 }

@@ -7,4 +7,6 @@ pub(crate) mod legacy;
 pub(crate) mod message;
 pub(crate) mod proxy;
 pub(crate) mod relay;
+pub(crate) mod reply_messages;
+mod session_events;
 pub(crate) mod sse_stream;

@@ -65,7 +65,7 @@ pub(crate) use protocol::level::Level;
 use self::journal::JournalRecord;
 use self::journal_writer::JournalSender;
 use self::list_lease::ListPools;
-use self::outbox::SessionOutbox;
+use self::outbox::{NotAttached, ReaderGuard, SessionOutbox};
 use self::rate::Rate;
 use self::session_state::{SessionState, UpstreamSlot};
 use self::streams::{StreamBounds, StreamPlace};
@@ -73,6 +73,9 @@ use self::table::SessionTable;
 use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuotaPermit};
 use crate::redis::Redis;
 use crate::sealing::{NONCE_BYTES, SealingKeys};
+
+/// How often a stream is tried to be attached while the state of its session is dropped and made anew.
+const ATTACH_ATTEMPTS_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoState {
@@ -88,13 +91,8 @@ pub(crate) enum NoState {
 pub(crate) enum UpstreamSessionError<E> {
     #[error(transparent)]
     Failed(E),
-    /// There are as many as there may be, or as many sessions with state.
-    #[error("too many sessions")]
-    TooMany,
-    #[error("too many sessions of one principal")]
-    TooManyOfPrincipal,
-    #[error("the session was ended")]
-    Ended,
+    #[error(transparent)]
+    NoState(#[from] NoState),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -246,19 +244,17 @@ impl Sessions {
             return Ok(opened);
         }
         if entry.lock().is_closed {
-            return Err(UpstreamSessionError::Ended);
+            return Err(NoState::Ended.into());
         }
         let of_principal = match principal {
             "" => None,
-            _ => Some(
-                self.upstream_principals.take(principal).ok_or(UpstreamSessionError::TooManyOfPrincipal)?,
-            ),
+            _ => Some(self.upstream_principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
         };
-        let place = place_for(session, &self.upstream_room).ok_or(UpstreamSessionError::TooMany)?;
+        let place = place_for(session, &self.upstream_room).ok_or(NoState::TooMany)?;
         let opened = Arc::new(open().await.map_err(UpstreamSessionError::Failed)?);
         let places = SharedQuotaPermit::new(place, of_principal, principal);
         let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
-        if is_kept { Ok(opened) } else { Err(UpstreamSessionError::Ended) }
+        if is_kept { Ok(opened) } else { Err(NoState::Ended.into()) }
     }
 
     pub(crate) fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
@@ -343,6 +339,24 @@ impl Sessions {
     /// What is on its way in the session.
     pub(crate) fn desk(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionOutbox>, NoState> {
         Ok(Arc::clone(&self.entry(owner)?.desk))
+    }
+
+    /// Attaches a stream of the client's to what is on its way in the session; `admit` counts it.
+    pub(crate) fn attach(
+        &self,
+        owner: SessionOwner<'_>,
+        has_several_upstreams: bool,
+        admit: impl Fn(&Arc<StreamBounds>) -> Option<StreamPlace>,
+    ) -> Result<(Arc<SessionOutbox>, ReaderGuard), NotAttached> {
+        for _ in 0..ATTACH_ATTEMPTS_MAX {
+            let desk = self.desk(owner)?;
+            match desk.attach(has_several_upstreams, &admit) {
+                // Its state was dropped just now, and is made anew.
+                Err(NotAttached::NoState(NoState::Ended)) => {}
+                attached => return attached.map(|reader| (desk, reader)),
+            }
+        }
+        Err(NoState::Ended.into())
     }
 
     pub(crate) fn desk_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
@@ -477,16 +491,6 @@ impl Sessions {
         // All threads read it, so that it is written once a second and not at every call.
         if self.now_s.load(Ordering::Relaxed) < now_s {
             self.now_s.store(now_s, Ordering::Relaxed);
-        }
-    }
-}
-
-impl<E> From<NoState> for UpstreamSessionError<E> {
-    fn from(none: NoState) -> Self {
-        match none {
-            NoState::TooMany => Self::TooMany,
-            NoState::TooManyOfPrincipal => Self::TooManyOfPrincipal,
-            NoState::Ended => Self::Ended,
         }
     }
 }

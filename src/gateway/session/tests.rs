@@ -231,13 +231,13 @@ fn bounds_hold_and_what_ends_makes_room() {
     for upstream in ["a", "b", "c"] {
         open(&sessions, ids[0], upstream, "1").expect("room");
     }
-    assert_eq!(open(&sessions, ids[0], "d", "1"), Err(UpstreamSessionError::TooMany));
-    assert_eq!(open(&sessions, ids[1], "a", "1"), Err(UpstreamSessionError::TooMany));
+    assert_eq!(open(&sessions, ids[0], "d", "1"), Err(UpstreamSessionError::NoState(NoState::TooMany)));
+    assert_eq!(open(&sessions, ids[1], "a", "1"), Err(UpstreamSessionError::NoState(NoState::TooMany)));
     for session in &ids[1..4] {
         sessions.set_level(owner(*session), Level::Info).expect("room");
     }
     assert_eq!(sessions.set_level(owner(ids[4]), Level::Info), Err(NoState::TooMany));
-    assert_eq!(open(&sessions, ids[4], "a", "1"), Err(UpstreamSessionError::TooMany));
+    assert_eq!(open(&sessions, ids[4], "a", "1"), Err(UpstreamSessionError::NoState(NoState::TooMany)));
     let own = SessionId::own(LegacyVersion::NEWEST);
     assert!(open(&sessions, own, "a", "1").is_ok());
     sessions.end(own, 0);
@@ -261,7 +261,7 @@ fn an_ended_session_gets_no_new_state() {
     sessions.end(session, EXPIRES_S);
     assert_eq!(sessions.level(session), None);
     assert_eq!(sessions.set_level(owner(session), Level::Error), Err(NoState::Ended));
-    assert_eq!(open(&sessions, session, "a", "1"), Err(UpstreamSessionError::Ended));
+    assert_eq!(open(&sessions, session, "a", "1"), Err(UpstreamSessionError::NoState(NoState::Ended)));
     assert_eq!(sessions.counts(), SessionCounts { revoked: 1, ..SessionCounts::default() });
 }
 
@@ -277,7 +277,13 @@ fn what_was_opened_for_a_session_that_ended_meanwhile_is_closed() {
         let waiting = sessions
             .upstream_session(owner(session), "a", || ready(Ok::<_, Infallible>(upstream_session("no"))));
         let (opened, refused) = tokio::join!(opening, waiting);
-        assert_eq!((opened, refused), (Err(UpstreamSessionError::Ended), Err(UpstreamSessionError::Ended)));
+        assert_eq!(
+            (opened, refused),
+            (
+                Err(UpstreamSessionError::NoState(NoState::Ended)),
+                Err(UpstreamSessionError::NoState(NoState::Ended))
+            )
+        );
     });
     assert_eq!(
         sessions.counts(),
@@ -440,7 +446,7 @@ fn a_principal_has_a_bound_of_its_own() {
         )
     };
     let first = open("key:ci", "a").expect("opens");
-    assert_eq!(open("key:ci", "b"), Err(UpstreamSessionError::TooManyOfPrincipal));
+    assert_eq!(open("key:ci", "b"), Err(UpstreamSessionError::NoState(NoState::TooManyOfPrincipal)));
     assert!(open("key:ci", "a").is_ok() && open("key:me", "b").is_ok() && open("", "c").is_ok());
     assert!(sessions.lose(session, "a", &first) && !sessions.lose(session, "a", &first));
     assert!(open("key:ci", "d").is_ok());

@@ -16,7 +16,6 @@ use tokio::time::{Sleep, sleep_until};
 use crate::access::caller::Caller;
 use crate::access::limit::byte_budget::Reservation;
 use crate::access::policy::Class;
-use crate::context::call::Call;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::subscriptions::feed::{Feed, OfferState, WantedName};
@@ -51,7 +50,6 @@ pub(crate) struct ClientSubscription {
     stage: SubscriptionStage,
     /// First the end of the client's patience, then of silence.
     clock: Pin<Box<Sleep>>,
-    call: Option<Box<Call>>,
     key: u64,
     _held: Option<Reservation>,
 }
@@ -110,7 +108,6 @@ pub(crate) fn open(
         joined: endpoint.member_ids().len(),
         stage: SubscriptionStage::Opening,
         clock: Box::pin(sleep_until((Instant::now() + PATIENCE).into())),
-        call: None,
         key,
         _held: held,
     });
@@ -142,14 +139,6 @@ fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[WatchedName]> {
 }
 
 impl ClientSubscription {
-    pub(crate) fn call(&mut self) -> Option<&mut Call> {
-        self.call.as_deref_mut()
-    }
-
-    pub(crate) fn carry(&mut self, call: Call) {
-        self.call = Some(Box::new(call));
-    }
-
     /// The next piece: whole events.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.inbox.register(cx.waker());
@@ -166,9 +155,6 @@ impl ClientSubscription {
             }
             SubscriptionStage::Open if self.inbox.has_ended() => {
                 self.stage = SubscriptionStage::Over;
-                if let Some(call) = &mut self.call {
-                    call.finish();
-                }
                 Poll::Ready(Some(data_event(Bytes::from(subscription::completion(&self.id)))))
             }
             SubscriptionStage::Open => {

@@ -26,7 +26,7 @@ use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 
 use crate::context::worker::{View, Worker};
-use crate::session::{Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
+use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::initialize::{InitializeError, InitializeOffer};
@@ -253,10 +253,16 @@ async fn open(
     sessions.kept().await;
     opened.map_err(|error| match error {
         UpstreamSessionError::Failed(error) => Error::Upstream(error),
-        UpstreamSessionError::TooMany => GatewayError::Sessions.into(),
-        UpstreamSessionError::TooManyOfPrincipal => PolicyError::Sessions.into(),
-        UpstreamSessionError::Ended => ClientError::SessionGone.into(),
+        UpstreamSessionError::NoState(none) => no_state(none),
     })
+}
+
+pub(crate) fn no_state(none: NoState) -> Error {
+    match none {
+        NoState::TooMany => GatewayError::Sessions.into(),
+        NoState::TooManyOfPrincipal => PolicyError::Sessions.into(),
+        NoState::Ended => ClientError::SessionGone.into(),
+    }
 }
 
 /// Tells an upstream the log level of a session. One that refuses logs as it likes.

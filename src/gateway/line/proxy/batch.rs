@@ -5,25 +5,29 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use tokio::sync::mpsc;
 
 use super::context::RequestContext;
-use super::legacy::no_state;
 use super::{Proxy, RequestDecision, accepted};
 use crate::access::limit::byte_budget::Reservation;
 use crate::context::call::Call;
 use crate::context::worker::View;
-use crate::line::batch::{self, Batch, BatchBounds, BufferedEvents};
-use crate::line::relay::{ReplyBody, batch_response, json_response};
+use crate::line::batch;
+use crate::line::legacy::no_state;
+use crate::line::relay::{EventsKind, ReplyBody, events_response, json_response};
+use crate::line::reply_messages::ReplyMessages;
 use crate::session::Session;
 use crate::snapshot::Endpoint;
+use crate::tables::sse_sessions::session::SseOutbound;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{ClientError, Error};
 use protocol::head::Head;
 use protocol::json::JsonError;
+use protocol::sse::data_event;
 use protocol::version::{Era, LegacyVersion};
 
 struct BatchPart {
@@ -41,6 +45,9 @@ struct BatchPart {
     /// The first one was counted as the body that all of them came in.
     is_first: bool,
 }
+
+/// Events that wait for the client.
+const EVENTS_MAX: usize = 16;
 
 /// What one of a batch is, as far as its place in the order goes.
 enum InBatch {
@@ -73,7 +80,7 @@ impl Proxy {
         let (mut has_answers, mut refused) = (false, None);
         let headers = Rc::new(headers.clone());
         let reservation = Rc::new(reservation);
-        let (events, waiting) = mpsc::channel(batch::EVENTS_MAX);
+        let (events, mut waiting) = mpsc::channel(EVENTS_MAX);
         for (index, body) in messages.into_iter().enumerate() {
             let body_bytes = body.len() as u64;
             let request = self.in_batch(view, &body);
@@ -118,11 +125,11 @@ impl Proxy {
             });
         }
         drop(events);
-        let mut batch = Batch::new(waiting);
         if has_answers {
-            return Ok(RequestDecision::Answer(batch_response(batch)));
+            let next = move |cx: &mut Context<'_>| waiting.poll_recv(cx).map(|next| Some(next?.events));
+            return Ok(RequestDecision::Answer(events_response(EventsKind::Answer, next)));
         }
-        while std::future::poll_fn(|cx| batch.poll(cx)).await.is_some() {}
+        while waiting.recv().await.is_some() {}
         if let Some(error) = refused {
             return Err(error.into());
         }
@@ -154,7 +161,7 @@ impl Proxy {
 
 impl BatchPart {
     /// Serves it. Returns what is wrong with one that has no answer to say it.
-    async fn serve(mut self, events: &mpsc::Sender<BufferedEvents>) -> Option<Error> {
+    async fn serve(mut self, events: &mpsc::Sender<SseOutbound>) -> Option<Error> {
         let reader = self.proxy.reader(&self.view, self.endpoint.eras());
         let id = reader.find_id(&self.body).await;
         let id = id.and_then(|id| std::str::from_utf8(self.body.get(id)?).ok()).map(str::to_owned);
@@ -180,7 +187,12 @@ impl BatchPart {
         };
         if has_answer {
             let budget = &proxy.worker.state.buffered;
-            batch::write(response, id.as_deref(), BatchBounds { bytes_max, budget }, events).await;
+            let messages = ReplyMessages { bytes_max, budget, event: data_event, keeps_comments: true };
+            // A client that has left needs no answer.
+            let put = async |event, held| drop(events.send(SseOutbound { events: event, held }).await);
+            if let Err(error) = messages.forward(response, &put).await {
+                put(data_event(Bytes::from(error.body(id.as_deref(), Era::Legacy))), None).await;
+            }
         }
         None
     }

@@ -11,14 +11,13 @@ use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
 
 use super::Proxy;
 use super::address::Outbound;
-use super::legacy::no_state;
 use super::resource_subscriptions::{ResourceSubscription, is_refused};
 use crate::access::limit::concurrency::Permit;
 use crate::context::call::Call;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
 use crate::line::legacy::detached::Detachable;
-use crate::line::legacy::{self, SessionHolder, messages};
+use crate::line::legacy::{self, SessionHolder, messages, no_state};
 use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
 use crate::session::outbox::InFlightCall;

@@ -14,11 +14,11 @@ use super::{Proxy, RequestDecision, answer};
 use crate::catalog::lists;
 use crate::clock::now_s;
 use crate::context::call::Call;
-use crate::line::legacy;
+use crate::line::legacy::{self, no_state};
 use crate::line::message::Message;
 use crate::line::relay::ReplyBody;
 use crate::session::outbox::CallInFlight;
-use crate::session::{NoState, Session, SessionRequest};
+use crate::session::{Session, SessionRequest};
 use crate::tables::lists::List;
 use crate::telemetry::calls::Spoken;
 use crate::upstream::ask::SESSION_ID;
@@ -234,14 +234,6 @@ impl Proxy {
         let mut scratch = self.worker.scratch.borrow_mut();
         let root = scratch.index(&message.body, depth_max).ok()?.root();
         Level::of(&root.get("params")?.get("level")?.as_literal()?.decode(&message.body)?)
-    }
-}
-
-pub(super) fn no_state(none: NoState) -> Error {
-    match none {
-        NoState::TooMany => GatewayError::Sessions.into(),
-        NoState::TooManyOfPrincipal => PolicyError::Sessions.into(),
-        NoState::Ended => ClientError::SessionGone.into(),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
 use crate::catalog::lists::{self, ListRequest};
 use crate::catalog::subscriptions;
 use crate::line::message::{Message, UNNAMED_VERSION};
-use crate::line::relay::{self, json_response};
+use crate::line::relay::{EventsKind, events_response, json_response};
 use crate::tables::lists::{Dialect, List};
 use crate::telemetry::calls::Spoken;
 use http::StatusCode;
@@ -80,9 +80,10 @@ impl Proxy {
             found.map(|found| task.value = found).is_ok()
         });
         let (state, place) = (&self.worker.state, (&**endpoint, &**cx.caller()?));
-        let subscription =
+        let mut subscription =
             subscriptions::client::open(state, &cx.view.snapshot, place, message.id(), filter)?;
-        Ok(RequestDecision::Answer(relay::subscription_response(subscription)))
+        let response = events_response(EventsKind::Subscription, move |cx| subscription.poll(cx));
+        Ok(RequestDecision::Answer(response))
     }
 }
 

@@ -5,7 +5,7 @@
 
 use http::Response;
 
-use super::legacy::no_state;
+use crate::line::legacy::no_state;
 use crate::line::relay::ReplyBody;
 use crate::session::{Grant, NotSubscribed, Sessions};
 use protocol::error::{ClientError, Error, GatewayError};

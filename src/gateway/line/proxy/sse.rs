@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use http_body_util::BodyExt as _;
 
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision, accepted};
@@ -21,7 +20,8 @@ use crate::context::worker::{View, Worker};
 use crate::line::intake::Intake;
 use crate::line::legacy;
 use crate::line::message::Message;
-use crate::line::relay::{self, ReplyBody};
+use crate::line::relay::{EventsKind, ReplyBody, events_response};
+use crate::line::reply_messages::ReplyMessages;
 use crate::line::sse_stream::{SseStream, message_event};
 use crate::session::Session;
 use crate::session::outbox::CallInFlight;
@@ -29,20 +29,14 @@ use crate::snapshot::Endpoint;
 use crate::tables::sse_sessions::SseSessionId;
 use crate::tables::sse_sessions::session::{SseCall, SseOutbound, SseSession};
 use crate::upstream::ask::SESSION_ID;
-use net::chunks::Chunks;
 use protocol::envelope::MessageKind;
-use protocol::error::{ClientError, Error, GatewayError, UpstreamError};
+use protocol::error::{ClientError, Error, GatewayError};
 use protocol::head::Head;
-use protocol::media::Media;
-use protocol::media::media_of;
 use protocol::method::Method;
-use protocol::sse::Events;
 use protocol::version::{Era, Eras};
 
 /// For how long a session that is over must not come back by a call that was still under way.
 const ENDED_S: u64 = 600;
-/// Up to here a message takes nothing from the process's budget.
-const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// A request whose answer goes to a stream.
 pub(super) struct DeferredReply {
@@ -78,8 +72,9 @@ impl Proxy {
         self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
         let snapshot = &cx.view.snapshot;
         let news = subscriptions::session::join(state, snapshot, (endpoint, cx.caller()?), None);
-        let stream = SseStream::new(Arc::clone(state), line, place, news, snapshot.keep_alive_interval);
-        Ok(RequestDecision::Answer(relay::line_response(stream)))
+        let mut stream = SseStream::new(Arc::clone(state), line, place, news, snapshot.keep_alive_interval);
+        let response = events_response(EventsKind::Session, move |cx| stream.poll(cx));
+        Ok(RequestDecision::Answer(response))
     }
 
     /// POST to the address of a stream.
@@ -148,10 +143,18 @@ impl Proxy {
         let head = Head::read(&headers);
         let cx = &mut RequestContext::new(view, &endpoint, &head, &headers, &mut call);
         let answer = Box::pin(self.answer(cx, &line, message)).await;
+        // A client that is gone needs no answer.
+        let put = async |events, held| drop(line.send(SseOutbound { events, held }).await);
         let failure = match answer {
             Ok(mut response) => {
                 response.body_mut().carry(call);
-                hand_on(&self.worker, &line, response).await.err()
+                let messages = ReplyMessages {
+                    bytes_max: view.snapshot.limits.reply_bytes_max,
+                    budget: &self.worker.state.buffered,
+                    event: message_event,
+                    keeps_comments: false,
+                };
+                messages.forward(response, &put).await.err()
             }
             Err(error) => {
                 call.fail(&error);
@@ -159,9 +162,7 @@ impl Proxy {
             }
         };
         if let Some(error) = failure {
-            let events = message_event(Bytes::from(error.body(Some(&id), Era::Legacy)));
-            // A client that is gone needs no answer.
-            let _ = line.send(SseOutbound { events, held: None }).await;
+            put(message_event(Bytes::from(error.body(Some(&id), Era::Legacy))), None).await;
         }
         drop((counted, announced, share));
     }
@@ -219,60 +220,4 @@ async fn keep(worker: Rc<Worker>, line: Arc<SseSession>) {
 fn end(worker: &Rc<Worker>, session: &Session) {
     let closed = worker.state.sessions.end(session.grant.id, now_s().saturating_add(ENDED_S));
     legacy::close(worker, &worker.view(), closed);
-}
-
-async fn hand_on(worker: &Worker, line: &SseSession, response: Response<ReplyBody>) -> Result<(), Error> {
-    let bytes_max = worker.limits().reply_bytes_max;
-    let media = media_of(response.headers());
-    let mut body = response.into_body();
-    if media == Media::Sse {
-        let mut events = Events::new(bytes_max);
-        while let Some(frame) = body.frame().await {
-            events.push(frame?.into_data().unwrap_or_default());
-            while let Some(event) = events.next() {
-                let event = event.map_err(|_| UpstreamError::TooLarge)?;
-                send(worker, line, event.data.unwrap_or_default()).await?;
-            }
-        }
-        if let Some(event) = events.finish() {
-            send(worker, line, event.data.unwrap_or_default()).await?;
-        }
-        return Ok(());
-    }
-    let mut pieces = Chunks::default();
-    let mut held = None;
-    while let Some(frame) = body.frame().await {
-        let data = frame?.into_data().unwrap_or_default();
-        let length = pieces.len() + data.len();
-        if length > bytes_max {
-            return Err(UpstreamError::TooLarge.into());
-        }
-        hold(worker, &mut held, length)?;
-        pieces.push(data, 0);
-    }
-    put(line, pieces.into_bytes(), held).await
-}
-
-async fn send(worker: &Worker, line: &SseSession, message: Bytes) -> Result<(), Error> {
-    let mut held = None;
-    hold(worker, &mut held, message.len())?;
-    put(line, message, held).await
-}
-
-/// Puts a message on the stream, if there is one: events that only carry an id, and 202s, have none.
-async fn put(line: &SseSession, message: Bytes, held: Option<Reservation>) -> Result<(), Error> {
-    if !message.is_empty() {
-        // A client that is gone needs no answer.
-        let _ = line.send(SseOutbound { events: message_event(message), held }).await;
-    }
-    Ok(())
-}
-
-/// Counts what waits for the client.
-fn hold(worker: &Worker, held: &mut Option<Reservation>, length: usize) -> Result<(), GatewayError> {
-    if length <= UNCOUNTED_BYTES {
-        return Ok(());
-    }
-    let held = held.get_or_insert_with(|| worker.state.buffered.reservation());
-    if held.grow_to(length) { Ok(()) } else { Err(GatewayError::Buffers) }
 }

@@ -15,13 +15,12 @@ use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Method as HttpMethod, Request, Response};
 
 use super::context::RequestContext;
-use super::legacy::no_state;
 use super::{Proxy, RequestDecision};
 use crate::catalog::subscriptions;
 use crate::context::in_session::InSession;
 use crate::line::legacy::client_stream::ClientStream;
-use crate::line::legacy::upstream_stream;
-use crate::line::relay::{self, NewTask, RelayPlan, ReplyBody, relay};
+use crate::line::legacy::{no_state, upstream_stream};
+use crate::line::relay::{self, EventsKind, NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
 use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
@@ -35,8 +34,6 @@ use protocol::splice::Segments;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
-/// How often a stream is tried to be attached while the state of its session is dropped and made anew.
-const ATTEMPTS_MAX: usize = 3;
 
 enum ResumePoint {
     Now,
@@ -81,21 +78,18 @@ impl Proxy {
         position: ResumePoint,
     ) -> Result<Response<ReplyBody>, Error> {
         let (grant, caller, members) = (&session.grant, cx.caller()?, 0..cx.endpoint.members.len());
-        let mut attempts = 0;
-        let (desk, ticket) = loop {
-            attempts += 1;
-            let desk = self.desk_of(session)?;
-            match desk.attach(members.len() > 1, |streams| streams.admit(grant)) {
-                Ok(ticket) => break (desk, ticket),
-                // Its state was dropped just now, and is made anew.
-                Err(NotAttached::Closed) if attempts < ATTEMPTS_MAX => {}
-                Err(NotAttached::Closed) => return Err(ClientError::SessionGone.into()),
-                Err(NotAttached::TooMany) => {
-                    self.worker.state.metrics.streams.refused.inc();
-                    return Err(GatewayError::Streams.into());
-                }
+        let attached = self
+            .worker
+            .state
+            .sessions
+            .attach(grant.owner(), members.len() > 1, |streams| streams.admit(grant));
+        let (desk, reader) = attached.map_err(|error| match error {
+            NotAttached::NoState(none) => no_stream(none),
+            NotAttached::TooMany => {
+                self.worker.state.metrics.streams.refused.inc();
+                GatewayError::Streams.into()
             }
-        };
+        })?;
         desk.set_class(&caller.class);
         let repeated = match position {
             ResumePoint::Stream(last_ids) => desk.resume(last_ids),
@@ -117,8 +111,8 @@ impl Proxy {
         let snapshot = &cx.view.snapshot;
         let place = (&**cx.endpoint, &**caller);
         let news = subscriptions::session::join(&self.worker.state, snapshot, place, Some(desk));
-        let stream = ClientStream::new(ticket, news, grant.version, snapshot.keep_alive_interval);
-        Ok(relay::session_response(Box::new(stream)))
+        let mut stream = ClientStream::new(reader, news, grant.version, snapshot.keep_alive_interval);
+        Ok(relay::events_response(EventsKind::Session, move |cx| stream.poll(cx)))
     }
 
     /// The rest of a reply, from the upstream that it is of. `None`: the upstream does not have it.
@@ -203,12 +197,15 @@ impl Proxy {
     }
 
     fn desk_of(&self, session: &Session) -> Result<Arc<SessionOutbox>, Error> {
-        let grant = &session.grant;
-        self.worker.state.sessions.desk(grant.owner()).map_err(|none| match none {
-            // Told as what it is: there is no request whose outcome it could be.
-            NoState::TooMany => GatewayError::Streams.into(),
-            NoState::TooManyOfPrincipal | NoState::Ended => no_state(none),
-        })
+        self.worker.state.sessions.desk(session.grant.owner()).map_err(no_stream)
+    }
+}
+
+fn no_stream(none: NoState) -> Error {
+    match none {
+        // Told as what it is: there is no request whose outcome it could be.
+        NoState::TooMany => GatewayError::Streams.into(),
+        NoState::TooManyOfPrincipal | NoState::Ended => no_state(none),
     }
 }
 

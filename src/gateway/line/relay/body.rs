@@ -11,11 +11,7 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::client_attachment::ClientAttachment;
 use crate::access::limit::byte_budget::Reservation;
-use crate::catalog::subscriptions::client::ClientSubscription;
 use crate::context::call::Call;
-use crate::line::batch::Batch;
-use crate::line::legacy::client_stream::ClientStream;
-use crate::line::sse_stream;
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
@@ -34,16 +30,58 @@ pub(crate) enum ReplyBody {
     /// Complete, with what is counted of it while it waits for the client.
     Whole(Segments, BodyGuard),
     Stream(ClientAttachment),
-    /// Open until one side ends it.
-    Subscription(Box<ClientSubscription>),
-    Line(Box<sse_stream::SseStream>),
-    Batch(Box<Batch>),
-    Session(Box<ClientStream>),
-    /// One of these streams, which ends with the credentials of its client at the latest.
-    Ending(Box<(Self, Pin<Box<Sleep>>)>),
+    /// Events of the gateway's own making, as they come.
+    Events(Box<OwnEvents>),
+}
+
+/// What a stream of the gateway's own is to the call that opened it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventsKind {
+    /// Its answer. Answers are not cut by the end of credentials: they end by themselves.
+    Answer,
+    /// Its answer, for as long as the client's credentials are valid at most.
+    Subscription,
+    /// What comes after its answer, whichever side ends it; likewise.
+    Session,
+}
+
+/// A stream that is open until one side ends it.
+pub(crate) struct OwnEvents {
+    kind: EventsKind,
+    poll: Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>>>,
+    call: Option<Call>,
+    /// The end of the client's credentials.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl OwnEvents {
+    fn carry(&mut self, mut call: Call) {
+        if self.kind == EventsKind::Session {
+            call.finish();
+        }
+        self.call = Some(call);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(None);
+        }
+        let events = (self.poll)(cx);
+        if let (Poll::Ready(None), Some(call)) = (&events, &mut self.call) {
+            call.finish();
+        }
+        events
+    }
 }
 
 impl ReplyBody {
+    pub(super) fn events(
+        kind: EventsKind,
+        poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 'static,
+    ) -> Self {
+        Self::Events(Box::new(OwnEvents { kind, poll: Box::new(poll), call: None, end: None }))
+    }
+
     pub(crate) fn empty() -> Self {
         Self::Whole(Segments::from(Bytes::new()), BodyGuard::default())
     }
@@ -60,11 +98,7 @@ impl ReplyBody {
                 }
             }
             Self::Stream(stream) => stream.carry(call),
-            Self::Subscription(subscription) => subscription.carry(call),
-            Self::Line(stream) => stream.carry(call),
-            Self::Batch(batch) => batch.carry(call),
-            Self::Session(stream) => stream.carry(call),
-            Self::Ending(stream) => stream.0.carry(call),
+            Self::Events(events) => events.carry(call),
         }
     }
 
@@ -74,20 +108,16 @@ impl ReplyBody {
             // It knows how long it is.
             Self::Whole(..) => None,
             Self::Stream(stream) => stream.call(),
-            Self::Subscription(subscription) => subscription.call(),
-            Self::Line(stream) => stream.call(),
-            Self::Batch(batch) => batch.call(),
-            Self::Session(stream) => stream.call(),
-            Self::Ending(stream) => stream.0.call(),
+            Self::Events(events) => events.call.as_mut(),
         }
     }
 
     /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
     pub(crate) fn end_with(&mut self, ends: Option<Instant>) {
-        let Some(ends) = ends else { return };
-        if matches!(self, Self::Subscription(_) | Self::Line(_) | Self::Session(_)) {
-            let stream = std::mem::replace(self, Self::empty());
-            *self = Self::Ending(Box::new((stream, Box::pin(sleep_until(ends.into())))));
+        if let (Some(ends), Self::Events(events)) = (ends, self)
+            && events.kind != EventsKind::Answer
+        {
+            events.end = Some(Box::pin(sleep_until(ends.into())));
         }
     }
 
@@ -97,19 +127,8 @@ impl ReplyBody {
                 Poll::Ready(segments.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
             }
             Self::Stream(stream) => stream.poll(cx).map(|data| data.map(|data| data.map(Frame::data))),
-            Self::Subscription(subscription) => {
-                subscription.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
-            }
-            Self::Line(stream) => stream.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events)))),
-            Self::Batch(batch) => batch.poll(cx).map(|event| event.map(|event| Ok(Frame::data(event)))),
-            Self::Session(stream) => {
-                stream.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
-            }
-            Self::Ending(ending) => {
-                if ending.1.as_mut().poll(cx).is_ready() {
-                    return Poll::Ready(None);
-                }
-                ending.0.poll_piece(cx)
+            Self::Events(events) => {
+                events.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
             }
         }
     }
@@ -135,12 +154,7 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(segments, _) => segments.is_empty(),
-            Self::Stream(_)
-            | Self::Subscription(_)
-            | Self::Session(_)
-            | Self::Line(_)
-            | Self::Batch(_)
-            | Self::Ending(_) => false,
+            Self::Stream(_) | Self::Events(_) => false,
         }
     }
 
@@ -148,9 +162,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(segments, _) => SizeHint::with_exact(segments.len()),
             Self::Stream(stream) => stream.size_hint(),
-            Self::Subscription(_) | Self::Session(_) | Self::Line(_) | Self::Batch(_) | Self::Ending(_) => {
-                SizeHint::default()
-            }
+            Self::Events(_) => SizeHint::default(),
         }
     }
 }

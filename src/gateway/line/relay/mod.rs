@@ -17,6 +17,7 @@ mod stream;
 
 use std::rc::Rc;
 use std::sync::LazyLock;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -28,12 +29,8 @@ use memchr::memmem::{self, Finder};
 use tokio::time::timeout_at;
 
 use crate::access::limit::concurrency::Permit;
-use crate::catalog::subscriptions::client::ClientSubscription;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
-use crate::line::batch::Batch;
-use crate::line::legacy::client_stream::ClientStream;
-use crate::line::sse_stream;
 use crate::mapper::{Mapper, NotMapped, is_same_text};
 use crate::session::outbox::CallInFlight;
 use crate::session::streams::StreamPlace;
@@ -53,7 +50,7 @@ use protocol::media::{Media, media_of};
 use protocol::splice::{Segments, splice};
 use protocol::version::Era;
 
-pub(crate) use body::{BodyGuard, ReplyBody};
+pub(crate) use body::{BodyGuard, EventsKind, ReplyBody};
 use client_attachment::ClientAttachment;
 pub(crate) use new_task::NewTask;
 use stream::{JsonHead, RelayedReply};
@@ -341,31 +338,12 @@ fn unbuffered(headers: &mut HeaderMap) {
     headers.insert(X_ACCEL_BUFFERING, NO);
 }
 
-/// The response to a `subscriptions/listen`.
-pub(crate) fn subscription_response(subscription: Box<ClientSubscription>) -> Response<ReplyBody> {
-    events_response(ReplyBody::Subscription(subscription))
-}
-
-/// The response to the GET of a session.
-pub(crate) fn session_response(stream: Box<ClientStream>) -> Response<ReplyBody> {
-    events_response(ReplyBody::Session(stream))
-}
-
-/// The response to the GET of a client that speaks HTTP+SSE.
-pub(crate) fn line_response(stream: Box<sse_stream::SseStream>) -> Response<ReplyBody> {
-    events_response(ReplyBody::Line(stream))
-}
-
-fn events_response(body: ReplyBody) -> Response<ReplyBody> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, SSE);
-    unbuffered(response.headers_mut());
-    response
-}
-
-/// The response that answers a batch.
-pub(crate) fn batch_response(batch: Batch) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Batch(Box::new(batch)));
+/// A stream of the gateway's own.
+pub(crate) fn events_response(
+    kind: EventsKind,
+    poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 'static,
+) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::events(kind, poll));
     response.headers_mut().insert(CONTENT_TYPE, SSE);
     unbuffered(response.headers_mut());
     response

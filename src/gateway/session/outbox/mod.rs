@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::queue::OutboundMessage;
 use self::queue::OutboxQueue;
+use super::NoState;
 use super::message_queue::MessageQueue;
 use super::session_state::UpstreamSession;
 use super::streams::{StreamBounds, StreamPlace};
@@ -136,8 +137,8 @@ pub(crate) enum Undelivered {
 pub(crate) enum NotAttached {
     #[error("too many streams are open")]
     TooMany,
-    #[error("the session is over")]
-    Closed,
+    #[error(transparent)]
+    NoState(#[from] NoState),
 }
 
 /// A call of the client that has no answer yet.
@@ -258,7 +259,7 @@ impl SessionOutbox {
     ) -> Result<ReaderGuard, NotAttached> {
         let mut inner = self.inner.lock();
         if inner.is_closed {
-            return Err(NotAttached::Closed);
+            return Err(NoState::Ended.into());
         }
         // Its place may be the last.
         let old = inner.reader.take().map(|old| old.waker);

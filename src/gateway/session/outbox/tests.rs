@@ -253,7 +253,7 @@ fn an_ended_session_takes_nothing() {
     assert_eq!(desk.deliver(request("q")), Err(Undelivered::Closed));
     assert!(desk.take_question("q").is_none() && !desk.has_client());
     let refused = desk.attach(false, |streams| streams.admit(&grant("key:a")));
-    assert_eq!(refused.err(), Some(NotAttached::Closed));
+    assert_eq!(refused.err(), Some(NotAttached::NoState(NoState::Ended)));
     assert_eq!(desk.streams.open(), 0);
 }
 

@@ -1,0 +1,77 @@
+//! What a client is told within its session beside its calls, on whichever stream it holds: what upstreams say, that lists
+//! have changed, and, in silence, that the connection is alive.
+//!
+//! Nothing runs for it. The connection polls it, and any thread that has a message for the client wakes the connection.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Sleep, sleep_until};
+
+use crate::catalog::subscriptions::session::ListNews;
+use crate::session::outbox::{ReaderGuard, SentEvent};
+use protocol::subscription::session_list_changed;
+
+/// A server-sent comment and the end of its event.
+const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
+/// Messages are handed to the connection together up to here, and then not before it has written them.
+pub(super) const PIECE_BYTES_MAX: usize = 64 * 1024;
+
+pub(super) struct SessionEvents {
+    /// What upstreams say in the session, once it is open.
+    pub(super) reader: Option<ReaderGuard>,
+    news: ListNews,
+    keep_alive_interval: Duration,
+    /// The end of silence.
+    clock: Pin<Box<Sleep>>,
+}
+
+impl SessionEvents {
+    pub(super) fn new(reader: Option<ReaderGuard>, news: ListNews, keep_alive_interval: Duration) -> Self {
+        let clock = Box::pin(sleep_until((Instant::now() + keep_alive_interval).into()));
+        Self { reader, news, keep_alive_interval, clock }
+    }
+
+    /// To be called before anything is looked for. True: the stream is to end.
+    pub(super) fn register(&self, cx: &Context<'_>) -> bool {
+        self.news.register(cx.waker());
+        self.news.has_ended()
+    }
+
+    /// Takes what waits in the session. `write` gives the bytes of an event. True: the stream is over.
+    pub(super) fn write(
+        &mut self,
+        cx: &mut Context<'_>,
+        events: &mut BytesMut,
+        write: impl Fn(SentEvent) -> Bytes,
+    ) -> bool {
+        let Some(reader) = &self.reader else { return false };
+        for index in self.news.take().indexes() {
+            let data = Bytes::from(session_list_changed(index));
+            events.extend_from_slice(&write(SentEvent { id: None, data }));
+        }
+        while events.len() < PIECE_BYTES_MAX {
+            match reader.poll(cx) {
+                Poll::Ready(Some(event)) => events.extend_from_slice(&write(event)),
+                Poll::Ready(None) => return true,
+                Poll::Pending => break,
+            }
+        }
+        false
+    }
+
+    /// The next piece, of these events; a comment after a silence.
+    pub(super) fn piece(&mut self, cx: &mut Context<'_>, events: BytesMut) -> Poll<Option<Bytes>> {
+        let piece = if events.is_empty() {
+            ready!(self.clock.as_mut().poll(cx));
+            KEEP_ALIVE
+        } else {
+            events.freeze()
+        };
+        self.clock.as_mut().reset((Instant::now() + self.keep_alive_interval).into());
+        Poll::Ready(Some(piece))
+    }
+}
