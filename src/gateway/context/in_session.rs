@@ -17,7 +17,7 @@ pub(crate) struct InSession {
     pub upstream_session: Arc<UpstreamSession>,
     pub session: Session,
     /// What is on its way in the client's session.
-    pub desk: Arc<SessionOutbox>,
+    pub outbox: Arc<SessionOutbox>,
     pub endpoint: Rc<Arc<Endpoint>>,
     /// The upstream's place in the endpoint.
     pub member: usize,

@@ -37,7 +37,7 @@ pub(crate) struct Worker {
     /// Memory for checking JSON.
     pub scratch: RefCell<Scratch>,
     /// What the clients on its streams have been asked.
-    pub owed: RefCell<Vec<PendingAnswer>>,
+    pub pending_answers: RefCell<Vec<PendingAnswer>>,
     pub callers: RefCell<Callers>,
     /// Counts, by its holders, exchanges that go on without their client.
     pub detached: Rc<()>,
@@ -108,7 +108,7 @@ impl Worker {
             },
             handshakes: Rc::default(),
             scratch: RefCell::default(),
-            owed: RefCell::default(),
+            pending_answers: RefCell::default(),
             callers: RefCell::default(),
             detached: Rc::default(),
             observers: Rc::new(observers),

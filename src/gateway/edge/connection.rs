@@ -46,17 +46,9 @@ pub(super) async fn serve(
     peer: &Rc<Peer>,
     limits: &Limits,
 ) -> CloseReason {
-    let start = tokio::select! {
-        start = timeout(limits.header_timeout, read_start(&mut stream)) => match start {
-            Ok(Ok(start)) if !start.is_empty() => start,
-            Ok(_) => return CloseReason::ByPeer,
-            Err(_) => return CloseReason::Clock("header_timeout"),
-        },
-        () = proxy.drain().closing() => return CloseReason::ByPeer,
-    };
-    let is_http2 = match protocol {
-        Some(protocol) => protocol == Protocol::Http2,
-        None => start.starts_with(&HTTP2_PREFACE[..3]),
+    let (start, is_http2) = match detect(&mut stream, protocol, proxy.drain(), limits).await {
+        Ok(detected) => detected,
+        Err(ended) => return ended,
     };
     peer.begin(is_http2);
     let of_connection = Rc::clone(&proxy);
@@ -107,6 +99,28 @@ pub(super) async fn serve(
         )
         .await
     }
+}
+
+/// What a connection begins with, and whether that is HTTP/2.
+async fn detect(
+    stream: &mut ClientSocket,
+    protocol: Option<Protocol>,
+    drain: &Drain,
+    limits: &Limits,
+) -> Result<(Vec<u8>, bool), CloseReason> {
+    let start = tokio::select! {
+        start = timeout(limits.header_timeout, read_start(stream)) => match start {
+            Ok(Ok(start)) if !start.is_empty() => start,
+            Ok(_) => return Err(CloseReason::ByPeer),
+            Err(_) => return Err(CloseReason::Clock("header_timeout")),
+        },
+        () = drain.closing() => return Err(CloseReason::ByPeer),
+    };
+    let is_http2 = match protocol {
+        Some(protocol) => protocol == Protocol::Http2,
+        None => start.starts_with(&HTTP2_PREFACE[..3]),
+    };
+    Ok((start, is_http2))
 }
 
 /// Drives a connection to its end, watching its clocks and the drain.

@@ -54,8 +54,8 @@ impl Sessions {
             tracing::debug!("another gateway told of a cancellation that cannot be read");
             return;
         };
-        let desk = self.desk_if_any(cancelled.session);
-        if desk.is_none_or(|desk| desk.pending_call(&cancelled.id).is_none()) {
+        let outbox = self.outbox_if_any(cancelled.session);
+        if outbox.is_none_or(|outbox| outbox.pending_call(&cancelled.id).is_none()) {
             return;
         }
         let mut waiting = self.cancelled.waiting.lock();

@@ -51,7 +51,7 @@ impl Sessions {
         let mut candidates = Vec::new();
         for shard in self.table.shards() {
             for (session, entry) in &shard.live {
-                let has_client = entry.desk.has_client();
+                let has_client = entry.outbox.has_client();
                 entry.lock().look_at_opened(|upstream, opened| {
                     let process = process_of(upstream, &opened.session);
                     if process == ProcessUse::Other {

@@ -66,8 +66,6 @@ pub(crate) struct WaitingForList {
 #[derive(Debug, Default)]
 pub(super) struct ListPools(Mutex<HashMap<Arc<str>, ListPool>>);
 
-impl ListPools {}
-
 impl Payer {
     fn name(&self) -> Arc<str> {
         match self {

@@ -69,7 +69,7 @@ use self::outbox::{NotAttached, ReaderGuard, SessionOutbox};
 use self::rate::Rate;
 use self::session_state::{SessionState, UpstreamSlot};
 use self::streams::{StreamBounds, StreamPlace};
-use self::table::SessionTable;
+use self::table::{SessionShard, SessionTable};
 use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuotaPermit};
 use crate::redis::Redis;
 use crate::sealing::{NONCE_BYTES, SealingKeys};
@@ -214,13 +214,22 @@ impl Sessions {
     /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
     pub(crate) fn end(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let mut shard = self.table.shard(session);
+        let closed = self.take_ended(&mut shard, session, expires_s);
+        self.note_end(session, expires_s, &closed);
+        closed
+    }
+
+    /// Takes away the state of a session that is over, and remembers that it is.
+    fn take_ended(&self, shard: &mut SessionShard, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
         let entry = shard.live.remove(&session);
+        self.revoke(shard, session, expires_s);
+        entry.map(|entry| entry.close()).unwrap_or_default()
+    }
+
+    fn revoke(&self, shard: &mut SessionShard, session: SessionId, expires_s: u64) {
         if shard.revoke(session, expires_s) {
             self.forgotten.fetch_add(1, Ordering::Relaxed);
         }
-        let closed = entry.map(|entry| entry.close()).unwrap_or_default();
-        self.note_end(session, expires_s, &closed);
-        closed
     }
 
     /// The session's session with an upstream: the one there is, or the one that `open` opens. Of several
@@ -337,8 +346,8 @@ impl Sessions {
     }
 
     /// What is on its way in the session.
-    pub(crate) fn desk(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionOutbox>, NoState> {
-        Ok(Arc::clone(&self.entry(owner)?.desk))
+    pub(crate) fn outbox(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionOutbox>, NoState> {
+        Ok(Arc::clone(&self.entry(owner)?.outbox))
     }
 
     /// Attaches a stream of the client's to what is on its way in the session; `admit` counts it.
@@ -349,18 +358,18 @@ impl Sessions {
         admit: impl Fn(&Arc<StreamBounds>) -> Option<StreamPlace>,
     ) -> Result<(Arc<SessionOutbox>, ReaderGuard), NotAttached> {
         for _ in 0..ATTACH_ATTEMPTS_MAX {
-            let desk = self.desk(owner)?;
-            match desk.attach(has_several_upstreams, &admit) {
+            let outbox = self.outbox(owner)?;
+            match outbox.attach(has_several_upstreams, &admit) {
                 // Its state was dropped just now, and is made anew.
                 Err(NotAttached::NoState(NoState::Ended)) => {}
-                attached => return attached.map(|reader| (desk, reader)),
+                attached => return attached.map(|reader| (outbox, reader)),
             }
         }
         Err(NoState::Ended.into())
     }
 
-    pub(crate) fn desk_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
-        Some(Arc::clone(&self.table.entry(session)?.desk))
+    pub(crate) fn outbox_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
+        Some(Arc::clone(&self.table.entry(session)?.outbox))
     }
 
     pub(crate) fn set_level(&self, owner: SessionOwner<'_>, level: Level) -> Result<(), NoState> {

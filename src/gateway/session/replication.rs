@@ -220,29 +220,21 @@ impl Sessions {
             return;
         }
         let key = state_key(shared, session);
-        let (commands, urgency) = match *record {
+        let commands = match *record {
             // Put in its place by who opened it, and told by who ended it.
             JournalRecord::Opened { .. } | JournalRecord::Ended { .. } => return,
-            JournalRecord::Level { expires_s, .. } => {
-                (self.set(&key, LEVEL.to_owned(), record, expires_s), Urgency::Dropped)
-            }
+            JournalRecord::Level { expires_s, .. } => self.set(&key, LEVEL.to_owned(), record, expires_s),
             JournalRecord::Subscribed { expires_s, upstream, uri, .. } => {
-                (self.set(&key, field_of(SUBSCRIBED, &[upstream, uri]), record, expires_s), Urgency::Dropped)
+                self.set(&key, field_of(SUBSCRIBED, &[upstream, uri]), record, expires_s)
             }
             JournalRecord::Unsubscribed { upstream, uri, .. } => {
-                (vec![remove(&key, &field_of(SUBSCRIBED, &[upstream, uri]))], Urgency::Dropped)
+                vec![remove(&key, &field_of(SUBSCRIBED, &[upstream, uri]))]
             }
-            JournalRecord::Lost { upstream, .. } => {
-                (vec![remove(&key, &field_of(OPENED, &[upstream]))], Urgency::Dropped)
-            }
-            JournalRecord::Dropped { .. } => {
-                let mut command = cmd("DEL");
-                command.arg(&key);
-                (vec![command], Urgency::Dropped)
-            }
+            JournalRecord::Lost { upstream, .. } => vec![remove(&key, &field_of(OPENED, &[upstream]))],
+            JournalRecord::Dropped { .. } => vec![cmd("DEL").arg(&key).clone()],
         };
         if !commands.is_empty() {
-            shared.tell(commands, urgency);
+            shared.tell(commands, Urgency::Dropped);
         }
     }
 
@@ -356,8 +348,8 @@ impl Sessions {
         if becomes != IdleFate::Resting {
             shard.live.remove(&session);
         }
-        if becomes == IdleFate::Ended && shard.revoke(session, expires_s) {
-            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        if becomes == IdleFate::Ended {
+            self.revoke(&mut shard, session, expires_s);
         }
         Some(closed)
     }
@@ -368,11 +360,7 @@ impl Sessions {
         if shard.is_revoked(session) {
             return Vec::new();
         }
-        let entry = shard.live.remove(&session);
-        if shard.revoke(session, expires_s) {
-            self.forgotten.fetch_add(1, Ordering::Relaxed);
-        }
-        let closed = entry.map(|entry| entry.close()).unwrap_or_default();
+        let closed = self.take_ended(&mut shard, session, expires_s);
         self.journal.write(&JournalRecord::Ended { session, expires_s });
         closed
     }
@@ -431,9 +419,8 @@ impl Sessions {
         };
         let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
         if let Some(sealed) = self.seal_record(session, &field, record) {
-            let mut command = cmd("HSETNX");
-            command.arg(&key).arg(&field).arg(sealed);
-            shared.tell(vec![command, expire(&key, expires_s)], Urgency::Dropped);
+            let put = cmd("HSETNX").arg(&key).arg(&field).arg(sealed).clone();
+            shared.tell(vec![put, expire(&key, expires_s)], Urgency::Dropped);
         }
     }
 
@@ -459,9 +446,7 @@ impl Sessions {
 
     fn set(&self, key: &str, field: String, record: &JournalRecord<'_>, expires_s: u64) -> Vec<redis::Cmd> {
         let Some(sealed) = self.seal_record(record.session(), &field, record) else { return Vec::new() };
-        let mut command = cmd("HSET");
-        command.arg(key).arg(field).arg(sealed);
-        vec![command, expire(key, expires_s)]
+        vec![cmd("HSET").arg(key).arg(field).arg(sealed).clone(), expire(key, expires_s)]
     }
 
     fn seal_record(&self, session: SessionId, field: &str, record: &JournalRecord<'_>) -> Option<Vec<u8>> {
@@ -520,15 +505,11 @@ fn field_of(what: &str, pieces: &[&str]) -> String {
 }
 
 fn expire(key: &str, expires_s: u64) -> redis::Cmd {
-    let mut command = cmd("EXPIREAT");
-    command.arg(key).arg(expires_s);
-    command
+    cmd("EXPIREAT").arg(key).arg(expires_s).clone()
 }
 
 fn remove(key: &str, field: &str) -> redis::Cmd {
-    let mut command = cmd("HDEL");
-    command.arg(key).arg(field);
-    command
+    cmd("HDEL").arg(key).arg(field).clone()
 }
 
 /// A record belongs to its session and its field alone.

@@ -1,6 +1,6 @@
 //! What changes in one session: its upstream sessions, its log level, when it was last used.
 //!
-//! Lock order: a shard of the table before an entry, an entry before its desk. What an entry's lock protects
+//! Lock order: a shard of the table before an entry, an entry before its outbox. What an entry's lock protects
 //! is journalled under it, so that the journal has the order of events.
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ pub(crate) struct UpstreamSession {
     /// Cancelled once it is lost, replaced or closed: whatever is open for it ends.
     pub ended: CancellationToken,
     /// Whether its upstream is listened to.
-    pub heard: Arc<StreamState>,
+    pub stream: Arc<StreamState>,
 }
 
 impl UpstreamSession {
@@ -49,7 +49,7 @@ impl UpstreamSession {
             replica: None,
             generation,
             ended: CancellationToken::new(),
-            heard: Arc::default(),
+            stream: Arc::default(),
         }
     }
 
@@ -79,7 +79,7 @@ pub(crate) type ClosedSession = (Box<str>, Arc<UpstreamSession>);
 #[derive(Debug)]
 pub(super) struct SessionState {
     pub(super) expires_s: u64,
-    pub(super) desk: Arc<SessionOutbox>,
+    pub(super) outbox: Arc<SessionOutbox>,
     used_s: AtomicU64,
     /// When others were last told of its use.
     shared_s: AtomicU64,
@@ -132,7 +132,7 @@ impl SessionState {
     ) -> Self {
         Self {
             expires_s,
-            desk: Arc::new(SessionOutbox::new(Arc::clone(streams))),
+            outbox: Arc::new(SessionOutbox::new(Arc::clone(streams))),
             used_s: AtomicU64::new(used_s),
             shared_s: AtomicU64::new(0),
             used_elsewhere_until_s: AtomicU64::new(0),
@@ -209,14 +209,14 @@ impl SessionState {
 
     /// Whether its client holds a stream, or a call one of its upstream sessions: both are use to their end.
     fn is_held(&self) -> bool {
-        self.desk.has_client() || self.lock().slots.values().any(|slot| slot.is_in_use())
+        self.outbox.has_client() || self.lock().slots.values().any(|slot| slot.is_in_use())
     }
 
     /// Ends it and gives its upstream sessions away.
     pub(super) fn close(&self) -> Vec<ClosedSession> {
         let mut changing = self.lock();
         changing.is_closed = true;
-        self.desk.close();
+        self.outbox.close();
         changing.take_all()
     }
 }

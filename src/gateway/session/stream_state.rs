@@ -85,31 +85,31 @@ mod tests {
 
     #[tokio::test]
     async fn one_has_it_and_the_others_wait() {
-        let heard = StreamState::default();
-        heard.settled().await;
-        assert!(heard.claim() && !heard.claim() && !heard.is_settled());
-        let waits = heard.settled();
+        let stream = StreamState::default();
+        stream.settled().await;
+        assert!(stream.claim() && !stream.claim() && !stream.is_settled());
+        let waits = stream.settled();
         tokio::pin!(waits);
         assert!(futures_util::poll!(&mut waits).is_pending());
-        heard.settle();
+        stream.settle();
         waits.await;
-        assert!(heard.is_settled() && !heard.claim());
-        heard.release();
-        assert!(heard.claim());
-        heard.refuse();
-        assert!(heard.is_settled() && heard.is_refused() && !heard.claim());
+        assert!(stream.is_settled() && !stream.claim());
+        stream.release();
+        assert!(stream.claim());
+        stream.refuse();
+        assert!(stream.is_settled() && stream.is_refused() && !stream.claim());
     }
 
     #[tokio::test]
     async fn the_latest_wish_counts() {
-        let heard = StreamState::default();
-        heard.resume_after(Bytes::from_static(b"1"));
-        heard.resume_after(Bytes::from_static(b"2"));
-        assert_eq!(heard.resumed().await, "2");
-        let waits = heard.resumed();
+        let stream = StreamState::default();
+        stream.resume_after(Bytes::from_static(b"1"));
+        stream.resume_after(Bytes::from_static(b"2"));
+        assert_eq!(stream.resumed().await, "2");
+        let waits = stream.resumed();
         tokio::pin!(waits);
         assert!(futures_util::poll!(&mut waits).is_pending());
-        heard.resume_after(Bytes::from_static(b"3"));
+        stream.resume_after(Bytes::from_static(b"3"));
         assert_eq!(waits.await, "3");
     }
 }

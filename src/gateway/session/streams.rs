@@ -7,7 +7,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::grant::Grant;
 use crate::access::limit::byte_budget::ByteBudget;
@@ -81,7 +81,7 @@ impl StreamBounds {
         let has_name = !principal.is_empty();
         let principal = has_name.then(|| self.hasher.hash_one((endpoint, principal)));
         if let Some(principal) = principal {
-            let mut by_principal = self.by_principal();
+            let mut by_principal = self.by_principal.lock();
             let count = by_principal.entry(principal).or_insert(0);
             if *count >= self.per_principal_max.load(Ordering::Relaxed) {
                 if *count == 0 {
@@ -94,17 +94,13 @@ impl StreamBounds {
         }
         Some(StreamPlace { streams: Arc::clone(self), principal })
     }
-
-    fn by_principal(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.by_principal.lock()
-    }
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
         self.streams.open.fetch_sub(1, Ordering::Relaxed);
         let Some(principal) = self.principal else { return };
-        let mut by_principal = self.streams.by_principal();
+        let mut by_principal = self.streams.by_principal.lock();
         if let Some(count) = by_principal.get_mut(&principal) {
             *count -= 1;
             if *count == 0 {
@@ -151,6 +147,6 @@ pub(super) mod tests {
         // Nothing tells these apart: they are counted in all.
         let _anonymous = [(); 2].map(|()| streams.admit(&grant("")).expect("anonymous"));
         assert!(streams.admit(&grant("key:a")).is_none());
-        assert_eq!((streams.open(), streams.by_principal().len()), (3, 1));
+        assert_eq!((streams.open(), streams.by_principal.lock().len()), (3, 1));
     }
 }

@@ -106,9 +106,7 @@ impl Sessions {
                 becomes == IdleFate::Resting
             });
             for (session, expires_s) in ended {
-                if shard.revoke(session, expires_s) {
-                    self.forgotten.fetch_add(1, Ordering::Relaxed);
-                }
+                self.revoke(shard, session, expires_s);
             }
             shard.shrink();
         }

@@ -352,8 +352,8 @@ fn a_stream_keeps_its_session_until_that_expires() {
     let sessions = store(None);
     let [(left, _), (held, _), (ended, _)] = [(); 3].map(|()| issue(&sessions));
     let attach = |session| {
-        let desk = sessions.desk(owner(session)).expect("a desk");
-        desk.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
+        let outbox = sessions.outbox(owner(session)).expect("a outbox");
+        outbox.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
     };
     let [of_left, of_held, of_ended] = [left, held, ended].map(attach);
     let is_over = |ticket: &outbox::ReaderGuard| {
@@ -459,14 +459,17 @@ fn a_principal_has_only_so_many_sessions_with_state() {
     config.sessions_per_principal_max = 1;
     sessions.reconfigure(&config, None);
     let ids = [(); 3].map(|()| issue(&sessions).0);
-    let desk = |id, principal| sessions.desk(SessionOwner { principal, ..owner(id) }).map(drop);
-    assert_eq!(desk(ids[0], "key:ci"), Ok(()));
-    assert_eq!(desk(ids[1], "key:ci"), Err(NoState::TooManyOfPrincipal));
-    assert_eq!((desk(ids[0], "key:ci"), desk(ids[1], "key:me"), desk(ids[2], "")), (Ok(()), Ok(()), Ok(())));
+    let outbox = |id, principal| sessions.outbox(SessionOwner { principal, ..owner(id) }).map(drop);
+    assert_eq!(outbox(ids[0], "key:ci"), Ok(()));
+    assert_eq!(outbox(ids[1], "key:ci"), Err(NoState::TooManyOfPrincipal));
+    assert_eq!(
+        (outbox(ids[0], "key:ci"), outbox(ids[1], "key:me"), outbox(ids[2], "")),
+        (Ok(()), Ok(()), Ok(()))
+    );
     sessions.end(ids[0], EXPIRES_S);
     sessions.sweep(NOW_S);
     let (next, _) = issue(&sessions);
-    assert_eq!(desk(next, "key:ci"), Ok(()), "there is room again");
+    assert_eq!(outbox(next, "key:ci"), Ok(()), "there is room again");
 }
 
 #[test]

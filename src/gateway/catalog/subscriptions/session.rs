@@ -29,10 +29,10 @@ pub(crate) fn join(
     state: &Arc<State>,
     snapshot: &Snapshot,
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
-    desk: Option<Arc<SessionOutbox>>,
+    outbox: Option<Arc<SessionOutbox>>,
 ) -> ListNews {
     let class = &caller.class;
-    let inbox = Inbox::new(endpoint, caller, desk);
+    let inbox = Inbox::new(endpoint, caller, outbox);
     let key = state.hub.admit_session(&inbox);
     let members = (0_u32..).zip(&endpoint.members).filter(|(member, _)| class.reaches(*member as usize));
     let upstreams = members.filter_map(|(member, slot)| Some((member, snapshot.upstreams.get(*slot)?)));

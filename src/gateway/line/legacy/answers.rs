@@ -33,7 +33,7 @@ pub(super) fn refuse(worker: &Rc<Worker>, session: &InSession, id: &[u8], why: N
 
 /// Takes a request back that could not be put to the client, and tells its upstream.
 pub(crate) fn undeliverable(worker: &Rc<Worker>, session: &InSession, public_id: &str) {
-    if let Some(question) = session.desk.take_question(public_id) {
+    if let Some(question) = session.outbox.take_question(public_id) {
         session.upstream.series.questions.refused.inc();
         refuse(worker, session, question.inner_id.as_bytes(), NO_CLIENT);
     }
@@ -42,7 +42,7 @@ pub(crate) fn undeliverable(worker: &Rc<Worker>, session: &InSession, public_id:
 fn answer(worker: &Rc<Worker>, session: &InSession, message: String) {
     messages::send_if_room(
         worker,
-        &session.desk,
+        &session.outbox,
         &session.upstream,
         Arc::clone(&session.upstream_session),
         message.into(),

@@ -30,21 +30,21 @@ pub(crate) fn cancel(
     worker: &Rc<Worker>,
     cancelled: Cancellation,
 ) -> Result<Option<Cancellation>, GatewayError> {
-    let desk = worker.state.sessions.desk_if_any(cancelled.session);
-    let call = desk.and_then(|desk| Some((desk.pending_call(&cancelled.id)?, desk)));
-    let Some((call, desk)) = call else { return Ok(Some(cancelled)) };
+    let outbox = worker.state.sessions.outbox_if_any(cancelled.session);
+    let call = outbox.and_then(|outbox| Some((outbox.pending_call(&cancelled.id)?, outbox)));
+    let Some((call, outbox)) = call else { return Ok(Some(cancelled)) };
     if let Some(InFlightCall { addressee: Addressee { upstream, session }, sent_id }) = call.in_flight
         && call.sending.is_behind()
     {
         let view = worker.view();
         let Some(upstream) = upstream_of(&view, &upstream) else { return Ok(None) };
         let note = note(&sent_id, &cancelled.reason);
-        let room = room_for(worker, &desk, upstream, note.len())?;
-        send(worker, (&desk, room), upstream, session, note);
+        let room = room_for(worker, &outbox, upstream, note.len())?;
+        send(worker, (&outbox, room), upstream, session, note);
         return Ok(None);
     }
     // One is enough, which also bounds them.
-    if !desk.withdraw(&cancelled.id) {
+    if !outbox.withdraw(&cancelled.id) {
         return Ok(None);
     }
     let sender = Rc::clone(worker);
@@ -52,10 +52,10 @@ pub(crate) fn cancel(
         if !call.sending.behind().await {
             return;
         }
-        let Some(InFlightCall { addressee, sent_id }) = desk.working_on(&cancelled.id) else { return };
+        let Some(InFlightCall { addressee, sent_id }) = outbox.working_on(&cancelled.id) else { return };
         if let Some(upstream) = upstream_of(&sender.view(), &addressee.upstream) {
             let note = note(&sent_id, &cancelled.reason);
-            send_if_room(&sender, &desk, upstream, addressee.session, note);
+            send_if_room(&sender, &outbox, upstream, addressee.session, note);
         }
     });
     Ok(None)

@@ -50,12 +50,12 @@ pub(crate) struct MessageReservation {
 /// Room for a message of this length, before anything is changed for it.
 pub(crate) fn room_for(
     worker: &Worker,
-    desk: &SessionOutbox,
+    outbox: &SessionOutbox,
     upstream: &Upstream,
     length: usize,
 ) -> Result<MessageReservation, GatewayError> {
     let messages_max = worker.session_messages_max();
-    let queue = desk.messages_to(&upstream.session_key);
+    let queue = outbox.messages_to(&upstream.session_key);
     let place = queue.reserve(messages_max).ok_or(GatewayError::SessionMessages)?;
     let mut reservation = None;
     if length > UNCOUNTED_BYTES || !queue.is_empty() {
@@ -70,7 +70,7 @@ pub(crate) fn room_for(
 /// Sends a message after those that were posted before it. It must hold no more memory than itself.
 pub(crate) fn send(
     worker: &Rc<Worker>,
-    (desk, room): (&Arc<SessionOutbox>, MessageReservation),
+    (outbox, room): (&Arc<SessionOutbox>, MessageReservation),
     upstream: &Arc<Upstream>,
     session: Arc<UpstreamSession>,
     body: Bytes,
@@ -78,21 +78,21 @@ pub(crate) fn send(
     let MessageReservation { place, reservation } = room;
     let message = QueuedMessage { session, body, posted_at: Instant::now(), reservation };
     if let Some(delivery) = place.post(message) {
-        let (sender, upstream, desk) = (Rc::clone(worker), Arc::clone(upstream), Arc::clone(desk));
-        worker.client.tasks.spawn_unboxed(async move { deliver(&sender, &desk, upstream, delivery).await });
+        let (sender, upstream, outbox) = (Rc::clone(worker), Arc::clone(upstream), Arc::clone(outbox));
+        worker.client.tasks.spawn_unboxed(async move { deliver(&sender, &outbox, upstream, delivery).await });
     }
 }
 
 /// As [`send`], for what nobody can be told of: without room it is dropped.
 pub(crate) fn send_if_room(
     worker: &Rc<Worker>,
-    desk: &Arc<SessionOutbox>,
+    outbox: &Arc<SessionOutbox>,
     upstream: &Arc<Upstream>,
     session: Arc<UpstreamSession>,
     body: Bytes,
 ) {
-    match room_for(worker, desk, upstream, body.len()) {
-        Ok(room) => send(worker, (desk, room), upstream, session, body),
+    match room_for(worker, outbox, upstream, body.len()) {
+        Ok(room) => send(worker, (outbox, room), upstream, session, body),
         Err(error) => {
             upstream.series.messages_dropped.full.inc();
             tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream is dropped");
@@ -107,8 +107,8 @@ pub(crate) fn upstream_of<'v>(view: &'v View, key: &str) -> Option<&'v Arc<Upstr
 
 /// Waits for the messages that were posted before, so that a request does not overtake them. Not for ever: a call is worth
 /// more than its place behind notifications that its upstream does not take.
-pub(crate) async fn wait_for_earlier(desk: &SessionOutbox, upstream: &Upstream) {
-    if let Some(queue) = desk.messages_before(&upstream.session_key) {
+pub(crate) async fn wait_for_earlier(outbox: &SessionOutbox, upstream: &Upstream) {
+    if let Some(queue) = outbox.messages_before(&upstream.session_key) {
         let _ = timeout(MESSAGE_TIMEOUT, queue.sent_so_far()).await;
     }
 }
@@ -116,7 +116,7 @@ pub(crate) async fn wait_for_earlier(desk: &SessionOutbox, upstream: &Upstream) 
 /// Sends what waits until nothing does, each message to the upstream as it is configured by then.
 async fn deliver(
     worker: &Rc<Worker>,
-    desk: &SessionOutbox,
+    outbox: &SessionOutbox,
     mut upstream: Arc<Upstream>,
     mut delivery: QueueDelivery,
 ) {
@@ -127,7 +127,7 @@ async fn deliver(
             upstream = Arc::clone(now);
         }
         drop(view);
-        send_one(worker, &upstream, desk.client(), message).await;
+        send_one(worker, &upstream, outbox.client(), message).await;
         delivery.finish();
     }
 }

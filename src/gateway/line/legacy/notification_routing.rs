@@ -188,7 +188,7 @@ fn look(
 
 /// Whether another upstream works on the client's request with this id literal.
 fn is_of_another(session: &InSession, id: &[u8]) -> bool {
-    let working = std::str::from_utf8(id).ok().and_then(|id| session.desk.working_on(id));
+    let working = std::str::from_utf8(id).ok().and_then(|id| session.outbox.working_on(id));
     working.is_some_and(|working| working.addressee.upstream != session.upstream.session_key)
 }
 
@@ -223,7 +223,7 @@ fn ask(
     }
     let put = put(worker, session, mapper, message, envelope).and_then(|(message, public_id)| {
         let (from, inner_id) = (session.addressee(), String::from_utf8_lossy(id).into());
-        if !session.desk.put_question(&public_id, UpstreamQuestion { from, inner_id }) {
+        if !session.outbox.put_question(&public_id, UpstreamQuestion { from, inner_id }) {
             return Err(TOO_MANY);
         }
         Ok((message, public_id))
@@ -312,7 +312,7 @@ fn withdraw(worker: &Worker, session: &InSession, message: &Bytes) -> Notificati
         foreign_id::spell(name, generation, id.raw())
     });
     let (Some(id), Some(public_id)) = (id, public_id) else { return NotificationRouting::Withheld };
-    if session.desk.take_question(&public_id).is_none() {
+    if session.outbox.take_question(&public_id).is_none() {
         return NotificationRouting::Withheld;
     }
     session.upstream.series.questions.cancelled.inc();
@@ -361,9 +361,9 @@ pub(super) fn may_use(session: &InSession, uri: &str) -> bool {
 }
 
 fn may_use_named(session: &InSession, kind: route::Kind, inner: &str) -> bool {
-    let InSession { endpoint, member, desk, .. } = session;
+    let InSession { endpoint, member, outbox, .. } = session;
     let is_public = endpoint.naming.public(kind, *member, inner).is_some();
-    let class = desk.class().filter(|class| endpoint.policy.is_of(class));
+    let class = outbox.class().filter(|class| endpoint.policy.is_of(class));
     let is_allowed = || class.is_some_and(|class| endpoint.allows(&class, kind, *member, inner));
     is_public && (endpoint.policy.is_trivial() || is_allowed())
 }

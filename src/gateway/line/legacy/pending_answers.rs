@@ -1,4 +1,4 @@
-//! Answers that clients owe to upstreams, and the end of the upstreams' patience.
+//! Answers of clients that upstreams wait for, and the end of the upstreams' patience.
 //!
 //! Each worker looks once a second through what its own streams have asked; what was answered meanwhile is forgotten.
 
@@ -14,7 +14,7 @@ use protocol::json::quote;
 
 pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
     let due = Instant::now() + session.upstream.config.client_response_timeout;
-    worker.owed.borrow_mut().push(PendingAnswer {
+    worker.pending_answers.borrow_mut().push(PendingAnswer {
         public_id: public_id.into(),
         due,
         session: session.clone(),
@@ -25,30 +25,30 @@ pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
 pub(crate) fn sweep(worker: &Rc<Worker>) {
     let now = Instant::now();
     let mut due = Vec::new();
-    worker.owed.borrow_mut().retain_mut(|owed| {
-        let is_waited_for = owed.session.desk.has_question(&owed.public_id);
-        if is_waited_for && owed.due <= now {
-            due.push((std::mem::take(&mut owed.public_id), owed.session.clone()));
+    worker.pending_answers.borrow_mut().retain_mut(|pending| {
+        let is_waited_for = pending.session.outbox.has_question(&pending.public_id);
+        if is_waited_for && pending.due <= now {
+            due.push((std::mem::take(&mut pending.public_id), pending.session.clone()));
         }
-        is_waited_for && owed.due > now
+        is_waited_for && pending.due > now
     });
     for (public_id, session) in due {
-        let Some(question) = session.desk.take_question(&public_id) else { continue };
+        let Some(question) = session.outbox.take_question(&public_id) else { continue };
         session.upstream.series.questions.expired.inc();
         answers::refuse(worker, &session, question.inner_id.as_bytes(), answers::TOO_LATE);
-        if session.desk.has_client() {
+        if session.outbox.has_client() {
             let id = quote(&public_id);
             let note = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"no answer in time"}}}}"#
             );
-            let parcel = OutboundMessage {
+            let message = OutboundMessage {
                 upstream: Arc::from(""),
                 event_id: None,
                 data: note.into(),
                 question: None,
             };
             // Without room for it, the client's answer goes nowhere.
-            let _ = session.desk.deliver(parcel);
+            let _ = session.outbox.deliver(message);
         }
     }
 }

@@ -47,18 +47,18 @@ impl Proxy {
         session: &Session,
     ) -> Result<(), GatewayError> {
         let Some((public_id, id)) = public_id_of(message) else { return Ok(()) };
-        let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
-        let Some(asker) = desk.asker_of(&public_id) else { return Ok(()) };
+        let Some(outbox) = self.worker.state.sessions.outbox_if_any(session.grant.id) else { return Ok(()) };
+        let Some(asker) = outbox.asker_of(&public_id) else { return Ok(()) };
         let Some((member, upstream)) = member_of(cx, &asker.upstream) else { return Ok(()) };
-        let room = messages::room_for(&self.worker, &desk, upstream, message.body.len())?;
-        let Some(question) = desk.take_question(&public_id) else { return Ok(()) };
+        let room = messages::room_for(&self.worker, &outbox, upstream, message.body.len())?;
+        let Some(question) = outbox.take_question(&public_id) else { return Ok(()) };
         upstream.series.questions.answered.inc();
         let mut edits =
             vec![Edit { span: id.span, with: Bytes::copy_from_slice(question.inner_id.as_bytes()) }];
         edits.extend(self.names_in_answer(cx, member, message));
         edits.sort_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits).to_bytes();
-        messages::send(&self.worker, (&desk, room), upstream, question.from.session, body);
+        messages::send(&self.worker, (&outbox, room), upstream, question.from.session, body);
         Ok(())
     }
 
@@ -97,12 +97,12 @@ impl Proxy {
     /// Told to every upstream that the session has a session with now, or to none.
     fn tell_all(&self, view: &View, session: &Session, message: &[u8]) -> Result<(), GatewayError> {
         let sessions = &self.worker.state.sessions;
-        let Some(desk) = sessions.desk_if_any(session.grant.id) else { return Ok(()) };
+        let Some(outbox) = sessions.outbox_if_any(session.grant.id) else { return Ok(()) };
         let mut told = Vec::new();
         for (key, opened) in sessions.all_opened(session.grant.id) {
             if let Some(upstream) = upstream_of(view, &key) {
                 told.push((
-                    messages::room_for(&self.worker, &desk, upstream, message.len())?,
+                    messages::room_for(&self.worker, &outbox, upstream, message.len())?,
                     upstream,
                     opened,
                 ));
@@ -111,7 +111,7 @@ impl Proxy {
         // It may be a piece of a batch, or of what its connection has read.
         let message = Bytes::copy_from_slice(message);
         for (room, upstream, opened) in told {
-            messages::send(&self.worker, (&desk, room), upstream, opened, message.clone());
+            messages::send(&self.worker, (&outbox, room), upstream, opened, message.clone());
         }
         Ok(())
     }
@@ -151,9 +151,9 @@ impl Proxy {
         let Some((upstream, opened, note)) = self.progress_for(cx, message, session) else {
             return Ok(());
         };
-        let Some(desk) = self.worker.state.sessions.desk_if_any(session.grant.id) else { return Ok(()) };
-        let room = messages::room_for(&self.worker, &desk, upstream, note.len())?;
-        messages::send(&self.worker, (&desk, room), upstream, opened, note);
+        let Some(outbox) = self.worker.state.sessions.outbox_if_any(session.grant.id) else { return Ok(()) };
+        let room = messages::room_for(&self.worker, &outbox, upstream, note.len())?;
+        messages::send(&self.worker, (&outbox, room), upstream, opened, note);
         Ok(())
     }
 

@@ -76,7 +76,7 @@ impl Proxy {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
         }
         let messages = self.messages_in(cx, body)?;
-        let desk = self.worker.state.sessions.desk(session.grant.owner()).map_err(no_state)?;
+        let outbox = self.worker.state.sessions.outbox(session.grant.owner()).map_err(no_state)?;
         let (mut has_answers, mut refused) = (false, None);
         let headers = Rc::new(headers.clone());
         let reservation = Rc::new(reservation);
@@ -104,7 +104,7 @@ impl Proxy {
             };
             // A cancellation further on finds its call.
             let announced = match request {
-                InBatch::Request(id) => Some(desk.announce(&id)),
+                InBatch::Request(id) => Some(outbox.announce(&id)),
                 InBatch::Unanswered => {
                     // What has no answer is taken at once, and so in the order in which it stands here.
                     if let Some(Error::Gateway(error)) = part.serve(&events).await {

@@ -130,12 +130,12 @@ impl Proxy {
         upstream.era_for(Era::Legacy)?;
         let grant = &session.grant;
         let sessions = &self.worker.state.sessions;
-        let desk = sessions.desk(grant.owner()).map_err(no_state)?;
-        messages::wait_for_earlier(&desk, upstream).await;
+        let outbox = sessions.outbox(grant.owner()).map_err(no_state)?;
+        messages::wait_for_earlier(&outbox, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
         forward(headers, inner_name.clone(), &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
-            desk.set_class(&call.caller()?.class);
+            outbox.set_class(&call.caller()?.class);
         }
         let subscription = uri.as_ref().map(|uri| ResourceSubscription {
             sessions,
@@ -150,7 +150,7 @@ impl Proxy {
                 upstream: Arc::clone(upstream),
                 upstream_session: Arc::clone(&upstream_session),
                 session: session.clone(),
-                desk: Arc::clone(&desk),
+                outbox: Arc::clone(&outbox),
                 endpoint: Rc::clone(&endpoint),
                 member: *member,
             };
@@ -215,7 +215,7 @@ impl SessionExchange {
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
         let sent_id = own_id.as_ref().map_or(id.as_bytes(), |own_id| own_id.sent());
-        let in_flight = session.desk.begin(id, InFlightCall::new(session.addressee(), sent_id));
+        let in_flight = session.outbox.begin(id, InFlightCall::new(session.addressee(), sent_id));
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = Instant::now();
         let deadline = now + upstream.config.reply_timeout;

@@ -204,9 +204,9 @@ impl Proxy {
 
     fn announce(&self, message: &Message, session: &Session, call: &Call) -> Result<CallInFlight, Error> {
         let grant = &session.grant;
-        let desk = self.worker.state.sessions.desk(grant.owner()).map_err(no_state)?;
-        desk.set_client(|| (&*call.client()).into());
-        Ok(desk.announce(message.id()))
+        let outbox = self.worker.state.sessions.outbox(grant.owner()).map_err(no_state)?;
+        outbox.set_client(|| (&*call.client()).into());
+        Ok(outbox.announce(message.id()))
     }
 
     /// `logging/setLevel`: kept with the session, and told to every upstream it has a session with now; the others
@@ -219,10 +219,10 @@ impl Proxy {
         let upstreams = (0..cx.endpoint.members.len()).filter_map(|member| cx.upstream(member));
         let told = upstreams
             .filter_map(|upstream| Some((upstream, sessions.opened(grant.id, &upstream.session_key)?)));
-        let desk = &sessions.desk_if_any(grant.id);
+        let outbox = &sessions.outbox_if_any(grant.id);
         let told = told.map(|(upstream, opened)| async move {
-            if let Some(desk) = desk {
-                legacy::messages::wait_for_earlier(desk, upstream).await;
+            if let Some(outbox) = outbox {
+                legacy::messages::wait_for_earlier(outbox, upstream).await;
             }
             legacy::set_level(&self.worker, cx.view, upstream, &opened, level).await;
         });

@@ -104,8 +104,8 @@ impl Proxy {
         let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
         let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
         let announced = cx.session.as_ref().and_then(|session| {
-            let desk = self.worker.state.sessions.desk(session.grant.owner()).ok()?;
-            Some(desk.announce(message.id()))
+            let outbox = self.worker.state.sessions.outbox(session.grant.owner()).ok()?;
+            Some(outbox.announce(message.id()))
         });
         let share = intake.take_reservation();
         let endpoint = Rc::clone(cx.endpoint);

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderName, HeaderValue, Method as HttpMethod, Request, Response};
+use http::{HeaderValue, Response};
 
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision};
@@ -20,20 +19,14 @@ use crate::catalog::subscriptions;
 use crate::context::in_session::InSession;
 use crate::line::legacy::client_stream::ClientStream;
 use crate::line::legacy::{no_state, upstream_stream};
-use crate::line::relay::{self, EventsKind, NewTask, RelayPlan, ReplyBody, relay};
+use crate::line::relay::{EventsKind, NewTask, RelayPlan, ReplyBody, events_response, relay, resume};
 use crate::mapper::Mapper;
 use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
-use crate::upstream::ask::legacy_headers;
-use crate::upstream::exchange::{RequestBody, SendOptions};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::event_id::{self, EventId};
 use protocol::media::Media;
 use protocol::media::media_of;
-use protocol::splice::Segments;
-
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 enum ResumePoint {
     Now,
@@ -54,7 +47,7 @@ impl Proxy {
         }
         let mut position = ResumePoint::Now;
         if let Some(last_event) = cx.head.last_event {
-            position = resume_point(cx, &*self.desk_of(session)?, last_event);
+            position = resume_point(cx, &*self.outbox_of(session)?, last_event);
         }
         if let ResumePoint::Reply(member, inner) = &position {
             if let Some(response) = self.resume_reply(cx, *member, inner).await? {
@@ -64,7 +57,7 @@ impl Proxy {
             }
             position = ResumePoint::Unknown;
         }
-        if matches!(position, ResumePoint::Unknown) && self.desk_of(session)?.has_client() {
+        if matches!(position, ResumePoint::Unknown) && self.outbox_of(session)?.has_client() {
             return Err(ClientError::EventGone.into());
         }
         self.attach(cx, session, position).map(RequestDecision::Answer)
@@ -83,36 +76,36 @@ impl Proxy {
             .state
             .sessions
             .attach(grant.owner(), members.len() > 1, |streams| streams.admit(grant));
-        let (desk, reader) = attached.map_err(|error| match error {
+        let (outbox, reader) = attached.map_err(|error| match error {
             NotAttached::NoState(none) => no_stream(none),
             NotAttached::TooMany => {
                 self.worker.state.metrics.streams.refused.inc();
                 GatewayError::Streams.into()
             }
         })?;
-        desk.set_class(&caller.class);
+        outbox.set_class(&caller.class);
         let repeated = match position {
-            ResumePoint::Stream(last_ids) => desk.resume(last_ids),
+            ResumePoint::Stream(last_ids) => outbox.resume(last_ids),
             ResumePoint::Now | ResumePoint::Reply(..) | ResumePoint::Unknown => Vec::new(),
         };
         for member in members.filter(|member| caller.class.reaches(*member)) {
             let Some(upstream) = cx.upstream(member) else { continue };
             let sessions = &self.worker.state.sessions;
-            if let Some(in_session) = self.in_session(cx, session, &desk, member) {
+            if let Some(in_session) = self.in_session(cx, session, &outbox, member) {
                 let name = &in_session.upstream.config.name;
                 let after = repeated.iter().find(|(upstream, _)| **upstream == **name);
                 upstream_stream::ensure(&self.worker, &in_session, after.map(|(_, id)| id.clone()));
             } else if sessions.is_subscribed(grant.id, &upstream.session_key)
                 && sessions.opened(grant.id, &upstream.session_key).is_none()
             {
-                upstream_stream::come_back(&self.worker, upstream, session, &desk);
+                upstream_stream::come_back(&self.worker, upstream, session, &outbox);
             }
         }
         let snapshot = &cx.view.snapshot;
         let place = (&**cx.endpoint, &**caller);
-        let news = subscriptions::session::join(&self.worker.state, snapshot, place, Some(desk));
+        let news = subscriptions::session::join(&self.worker.state, snapshot, place, Some(outbox));
         let mut stream = ClientStream::new(reader, news, grant.version, snapshot.keep_alive_interval);
-        Ok(relay::events_response(EventsKind::Session, move |cx| stream.poll(cx)))
+        Ok(events_response(EventsKind::Session, move |cx| stream.poll(cx)))
     }
 
     /// The rest of a reply, from the upstream that it is of. `None`: the upstream does not have it.
@@ -123,8 +116,8 @@ impl Proxy {
         inner: &Bytes,
     ) -> Result<Option<Result<Response<ReplyBody>, Error>>, Error> {
         let session = cx.session()?;
-        let desk = self.desk_of(session)?;
-        let Some(in_session) = self.in_session(cx, session, &desk, member) else { return Ok(None) };
+        let outbox = self.outbox_of(session)?;
+        let Some(in_session) = self.in_session(cx, session, &outbox, member) else { return Ok(None) };
         let Ok(last_event) = HeaderValue::from_bytes(inner) else { return Ok(None) };
         let sessions = &self.worker.state.sessions;
         let admitted = sessions.admit_stream(&session.grant.endpoint, &session.grant.principal);
@@ -133,18 +126,8 @@ impl Proxy {
             return Err(GatewayError::Streams.into());
         }
         let upstream = Arc::clone(&in_session.upstream);
-        let upstream_session = &in_session.upstream_session;
-        let mut request = Request::new(RequestBody::from(Segments::default()));
-        *request.method_mut() = HttpMethod::GET;
-        let mut headers = legacy_headers(upstream_session.version.as_str(), upstream_session.id.as_ref());
-        headers.insert(ACCEPT, SSE);
-        headers.insert(LAST_EVENT_ID, last_event);
-        *request.headers_mut() = headers;
-        let now = Instant::now();
-        let deadline = now + upstream.config.reply_timeout;
-        let delivery =
-            SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
-        let Ok(reply) = self.worker.client.send(&upstream, request, delivery, now, deadline).await else {
+        let deadline = Instant::now() + upstream.config.reply_timeout;
+        let Ok(reply) = resume(&self.worker, &in_session, last_event, deadline).await else {
             return Ok(None);
         };
         if !reply.head.status.is_success() || media_of(&reply.head.headers) != Media::Sse {
@@ -177,7 +160,7 @@ impl Proxy {
         &self,
         cx: &RequestContext<'_>,
         session: &Session,
-        desk: &Arc<SessionOutbox>,
+        outbox: &Arc<SessionOutbox>,
         member: usize,
     ) -> Option<InSession> {
         // What its class may not use at all, a session may still have from before.
@@ -190,14 +173,14 @@ impl Proxy {
             upstream: Arc::clone(upstream),
             upstream_session,
             session: session.clone(),
-            desk: Arc::clone(desk),
+            outbox: Arc::clone(outbox),
             endpoint: Rc::clone(cx.endpoint),
             member,
         })
     }
 
-    fn desk_of(&self, session: &Session) -> Result<Arc<SessionOutbox>, Error> {
-        self.worker.state.sessions.desk(session.grant.owner()).map_err(no_stream)
+    fn outbox_of(&self, session: &Session) -> Result<Arc<SessionOutbox>, Error> {
+        self.worker.state.sessions.outbox(session.grant.owner()).map_err(no_stream)
     }
 }
 
@@ -209,7 +192,7 @@ fn no_stream(none: NoState) -> Error {
     }
 }
 
-fn resume_point(cx: &RequestContext<'_>, desk: &SessionOutbox, last_event: &[u8]) -> ResumePoint {
+fn resume_point(cx: &RequestContext<'_>, outbox: &SessionOutbox, last_event: &[u8]) -> ResumePoint {
     let name_of = |member| cx.upstream(member).map(|upstream| &*upstream.config.name);
     let members = 0..cx.endpoint.members.len();
     let member = |name: &str| members.clone().find(|member| name_of(*member) == Some(name));
@@ -228,7 +211,7 @@ fn resume_point(cx: &RequestContext<'_>, desk: &SessionOutbox, last_event: &[u8]
     }
     let inner = Bytes::copy_from_slice(last_event);
     match name_of(0) {
-        Some(name) if desk.has_given_out(last_event) => ResumePoint::Stream(vec![(name.into(), inner)]),
+        Some(name) if outbox.has_given_out(last_event) => ResumePoint::Stream(vec![(name.into(), inner)]),
         Some(_) if !inner.is_empty() => ResumePoint::Reply(0, inner),
         _ => ResumePoint::Now,
     }

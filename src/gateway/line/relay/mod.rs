@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -53,6 +54,7 @@ use protocol::version::Era;
 pub(crate) use body::{BodyGuard, EventsKind, ReplyBody};
 use client_attachment::ClientAttachment;
 pub(crate) use new_task::NewTask;
+pub(crate) use reopen::resume;
 use stream::{JsonHead, RelayedReply};
 
 /// In how much of a reply a refusal is looked for: they are short.
@@ -356,66 +358,23 @@ async fn relay_failure(
     media: Media,
     plan: RelayPlan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, mut body, mut lease, .. } = reply;
+    let Reply { head, mut body, lease, .. } = reply;
     let status = head.status;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         return Err(UpstreamError::Credentials.into());
     }
-    let era = plan.era();
-    let retry_after = head.headers.get(RETRY_AFTER);
+    let (era, upstream, retry_after) = (plan.era(), plan.upstream, head.headers.get(RETRY_AFTER).cloned());
     if media == Media::Json
         && (status.is_client_error() || status.is_server_error())
         && let Ok((whole, _)) =
             collect(&mut body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
+        && let Some(response) = relay_error(worker, head, lease, &whole, plan)?
     {
-        let depth_max = worker.json_depth_max();
-        let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), &whole, depth_max);
-        let answer = envelope.ok().filter(|envelope| envelope.kind == MessageKind::Response);
-        let answered = answer.and_then(|envelope| envelope.id);
-        let is = |literal: &[u8]| answered.clone().is_some_and(|id| &whole[id] == literal);
-        let answers_us = is(plan.sent_id());
-        // Servers write ids of all kinds where they did not look at the request, but none of another request.
-        if !answers_us && answered.clone().is_some_and(|id| own_id::is_own(&whole[id])) {
-            return Err(plan.mismatch(lease.as_mut()).into());
-        }
-        if status.is_server_error()
-            && let Some(lease) = &mut lease
-        {
-            // An error of JSON-RPC is an answer, whatever its status.
-            lease.in_flight.decide(answers_us || status == StatusCode::SERVICE_UNAVAILABLE);
-        }
-        pool::give_back(lease, Instant::now());
-        note_refusal(plan.upstream, &whole);
-        // Servers of this era answer what they do not understand with codes of this era.
-        let is_of_era =
-            ["-32602", "-32020", "-32021"].iter().any(|code| memmem::find(&whole, code.as_bytes()).is_some());
-        if era == Era::Modern && status == StatusCode::BAD_REQUEST && !is_of_era {
-            plan.upstream.facts.doubt();
-        }
-        if answers_us {
-            let retry_after = retry_after.cloned();
-            let id = plan.own_id.zip(answered).map(|(own_id, span)| own_id.restored(span));
-            let unmapped = || match &id {
-                Some(id) => splice(&whole, std::slice::from_ref(id)),
-                None => Segments::from(whole.clone()),
-            };
-            let mapped = plan.mapper.and_then(|mapper| {
-                mapper.map_with(&mut worker.scratch.borrow_mut(), &whole, id.clone()).ok().flatten()
-            });
-            let segments = mapped.unwrap_or_else(unmapped);
-            let mut response = respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::default()));
-            if era == Era::Legacy {
-                *response.status_mut() = StatusCode::OK;
-            }
-            if let Some(retry_after) = retry_after {
-                response.headers_mut().insert(RETRY_AFTER, retry_after);
-            }
-            return Ok(response);
-        }
+        return Ok(response);
     }
     // A server of this era that has its senses answers otherwise.
     if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS && era == Era::Modern {
-        plan.upstream.facts.doubt();
+        upstream.facts.doubt();
     }
     Err(match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
@@ -429,6 +388,59 @@ async fn relay_failure(
         _ => UpstreamError::Nonsense,
     }
     .into())
+}
+
+/// A refusal in JSON, where it is an error of JSON-RPC that answers the request.
+fn relay_error(
+    worker: &Worker,
+    head: Parts,
+    mut lease: Option<ConnectionLease>,
+    whole: &Bytes,
+    plan: RelayPlan<'_>,
+) -> Result<Option<Response<ReplyBody>>, Error> {
+    let (status, era) = (head.status, plan.era());
+    let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), whole, worker.json_depth_max());
+    let answer = envelope.ok().filter(|envelope| envelope.kind == MessageKind::Response);
+    let answered = answer.and_then(|envelope| envelope.id);
+    let answers_us = answered.clone().is_some_and(|id| &whole[id] == plan.sent_id());
+    // Servers write ids of all kinds where they did not look at the request, but none of another request.
+    if !answers_us && answered.clone().is_some_and(|id| own_id::is_own(&whole[id])) {
+        return Err(plan.mismatch(lease.as_mut()).into());
+    }
+    if status.is_server_error()
+        && let Some(lease) = &mut lease
+    {
+        // An error of JSON-RPC is an answer, whatever its status.
+        lease.in_flight.decide(answers_us || status == StatusCode::SERVICE_UNAVAILABLE);
+    }
+    pool::give_back(lease, Instant::now());
+    note_refusal(plan.upstream, whole);
+    // Servers of this era answer what they do not understand with codes of this era.
+    let is_of_era =
+        ["-32602", "-32020", "-32021"].iter().any(|code| memmem::find(whole, code.as_bytes()).is_some());
+    if era == Era::Modern && status == StatusCode::BAD_REQUEST && !is_of_era {
+        plan.upstream.facts.doubt();
+    }
+    if !answers_us {
+        return Ok(None);
+    }
+    let retry_after = head.headers.get(RETRY_AFTER).cloned();
+    let id = plan.own_id.zip(answered).map(|(own_id, span)| own_id.restored(span));
+    let mapped = plan.mapper.and_then(|mapper| {
+        mapper.map_with(&mut worker.scratch.borrow_mut(), whole, id.clone()).ok().flatten()
+    });
+    let segments = mapped.unwrap_or_else(|| match id {
+        Some(id) => splice(whole, &[id]),
+        None => Segments::from(whole.clone()),
+    });
+    let mut response = respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::default()));
+    if era == Era::Legacy {
+        *response.status_mut() = StatusCode::OK;
+    }
+    if let Some(retry_after) = retry_after {
+        response.headers_mut().insert(RETRY_AFTER, retry_after);
+    }
+    Ok(Some(response))
 }
 
 /// Looks for the error codes that a client with an old list gets: unknown names and parameters, other headers.
@@ -452,7 +464,7 @@ fn note_refusal(upstream: &Upstream, reply: &[u8]) {
 
 /// A response with an upstream's status, our media type and nothing else. The reply's header map is used
 /// again, as its memory fits.
-fn respond(head: http::response::Parts, media: HeaderValue, body: ReplyBody) -> Response<ReplyBody> {
+fn respond(head: Parts, media: HeaderValue, body: ReplyBody) -> Response<ReplyBody> {
     let mut headers = head.headers;
     headers.clear();
     headers.insert(CONTENT_TYPE, media);

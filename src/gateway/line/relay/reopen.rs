@@ -44,21 +44,12 @@ async fn reopen(
     last_id: HeaderValue,
     wait: Duration,
 ) -> Result<Reply, UpstreamError> {
-    let InSession { upstream, upstream_session, .. } = session;
     for _ in 0..ATTEMPTS_MAX {
         tokio::time::sleep(wait).await;
-        let version = upstream_session.version.as_str();
-        let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
-        *request.headers_mut() = legacy_headers(version, upstream_session.id.as_ref());
-        request.headers_mut().insert(ACCEPT, SSE);
-        request.headers_mut().insert(LAST_EVENT_ID, last_id.clone());
-        let now = Instant::now();
-        let deadline = now + upstream.config.reply_timeout;
-        let delivery =
-            SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
-        match worker.client.send(&upstream, request, delivery, now, deadline).await {
+        let deadline = Instant::now() + session.upstream.config.reply_timeout;
+        match resume(&worker, &session, last_id.clone(), deadline).await {
             Ok(reply) if reply.is_stream() => {
-                upstream.series.resumed.inc();
+                session.upstream.series.resumed.inc();
                 return Ok(reply);
             }
             // It does not know what is asked for, and will not learn it.
@@ -67,4 +58,21 @@ async fn reopen(
         }
     }
     Err(UpstreamError::Reset)
+}
+
+/// Asks for what came after an event of a reply.
+pub(crate) async fn resume(
+    worker: &Worker,
+    session: &InSession,
+    last_id: HeaderValue,
+    deadline: Instant,
+) -> Result<Reply, UpstreamError> {
+    let InSession { upstream, upstream_session, .. } = session;
+    let mut request = Request::new(RequestBody::from(Segments::default()));
+    let version = upstream_session.version.as_str();
+    *request.headers_mut() = legacy_headers(version, upstream_session.id.as_ref());
+    request.headers_mut().insert(ACCEPT, SSE);
+    request.headers_mut().insert(LAST_EVENT_ID, last_id);
+    let delivery = SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
+    worker.client.send(upstream, request, delivery, Instant::now(), deadline).await
 }

@@ -61,7 +61,7 @@ pub(super) struct RelayedReply {
     /// The client was slow: that the reply is late says nothing of the upstream.
     is_client_slow: bool,
     /// What was read since the client left or has its answer.
-    unheard_bytes: usize,
+    leftover_bytes: usize,
     /// Whose the task is that a reply in JSON may make.
     new_task: Option<Box<NewTask>>,
     gather: Gather,
@@ -186,7 +186,7 @@ impl RelayedReply {
             is_detached: false,
             given: None,
             is_client_slow: false,
-            unheard_bytes: 0,
+            leftover_bytes: 0,
             new_task: None,
             gather: Gather::default(),
         })
@@ -336,8 +336,8 @@ impl RelayedReply {
         if !self.is_detached && !self.has_answered() {
             return self.answer_by.is_some_and(|bound| Instant::now() >= bound);
         }
-        self.unheard_bytes += data.len();
-        self.unheard_bytes > self.worker.limits().reply_bytes_max
+        self.leftover_bytes += data.len();
+        self.leftover_bytes > self.worker.limits().reply_bytes_max
             || Instant::now() >= self.clock.deadline().into_std()
     }
 

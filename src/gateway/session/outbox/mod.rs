@@ -61,7 +61,7 @@ struct OutboxState {
     messages: HashMap<Arc<str>, Arc<MessageQueue>>,
     queue: OutboxQueue,
     /// What the client was last handed of each upstream.
-    heard: Vec<UpstreamPosition>,
+    positions: Vec<UpstreamPosition>,
     /// Digests of the ids that a client with one upstream was handed, oldest first.
     given_out: VecDeque<u64>,
     reader: Option<OutboxReader>,
@@ -69,7 +69,7 @@ struct OutboxState {
     is_closed: bool,
 }
 
-/// How far the client has heard an upstream.
+/// How far the client has come with an upstream.
 #[derive(Debug)]
 struct UpstreamPosition {
     upstream: Arc<str>,
@@ -156,7 +156,7 @@ pub(crate) struct UpstreamCall {
 /// A call that has no answer yet; forgotten when the last of these is dropped.
 #[derive(Debug)]
 pub(crate) struct CallInFlight {
-    desk: Arc<SessionOutbox>,
+    outbox: Arc<SessionOutbox>,
     id: Box<str>,
     pub sending: Arc<Sending>,
 }
@@ -164,7 +164,7 @@ pub(crate) struct CallInFlight {
 /// The client's stream, for whoever writes it; detached when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ReaderGuard {
-    desk: Arc<SessionOutbox>,
+    outbox: Arc<SessionOutbox>,
     number: u64,
 }
 
@@ -281,7 +281,7 @@ impl SessionOutbox {
             self.room.notify_waiters();
             return Err(NotAttached::TooMany);
         }
-        Ok(ReaderGuard { desk: Arc::clone(self), number })
+        Ok(ReaderGuard { outbox: Arc::clone(self), number })
     }
 
     /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
@@ -351,7 +351,7 @@ impl SessionOutbox {
         call.holders += 1;
         let sending = Arc::clone(&call.sending);
         drop(inner);
-        CallInFlight { desk: Arc::clone(self), id: id.into(), sending }
+        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending }
     }
 
     /// Remembers who works on the call with this id literal, which is sent now.
@@ -397,15 +397,15 @@ impl SessionOutbox {
 impl ReaderGuard {
     /// The next message. `None`: the stream is over.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
-        let mut inner = self.desk.inner.lock();
+        let mut inner = self.outbox.inner.lock();
         let Some(reader) = inner.reader.as_mut().filter(|reader| reader.number == self.number) else {
             return Poll::Ready(None);
         };
         let has_several = reader.has_several_upstreams;
-        let was_full = inner.queue.is_full(self.desk.streams.queue_bytes_max());
+        let was_full = inner.queue.is_full(self.outbox.streams.queue_bytes_max());
         let next = inner.queue.pop();
         if was_full {
-            self.desk.room.notify_waiters();
+            self.outbox.room.notify_waiters();
         }
         let Some(parcel) = next else {
             if let Some(reader) = &mut inner.reader {
@@ -420,17 +420,17 @@ impl ReaderGuard {
 
 impl Drop for ReaderGuard {
     fn drop(&mut self) {
-        let mut inner = self.desk.inner.lock();
+        let mut inner = self.outbox.inner.lock();
         if inner.reader.as_ref().is_some_and(|reader| reader.number == self.number) {
             inner.reader = None;
-            self.desk.room.notify_waiters();
+            self.outbox.room.notify_waiters();
         }
     }
 }
 
 impl Drop for CallInFlight {
     fn drop(&mut self) {
-        let mut inner = self.desk.inner.lock();
+        let mut inner = self.outbox.inner.lock();
         if let Some(call) = inner.calls.get_mut(&self.id) {
             call.holders -= 1;
             if call.holders == 0 {
@@ -477,21 +477,24 @@ impl OutboxState {
 
     fn mark_gap(&mut self, dropped: &OutboundMessage) {
         if dropped.event_id.is_some()
-            && let Some(heard) = self.heard.iter_mut().find(|heard| heard.upstream == dropped.upstream)
+            && let Some(position) =
+                self.positions.iter_mut().find(|position| position.upstream == dropped.upstream)
         {
-            heard.has_gap = true;
+            position.has_gap = true;
         }
     }
 
     /// The id that the client is given for an event of an upstream.
     fn give_out(&mut self, upstream: &Arc<str>, id: Bytes, has_several: bool) -> Option<Bytes> {
-        let heard = UpstreamPosition { upstream: Arc::clone(upstream), id: id.clone(), has_gap: false };
-        match self.heard.iter_mut().find(|heard| heard.upstream == *upstream) {
-            Some(known) => *known = heard,
-            None => self.heard.push(heard),
+        let position = UpstreamPosition { upstream: Arc::clone(upstream), id: id.clone(), has_gap: false };
+        match self.positions.iter_mut().find(|position| position.upstream == *upstream) {
+            Some(known) => *known = position,
+            None => self.positions.push(position),
         }
         if has_several {
-            return event_id::spell_get(self.heard.iter().map(|heard| (&*heard.upstream, &*heard.id)));
+            return event_id::spell_get(
+                self.positions.iter().map(|position| (&*position.upstream, &*position.id)),
+            );
         }
         if self.given_out.len() >= GIVEN_OUT_MAX {
             self.given_out.pop_front();
@@ -502,13 +505,13 @@ impl OutboxState {
 
     /// Goes back to the event with this id. False: nothing after it was lost.
     fn rewind(&mut self, upstream: &str, id: &Bytes) -> bool {
-        match self.heard.iter_mut().find(|heard| &*heard.upstream == upstream) {
-            Some(heard) if heard.id == *id && !heard.has_gap => return false,
-            Some(heard) => {
-                heard.id = id.clone();
-                heard.has_gap = false;
+        match self.positions.iter_mut().find(|position| &*position.upstream == upstream) {
+            Some(position) if position.id == *id && !position.has_gap => return false,
+            Some(position) => {
+                position.id = id.clone();
+                position.has_gap = false;
             }
-            None => self.heard.push(UpstreamPosition {
+            None => self.positions.push(UpstreamPosition {
                 upstream: upstream.into(),
                 id: id.clone(),
                 has_gap: false,

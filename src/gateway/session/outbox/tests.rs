@@ -16,14 +16,14 @@ impl Wake for Woken {
     }
 }
 
-fn desk() -> Arc<SessionOutbox> {
+fn outbox() -> Arc<SessionOutbox> {
     let streams = StreamBounds::new(series());
     streams.set_max(10, 10, BYTES_MAX);
     Arc::new(SessionOutbox::new(streams))
 }
 
-fn attach(desk: &Arc<SessionOutbox>, has_several: bool) -> ReaderGuard {
-    desk.attach(has_several, |streams| streams.admit(&grant("key:a"))).expect("a stream")
+fn attach(outbox: &Arc<SessionOutbox>, has_several: bool) -> ReaderGuard {
+    outbox.attach(has_several, |streams| streams.admit(&grant("key:a"))).expect("a stream")
 }
 
 fn parcel(upstream: &str, id: &str, data: &str) -> OutboundMessage {
@@ -39,10 +39,10 @@ fn request(id: &str) -> OutboundMessage {
     OutboundMessage { question: Some(id.into()), ..parcel("a", "", id) }
 }
 
-fn question(desk: &SessionOutbox, id: &str) {
+fn question(outbox: &SessionOutbox, id: &str) {
     let session = Arc::new(UpstreamSession::new(None, LegacyVersion::NEWEST));
     let from = Addressee { upstream: "a".into(), session };
-    assert!(desk.put_question(id, UpstreamQuestion { from, inner_id: "1".into() }));
+    assert!(outbox.put_question(id, UpstreamQuestion { from, inner_id: "1".into() }));
 }
 
 fn next(ticket: &ReaderGuard) -> Poll<Option<SentEvent>> {
@@ -68,113 +68,113 @@ fn read(ticket: &ReaderGuard) -> Vec<String> {
     }
 }
 
-fn counted(desk: &SessionOutbox) -> [u64; 3] {
-    let series = &desk.streams.series;
+fn counted(outbox: &SessionOutbox) -> [u64; 3] {
+    let series = &outbox.streams.series;
     [&series.ended.taken_over, &series.ended.unread, &series.messages_dropped]
         .map(prometheus::IntCounter::get)
 }
 
 #[test]
 fn what_comes_before_the_stream_waits_for_it() {
-    let desk = desk();
+    let outbox = outbox();
     for number in ["1", "2", "3"] {
-        desk.deliver(parcel("a", number, number)).expect("room");
+        outbox.deliver(parcel("a", number, number)).expect("room");
     }
-    assert!(!desk.has_client());
-    let ticket = attach(&desk, false);
-    assert!(desk.has_client());
+    assert!(!outbox.has_client());
+    let ticket = attach(&outbox, false);
+    assert!(outbox.has_client());
     assert_eq!(read(&ticket), ["1:1", "2:2", "3:3"]);
     let woken = Arc::new(Woken(AtomicUsize::new(0)));
     let waker = Waker::from(Arc::clone(&woken));
     assert!(ticket.poll(&mut Context::from_waker(&waker)).is_pending());
-    desk.deliver(parcel("a", "", "4")).expect("room");
+    outbox.deliver(parcel("a", "", "4")).expect("room");
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     // What was not handed over stays.
     drop(ticket);
-    assert!(!desk.has_client());
-    assert_eq!(read(&attach(&desk, false)), [":4"]);
+    assert!(!outbox.has_client());
+    assert_eq!(read(&attach(&outbox, false)), [":4"]);
 }
 
 #[test]
 fn a_newer_stream_takes_over() {
-    let desk = desk();
-    let old = attach(&desk, false);
+    let outbox = outbox();
+    let old = attach(&outbox, false);
     let woken = Arc::new(Woken(AtomicUsize::new(0)));
     assert!(old.poll(&mut Context::from_waker(&Waker::from(Arc::clone(&woken)))).is_pending());
-    let new = attach(&desk, false);
+    let new = attach(&outbox, false);
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-    desk.deliver(parcel("a", "", "1")).expect("room");
+    outbox.deliver(parcel("a", "", "1")).expect("room");
     assert_eq!(read(&old), ["end"]);
     drop(old);
-    assert!(desk.has_client());
+    assert!(outbox.has_client());
     assert_eq!(read(&new), [":1"]);
-    assert_eq!((counted(&desk), desk.streams.open()), ([1, 0, 0], 1));
+    assert_eq!((counted(&outbox), outbox.streams.open()), ([1, 0, 0], 1));
 }
 
 #[test]
 fn a_stream_may_take_over_the_last_place() {
-    let desk = desk();
-    desk.streams.set_max(1, 1, BYTES_MAX);
-    let _old = attach(&desk, false);
-    let _new = attach(&desk, false);
-    let other = Arc::new(SessionOutbox::new(Arc::clone(&desk.streams)));
+    let outbox = outbox();
+    outbox.streams.set_max(1, 1, BYTES_MAX);
+    let _old = attach(&outbox, false);
+    let _new = attach(&outbox, false);
+    let other = Arc::new(SessionOutbox::new(Arc::clone(&outbox.streams)));
     let refused = other.attach(false, |streams| streams.admit(&grant("key:b")));
     assert_eq!(refused.err(), Some(NotAttached::TooMany));
-    assert!(desk.has_client() && !other.has_client());
+    assert!(outbox.has_client() && !other.has_client());
 }
 
 #[test]
 fn without_a_stream_notifications_go_first() {
-    let desk = desk();
-    desk.deliver(request("q1")).expect("room");
+    let outbox = outbox();
+    outbox.deliver(request("q1")).expect("room");
     for number in 0..PARCELS_MAX + 9 {
-        desk.deliver(parcel("a", "", &number.to_string())).expect("room");
+        outbox.deliver(parcel("a", "", &number.to_string())).expect("room");
     }
-    desk.deliver(request("q2")).expect("room");
-    assert_eq!(counted(&desk), [0, 0, 11]);
-    let all = read(&attach(&desk, false));
+    outbox.deliver(request("q2")).expect("room");
+    assert_eq!(counted(&outbox), [0, 0, 11]);
+    let all = read(&attach(&outbox, false));
     assert_eq!(all.len(), PARCELS_MAX);
     assert_eq!((&*all[0], &*all[1], all.last().map(String::as_str)), (":q1", ":11", Some(":q2")));
 }
 
 #[test]
 fn requests_that_wait_are_bounded() {
-    let desk = desk();
+    let outbox = outbox();
     for number in 0..QUESTIONS_MAX {
-        desk.deliver(request(&number.to_string())).expect("room");
+        outbox.deliver(request(&number.to_string())).expect("room");
     }
-    assert_eq!(desk.deliver(request("more")), Err(Undelivered::Full));
-    desk.deliver(parcel("a", "", "n")).expect("room");
+    assert_eq!(outbox.deliver(request("more")), Err(Undelivered::Full));
+    outbox.deliver(parcel("a", "", "n")).expect("room");
     // Nor by their size, but for the only one.
-    let desk = self::desk();
+    let outbox = self::outbox();
     let long = "x".repeat(BYTES_MAX);
-    desk.deliver(request(&long)).expect("the only one");
-    assert_eq!(desk.deliver(request("more")), Err(Undelivered::Full));
-    assert_eq!(desk.deliver(parcel("a", "", "n")), Err(Undelivered::Full));
-    assert_eq!(read(&attach(&desk, false)), [format!(":{long}")]);
+    outbox.deliver(request(&long)).expect("the only one");
+    assert_eq!(outbox.deliver(request("more")), Err(Undelivered::Full));
+    assert_eq!(outbox.deliver(parcel("a", "", "n")), Err(Undelivered::Full));
+    assert_eq!(read(&attach(&outbox, false)), [format!(":{long}")]);
 }
 
 #[test]
 fn who_says_much_displaces_itself_first() {
-    let desk = desk();
-    desk.deliver(parcel("b", "", "of b")).expect("room");
+    let outbox = outbox();
+    outbox.deliver(parcel("b", "", "of b")).expect("room");
     for number in 0..2 * PARCELS_MAX {
-        desk.deliver(parcel("a", "", &number.to_string())).expect("room");
+        outbox.deliver(parcel("a", "", &number.to_string())).expect("room");
     }
-    let all = read(&attach(&desk, false));
+    let all = read(&attach(&outbox, false));
     assert_eq!((all.len(), &*all[0]), (PARCELS_MAX, ":of b"));
 }
 
 #[test]
 fn one_upstream_does_not_ask_everything() {
-    let desk = desk();
+    let outbox = outbox();
     for number in 0..QUESTIONS_OF_ONE_MAX {
-        question(&desk, &number.to_string());
+        question(&outbox, &number.to_string());
     }
     let expect = |upstream: &str| {
         let session = Arc::new(UpstreamSession::new(None, LegacyVersion::NEWEST));
         let from = Addressee { upstream: upstream.into(), session };
-        desk.put_question("more", UpstreamQuestion { from, inner_id: "1".into() })
+        outbox.put_question("more", UpstreamQuestion { from, inner_id: "1".into() })
     };
     assert!(!expect("a") && expect("b"));
 }
@@ -183,101 +183,101 @@ fn one_upstream_does_not_ask_everything() {
 fn what_waits_for_all_is_bounded_and_keeps_nothing_from_who_reads() {
     let streams = StreamBounds::new(series());
     streams.set_max(10, 10, BYTES_MAX);
-    let desk = || Arc::new(SessionOutbox::new(Arc::clone(&streams)));
+    let outbox = || Arc::new(SessionOutbox::new(Arc::clone(&streams)));
     let long = "x".repeat(BYTES_MAX);
-    let full: Vec<_> = std::iter::repeat_with(desk)
-        .take_while(|desk| desk.deliver(parcel("a", "", &long)).is_ok())
+    let full: Vec<_> = std::iter::repeat_with(outbox)
+        .take_while(|outbox| outbox.deliver(parcel("a", "", &long)).is_ok())
         .take(1000)
         .collect();
     assert!((200..257).contains(&full.len()), "{}", full.len());
-    let reading = desk();
+    let reading = outbox();
     let ticket = attach(&reading, false);
     assert!(next(&ticket).is_pending());
     reading.deliver(parcel("a", "", &long)).expect("it is waited for");
     assert_eq!(read(&ticket), [format!(":{long}")]);
     drop(full);
-    desk().deliver(parcel("a", "", &long)).expect("room again");
+    outbox().deliver(parcel("a", "", &long)).expect("room again");
     assert_eq!(streams.queued.held_bytes(), 0);
 }
 
 #[test]
 fn a_client_that_does_not_read_loses_its_stream() {
-    let desk = desk();
-    let ticket = attach(&desk, false);
-    desk.deliver(request("q")).expect("room");
+    let outbox = outbox();
+    let ticket = attach(&outbox, false);
+    outbox.deliver(request("q")).expect("room");
     let long = "x".repeat(BYTES_MAX / 4);
     for _ in 0..8 {
-        desk.deliver(parcel("a", "1", &long)).expect("room");
+        outbox.deliver(parcel("a", "1", &long)).expect("room");
     }
-    assert!(!desk.has_client());
+    assert!(!outbox.has_client());
     assert_eq!(read(&ticket), ["end"]);
-    assert_eq!((counted(&desk)[1], desk.streams.open()), (1, 0));
+    assert_eq!((counted(&outbox)[1], outbox.streams.open()), (1, 0));
     // The request still waits, and the latest of the others.
-    let all = read(&attach(&desk, false));
+    let all = read(&attach(&outbox, false));
     assert_eq!((all.len(), &*all[0]), (5, ":q"));
-    assert_eq!(counted(&desk), [0, 1, 4]);
+    assert_eq!(counted(&outbox), [0, 1, 4]);
 }
 
 #[test]
 fn a_long_message_behind_another_is_no_flood() {
-    let desk = desk();
-    let ticket = attach(&desk, false);
+    let outbox = outbox();
+    let ticket = attach(&outbox, false);
     let long = "x".repeat(2 * BYTES_MAX);
-    desk.deliver(parcel("a", "", "1")).expect("room");
-    desk.deliver(parcel("a", "", &long)).expect("room");
-    assert!(desk.has_client());
+    outbox.deliver(parcel("a", "", "1")).expect("room");
+    outbox.deliver(parcel("a", "", &long)).expect("room");
+    assert!(outbox.has_client());
     assert_eq!(read(&ticket), [":1", &format!(":{long}")]);
 }
 
 #[test]
 fn a_withdrawn_request_is_not_sent() {
-    let desk = desk();
+    let outbox = outbox();
     for id in ["q1", "q2"] {
-        question(&desk, id);
-        desk.deliver(request(id)).expect("room");
+        question(&outbox, id);
+        outbox.deliver(request(id)).expect("room");
     }
-    assert!(desk.take_question("q1").is_some());
-    assert!(desk.take_question("q1").is_none());
-    assert_eq!(read(&attach(&desk, false)), [":q2"]);
-    assert_eq!(desk.inner.lock().queue.requests, 0);
+    assert!(outbox.take_question("q1").is_some());
+    assert!(outbox.take_question("q1").is_none());
+    assert_eq!(read(&attach(&outbox, false)), [":q2"]);
+    assert_eq!(outbox.inner.lock().queue.requests, 0);
 }
 
 #[test]
 fn an_ended_session_takes_nothing() {
-    let desk = desk();
-    let ticket = attach(&desk, false);
-    question(&desk, "q");
-    desk.deliver(request("q")).expect("room");
-    desk.close();
+    let outbox = outbox();
+    let ticket = attach(&outbox, false);
+    question(&outbox, "q");
+    outbox.deliver(request("q")).expect("room");
+    outbox.close();
     assert_eq!(read(&ticket), ["end"]);
-    assert_eq!(desk.deliver(request("q")), Err(Undelivered::Closed));
-    assert!(desk.take_question("q").is_none() && !desk.has_client());
-    let refused = desk.attach(false, |streams| streams.admit(&grant("key:a")));
+    assert_eq!(outbox.deliver(request("q")), Err(Undelivered::Closed));
+    assert!(outbox.take_question("q").is_none() && !outbox.has_client());
+    let refused = outbox.attach(false, |streams| streams.admit(&grant("key:a")));
     assert_eq!(refused.err(), Some(NotAttached::NoState(NoState::Ended)));
-    assert_eq!(desk.streams.open(), 0);
+    assert_eq!(outbox.streams.open(), 0);
 }
 
 #[test]
 fn one_upstream_s_ids_are_its_own() {
-    let desk = desk();
+    let outbox = outbox();
     for number in 0..=GIVEN_OUT_MAX {
-        desk.deliver(parcel("a", &number.to_string(), "n")).expect("room");
+        outbox.deliver(parcel("a", &number.to_string(), "n")).expect("room");
     }
-    let ticket = attach(&desk, false);
-    assert!(!desk.has_given_out(b"5"));
+    let ticket = attach(&outbox, false);
+    assert!(!outbox.has_given_out(b"5"));
     assert_eq!(read(&ticket)[5], "5:n");
-    assert!(desk.has_given_out(b"5") && desk.has_given_out(b"1"));
-    assert!(!desk.has_given_out(b"0") && !desk.has_given_out(b"p"));
+    assert!(outbox.has_given_out(b"5") && outbox.has_given_out(b"1"));
+    assert!(!outbox.has_given_out(b"0") && !outbox.has_given_out(b"p"));
 }
 
 #[test]
 fn ids_of_several_upstreams_are_cursors() {
-    let desk = desk();
+    let outbox = outbox();
     let long = "x".repeat(event_id::ID_BYTES_MAX + 1);
     for (upstream, id) in [("a", "1"), ("b", "x"), ("a", ""), ("", ""), ("a", "2"), ("b", &long)] {
-        desk.deliver(parcel(upstream, id, "n")).expect("room");
+        outbox.deliver(parcel(upstream, id, "n")).expect("room");
     }
-    let ticket = attach(&desk, true);
+    let ticket = attach(&outbox, true);
     let mut ids = Vec::new();
     while let Poll::Ready(Some(handed)) = next(&ticket) {
         ids.push(handed.id.map(|id| event_id::read(&id)));
@@ -292,27 +292,27 @@ fn ids_of_several_upstreams_are_cursors() {
 
 #[test]
 fn what_a_client_missed_is_repeated() {
-    let desk = desk();
+    let outbox = outbox();
     let ids = |pairs: &[(&str, &'static str)]| {
         pairs.iter().map(|(name, id)| ((*name).into(), Bytes::from_static(id.as_bytes()))).collect::<Vec<_>>()
     };
     // Of another process: nothing is known of what came after.
-    assert_eq!(desk.resume(ids(&[("c", "7")])), ids(&[("c", "7")]));
-    assert_eq!(desk.resume(ids(&[("c", "7")])), []);
+    assert_eq!(outbox.resume(ids(&[("c", "7")])), ids(&[("c", "7")]));
+    assert_eq!(outbox.resume(ids(&[("c", "7")])), []);
     for (upstream, id) in [("a", "1"), ("b", "1"), ("a", "2"), ("b", "2")] {
-        desk.deliver(parcel(upstream, id, "n")).expect("room");
+        outbox.deliver(parcel(upstream, id, "n")).expect("room");
     }
-    let ticket = attach(&desk, true);
+    let ticket = attach(&outbox, true);
     for _ in 0..3 {
         assert!(next(&ticket).is_ready());
     }
     for (upstream, id) in [("a", "3"), ("b", "3"), ("a", "")] {
-        desk.deliver(parcel(upstream, id, "n")).expect("room");
+        outbox.deliver(parcel(upstream, id, "n")).expect("room");
     }
     // a's second event was handed over, but did not arrive; b's first was the last of b's.
     let last_ids = ids(&[("a", "1"), ("b", "1"), ("c", "7")]);
-    assert_eq!(desk.resume(last_ids), ids(&[("a", "1")]));
-    let ticket = attach(&desk, true);
+    assert_eq!(outbox.resume(last_ids), ids(&[("a", "1")]));
+    let ticket = attach(&outbox, true);
     let mut handed = Vec::new();
     while let Poll::Ready(Some(next)) = next(&ticket) {
         handed.push(next.id.map(|id| event_id::read(&id)));
@@ -323,25 +323,25 @@ fn what_a_client_missed_is_repeated() {
 
 #[test]
 fn what_was_dropped_is_repeated() {
-    let desk = desk();
-    desk.deliver(parcel("a", "1", "n")).expect("room");
-    assert_eq!(read(&attach(&desk, false)), ["1:n"]);
+    let outbox = outbox();
+    outbox.deliver(parcel("a", "1", "n")).expect("room");
+    assert_eq!(read(&attach(&outbox, false)), ["1:n"]);
     for number in 0..=PARCELS_MAX {
-        desk.deliver(parcel("a", &format!("2.{number}"), "n")).expect("room");
+        outbox.deliver(parcel("a", &format!("2.{number}"), "n")).expect("room");
     }
     let last = vec![("a".into(), Bytes::from_static(b"1"))];
-    assert_eq!(desk.resume(last.clone()), last);
-    assert_eq!(read(&attach(&desk, false)), [""; 0]);
-    assert_eq!(desk.resume(last), []);
+    assert_eq!(outbox.resume(last.clone()), last);
+    assert_eq!(read(&attach(&outbox, false)), [""; 0]);
+    assert_eq!(outbox.resume(last), []);
 }
 
 #[test]
 fn of_ids_alone_the_last_counts() {
-    let desk = desk();
+    let outbox = outbox();
     for (upstream, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("b", "2")] {
-        desk.deliver(parcel(upstream, id, "")).expect("room");
+        outbox.deliver(parcel(upstream, id, "")).expect("room");
     }
-    assert_eq!(read(&attach(&desk, false)), ["2:", "2:"]);
+    assert_eq!(read(&attach(&outbox, false)), ["2:", "2:"]);
 }
 
 /// What becomes of a client's stream.
@@ -352,25 +352,25 @@ fn who_waits_for_room_goes_on_once_there_is_some_or_nobody_reads() {
     let endings: [(&str, Ending); 3] = [
         ("a message is taken", |_, ticket| assert!(next(&ticket).is_ready())),
         ("the client leaves", |_, ticket| drop(ticket)),
-        ("the session ends", |desk, ticket| {
-            desk.close();
+        ("the session ends", |outbox, ticket| {
+            outbox.close();
             drop(ticket);
         }),
     ];
     for (why, end) in endings {
-        let desk = desk();
-        let ticket = attach(&desk, false);
+        let outbox = outbox();
+        let ticket = attach(&outbox, false);
         for number in 0..PARCELS_MAX {
-            let room = std::pin::pin!(desk.room());
+            let room = std::pin::pin!(outbox.room());
             assert!(room.poll(&mut Context::from_waker(Waker::noop())).is_ready(), "{number}");
-            desk.deliver(parcel("a", "", "x")).expect("room");
+            outbox.deliver(parcel("a", "", "x")).expect("room");
         }
         let woken = Arc::new(Woken(AtomicUsize::new(0)));
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
-        let mut room = std::pin::pin!(desk.room());
+        let mut room = std::pin::pin!(outbox.room());
         assert!(room.as_mut().poll(&mut cx).is_pending(), "{why}");
-        end(&desk, ticket);
+        end(&outbox, ticket);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1, "{why}");
         assert!(room.as_mut().poll(&mut cx).is_ready(), "{why}");
     }

@@ -32,7 +32,7 @@ const ENDED: u8 = 1 << 7;
 pub(crate) struct Inbox {
     principal: Principal,
     standing: ArcSwap<SubscriptionContext>,
-    desk: Option<Arc<SessionOutbox>>,
+    outbox: Option<Arc<SessionOutbox>>,
     flags: AtomicU8,
     updates: Mutex<Updates>,
     waker: AtomicWaker,
@@ -73,13 +73,13 @@ impl Inbox {
     pub(crate) fn new(
         endpoint: &Arc<Endpoint>,
         caller: &Caller,
-        desk: Option<Arc<SessionOutbox>>,
+        outbox: Option<Arc<SessionOutbox>>,
     ) -> Arc<Self> {
         let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
         Arc::new(Self {
             principal: caller.principal.clone(),
             standing: ArcSwap::from_pointee(SubscriptionContext { endpoint, class }),
-            desk,
+            outbox,
             flags: AtomicU8::new(0),
             updates: Mutex::default(),
             waker: AtomicWaker::new(),
@@ -105,8 +105,8 @@ impl Inbox {
         }
         let class = endpoint.goes_on_for(&before.endpoint, &self.principal, &before.class);
         let Some(class) = class else { return false };
-        if let Some(desk) = &self.desk {
-            desk.set_class(&class);
+        if let Some(outbox) = &self.outbox {
+            outbox.set_class(&class);
         }
         let has_more = endpoint.member_ids().len() > before.endpoint.member_ids().len();
         self.standing.store(Arc::new(SubscriptionContext { endpoint: Arc::clone(endpoint), class }));

@@ -38,8 +38,8 @@ pub(super) fn hand_on(
     let id = get_stream::id(&event);
     let Some(data) = get_stream::message(event) else { return Ok(id) };
     if data.is_empty() {
-        if id.is_some() && session.desk.has_client() {
-            let _ = session.desk.deliver(parcel(session, id.clone(), data, None));
+        if id.is_some() && session.outbox.has_client() {
+            let _ = session.outbox.deliver(parcel(session, id.clone(), data, None));
         }
         return Ok(id);
     }
@@ -51,7 +51,7 @@ pub(super) fn hand_on(
     };
     let is_small = data.len() <= COPIED_BYTES_MAX;
     let data = if is_small { Bytes::copy_from_slice(&data) } else { data };
-    let delivered = session.desk.deliver(parcel(session, id.clone(), data, question.clone()));
+    let delivered = session.outbox.deliver(parcel(session, id.clone(), data, question.clone()));
     if let (Err(undelivered), Some(public_id)) = (delivered, question) {
         tracing::debug!(upstream = session.upstream.config.name, %undelivered, "a client cannot be asked");
         answers::undeliverable(worker, session, &public_id);
@@ -72,7 +72,7 @@ pub(super) fn announce_update(worker: &Rc<Worker>, session: &InSession, uri: &st
     let public = mapper.and_then(|mapper| mapper.map(&mut worker.scratch.borrow_mut(), &message).ok()?);
     let data = public.map_or(message, |public| public.to_bytes());
     // Where there is no room there is no client that reads.
-    let _ = session.desk.deliver(parcel(session, None, data, None));
+    let _ = session.outbox.deliver(parcel(session, None, data, None));
 }
 
 fn parcel(

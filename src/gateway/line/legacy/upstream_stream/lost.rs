@@ -16,9 +16,10 @@ use protocol::error::Error;
 
 /// The upstream forgot the session. Who waits for what it says gets another one.
 pub(super) async fn take(listening: Listening) {
-    let Listening { worker, upstream, upstream_session, session, desk, heard, _place: place, .. } = listening;
+    let Listening { worker, upstream, upstream_session, session, outbox, claim, _place: place, .. } =
+        listening;
     // The next stream needs the place.
-    drop((heard, place));
+    drop((claim, place));
     let Some(lost) = upstream_session.upgrade() else { return };
     let view = worker.view();
     let holder = SessionHolder::Client(session.clone());
@@ -29,7 +30,7 @@ pub(super) async fn take(listening: Listening) {
         return;
     }
     drop(view);
-    let reopening = reopen(&worker, &upstream, &holder, &session, &desk);
+    let reopening = reopen(&worker, &upstream, &holder, &session, &outbox);
     tokio::select! {
         () = worker.state.drain.closing() => {}
         () = reopening => {}
@@ -42,15 +43,15 @@ pub(crate) fn come_back(
     worker: &Rc<Worker>,
     upstream: &Arc<Upstream>,
     session: &Session,
-    desk: &Arc<SessionOutbox>,
+    outbox: &Arc<SessionOutbox>,
 ) {
-    let (owner, upstream, session, desk) =
-        (Rc::clone(worker), Arc::clone(upstream), session.clone(), Arc::clone(desk));
+    let (owner, upstream, session, outbox) =
+        (Rc::clone(worker), Arc::clone(upstream), session.clone(), Arc::clone(outbox));
     worker.client.tasks.spawn(async move {
         let view = owner.view();
         let holder = SessionHolder::Client(session.clone());
         if let Ok(opened) = legacy::upstream_session(&owner, &view, &upstream, &holder).await
-            && let Some(session) = in_session(&view, &upstream, &session, &desk, opened)
+            && let Some(session) = in_session(&view, &upstream, &session, &outbox, opened)
         {
             ensure(&owner, &session, None);
         }
@@ -66,13 +67,13 @@ pub(crate) fn announce_updates(
     opened: &Arc<UpstreamSession>,
     uris: Vec<Box<str>>,
 ) {
-    let desk = worker.state.sessions.desk_if_any(session.grant.id).filter(|_| !uris.is_empty());
-    let found = desk.and_then(|desk| in_session(view, upstream, session, &desk, Arc::clone(opened)));
+    let outbox = worker.state.sessions.outbox_if_any(session.grant.id).filter(|_| !uris.is_empty());
+    let found = outbox.and_then(|outbox| in_session(view, upstream, session, &outbox, Arc::clone(opened)));
     let Some(session) = found else { return };
     let owner = Rc::clone(worker);
     worker.client.tasks.spawn(async move {
         for uri in uris {
-            wait_for_room(&session.desk).await;
+            wait_for_room(&session.outbox).await;
             events::announce_update(&owner, &session, &uri);
         }
     });
@@ -83,18 +84,18 @@ async fn reopen(
     upstream: &Arc<Upstream>,
     holder: &SessionHolder,
     session: &Session,
-    desk: &Arc<SessionOutbox>,
+    outbox: &Arc<SessionOutbox>,
 ) {
     let mut pause = RETRY;
     loop {
         let key = &upstream.session_key;
-        if !desk.has_client() && !worker.state.sessions.is_subscribed(session.grant.id, key) {
+        if !outbox.has_client() && !worker.state.sessions.is_subscribed(session.grant.id, key) {
             return;
         }
         let view = worker.view();
         match legacy::upstream_session(worker, &view, upstream, holder).await {
             Ok(opened) => {
-                if let Some(session) = in_session(&view, upstream, session, desk, opened) {
+                if let Some(session) = in_session(&view, upstream, session, outbox, opened) {
                     ensure(worker, &session, None);
                 }
                 return;

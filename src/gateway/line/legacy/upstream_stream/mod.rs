@@ -52,16 +52,16 @@ const ROOM_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Bytes>) {
     let InSession { upstream_session, .. } = session;
     let Some(id) = upstream_session.id.clone() else { return };
-    let heard = &upstream_session.heard;
-    if !heard.claim() {
+    let stream = &upstream_session.stream;
+    if !stream.claim() {
         if let Some(after) = after {
-            heard.resume_after(after);
+            stream.resume_after(after);
         }
         return;
     }
     let Some(place) = worker.state.sessions.place_for_stream() else {
         worker.state.metrics.sessions.upstream_streams_refused.inc();
-        heard.release();
+        stream.release();
         return;
     };
     let listening = Listening {
@@ -72,9 +72,9 @@ pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Byt
         version: upstream_session.version.as_str(),
         replica: upstream_session.replica,
         ended: upstream_session.ended.clone(),
-        heard: Claim { heard: Arc::clone(heard), is_held: true },
+        claim: Claim { stream: Arc::clone(stream), is_held: true },
         session: session.session.clone(),
-        desk: Arc::clone(&session.desk),
+        outbox: Arc::clone(&session.outbox),
         after,
         retry: RETRY,
         failures: 0,
@@ -87,13 +87,13 @@ pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Byt
 /// Returns when a call may go out: where a stream is needed it stands, or cannot be had soon.
 pub(crate) async fn stand(worker: &Rc<Worker>, session: &InSession) {
     let InSession { upstream_session, .. } = session;
-    if upstream_session.id.is_none() || upstream_session.heard.is_settled() {
+    if upstream_session.id.is_none() || upstream_session.stream.is_settled() {
         return;
     }
     if is_needed(worker, session) {
         ensure(worker, session, None);
         // It is as good as it gets.
-        let _ = timeout(STANDING_PATIENCE, upstream_session.heard.settled()).await;
+        let _ = timeout(STANDING_PATIENCE, upstream_session.stream.settled()).await;
     }
 }
 
@@ -104,7 +104,7 @@ fn is_needed(worker: &Worker, session: &InSession) -> bool {
 /// Whether the client waits for what the upstream says, calls or not.
 fn is_awaited(worker: &Worker, session: &InSession) -> bool {
     let key = &session.upstream.session_key;
-    session.desk.has_client() || worker.state.sessions.is_subscribed(session.session.grant.id, key)
+    session.outbox.has_client() || worker.state.sessions.is_subscribed(session.session.grant.id, key)
 }
 
 /// Whether servers may ask a client with these capabilities. What merely looks like it costs no more than a stream.
@@ -113,20 +113,20 @@ fn takes_requests(capabilities: &str) -> bool {
 }
 
 struct Claim {
-    heard: Arc<StreamState>,
+    stream: Arc<StreamState>,
     is_held: bool,
 }
 
 impl Claim {
     fn give_up(&mut self) {
-        if std::mem::take(&mut self.is_held) && !self.heard.is_refused() {
-            self.heard.release();
+        if std::mem::take(&mut self.is_held) && !self.stream.is_refused() {
+            self.stream.release();
         }
     }
 
     /// Takes it back. False if another has it by now.
     fn take_back(&mut self) -> bool {
-        self.is_held = self.heard.claim();
+        self.is_held = self.stream.claim();
         self.is_held
     }
 }
@@ -146,9 +146,9 @@ struct Listening {
     version: &'static str,
     replica: Option<ReplicaKey>,
     ended: CancellationToken,
-    heard: Claim,
+    claim: Claim,
     session: Session,
-    desk: Arc<SessionOutbox>,
+    outbox: Arc<SessionOutbox>,
     /// The id of the last event.
     after: Option<Bytes>,
     retry: Duration,
@@ -208,7 +208,7 @@ impl Listening {
                     }
                 }
                 StreamAttempt::Refused => {
-                    self.heard.heard.refuse();
+                    self.claim.stream.refuse();
                     return StreamOver::Done;
                 }
                 StreamAttempt::UnknownEvent => {
@@ -222,20 +222,20 @@ impl Listening {
                     tracing::debug!(upstream = name, ?error, "a stream cannot be opened");
                 }
             }
-            self.heard.heard.settle();
+            self.claim.stream.settle();
             if !self.is_needed() {
-                self.heard.give_up();
+                self.claim.give_up();
                 // Who came to need it just before found it taken.
-                if !self.is_needed() || !self.heard.take_back() {
+                if !self.is_needed() || !self.claim.take_back() {
                     return StreamOver::Done;
                 }
-                self.heard.heard.settle();
+                self.claim.stream.settle();
             }
             let pause = self.retry.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX).max(self.retry);
             self.failures += 1;
             tokio::select! {
                 () = sleep(jittered(pause, 1.0..1.25)) => {}
-                after = self.heard.heard.resumed() => self.after = Some(after),
+                after = self.claim.stream.resumed() => self.after = Some(after),
             }
         }
     }
@@ -246,11 +246,11 @@ impl Listening {
         let opened = if let Ok(opened) = timeout(STANDING_PATIENCE, &mut opening).await {
             opened
         } else {
-            self.heard.heard.settle();
+            self.claim.stream.settle();
             opening.await
         };
         if matches!(opened, StreamAttempt::Stream(_)) {
-            self.heard.heard.settle();
+            self.claim.stream.settle();
         }
         opened
     }
@@ -279,17 +279,17 @@ impl Listening {
     async fn read(&mut self, reply: Reply) -> EventsEnd {
         let bytes_max = self.worker.limits().reply_bytes_max;
         let mut messages = Messages::new(reply, bytes_max, &self.worker.state.buffered);
-        let heard = Arc::clone(&self.heard.heard);
+        let stream = Arc::clone(&self.claim.stream);
         loop {
             let event = tokio::select! {
                 event = messages.next() => event,
-                after = heard.resumed() => return EventsEnd::Resumed(after),
+                after = stream.resumed() => return EventsEnd::Resumed(after),
             };
             match event {
                 Ok(Some(event)) => {
                     self.failures = 0;
                     self.retry = get_stream::retry(&event).unwrap_or(self.retry);
-                    wait_for_room(&self.desk).await;
+                    wait_for_room(&self.outbox).await;
                     let view = self.worker.view();
                     let Some(session) = self.in_session(&view) else { return EventsEnd::Unknown };
                     match events::hand_on(&self.worker, &session, event) {
@@ -311,7 +311,7 @@ impl Listening {
     /// Where its messages belong now. `None`: nowhere any more.
     fn in_session(&self, view: &View) -> Option<InSession> {
         let upstream_session = self.upstream_session.upgrade()?;
-        in_session(view, &self.upstream, &self.session, &self.desk, upstream_session)
+        in_session(view, &self.upstream, &self.session, &self.outbox, upstream_session)
     }
 }
 
@@ -320,7 +320,7 @@ fn in_session(
     view: &View,
     upstream: &Upstream,
     session: &Session,
-    desk: &Arc<SessionOutbox>,
+    outbox: &Arc<SessionOutbox>,
     upstream_session: Arc<UpstreamSession>,
 ) -> Option<InSession> {
     let upstreams = &view.snapshot.upstreams;
@@ -333,14 +333,14 @@ fn in_session(
         upstream,
         upstream_session,
         session: session.clone(),
-        desk: Arc::clone(desk),
+        outbox: Arc::clone(outbox),
         endpoint: Rc::clone(endpoint),
         member,
     })
 }
 
 /// Lets a client that reads catch up: an upstream may say more at once than may wait.
-async fn wait_for_room(desk: &SessionOutbox) {
+async fn wait_for_room(outbox: &SessionOutbox) {
     // One that does not catch up loses its stream.
-    let _ = timeout(ROOM_PATIENCE, desk.room()).await;
+    let _ = timeout(ROOM_PATIENCE, outbox.room()).await;
 }
