@@ -144,7 +144,9 @@ impl Proxy {
         let cx = &mut RequestContext::new(view, &endpoint, &head, &headers, &mut call);
         let answer = Box::pin(self.answer(cx, &line, message)).await;
         // A client that is gone needs no answer.
-        let put = async |events, held| drop(line.send(SseOutbound { events, held }).await);
+        let put = async |events, held| {
+            let _ = line.send(SseOutbound { events, held }).await;
+        };
         let failure = match answer {
             Ok(mut response) => {
                 response.body_mut().carry(call);

@@ -25,8 +25,6 @@ use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::event_id::{self, EventId};
-use protocol::media::Media;
-use protocol::media::media_of;
 
 enum ResumePoint {
     Now,
@@ -130,7 +128,7 @@ impl Proxy {
         let Ok(reply) = resume(&self.worker, &in_session, last_event, deadline).await else {
             return Ok(None);
         };
-        if !reply.head.status.is_success() || media_of(&reply.head.headers) != Media::Sse {
+        if !reply.is_stream() {
             return Ok(None);
         }
         let (depth_max, owner) = (cx.depth_max(), &session.grant.principal);
