@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt as _;
@@ -62,7 +63,7 @@ pub(super) async fn serve(
         async move { Ok::<_, Infallible>(Box::pin(proxy.handle(connection, request)).await) }
     });
     if is_http2 {
-        let mut builder = hyper::server::conn::http2::Builder::new(worker.client.tasks.clone());
+        let mut builder = http2::Builder::new(worker.client.tasks.clone());
         builder
             .timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams_per_connection_max)
@@ -71,17 +72,9 @@ pub(super) async fn serve(
             .keep_alive_timeout(Duration::from_secs(20));
         let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let age_max = Some(jitter(limits.connection_age_max, peer.address.port()));
-        watch(
-            drain,
-            peer,
-            limits,
-            connection,
-            hyper::server::conn::http2::Connection::graceful_shutdown,
-            age_max,
-        )
-        .await
+        watch(drain, peer, limits, connection, http2::Connection::graceful_shutdown, age_max).await
     } else {
-        let mut builder = hyper::server::conn::http1::Builder::new();
+        let mut builder = http1::Builder::new();
         builder
             .max_header_size(limits.header_bytes_max)
             .max_headers(limits.headers_max)
@@ -89,15 +82,7 @@ pub(super) async fn serve(
             .timer(TokioTimer::new());
         let io = TokioIo::new(Framed::new(stream, Sender::Client));
         let connection = pin!(builder.serve_connection(io, service));
-        watch(
-            drain,
-            peer,
-            limits,
-            connection,
-            hyper::server::conn::http1::Connection::graceful_shutdown,
-            None,
-        )
-        .await
+        watch(drain, peer, limits, connection, http1::Connection::graceful_shutdown, None).await
     }
 }
 

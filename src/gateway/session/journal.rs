@@ -233,22 +233,7 @@ impl Replay {
         let what = words.next()?;
         let session = SessionId(u128::from_str_radix(words.next()?, 16).ok()?);
         match what {
-            "opened" => {
-                let expires_s = words.next()?.parse().ok()?;
-                let upstream = words.next()?.into();
-                let version = LegacyVersion::of(words.next()?)?;
-                let id = match words.next()? {
-                    "-" => None,
-                    id => Some(upstream_id(id)?),
-                };
-                let replica = match words.next() {
-                    Some(key) => Some(ReplicaKey(u64::from_str_radix(key, 16).ok()?)),
-                    None => None,
-                };
-                if let Some(live) = self.live(session, expires_s) {
-                    live.upstreams.insert(upstream, UpstreamSession::new(id, version).at(replica));
-                }
-            }
+            "opened" => self.apply_opened(session, words)?,
             "lost" => {
                 let upstream = words.next()?;
                 if let Some(live) = self.sessions.get_mut(&session) {
@@ -283,22 +268,47 @@ impl Replay {
             "dropped" => {
                 self.sessions.remove(&session);
             }
-            "task" => {
-                let expires_s = words.next()?.parse().ok()?;
-                let made_in = match words.next()? {
-                    "-" => None,
-                    id => Some(SessionId(u128::from_str_radix(id, 16).ok()?)),
-                };
-                let origin = Origin { session: made_in, tool: text(words.next()?)?.into() };
-                // Older versions did not write it.
-                let owner = match words.next() {
-                    Some(owner) => TaskOwner(u64::from_str_radix(owner, 16).ok()?),
-                    None => TaskOwner::default(),
-                };
-                self.tasks.insert(session.0.to_be_bytes(), tasks::TaskRecord { owner, expires_s, origin });
-            }
+            "task" => self.apply_task(session, words)?,
             _ => return None,
         }
+        Some(())
+    }
+
+    fn apply_opened<'w>(
+        &mut self,
+        session: SessionId,
+        mut words: impl Iterator<Item = &'w str>,
+    ) -> Option<()> {
+        let expires_s = words.next()?.parse().ok()?;
+        let upstream = words.next()?.into();
+        let version = LegacyVersion::of(words.next()?)?;
+        let id = match words.next()? {
+            "-" => None,
+            id => Some(upstream_id(id)?),
+        };
+        let replica = match words.next() {
+            Some(key) => Some(ReplicaKey(u64::from_str_radix(key, 16).ok()?)),
+            None => None,
+        };
+        if let Some(live) = self.live(session, expires_s) {
+            live.upstreams.insert(upstream, UpstreamSession::new(id, version).at(replica));
+        }
+        Some(())
+    }
+
+    fn apply_task<'w>(&mut self, session: SessionId, mut words: impl Iterator<Item = &'w str>) -> Option<()> {
+        let expires_s = words.next()?.parse().ok()?;
+        let made_in = match words.next()? {
+            "-" => None,
+            id => Some(SessionId(u128::from_str_radix(id, 16).ok()?)),
+        };
+        let origin = Origin { session: made_in, tool: text(words.next()?)?.into() };
+        // Older versions did not write it.
+        let owner = match words.next() {
+            Some(owner) => TaskOwner(u64::from_str_radix(owner, 16).ok()?),
+            None => TaskOwner::default(),
+        };
+        self.tasks.insert(session.0.to_be_bytes(), tasks::TaskRecord { owner, expires_s, origin });
         Some(())
     }
 

@@ -75,8 +75,8 @@ impl Proxy {
         let inner_name = inner_name.and_then(|_| HeaderValue::from_str(&encode_value(&route.inner)).ok());
         let upstream = cx.upstream(route.member);
         // What carries the messages of a child has ids of its own.
-        let upstream_over_http = upstream.filter(|upstream| !upstream.is_child());
-        let own_id = upstream_over_http
+        let own_id = upstream
+            .filter(|upstream| !upstream.is_child())
             .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
             .and_then(|upstream| own_id(&message, session.as_ref(), upstream));
         edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));

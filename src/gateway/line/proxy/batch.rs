@@ -21,6 +21,7 @@ use crate::line::legacy::no_state;
 use crate::line::relay::{EventsKind, ReplyBody, events_response, json_response};
 use crate::line::reply_messages::ReplyMessages;
 use crate::session::Session;
+use crate::session::outbox::CallInFlight;
 use crate::snapshot::Endpoint;
 use crate::tables::sse_sessions::session::SseOutbound;
 use protocol::envelope::{Envelope, MessageKind};
@@ -82,7 +83,8 @@ impl Proxy {
         let reservation = Rc::new(reservation);
         let (events, mut waiting) = mpsc::channel(EVENTS_MAX);
         for (index, body) in messages.into_iter().enumerate() {
-            let body_bytes = body.len() as u64;
+            let mut call = cx.call.part();
+            call.request_bytes = body.len() as u64;
             let request = self.in_batch(view, &body);
             let has_answer = !matches!(request, InBatch::Unanswered);
             has_answers |= has_answer;
@@ -95,11 +97,7 @@ impl Proxy {
                 body,
                 has_answer,
                 held: Rc::clone(&reservation),
-                call: {
-                    let mut part = cx.call.part();
-                    part.request_bytes = body_bytes;
-                    part
-                },
+                call,
                 is_first: index == 0,
             };
             // A cancellation further on finds its call.
@@ -114,15 +112,7 @@ impl Proxy {
                 }
                 InBatch::Fault => None,
             };
-            let events = events.clone();
-            self.worker.client.tasks.spawn_unboxed(async move {
-                tokio::select! {
-                    _ = part.serve(&events) => {}
-                    // As when the connection of a single call is closed.
-                    () = events.closed() => {}
-                }
-                drop(announced);
-            });
+            self.worker.client.tasks.spawn_unboxed(part.answer_on(events.clone(), announced));
         }
         drop(events);
         if has_answers {
@@ -130,10 +120,7 @@ impl Proxy {
             return Ok(RequestDecision::Answer(events_response(EventsKind::Answer, next)));
         }
         while waiting.recv().await.is_some() {}
-        if let Some(error) = refused {
-            return Err(error.into());
-        }
-        Ok(RequestDecision::Answer(accepted()))
+        refused.map_or_else(|| Ok(RequestDecision::Answer(accepted())), |error| Err(error.into()))
     }
 
     fn messages_in(&self, cx: &RequestContext<'_>, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
@@ -160,6 +147,16 @@ impl Proxy {
 }
 
 impl BatchPart {
+    /// Serves it for as long as somebody is there to read its answer.
+    async fn answer_on(self, events: mpsc::Sender<SseOutbound>, announced: Option<CallInFlight>) {
+        tokio::select! {
+            _ = self.serve(&events) => {}
+            // As when the connection of a single call is closed.
+            () = events.closed() => {}
+        }
+        drop(announced);
+    }
+
     /// Serves it. Returns what is wrong with one that has no answer to say it.
     async fn serve(mut self, events: &mpsc::Sender<SseOutbound>) -> Option<Error> {
         let reader = self.proxy.reader(&self.view, self.endpoint.eras());

@@ -137,12 +137,9 @@ impl Proxy {
         if !endpoint.policy.is_trivial() {
             outbox.set_class(&call.caller()?.class);
         }
-        let subscription = uri.as_ref().map(|uri| ResourceSubscription {
-            sessions,
-            grant,
-            upstream: &upstream.session_key,
-            uri,
-        });
+        let key = &upstream.session_key;
+        let subscription =
+            uri.as_ref().map(|uri| ResourceSubscription { sessions, grant, upstream: key, uri });
         let mut attempts = SessionAttempts::new(self, view, upstream, session);
         loop {
             let upstream_session = attempts.begin().await?;
@@ -155,17 +152,10 @@ impl Proxy {
                 member: *member,
             };
             let uris_max = view.snapshot.limits.subscription_uris_max;
-            let is_new = match &subscription {
-                Some(subscription) => subscription.note(message.method, uris_max)?,
-                None => false,
-            };
+            let noted = subscription.as_ref().map(|subscription| subscription.note(message.method, uris_max));
+            let is_new = noted.transpose()?.unwrap_or_default();
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
-            let mut request = post(outbound.body.clone(), headers.clone());
-            let version = HeaderValue::from_static(upstream_session.version.as_str());
-            request.headers_mut().insert(PROTOCOL_VERSION, version);
-            if let Some(id) = &upstream_session.id {
-                request.headers_mut().insert(SESSION_ID, id.clone());
-            }
+            let mut request = post_in(&upstream_session, outbound.body.clone(), headers.clone());
             call.watch.leaves(&mut request, upstream.is_child());
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
@@ -316,6 +306,14 @@ fn post(body: Segments, headers: HeaderMap) -> Request<RequestBody> {
     *request.method_mut() = HttpMethod::POST;
     *request.headers_mut() = headers;
     request
+}
+
+fn post_in(session: &UpstreamSession, body: Segments, mut headers: HeaderMap) -> Request<RequestBody> {
+    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(session.version.as_str()));
+    if let Some(id) = &session.id {
+        headers.insert(SESSION_ID, id.clone());
+    }
+    post(body, headers)
 }
 
 /// Whether the whole reply is at hand.

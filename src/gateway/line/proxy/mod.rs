@@ -154,13 +154,24 @@ impl Proxy {
         check_doors(cx, parts)?;
         match parts.method {
             HttpMethod::OPTIONS => {
-                return Ok(RequestDecision::Answer(cors::preflight(&parts.headers, cx.served.legacy)));
+                Ok(RequestDecision::Answer(cors::preflight(&parts.headers, cx.served.legacy)))
             }
             HttpMethod::GET | HttpMethod::DELETE => {
-                return Box::pin(self.decide_without_body(cx, index, &parts.method)).await;
+                Box::pin(self.decide_without_body(cx, index, &parts.method)).await
             }
-            _ => {}
+            _ => self.decide_posted(cx, index, parts, intake).await,
         }
+    }
+
+    /// POST at the endpoint of this index: first what headers decide, then what the body does.
+    async fn decide_posted(
+        &self,
+        cx: &mut RequestContext<'_>,
+        index: usize,
+        parts: &Parts,
+        intake: &mut Intake,
+    ) -> Result<RequestDecision, Error> {
+        let (view, head) = (cx.view, cx.head);
         if !head.is_json() {
             return Err(ClientError::ContentType.into());
         }
