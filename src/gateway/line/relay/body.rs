@@ -45,10 +45,13 @@ pub(crate) enum EventsKind {
     Session,
 }
 
+/// The next whole events, as a stream has them.
+type PollEvents = dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>>;
+
 /// A stream that is open until one side ends it.
 pub(crate) struct OwnEvents {
     kind: EventsKind,
-    poll: Box<dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>>>,
+    poll: Box<PollEvents>,
     call: Option<Call>,
     /// The end of the client's credentials.
     end: Option<Pin<Box<Sleep>>>,
