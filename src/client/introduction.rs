@@ -31,8 +31,7 @@ pub struct Introduction {
 impl Introduction {
     /// Reads the result of `server/discover` or `initialize`.
     pub fn read(era: Era, version: &str, result: Value) -> Self {
-        let meta = result.get("_meta").filter(|_| era == Era::Modern);
-        let own = meta.and_then(|meta| meta.get("io.modelcontextprotocol/serverInfo"));
+        let own = result.get("_meta").and_then(|meta| meta.get("io.modelcontextprotocol/serverInfo"));
         let info = own.or_else(|| result.get("serverInfo")).unwrap_or(&Value::Null);
         let text = |key: &str| info.get(key).and_then(Value::as_str).map(str::to_owned);
         let supported = match era {

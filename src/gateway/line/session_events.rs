@@ -41,26 +41,28 @@ impl SessionEvents {
         self.news.has_ended()
     }
 
-    /// Takes what waits in the session. `write` gives the bytes of an event. True: the stream is over.
+    /// Takes what waits in the session; of a stream that is over, only which lists have changed. `write` gives the bytes
+    /// of an event. True: the stream is over.
     pub(super) fn write(
         &mut self,
         cx: &mut Context<'_>,
+        is_over: bool,
         events: &mut BytesMut,
         write: impl Fn(SentEvent) -> Bytes,
     ) -> bool {
-        let Some(reader) = &self.reader else { return false };
+        let Some(reader) = &self.reader else { return is_over };
         for index in self.news.take().indexes() {
             let data = Bytes::from(session_list_changed(index));
             events.extend_from_slice(&write(SentEvent { id: None, data }));
         }
-        while events.len() < PIECE_BYTES_MAX {
+        while !is_over && events.len() < PIECE_BYTES_MAX {
             match reader.poll(cx) {
                 Poll::Ready(Some(event)) => events.extend_from_slice(&write(event)),
                 Poll::Ready(None) => return true,
                 Poll::Pending => break,
             }
         }
-        false
+        is_over
     }
 
     /// The next piece, of these events; a comment after a silence.

@@ -69,9 +69,8 @@ impl SseStream {
         let write = |event: SentEvent| {
             if event.data.is_empty() { Bytes::new() } else { message_event(event.data) }
         };
-        let is_over =
-            has_ended || self.write_messages(cx, &mut events) || self.session.write(cx, &mut events, write);
-        if is_over {
+        let is_over = has_ended || self.write_messages(cx, &mut events);
+        if self.session.write(cx, is_over, &mut events, write) {
             self.line.close();
             return Poll::Ready((!events.is_empty()).then(|| events.freeze()));
         }

@@ -37,7 +37,14 @@ pub(super) fn legacy(exchange: &Exchange) -> Option<Introduction> {
 
 /// What a server says of itself, cut to what is shown.
 fn of(era: Era, version: &str, result: &Value) -> Introduction {
-    let mut introduction = Introduction::read(era, version, result.clone());
+    let mut result = result.clone();
+    // It says nothing about a server of this era.
+    if era == Era::Legacy
+        && let Some(members) = result.as_object_mut()
+    {
+        members.remove("_meta");
+    }
+    let mut introduction = Introduction::read(era, version, result);
     let Introduction { name, title, server_version, .. } = &mut introduction;
     for text in [name, title, server_version] {
         *text = text.take().filter(|text| !text.is_empty()).map(|text| clip(&text, CHARS_MAX));

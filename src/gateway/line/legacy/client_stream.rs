@@ -44,7 +44,8 @@ impl ClientStream {
             if is_understood(&event) { sse::event(event.id.as_deref(), event.data) } else { Bytes::new() }
         };
         let mut events = BytesMut::new();
-        self.is_over = self.session.register(cx) || self.session.write(cx, &mut events, write);
+        let has_ended = self.session.register(cx);
+        self.is_over = self.session.write(cx, has_ended, &mut events, write);
         if self.is_over {
             return Poll::Ready((!events.is_empty()).then(|| events.freeze()));
         }
