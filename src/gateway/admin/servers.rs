@@ -15,6 +15,7 @@ use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::List;
 use crate::tables::lists::part::ListPart;
+use crate::telemetry::metrics::declare::LabelValues as _;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::totals::{Figures, Total, Totals};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};

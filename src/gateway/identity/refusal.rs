@@ -2,7 +2,7 @@
 //! to change next.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CredentialFault {
+pub(crate) enum CredentialFault {
     /// `Authorization` occurs twice, or is not one `Bearer` credential.
     Header,
     /// The endpoint does not take credentials of this kind.
@@ -35,7 +35,7 @@ pub enum CredentialFault {
 
 impl CredentialFault {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Header,
         Self::Kind,
         Self::ApiKey,
@@ -52,7 +52,7 @@ impl CredentialFault {
         Self::Certificate,
     ];
 
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Header => "header",
             Self::Kind => "kind",

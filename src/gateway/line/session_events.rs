@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
-use crate::catalog::subscriptions::session::ListNews;
+use crate::catalog::subscriptions::subscriber::Subscriber;
 use crate::session::outbox::{ReaderGuard, SentEvent};
 use protocol::subscription::session_list_changed;
 
@@ -23,14 +23,14 @@ pub(super) const PIECE_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct SessionEvents {
     /// What upstreams say in the session, once it is open.
     pub(super) reader: Option<ReaderGuard>,
-    news: ListNews,
+    news: Subscriber,
     keep_alive_interval: Duration,
     /// The end of silence.
     clock: Pin<Box<Sleep>>,
 }
 
 impl SessionEvents {
-    pub(super) fn new(reader: Option<ReaderGuard>, news: ListNews, keep_alive_interval: Duration) -> Self {
+    pub(super) fn new(reader: Option<ReaderGuard>, news: Subscriber, keep_alive_interval: Duration) -> Self {
         let clock = Box::pin(sleep_until((Instant::now() + keep_alive_interval).into()));
         Self { reader, news, keep_alive_interval, clock }
     }
@@ -51,7 +51,7 @@ impl SessionEvents {
         write: impl Fn(SentEvent) -> Bytes,
     ) -> bool {
         let Some(reader) = &self.reader else { return is_over };
-        for index in self.news.take().indexes() {
+        for index in self.news.take_lists().indexes() {
             let data = Bytes::from(session_list_changed(index));
             events.extend_from_slice(&write(SentEvent { id: None, data }));
         }

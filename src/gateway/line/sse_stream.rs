@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use crate::access::limit::byte_budget::Reservation;
-use crate::catalog::subscriptions::session::ListNews;
+use crate::catalog::subscriptions::subscriber::Subscriber;
 use crate::context::state::State;
 use crate::line::session_events::{PIECE_BYTES_MAX, SessionEvents};
 use crate::session::Session;
@@ -39,7 +39,7 @@ impl SseStream {
         state: Arc<State>,
         line: Arc<SseSession>,
         place: StreamPlace,
-        news: ListNews,
+        news: Subscriber,
         keep_alive_interval: Duration,
     ) -> Self {
         let address = line.id.address(public_path(&line.endpoint.config));

@@ -48,7 +48,7 @@ const FAILURES_MAX: u32 = 3;
 const DIGEST_DOMAIN: &[u8] = b"trunkline shared\0";
 
 #[derive(Debug)]
-pub struct Redis {
+pub(crate) struct Redis {
     config: config::Shared,
     password: Option<Secret>,
     link: ArcSwapOption<RedisConnection>,
@@ -59,10 +59,10 @@ pub struct Redis {
     /// Tells this process from the other replicas.
     replica: u64,
     outbox: Outbox,
-    pub leases: lease::LeaseServer,
+    pub(crate) leases: lease::LeaseServer,
     connector: Option<Arc<Connector>>,
     /// What is counted.
-    pub series: SharedMetrics,
+    pub(crate) series: SharedMetrics,
 }
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub enum SharedError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailable {
+pub(crate) enum Unavailable {
     #[error("there is no connection")]
     Away,
     #[error("the server did not answer in time")]
@@ -97,7 +97,7 @@ pub enum Unavailable {
 
 impl Redis {
     /// Reads the password and whom to trust; connects nowhere yet.
-    pub fn new(config: &config::Shared, series: SharedMetrics) -> Result<Arc<Self>, SharedError> {
+    pub(crate) fn new(config: &config::Shared, series: SharedMetrics) -> Result<Arc<Self>, SharedError> {
         let password = config.password.as_ref().map(Secret::read).transpose()?;
         if password.as_ref().is_some_and(|password| std::str::from_utf8(password.expose()).is_err()) {
             return Err(SharedError::PasswordNotText);
@@ -121,27 +121,27 @@ impl Redis {
     }
 
     /// Whether operations have a chance.
-    pub fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.link.load().is_some()
     }
 
     /// Changes whenever something may have been missed.
-    pub fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
     /// How many replicas are expected to share.
-    pub fn replicas(&self) -> usize {
+    pub(crate) fn replicas(&self) -> usize {
         self.config.replicas
     }
 
     /// The longest that an operation takes.
-    pub fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.config.timeout
     }
 
     /// The key of `kind` for what `pieces` name. What they say cannot be read off it.
-    pub fn key(&self, kind: &str, pieces: &[&[u8]]) -> String {
+    pub(crate) fn key(&self, kind: &str, pieces: &[&[u8]]) -> String {
         format!("{}{kind}:{}", self.config.prefix, digest(pieces))
     }
 
@@ -150,16 +150,16 @@ impl Redis {
         format!("{}{what}", self.config.prefix)
     }
 
-    pub async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Unavailable> {
+    pub(crate) async fn command<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Unavailable> {
         self.bounded(async |mut connection| command.query_async(&mut connection).await).await
     }
 
-    pub async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Unavailable> {
+    pub(crate) async fn pipeline<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, Unavailable> {
         self.bounded(async |mut connection| pipeline.query_async(&mut connection).await).await
     }
 
     /// Runs a script, which happens at once or not at all.
-    pub async fn script<T: FromRedisValue>(
+    pub(crate) async fn script<T: FromRedisValue>(
         &self,
         script: &Script,
         keys: &[&str],

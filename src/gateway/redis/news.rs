@@ -13,7 +13,7 @@ const REPLICA_BYTES: usize = 8;
 
 /// Something that another replica should know at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub(crate) enum News {
     /// A session was ended; sealed, for those who keep sessions.
     Ended(Vec<u8>),
     /// A call was cancelled that was not in flight at the teller; sealed, for those who keep sessions.
@@ -24,17 +24,17 @@ pub enum News {
 
 impl Redis {
     /// The name of what an upstream's lists are known by to all replicas.
-    pub fn name_of_lists(session_key: &str) -> [u8; NAME_BYTES] {
+    pub(crate) fn name_of_lists(session_key: &str) -> [u8; NAME_BYTES] {
         let digest = super::digest(&[b"lists", session_key.as_bytes()]);
         digest.as_bytes().try_into().unwrap_or([0; NAME_BYTES])
     }
 
     /// Tells the other replicas, behind whatever was told before.
-    pub fn announce(&self, news: &News, urgency: Urgency) {
+    pub(crate) fn announce(&self, news: &News, urgency: Urgency) {
         self.tell(vec![self.publish(news)], urgency);
     }
 
-    pub fn publish(&self, news: &News) -> redis::Cmd {
+    pub(crate) fn publish(&self, news: &News) -> redis::Cmd {
         let mut command = cmd("PUBLISH");
         command.arg(self.channel()).arg(write(self.replica, news));
         command

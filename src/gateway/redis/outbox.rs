@@ -23,7 +23,7 @@ const KEPT_MAX: usize = 64 << 10;
 const KEPT_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
+pub(crate) enum Urgency {
     /// It is dropped: others find it out by themselves, or do without.
     Dropped,
     /// It is said once there is a connection.
@@ -53,7 +53,7 @@ impl Outbox {
 
 impl Redis {
     /// Says something later, in the order in which it is told. Never waits. False: there is no room for it.
-    pub fn tell(&self, commands: Vec<Cmd>, urgency: Urgency) -> bool {
+    pub(crate) fn tell(&self, commands: Vec<Cmd>, urgency: Urgency) -> bool {
         let has_room = self.outbox.sender.try_send(OutboxItem::Commands(commands, urgency)).is_ok();
         if !has_room {
             self.series.lost.inc();
@@ -62,7 +62,7 @@ impl Redis {
     }
 
     /// Waits until what was told before is said, or cannot be said; at most for as long as an operation may take.
-    pub async fn said(&self) {
+    pub(crate) async fn said(&self) {
         if !self.is_connected() {
             return;
         }

@@ -85,12 +85,12 @@ impl Redis {
     }
 
     /// The key under which the replicas say that they are there.
-    pub fn replicas_name(&self) -> String {
+    pub(crate) fn replicas_name(&self) -> String {
         self.name("replicas")
     }
 
     /// This replica's field there. The server has lost its data where it is not there.
-    pub fn replica_name(&self) -> String {
+    pub(crate) fn replica_name(&self) -> String {
         format!("{:016x}", self.replica)
     }
 }

@@ -205,7 +205,7 @@ impl Redis {
     }
 
     /// Waits for the first connection; at most for as long as an operation may take.
-    pub async fn first_connection(&self) {
+    pub(crate) async fn first_connection(&self) {
         let _ = timeout(self.timeout(), self.connected_after(0)).await;
     }
 

@@ -76,7 +76,7 @@ pub enum StoreError {
 impl Sessions {
     /// The sessions as the last process left them. Counts in `lost` what the journal could not take, and
     /// in `series` what becomes of streams.
-    pub fn open_store(
+    pub(crate) fn open_store(
         config: &Config,
         lost: IntCounter,
         series: SessionStreamMetrics,

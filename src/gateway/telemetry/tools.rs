@@ -35,13 +35,13 @@ impl Tool {
 
 /// The tools of all upstreams.
 #[derive(Clone, Debug)]
-pub struct Tools {
+pub(crate) struct Tools {
     numbers: Arc<Numbers>,
     upstreams: Arc<Mutex<HashMap<Box<str>, Arc<UpstreamTools>>>>,
 }
 
 #[derive(Debug)]
-pub struct UpstreamTools {
+pub(crate) struct UpstreamTools {
     names: ArcSwap<HashMap<Box<str>, Arc<OnceLock<Tool>>>>,
     numbers: Arc<Numbers>,
 }
@@ -66,18 +66,18 @@ impl Numbers {
 
 impl Tools {
     /// Tells at most `max` apart.
-    pub fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         let numbers = Numbers { taken: AtomicU32::new(0), max: u32::try_from(max).unwrap_or(u32::MAX - 1) };
         Self { numbers: Arc::new(numbers), upstreams: Arc::default() }
     }
 
     /// How many are told apart at most, [`Tool::OTHER`] among them.
-    pub fn indexes(&self) -> usize {
+    pub(crate) fn indexes(&self) -> usize {
         self.numbers.max as usize + 1
     }
 
     /// The tools of the upstream of this name, the same ones for everybody who asks.
-    pub fn of(&self, upstream: &str) -> Arc<UpstreamTools> {
+    pub(crate) fn of(&self, upstream: &str) -> Arc<UpstreamTools> {
         let mut upstreams = self.upstreams.lock();
         let new = || UpstreamTools { names: ArcSwap::default(), numbers: Arc::clone(&self.numbers) };
         Arc::clone(upstreams.entry(upstream.into()).or_insert_with(|| Arc::new(new())))
@@ -86,7 +86,7 @@ impl Tools {
 
 impl UpstreamTools {
     /// A tool, by the upstream's own name for it.
-    pub fn find(&self, name: &str) -> Tool {
+    pub(crate) fn find(&self, name: &str) -> Tool {
         let names = self.names.load();
         let Some(tool) = names.get(name) else { return Tool::OTHER };
         if let Some(tool) = tool.get() {
@@ -100,7 +100,7 @@ impl UpstreamTools {
     }
 
     /// Whether a tool has a number, or would get one. Gives none out.
-    pub fn tells_apart(&self, name: &str) -> bool {
+    pub(crate) fn tells_apart(&self, name: &str) -> bool {
         let names = self.names.load();
         match names.get(name) {
             Some(tool) => tool.get().map_or_else(|| self.numbers.are_left(), |tool| *tool != Tool::OTHER),
@@ -109,7 +109,7 @@ impl UpstreamTools {
     }
 
     /// The upstream lists these. Lists differ by the capabilities of those who ask: nothing is said of the others.
-    pub fn publish<'n>(&self, listed: impl Iterator<Item = Cow<'n, str>>) {
+    pub(crate) fn publish<'n>(&self, listed: impl Iterator<Item = Cow<'n, str>>) {
         // Without numbers names are of no use.
         if !self.numbers.are_left() {
             return;

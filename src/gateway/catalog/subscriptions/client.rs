@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
+use super::subscriber::{FeedMembership, Subscriber, WatchedName};
 use crate::access::caller::Caller;
 use crate::access::limit::byte_budget::Reservation;
-use crate::access::policy::Class;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
-use crate::tables::subscriptions::feed::{Feed, OfferState, WantedName};
+use crate::tables::subscriptions::feed::OfferState;
 use crate::tables::subscriptions::inbox::{Inbox, SubscriptionContext, UpdateTarget, Updates};
 use protocol::error::{Error, GatewayError};
-use protocol::json::{Literal, quote};
+use protocol::json::quote;
 use protocol::route::{Kind, Style};
 use protocol::splice::Segments;
 use protocol::sse::data_event;
@@ -39,18 +39,11 @@ const KEEP_ALIVE: Bytes = Bytes::from_static(b":\n\n");
 const UNCOUNTED_BYTES: usize = 1024;
 
 pub(crate) struct ClientSubscription {
-    state: Arc<State>,
-    inbox: Arc<Inbox>,
+    subscriber: Subscriber,
     id: Box<str>,
-    lists: Lists,
-    names: Box<[WatchedName]>,
-    feeds: Vec<FeedMembership>,
-    /// Upstreams of the endpoint that were looked at when feeds were joined.
-    joined: usize,
     stage: SubscriptionStage,
     /// First the end of the client's patience, then of silence.
     clock: Pin<Box<Sleep>>,
-    key: u64,
     _held: Option<Reservation>,
 }
 
@@ -59,24 +52,6 @@ enum SubscriptionStage {
     Opening,
     Open,
     Over,
-}
-
-/// A URI or task id.
-struct WatchedName {
-    /// As the client wrote it.
-    literal: Box<str>,
-    /// As its upstream spells it; `None` where that is what the client wrote.
-    inner: Option<Box<str>>,
-    /// The upstream's index in the endpoint.
-    member: u32,
-    is_task: bool,
-    is_honoured: bool,
-}
-
-struct FeedMembership {
-    feed: Arc<Feed>,
-    key: u32,
-    member: u32,
 }
 
 /// Opens a subscription to what `filter` asks of `endpoint`, which belongs to `snapshot`, for `caller`, who may use
@@ -98,25 +73,15 @@ pub(crate) fn open(
     let inbox = Inbox::new(endpoint, caller, None);
     let key = state.hub.admit(&inbox, &snapshot.limits)?;
     let lists = filter.lists;
-    let mut subscription = Box::new(ClientSubscription {
-        state: Arc::clone(state),
-        inbox,
+    let mut subscriber = Subscriber::new(state, inbox, key, lists, routed(endpoint, filter));
+    subscriber.join(snapshot, endpoint, &caller.class);
+    Ok(Box::new(ClientSubscription {
+        subscriber,
         id: id.into(),
-        lists,
-        names: routed(endpoint, filter),
-        feeds: Vec::new(),
-        joined: endpoint.member_ids().len(),
         stage: SubscriptionStage::Opening,
         clock: Box::pin(sleep_until((Instant::now() + PATIENCE).into())),
-        key,
         _held: held,
-    });
-    subscription.join(snapshot, endpoint, &caller.class);
-    // What ended all others may have come just before this one was counted.
-    if state.drain.is_quiet() || !subscription.inbox.go_on(&state.snapshot.load()) {
-        subscription.inbox.end();
-    }
-    Ok(subscription)
+    }))
 }
 
 /// The names that lead somewhere.
@@ -141,25 +106,24 @@ fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[WatchedName]> {
 impl ClientSubscription {
     /// The next piece: whole events.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        self.inbox.register(cx.waker());
+        self.subscriber.inbox.register(cx.waker());
         match self.stage {
             SubscriptionStage::Opening => {
                 let is_settled = self.survey();
-                if !is_settled && !self.inbox.has_ended() {
+                if !is_settled && !self.subscriber.inbox.has_ended() {
                     ready!(self.clock.as_mut().poll(cx));
                 }
                 self.stage = SubscriptionStage::Open;
-                self.inbox.set_acknowledged();
+                self.subscriber.inbox.set_acknowledged();
                 self.rest();
                 Poll::Ready(Some(data_event(Bytes::from(self.acknowledgement()))))
             }
-            SubscriptionStage::Open if self.inbox.has_ended() => {
+            SubscriptionStage::Open if self.subscriber.inbox.has_ended() => {
                 self.stage = SubscriptionStage::Over;
                 Poll::Ready(Some(data_event(Bytes::from(subscription::completion(&self.id)))))
             }
             SubscriptionStage::Open => {
-                self.join_more();
-                let (lists, updates) = self.inbox.take();
+                let (lists, updates) = self.subscriber.take();
                 let told = self.tell(lists, &updates);
                 if !told.is_empty() {
                     self.rest();
@@ -173,49 +137,20 @@ impl ClientSubscription {
         }
     }
 
-    fn join(&mut self, snapshot: &Snapshot, endpoint: &Endpoint, class: &Class) {
-        let mut feeds = Vec::new();
-        for (member, slot) in (0_u32..).zip(&endpoint.members) {
-            let names: Vec<WantedName<'_>> = self.names_of(member).collect();
-            let Some(upstream) = snapshot.upstreams.get(*slot) else { continue };
-            let is_hidden = !class.reaches(member as usize);
-            if !is_hidden && (!self.lists.is_empty() || !names.is_empty()) {
-                let (feed, key) = self.state.hub.join(upstream, &self.inbox, member, self.lists, &names);
-                feeds.push(FeedMembership { feed, key, member });
-            }
-        }
-        self.feeds = feeds;
-    }
-
-    /// Hears of upstreams that a reload has added.
-    fn join_more(&mut self) {
-        if self.inbox.standing().endpoint.member_ids().len() <= self.joined {
-            return;
-        }
-        let snapshot = self.state.snapshot.load();
-        let more = self.state.hub.join_more(&snapshot, &self.inbox, &mut self.joined, self.lists);
-        self.feeds.extend(more.into_iter().map(|(feed, key, member)| FeedMembership { feed, key, member }));
-    }
-
-    fn names_of(&self, member: u32) -> impl Iterator<Item = WantedName<'_>> {
-        let names = (0..).zip(&self.names).filter(move |(_, name)| name.member == member);
-        names.map(|(index, name)| WantedName { index, is_task: name.is_task, inner: name.inner() })
-    }
-
     /// Finds out what upstreams say. True if none of them owes an answer.
     fn survey(&mut self) -> bool {
         let mut is_settled = true;
-        let mut honoured = vec![false; self.names.len()];
-        for joined in &self.feeds {
-            joined.feed.offers(self.names_of(joined.member), |index, offer| {
+        let mut honoured = vec![false; self.subscriber.names.len()];
+        for joined in &self.subscriber.feeds {
+            joined.feed.offers(self.subscriber.names_of(joined.member), |index, offer| {
                 is_settled &= offer != OfferState::Pending;
                 honoured[index as usize] = !matches!(offer, OfferState::Refused(_));
             });
-            for index in self.lists.indexes() {
+            for index in self.subscriber.lists.indexes() {
                 is_settled &= joined.feed.list_offer(index) != OfferState::Pending;
             }
         }
-        for (name, is_honoured) in self.names.iter_mut().zip(honoured) {
+        for (name, is_honoured) in self.subscriber.names.iter_mut().zip(honoured) {
             name.is_honoured = is_honoured;
         }
         is_settled
@@ -224,13 +159,14 @@ impl ClientSubscription {
     fn offered_lists(&self) -> Lists {
         // The lists of several upstreams are the gateway's own, and it is the gateway that watches those of the legacy
         // era.
-        let is_merged = self.inbox.standing().endpoint.naming.style() != Style::Transparent;
-        let is_ours = is_merged || self.feeds.iter().any(|joined| joined.feed.upstream.lacks(Era::Modern));
+        let is_merged = self.subscriber.inbox.standing().endpoint.naming.style() != Style::Transparent;
+        let is_ours =
+            is_merged || self.subscriber.feeds.iter().any(|joined| joined.feed.upstream.lacks(Era::Modern));
         let mut offered = Lists::default();
-        for index in self.lists.indexes() {
+        for index in self.subscriber.lists.indexes() {
             let is_refused =
                 |joined: &FeedMembership| matches!(joined.feed.list_offer(index), OfferState::Refused(_));
-            if is_ours || !self.feeds.iter().all(is_refused) {
+            if is_ours || !self.subscriber.feeds.iter().all(is_refused) {
                 offered.add(index);
             }
         }
@@ -238,12 +174,13 @@ impl ClientSubscription {
     }
 
     fn acknowledgement(&mut self) -> String {
-        self.lists = self.offered_lists();
+        self.subscriber.lists = self.offered_lists();
         let names = |is_task| {
-            let names = self.names.iter().filter(move |name| name.is_honoured && name.is_task == is_task);
+            let names =
+                self.subscriber.names.iter().filter(move |name| name.is_honoured && name.is_task == is_task);
             names.map(|name| &*name.literal)
         };
-        subscription::acknowledgement(&self.id, self.lists, names(false), names(true))
+        subscription::acknowledgement(&self.id, self.subscriber.lists, names(false), names(true))
     }
 
     /// Starts the clock of silence.
@@ -253,8 +190,8 @@ impl ClientSubscription {
 
     fn tell(&self, lists: Lists, updates: &Updates) -> Bytes {
         let mut events = BytesMut::new();
-        let counted = &self.state.metrics.subscriptions.notifications;
-        for index in lists.and(self.lists).indexes() {
+        let counted = &self.subscriber.state.metrics.subscriptions.notifications;
+        for index in lists.and(self.subscriber.lists).indexes() {
             counted.lists()[index].inc();
             events.extend_from_slice(&data_event(Bytes::from(subscription::list_changed(&self.id, index))));
         }
@@ -269,7 +206,7 @@ impl ClientSubscription {
                 events.extend_from_slice(&data_event(message));
             }
         }
-        for (index, name) in self.names.iter().enumerate() {
+        for (index, name) in self.subscriber.names.iter().enumerate() {
             let has_changed = updates.everything || updates.has_changed(index);
             if has_changed && name.is_honoured && !name.is_task {
                 counted.resource.inc();
@@ -282,11 +219,11 @@ impl ClientSubscription {
 
     /// An upstream's notification as this client reads it. `None`: it is not for this client.
     fn cross(&self, target: UpdateTarget, notice: &Notice) -> Option<Segments> {
-        let standing = self.inbox.standing();
+        let standing = self.subscriber.inbox.standing();
         let naming = &standing.endpoint.naming;
         let (member, spelled) = match target {
             UpdateTarget::Resource(index) | UpdateTarget::Task(index) => {
-                let name = self.names.get(index as usize).filter(|name| name.is_honoured)?;
+                let name = self.subscriber.names.get(index as usize).filter(|name| name.is_honoured)?;
                 let member = name.member as usize;
                 let below = notice.name.strip_prefix(name.inner())?;
                 if below.is_empty() {
@@ -297,7 +234,8 @@ impl ClientSubscription {
                 }
             }
             UpdateTarget::Other(member) => {
-                let mut uris = self.names.iter().filter(|name| name.member == member && !name.is_task);
+                let mut uris =
+                    self.subscriber.names.iter().filter(|name| name.member == member && !name.is_task);
                 if !uris.any(|name| name.is_honoured) {
                     return None;
                 }
@@ -324,30 +262,9 @@ impl ClientSubscription {
 
     /// What the client calls a resource. `None`: it may not use it.
     fn public<'i>(&self, member: usize, inner: &'i str) -> Option<Cow<'i, str>> {
-        let standing = self.inbox.standing();
+        let standing = self.subscriber.inbox.standing();
         let SubscriptionContext { endpoint, class } = &**standing;
         let public = endpoint.naming.public(Kind::Resource, member, inner)?;
         endpoint.allows(class, Kind::Resource, member, inner).then_some(public)
-    }
-}
-
-impl WatchedName {
-    fn inner(&self) -> &str {
-        let as_written = || self.literal.get(1..self.literal.len() - 1).unwrap_or_default();
-        self.inner.as_deref().unwrap_or_else(as_written)
-    }
-
-    fn value(&self) -> Option<String> {
-        let text = self.literal.as_bytes();
-        Literal::at(0..text.len(), text).decode(text).map(String::from)
-    }
-}
-
-impl Drop for ClientSubscription {
-    fn drop(&mut self) {
-        for joined in &self.feeds {
-            joined.feed.leave(joined.key, self.names_of(joined.member));
-        }
-        self.state.hub.dismiss(self.key);
     }
 }

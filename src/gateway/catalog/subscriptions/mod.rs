@@ -15,5 +15,5 @@
 //! Who listens to what is in the [`Hub`](crate::tables::subscriptions::Hub).
 
 pub(crate) mod client;
-pub(crate) mod session;
+pub(crate) mod subscriber;
 pub(crate) mod upstream;

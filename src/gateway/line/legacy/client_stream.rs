@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::catalog::subscriptions::session::ListNews;
+use crate::catalog::subscriptions::subscriber::Subscriber;
 use crate::line::session_events::SessionEvents;
 use crate::session::outbox::{ReaderGuard, SentEvent};
 use protocol::sse;
@@ -23,7 +23,7 @@ pub(crate) struct ClientStream {
 impl ClientStream {
     pub(crate) fn new(
         reader: ReaderGuard,
-        news: ListNews,
+        news: Subscriber,
         version: LegacyVersion,
         keep_alive_interval: Duration,
     ) -> Self {

@@ -101,7 +101,7 @@ impl Proxy {
         }
         let snapshot = &cx.view.snapshot;
         let place = (&**cx.endpoint, &**caller);
-        let news = subscriptions::session::join(&self.worker.state, snapshot, place, Some(outbox));
+        let news = subscriptions::subscriber::join(&self.worker.state, snapshot, place, Some(outbox));
         let mut stream = ClientStream::new(reader, news, grant.version, snapshot.keep_alive_interval);
         Ok(events_response(EventsKind::Session, move |cx| stream.poll(cx)))
     }

@@ -71,7 +71,7 @@ pub(crate) struct LeaseGrant {
 type LeaseRequest = (Arc<RateLease>, Instant);
 
 #[derive(Debug)]
-pub struct LeaseServer {
+pub(crate) struct LeaseServer {
     sender: mpsc::Sender<LeaseRequest>,
     receiver: Mutex<Option<mpsc::Receiver<LeaseRequest>>>,
 }
@@ -83,7 +83,7 @@ impl LeaseServer {
     }
 
     /// Asks for what [`RateLease::take`] said must be asked for. Its clock began at `started`. Never waits.
-    pub fn ask(&self, lease: &Arc<RateLease>, started: Instant) {
+    pub(crate) fn ask(&self, lease: &Arc<RateLease>, started: Instant) {
         if self.sender.try_send((Arc::clone(lease), started)).is_err() {
             lease.settle(lease.ask(), None, ns_since(started));
         }

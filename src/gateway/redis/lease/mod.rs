@@ -32,7 +32,7 @@ const LEFT_OVER_NS: u64 = 1_000_000_000;
 const REFUSAL_PAUSE_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseTerms {
+pub(crate) struct LeaseTerms {
     pub calls: u32,
     pub period: Duration,
     /// of which so many may come at once.
@@ -41,7 +41,7 @@ pub struct LeaseTerms {
 
 impl LeaseTerms {
     /// Calls of one lease.
-    pub fn lease(self, replicas: usize) -> u32 {
+    pub(crate) fn lease(self, replicas: usize) -> u32 {
         let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
         (self.calls.min(self.burst) / PARTS / replicas.max(1)).max(1)
     }
@@ -58,7 +58,7 @@ impl LeaseTerms {
 
 /// What this replica may give out of one limit for one key.
 #[derive(Debug)]
-pub struct RateLease {
+pub(crate) struct RateLease {
     key: Box<str>,
     terms: LeaseTerms,
     /// Calls of one lease; none for an exact limit.
@@ -87,7 +87,7 @@ struct LeaseState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeaseVerdict {
+pub(crate) enum LeaseVerdict {
     Pass,
     /// The limit is used up: it will pass after this time, if nothing else is taken.
     Refused(Duration),
@@ -98,12 +98,12 @@ pub enum LeaseVerdict {
 }
 
 impl RateLease {
-    pub fn new(key: String, terms: LeaseTerms, replicas: usize) -> Self {
+    pub(crate) fn new(key: String, terms: LeaseTerms, replicas: usize) -> Self {
         Self::with_size(key, terms, terms.lease(replicas))
     }
 
     /// One that is never ahead of what is called.
-    pub fn exact(key: String, terms: LeaseTerms) -> Self {
+    pub(crate) fn exact(key: String, terms: LeaseTerms) -> Self {
         Self::with_size(key, terms, 0)
     }
 
@@ -112,7 +112,7 @@ impl RateLease {
     }
 
     /// Takes `weight` calls. True beside the verdict: [`LeaseServer::ask`] must be called.
-    pub fn take(&self, weight: u32, now_ns: u64) -> (LeaseVerdict, bool) {
+    pub(crate) fn take(&self, weight: u32, now_ns: u64) -> (LeaseVerdict, bool) {
         let mut state = self.state.lock();
         state.used_ns = now_ns;
         let is_new = state.ends_ns <= now_ns;
@@ -145,12 +145,12 @@ impl RateLease {
     }
 
     /// Undoes a [`take`](Self::take) that passed.
-    pub fn give_back(&self, weight: u32) {
+    pub(crate) fn give_back(&self, weight: u32) {
         self.state.lock().left += i64::from(weight);
     }
 
     /// Waits for the answer to the question that is being asked, if it still is.
-    pub async fn answered(&self) {
+    pub(crate) async fn answered(&self) {
         let answered = self.answered.notified();
         if self.state.lock().is_asking {
             answered.await;
@@ -158,7 +158,7 @@ impl RateLease {
     }
 
     /// Whether a new one would do as well, and has for `linger_ns`.
-    pub fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
+    pub(crate) fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
         let state = self.state.lock();
         let recovered_ns = state.used_ns.saturating_add(self.terms.period_ns()).max(state.ends_ns);
         !state.is_asking && recovered_ns.saturating_add(linger_ns) <= now_ns

@@ -9,10 +9,17 @@ use std::path::{Path, PathBuf};
 /// Who may read a new file: its owner and group.
 const MODE: u32 = 0o640;
 
+/// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
+    /// A file cannot be opened.
     #[error("cannot open the log file {}", path.display())]
-    File { path: PathBuf, source: io::Error },
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// There is no standard error, or no thread to write.
     #[error("cannot start logging")]
     Start(#[source] io::Error),

@@ -65,7 +65,7 @@ pub(crate) trait Registered: Sized {
 }
 
 /// Series of one metric that are found without their labels: a single one, or one for each value of a label.
-pub trait Handle: Sized {
+pub(crate) trait Handle: Sized {
     type Series: Series + 'static;
     /// The labels whose values this tells apart.
     const LABELS: &'static [&'static str];
@@ -77,8 +77,15 @@ pub trait Handle: Sized {
     fn forget(metric: &MetricVec<Self::Series>, values: &[&str]);
 }
 
+/// One series for each value of a label.
+pub(crate) trait LabelValues<S> {
+    fn each<'s>(&'s self) -> impl Iterator<Item = &'s S>
+    where
+        S: 's;
+}
+
 /// Handles to one series each of several metrics that share a label.
-pub trait SeriesOf: Sized {
+pub(crate) trait SeriesOf: Sized {
     type Metrics;
 
     /// Registers them. Fails only if there is one of the same name.
@@ -90,20 +97,20 @@ pub trait SeriesOf: Sized {
 }
 
 /// Metrics that share a label, of each value of which `S` holds the handles. A clone is the same metrics.
-pub struct Families<S: SeriesOf>(Arc<S::Metrics>);
+pub(crate) struct Families<S: SeriesOf>(Arc<S::Metrics>);
 
 impl<S: SeriesOf> Families<S> {
     /// Registers them. Fails only if there is one of the same name.
-    pub fn register(registry: &Registry) -> Result<Self> {
+    pub(crate) fn register(registry: &Registry) -> Result<Self> {
         Ok(Self(Arc::new(S::register(registry)?)))
     }
 
-    pub fn of(&self, value: &str) -> S {
+    pub(crate) fn of(&self, value: &str) -> S {
         S::resolve(&self.0, value)
     }
 
     /// What this value stands for is no longer in the configuration: its gauges go, its counters stay.
-    pub fn forget(&self, value: &str) {
+    pub(crate) fn forget(&self, value: &str) {
         S::forget(&self.0, value);
     }
 }
@@ -156,13 +163,15 @@ macro_rules! metrics {
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug)]
-        pub struct $name {
+        pub(crate) struct $name {
             $($(#[doc = $help])+ pub $field: $type,)+
         }
 
         impl $name {
-            /// Registers them. Fails only if there is one of the same name.
-            pub fn register(registry: &$crate::telemetry::metrics::registry::Registry) -> prometheus::Result<Self> {
+            /// Fails only if there is one of the same name.
+            pub(crate) fn register(
+                registry: &$crate::telemetry::metrics::registry::Registry,
+            ) -> prometheus::Result<Self> {
                 use $crate::telemetry::metrics::declare::{Declaration, Registered};
                 Ok(Self {
                     $($field: <$type as Registered>::register(
@@ -178,7 +187,7 @@ macro_rules! metrics {
     }) => {
         $(#[$about])*
         #[derive(Clone, Debug)]
-        pub struct $series {
+        pub(crate) struct $series {
             $($(#[doc = $help])+ pub $field: $type,)+
         }
 
@@ -215,12 +224,15 @@ macro_rules! label_values {
     ($(#[$about:meta])* pub struct $name:ident[$label:literal] { $($(#[$doc:meta])* $value:ident,)+ }) => {
         $(#[$about])*
         #[derive(Clone, Debug)]
-        pub struct $name<S = prometheus::IntCounter> {
+        pub(crate) struct $name<S = prometheus::IntCounter> {
             $($(#[$doc])* pub $value: S,)+
         }
 
-        impl<S> $name<S> {
-            pub fn each(&self) -> impl Iterator<Item = &S> {
+        impl<S> $crate::telemetry::metrics::declare::LabelValues<S> for $name<S> {
+            fn each<'s>(&'s self) -> impl Iterator<Item = &'s S>
+            where
+                S: 's,
+            {
                 [$(&self.$value),+].into_iter()
             }
         }

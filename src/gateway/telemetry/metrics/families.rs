@@ -342,7 +342,7 @@ label_values! {
 
 impl Notifications {
     /// Lists by their index: tools, prompts, resources.
-    pub fn lists(&self) -> [&IntCounter; 3] {
+    pub(crate) fn lists(&self) -> [&IntCounter; 3] {
         [&self.tools_list, &self.prompts_list, &self.resources_list]
     }
 }
@@ -438,11 +438,11 @@ metrics! {
 
 /// Refused credentials, by what is wrong with them.
 #[derive(Clone, Debug)]
-pub struct CredentialsRefused(Vec<IntCounter>);
+pub(crate) struct CredentialsRefused(Vec<IntCounter>);
 
 impl CredentialsRefused {
     /// Counts refused credentials.
-    pub fn count(&self, refusal: CredentialFault) {
+    pub(crate) fn count(&self, refusal: CredentialFault) {
         if let Some(counter) = self.0.get(refusal as usize) {
             counter.inc();
         }

@@ -54,41 +54,41 @@ pub struct Metrics {
     /// Whether both histograms of durations are fed.
     measures_durations: bool,
     /// The tools that are told apart.
-    pub tools: Tools,
+    pub(crate) tools: Tools,
     /// Calls.
-    pub calls: CallMetrics,
+    pub(crate) calls: CallMetrics,
     /// Connections of clients.
-    pub connections: ConnectionMetrics,
+    pub(crate) connections: ConnectionMetrics,
     /// Upstreams.
-    pub upstreams: Families<UpstreamSeries>,
+    pub(crate) upstreams: Families<UpstreamSeries>,
     /// Replicas of upstreams, and the eras they speak.
-    pub replicas: ReplicaMetrics,
+    pub(crate) replicas: ReplicaMetrics,
     /// Child processes of upstreams.
-    pub children: Families<ChildSeries>,
+    pub(crate) children: Families<ChildSeries>,
     /// Bounds on concurrent calls of upstreams.
-    pub gates: Families<GateSeries>,
+    pub(crate) gates: Families<GateSeries>,
     /// What is translated between the eras.
-    pub bridge: Families<BridgeSeries>,
+    pub(crate) bridge: Families<BridgeSeries>,
     /// Pinned definitions of upstreams' tools.
-    pub pins: Families<PinSeries>,
+    pub(crate) pins: Families<PinSeries>,
     /// Sessions of the legacy era.
-    pub sessions: SessionMetrics,
+    pub(crate) sessions: SessionMetrics,
     /// Streams of sessions.
-    pub streams: SessionStreamMetrics,
+    pub(crate) streams: SessionStreamMetrics,
     /// Clients that wait for changes.
-    pub subscriptions: SubscriptionMetrics,
+    pub(crate) subscriptions: SubscriptionMetrics,
     /// Lists of tools, prompts and resources.
-    pub lists: ListMetrics,
+    pub(crate) lists: ListMetrics,
     /// Rate limits.
-    pub rates: Families<LimitSeries>,
+    pub(crate) rates: Families<LimitSeries>,
     /// Credentials of clients.
-    pub credentials: CredentialMetrics,
+    pub(crate) credentials: CredentialMetrics,
     /// What replicas of the gateway share.
-    pub shared: SharedMetrics,
+    pub(crate) shared: SharedMetrics,
     /// The running of the gateway itself.
-    pub gateway: GatewayMetrics,
+    pub(crate) gateway: GatewayMetrics,
     /// What the system says of the process; brought up to date when scraped.
-    pub process: Process,
+    pub(crate) process: Process,
 }
 
 impl Metrics {

@@ -40,7 +40,7 @@ mod field {
 }
 
 impl Process {
-    pub fn read(&self) {
+    pub(crate) fn read(&self) {
         if let Ok(stat) = fs::read_to_string("/proc/self/stat") {
             self.read_stat(&stat);
         }

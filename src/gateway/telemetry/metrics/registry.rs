@@ -11,7 +11,7 @@ use prometheus::proto::{MetricFamily, MetricType};
 
 /// The metrics of the process.
 #[derive(Clone, Debug, Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     inner: prometheus::Registry,
     families: Arc<Mutex<Vec<Family>>>,
 }
@@ -26,12 +26,12 @@ pub struct Family {
 }
 
 impl Registry {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Registers a metric, and gives it back. Fails only if there is one of the same name.
-    pub fn add<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C> {
+    pub(crate) fn add<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C> {
         let mut families: Vec<Family> = Vec::new();
         for (family, desc) in collector.collect().iter().zip(collector.desc()) {
             families.push(Family {
@@ -46,14 +46,14 @@ impl Registry {
         Ok(collector)
     }
 
-    pub fn families(&self) -> Vec<Family> {
+    pub(crate) fn families(&self) -> Vec<Family> {
         let mut families = self.families.lock().clone();
         families.sort();
         families
     }
 
     /// The series of all of them that have any.
-    pub fn gather(&self) -> Vec<MetricFamily> {
+    pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         self.inner.gather()
     }
 }
