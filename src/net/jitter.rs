@@ -8,6 +8,11 @@ pub fn jittered(pause: Duration, factors: Range<f64>) -> Duration {
     pause.mul_f64(factors.start + (factors.end - factors.start) * random())
 }
 
+/// The pause after so many failures in a row: `min` after the first, twice as long after each, and at most `max`.
+pub fn doubled(min: Duration, failures: u32, max: Duration) -> Duration {
+    min.saturating_mul(1 << failures.min(16)).min(max)
+}
+
 /// From 0 to 1. Without randomness pauses are merely regular.
 pub fn random() -> f64 {
     getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX))

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::identity::Principal;
-use crate::identity::VerifiedIdentity;
+use crate::identity::{Principal, VerifiedIdentity};
 use config::{self, API_KEY_PREFIX};
 
 /// The configured keys.

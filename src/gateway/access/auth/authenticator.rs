@@ -52,7 +52,6 @@ pub(crate) struct Authenticated {
 #[derive(Debug)]
 pub(crate) enum AuthError {
     Missing,
-    /// What was presented is not valid.
     Wrong(CredentialFault),
     /// The issuer may have a key for this token that is not known yet.
     AskIssuer(Arc<Issuer>),
@@ -83,7 +82,6 @@ impl Authenticator {
         }
     }
 
-    /// True if anyone may call.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open
     }
@@ -164,7 +162,6 @@ impl Authenticator {
     }
 }
 
-/// The credential of a `Bearer` header.
 fn bearer(value: &str) -> Option<&str> {
     let (scheme, credential) = value.split_at_checked(SCHEME.len())?;
     let credential = credential.trim_ascii();

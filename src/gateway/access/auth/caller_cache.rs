@@ -32,7 +32,6 @@ pub(crate) struct CachedCaller {
 }
 
 impl CachedCaller {
-    /// Whether it holds still.
     fn holds(&self, endpoint: u64, now: Instant) -> bool {
         self.endpoint == endpoint
             && self.caller.ends.is_none_or(|ends| now < ends)

@@ -36,7 +36,6 @@ impl CertificateRules {
         Ok(Self { config: config.clone(), groups, scopes })
     }
 
-    /// Whether `other` names the same.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.config == other.config
     }

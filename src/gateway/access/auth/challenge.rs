@@ -18,7 +18,6 @@ pub(crate) struct Challenge {
 }
 
 impl Challenge {
-    /// The challenges of `endpoint`.
     pub(crate) fn new(endpoint: &config::Endpoint) -> Self {
         let url = endpoint.public_url.as_deref().filter(|_| endpoint.auth.contains(&AuthMethod::Jwt));
         let metadata = url.and_then(metadata_url).map(|url| format!("resource_metadata=\"{url}\""));

@@ -18,7 +18,6 @@ pub(crate) struct OriginPolicy {
 }
 
 impl OriginPolicy {
-    /// Checks `Origin`.
     pub(crate) fn check_origin(&self, origin: Field<'_>, on_loopback: bool) -> Result<(), PolicyError> {
         let is_allowed = match (origin, origin.as_str()) {
             (Field::Absent, _) => true,

@@ -32,7 +32,6 @@ impl ByteBudget {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// An empty reservation to grow.
     pub(crate) fn reservation(self: &Arc<Self>) -> Reservation {
         Reservation { budget: Arc::clone(self), bytes: 0 }
     }

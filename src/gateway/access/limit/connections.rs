@@ -4,24 +4,21 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::per_address::{AddressShare, PerAddress};
+use super::quota::{Quota, QuotaPermit};
 
 pub(crate) use super::per_address::client_network;
 
 #[derive(Debug)]
 pub(crate) struct Connections {
-    open: AtomicUsize,
-    open_max: AtomicUsize,
+    open: Arc<Quota>,
     per_address: Arc<PerAddress>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionLimit {
-    /// `connections_max`
     InAll,
-    /// `connections_per_address_max`
     PerAddress,
 }
 
@@ -36,62 +33,49 @@ impl ConnectionLimit {
 
 impl Connections {
     pub(crate) fn new(open_max: usize, per_address_max: usize) -> Arc<Self> {
-        Arc::new(Self {
-            open: AtomicUsize::new(0),
-            open_max: AtomicUsize::new(open_max),
-            per_address: PerAddress::new(per_address_max),
-        })
+        Arc::new(Self { open: Quota::new(open_max), per_address: PerAddress::new(per_address_max) })
     }
 
     /// Changes the bounds; open connections stay open.
     pub(crate) fn set_max(&self, open_max: usize, per_address_max: usize) {
-        self.open_max.store(open_max, Ordering::Relaxed);
+        self.open.set_max(open_max);
         self.per_address.set_max(per_address_max);
     }
 
-    /// How many may be open.
     pub(crate) fn max(&self) -> usize {
-        self.open_max.load(Ordering::Relaxed)
+        self.open.max()
     }
 
     pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.open.taken()
     }
 
     /// Counts a new connection from `address`, or says which bound it met.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
-        let mut slot = self.admit_proxy()?;
-        slot.charge(address)?;
-        Ok(slot)
+    pub(crate) fn admit(&self, address: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
+        let mut permit = self.admit_proxy()?;
+        permit.charge(address)?;
+        Ok(permit)
     }
 
     /// Counts a new connection of a proxy, which many clients may use: in all only.
-    pub(crate) fn admit_proxy(self: &Arc<Self>) -> Result<ConnectionPermit, ConnectionLimit> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.open_max.load(Ordering::Relaxed) {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(ConnectionLimit::InAll);
-        }
-        Ok(ConnectionPermit { connections: Arc::clone(self), share: None })
+    pub(crate) fn admit_proxy(&self) -> Result<ConnectionPermit, ConnectionLimit> {
+        let open = self.open.take().ok_or(ConnectionLimit::InAll)?;
+        Ok(ConnectionPermit { _open: open, per_address: Arc::clone(&self.per_address), share: None })
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    connections: Arc<Connections>,
+    _open: QuotaPermit,
+    per_address: Arc<PerAddress>,
     share: Option<AddressShare>,
 }
 
 impl ConnectionPermit {
     /// The connection turned out to be that of `address`.
     pub(crate) fn charge(&mut self, address: IpAddr) -> Result<(), ConnectionLimit> {
-        self.share = Some(self.connections.per_address.admit(address).ok_or(ConnectionLimit::PerAddress)?);
+        self.share = Some(self.per_address.admit(address).ok_or(ConnectionLimit::PerAddress)?);
         Ok(())
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

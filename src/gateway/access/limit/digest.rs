@@ -67,7 +67,6 @@ impl Digester {
     }
 }
 
-/// A digest that is not complete.
 pub(crate) struct PartialDigest {
     low: DefaultHasher,
     high: DefaultHasher,

@@ -54,7 +54,6 @@ impl PerAddress {
     }
 }
 
-/// One of those that are counted.
 #[derive(Debug)]
 pub(crate) struct AddressShare {
     of: Arc<PerAddress>,

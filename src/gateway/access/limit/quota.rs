@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// So many may be kept at once.
 #[derive(Debug)]
 pub(crate) struct Quota {
     taken: AtomicUsize,
@@ -19,19 +18,19 @@ pub(crate) struct Quota {
 #[derive(Debug)]
 pub(crate) struct QuotaPermit(Arc<Quota>);
 
-/// The places of one upstream session.
+/// What one upstream session takes of the quotas.
 #[derive(Debug)]
 pub(crate) struct SharedQuotaPermit {
     _among_all: QuotaPermit,
     _of_principal: Option<QuotaPermit>,
-    /// Who holds them; empty where nobody asked.
+    /// Who holds it; empty where nobody asked.
     pub(crate) principal: Arc<str>,
 }
 
-/// The rooms of those who have something.
+/// The quotas of those who have something.
 #[derive(Debug, Default)]
 pub(crate) struct PrincipalQuotas {
-    rooms: Mutex<HashMap<Box<str>, Arc<Quota>>>,
+    quotas: Mutex<HashMap<Box<str>, Arc<Quota>>>,
     max: AtomicUsize,
 }
 
@@ -48,21 +47,21 @@ impl PrincipalQuotas {
     }
 
     pub(crate) fn take(&self, principal: &str) -> Option<QuotaPermit> {
-        let mut rooms = self.rooms.lock();
+        let mut quotas = self.quotas.lock();
         let max = self.max.load(Ordering::Relaxed);
-        let room = match rooms.get(principal) {
-            Some(room) => room,
-            None => rooms.entry(principal.into()).or_insert_with(|| Quota::new(max)),
+        let quota = match quotas.get(principal) {
+            Some(quota) => quota,
+            None => quotas.entry(principal.into()).or_insert_with(|| Quota::new(max)),
         };
-        room.set_max(max);
-        room.take()
+        quota.set_max(max);
+        quota.take()
     }
 
     pub(crate) fn sweep(&self) {
-        // Places are taken under the lock, so that none is in a room that is forgotten.
-        let mut rooms = self.rooms.lock();
-        rooms.retain(|_, room| room.taken() > 0);
-        shrink(&mut rooms);
+        // Permits are taken under the lock, so that none is of a quota that is forgotten.
+        let mut quotas = self.quotas.lock();
+        quotas.retain(|_, quota| quota.taken() > 0);
+        shrink(&mut quotas);
     }
 }
 
@@ -76,19 +75,22 @@ impl Quota {
         self.max.store(max, Ordering::Relaxed);
     }
 
+    pub(crate) fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
     /// Whether less than half of what may be kept is.
     pub(crate) fn is_half_empty(&self) -> bool {
-        self.taken() < self.max.load(Ordering::Relaxed) / 2
+        self.taken() < self.max() / 2
     }
 
     /// One more, while there is room.
     pub(crate) fn take(self: &Arc<Self>) -> Option<QuotaPermit> {
-        let max = self.max.load(Ordering::Relaxed);
-        if self.taken.fetch_add(1, Ordering::Relaxed) < max {
+        if self.taken.fetch_add(1, Ordering::Relaxed) < self.max() {
             return Some(QuotaPermit(Arc::clone(self)));
         }
         self.taken.fetch_sub(1, Ordering::Relaxed);
@@ -147,7 +149,7 @@ mod tests {
         assert!(principals.take("one").is_none());
         drop(one);
         principals.sweep();
-        assert_eq!(principals.rooms.lock().len(), 1);
+        assert_eq!(principals.quotas.lock().len(), 1);
         assert!(principals.take("one").is_some());
     }
 }

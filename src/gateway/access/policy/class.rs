@@ -36,7 +36,6 @@ pub struct Class {
     is_awaited: AtomicBool,
 }
 
-/// How much of an upstream may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Nothing,
@@ -137,7 +136,6 @@ impl Class {
         self.reach.get(member).copied().unwrap_or(unknown)
     }
 
-    /// Whether something of an upstream may be used.
     pub fn reaches(&self, member: usize) -> bool {
         self.reach(member) != Reach::Nothing
     }

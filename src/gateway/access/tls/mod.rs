@@ -43,7 +43,6 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 pub(crate) struct TlsServer {
-    /// For new connections.
     pub config: Arc<ServerConfig>,
     pub names: Arc<CertificateNames>,
     pub expiries: Vec<Expiry>,
@@ -74,7 +73,6 @@ pub enum TlsError {
     /// A key is not what it should be.
     #[error("{source_name} {what}")]
     KeyContent { source_name: SecretSource, what: &'static str },
-    /// The settings do not go together.
     #[error("TLS cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
 }

@@ -17,6 +17,7 @@ use super::keys::{JwksError, KeySet};
 use super::token::Token;
 use crate::identity::refusal::CredentialFault;
 use config::{self, KeySource};
+use net::jitter::doubled;
 use net::tls::{Connector, SettingsError};
 
 /// How often tokens with unknown keys may have an issuer's keys fetched.
@@ -178,7 +179,6 @@ impl Issuer {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// True if it has keys.
     pub(crate) fn has_keys(&self) -> bool {
         self.held.load().is_some()
     }
@@ -255,7 +255,7 @@ impl Issuer {
                     self.generation.store(generation, Ordering::Release);
                 }
             } else {
-                let pause = PAUSE_MIN.saturating_mul(1 << plan.failures.min(8)).min(PAUSE_MAX);
+                let pause = doubled(PAUSE_MIN, plan.failures, PAUSE_MAX);
                 plan.failures = plan.failures.saturating_add(1);
                 plan.due = now + pause.min(self.config.jwks_refresh_interval);
             }

@@ -6,7 +6,7 @@ use jsonwebtoken::DecodingKey;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::token::{Token, algorithm};
+use super::token::Token;
 use crate::identity::refusal::CredentialFault;
 use config::Algorithm;
 
@@ -41,7 +41,6 @@ enum KeyKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
-    /// It is not a JWK set.
     #[error("not a JWK set: JSON with an array `keys`")]
     Form,
     #[error("more than {KEYS_MAX} keys")]
@@ -92,7 +91,8 @@ impl KeySet {
     pub(crate) fn check(&self, token: &Token<'_>) -> Result<(), CredentialFault> {
         let key = self.find(token.key_id.as_deref(), token.algorithm)?;
         let (signature, message) = (token.signature, token.message.as_bytes());
-        match jsonwebtoken::crypto::verify(signature, message, &key.public, named(token.algorithm)) {
+        let algorithm = token.algorithm.label().parse().map_err(|_| CredentialFault::Algorithm)?;
+        match jsonwebtoken::crypto::verify(signature, message, &key.public, algorithm) {
             Ok(true) => Ok(()),
             _ => Err(CredentialFault::Signature),
         }
@@ -122,7 +122,7 @@ impl VerificationKey {
         }
         // An algorithm without a name here is one that the key must not be used with.
         let algorithm = match &written.alg {
-            Some(name) => Some(algorithm(name)?),
+            Some(name) => Some(Algorithm::of(name)?),
             None => None,
         };
         let (kind, public) = match (written.kty.as_str(), written.crv.as_deref()) {
@@ -169,20 +169,6 @@ fn point(x: &str, y: &str, bytes: usize) -> Option<DecodingKey> {
 
 fn bytes_in(base64: &str) -> Option<usize> {
     URL_SAFE_NO_PAD.decode(base64).ok().map(|bytes| bytes.len())
-}
-
-fn named(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
-    match algorithm {
-        Algorithm::RS256 => jsonwebtoken::Algorithm::RS256,
-        Algorithm::RS384 => jsonwebtoken::Algorithm::RS384,
-        Algorithm::RS512 => jsonwebtoken::Algorithm::RS512,
-        Algorithm::PS256 => jsonwebtoken::Algorithm::PS256,
-        Algorithm::PS384 => jsonwebtoken::Algorithm::PS384,
-        Algorithm::PS512 => jsonwebtoken::Algorithm::PS512,
-        Algorithm::ES256 => jsonwebtoken::Algorithm::ES256,
-        Algorithm::ES384 => jsonwebtoken::Algorithm::ES384,
-        Algorithm::EdDSA => jsonwebtoken::Algorithm::EdDSA,
-    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,6 @@ struct Header {
 }
 
 impl<'t> Token<'t> {
-    /// Takes `text` apart.
     pub(crate) fn read(text: &'t str) -> Result<Self, CredentialFault> {
         let (message, signature) = text.rsplit_once('.').ok_or(CredentialFault::TokenForm)?;
         let (header, payload) = message.split_once('.').ok_or(CredentialFault::TokenForm)?;
@@ -45,7 +44,7 @@ impl<'t> Token<'t> {
         if header.crit.is_some() || !header.typ.as_ref().is_none_or(is_known) {
             return Err(CredentialFault::TokenForm);
         }
-        let algorithm = algorithm(&header.alg).ok_or(CredentialFault::Algorithm)?;
+        let algorithm = Algorithm::of(&header.alg).ok_or(CredentialFault::Algorithm)?;
         Ok(Self { algorithm, key_id: header.kid, message, signature, claims: decode(payload)? })
     }
 }
@@ -53,21 +52,6 @@ impl<'t> Token<'t> {
 /// True for what has the shape of a token: three parts with dots between.
 pub(crate) fn is_token(text: &str) -> bool {
     text.bytes().filter(|byte| *byte == b'.').count() == 2
-}
-
-pub(crate) fn algorithm(name: &str) -> Option<Algorithm> {
-    Some(match name {
-        "RS256" => Algorithm::RS256,
-        "RS384" => Algorithm::RS384,
-        "RS512" => Algorithm::RS512,
-        "PS256" => Algorithm::PS256,
-        "PS384" => Algorithm::PS384,
-        "PS512" => Algorithm::PS512,
-        "ES256" => Algorithm::ES256,
-        "ES384" => Algorithm::ES384,
-        "EdDSA" => Algorithm::EdDSA,
-        _ => return None,
-    })
 }
 
 fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Result<T, CredentialFault> {

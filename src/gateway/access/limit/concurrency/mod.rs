@@ -27,7 +27,6 @@ use config::Concurrency;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// What is counted about it.
     pub series: GateSeries,
     digester: Digester,
     queue: Mutex<WaitQueue>,
@@ -70,7 +69,6 @@ pub(crate) struct QueuedCall {
 }
 
 impl Gate {
-    /// A gate that nobody has passed yet.
     pub(crate) fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
         let queue = Mutex::new(WaitQueue::new(config.calls_max, config.calls_waiting_max));
         let gate = Self { series, digester: Digester::default(), queue, wait_max_ns: AtomicU64::new(0) };

@@ -43,7 +43,6 @@ const LINGER_MAX: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(crate) struct Limiter {
     pub limit: RateLimit,
-    /// What is counted about it.
     pub series: LimitSeries,
     name: Arc<str>,
     gcra: Gcra,
@@ -82,7 +81,6 @@ impl Limiter {
         })
     }
 
-    /// Whether the limit is about such a request.
     pub(crate) fn is_about(&self, subject: &LimitSubject<'_>) -> bool {
         let limit = &self.limit;
         let is_among = |names: &[String], name: &str| names.is_empty() || names.iter().any(|it| it == name);
@@ -114,23 +112,12 @@ impl Limiter {
         weight.map_or(1, |(_, weight)| *weight)
     }
 
-    /// The key that a request is counted by.
     pub(crate) fn key(&self, subject: &LimitSubject<'_>) -> CellKey {
         subject.key(&self.limit, &self.digester)
     }
 
-    /// Takes `weight` calls, if that many may be.
-    pub(crate) fn check(&self, key: &CellKey, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
-        self.check_with(self.gcra, key, weight, now)
-    }
-
-    fn check_with(
-        &self,
-        gcra: Gcra,
-        key: &CellKey,
-        weight: u32,
-        now: Instant,
-    ) -> Result<Remaining, RetryAfter> {
+    /// Takes `weight` calls of those that are counted here, if that many may be.
+    fn check(&self, gcra: Gcra, key: &CellKey, weight: u32, now: Instant) -> Result<Remaining, RetryAfter> {
         let now_ns = self.ns(now);
         let take = |cell: &mut Cell| cell.take(gcra, weight, now_ns);
         let taken = self.table.with(*key, now_ns, take).or_else(|no_room| {
@@ -141,13 +128,8 @@ impl Limiter {
         taken.unwrap_or_else(|_| take(&mut self.overflow()))
     }
 
-    /// Undoes a [`check`](Self::check) that passed just now.
-    pub(crate) fn give_back(&self, key: &CellKey, weight: u32) {
-        self.give_back_with(self.gcra, key, weight);
-    }
-
-    /// Looks where [`check_with`](Self::check_with) does, in the same order.
-    fn give_back_with(&self, gcra: Gcra, key: &CellKey, weight: u32) {
+    /// Looks where [`check`](Self::check) does, in the same order.
+    fn give_back_here(&self, gcra: Gcra, key: &CellKey, weight: u32) {
         let give_back = |cell: &mut Cell| cell.give_back(gcra, weight);
         let owner = || key.owner.and_then(|owner| self.table.with_known(owner, give_back));
         if self.table.with_known(key.digest, give_back).or_else(owner).is_none() {

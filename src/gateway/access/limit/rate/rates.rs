@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::shared::{LimitUse, RateError, SharedLimits, SharedMet};
+use super::shared::{LimitUse, RateError, SharedLimits};
 use super::{CellKey, LimitSubject, Limiter};
 use crate::telemetry::metrics::{Metrics, gauge};
 use config::Config;
-use protocol::error::PolicyError;
 
 /// Part of every table that one sweep looks through: an eighth.
 const SHARDS_PER_SWEEP: usize = 32;
@@ -94,7 +93,6 @@ impl RateLimits {
         Self { of_calls: limiters.into_iter().map(Arc::new).collect(), of_requests: Vec::new() }
     }
 
-    /// Each of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {
         self.of_requests.iter().chain(&self.of_calls)
     }
@@ -106,50 +104,27 @@ fn admit(
     now: Instant,
     common: Option<SharedLimits<'_>>,
 ) -> Result<(), RateError> {
-    let common_of = |limiter: &Limiter| common.filter(|_| limiter.limit.shared);
     // Of a lease, or of nothing: a bit for each limit.
     let (mut leased, mut uncounted) = (0_u64, 0_u64);
     for (at, limiter) in limiters.iter().enumerate() {
         let Some((key, weight)) = what_counts(limiter, subject) else { continue };
-        let met = match common_of(limiter) {
-            None => limiter.check(&key, weight, now).err().map(SharedMet::After),
-            Some(common) => match limiter.check_shared(subject, (&key, weight), now, common) {
-                Ok(LimitUse::Here) => None,
-                Ok(LimitUse::Lease) => {
-                    leased |= 1 << at;
-                    None
+        match limiter.take(subject, (&key, weight), now, common) {
+            Ok(LimitUse::Here) => {}
+            Ok(LimitUse::Lease) => leased |= 1 << at,
+            Ok(LimitUse::Nothing) => uncounted |= 1 << at,
+            Err(error) => {
+                for (before, limiter) in limiters[..at].iter().enumerate() {
+                    let Some((key, weight)) = what_counts(limiter, subject) else { continue };
+                    let taken = match (leased >> before & 1, uncounted >> before & 1) {
+                        (_, 1) => LimitUse::Nothing,
+                        (1, _) => LimitUse::Lease,
+                        _ => LimitUse::Here,
+                    };
+                    limiter.give_back(subject, (&key, weight), now, (common, taken));
                 }
-                Ok(LimitUse::Nothing) => {
-                    uncounted |= 1 << at;
-                    None
-                }
-                Err(met) => Some(met),
-            },
-        };
-        let Some(met) = met else { continue };
-        for (before, limiter) in limiters[..at].iter().enumerate() {
-            let Some((key, weight)) = what_counts(limiter, subject) else { continue };
-            let bit = 1 << before;
-            match common_of(limiter) {
-                None => limiter.give_back(&key, weight),
-                Some(_) if uncounted & bit != 0 => {}
-                Some(SharedLimits { shared, .. }) => {
-                    let taken = if leased & bit == 0 { LimitUse::Here } else { LimitUse::Lease };
-                    limiter.give_back_shared(subject, (&key, weight), now, (shared, taken));
-                }
+                return Err(error);
             }
         }
-        return Err(match met {
-            SharedMet::Wait(lease) => RateError::Wait(lease),
-            SharedMet::Unknown => {
-                limiter.series.refused.inc();
-                RateError::Unknown
-            }
-            SharedMet::After(after) => {
-                limiter.series.refused.inc();
-                RateError::Refused(PolicyError::Rate(Box::new(limiter.refusal(after))))
-            }
-        });
     }
     Ok(())
 }

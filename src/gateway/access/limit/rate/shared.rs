@@ -33,17 +33,9 @@ pub(crate) enum RateError {
 /// Of what a request that passes a limit took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitUse {
-    /// Of what is counted here.
     Here,
     Lease,
     Nothing,
-}
-
-/// Why a limit lets nothing pass now.
-pub(super) enum SharedMet {
-    After(RetryAfter),
-    Unknown,
-    Wait(Arc<RateLease>),
 }
 
 impl Limiter {
@@ -56,52 +48,67 @@ impl Limiter {
         Gcra::new((limit.calls / replicas).max(1), limit.period, burst)
     }
 
-    /// Takes `weight` calls of all replicas' together.
-    pub(super) fn check_shared(
+    /// Takes `weight` calls, if that many may be: of those that are counted here, or, where `common` counts, of all
+    /// replicas' together.
+    pub(super) fn take(
         &self,
         subject: &LimitSubject<'_>,
         (key, weight): (&CellKey, u32),
         now: Instant,
-        common: SharedLimits<'_>,
-    ) -> Result<LimitUse, SharedMet> {
-        let SharedLimits { shared, is_late } = common;
-        if shared.is_connected() {
-            let lease = self.lease(subject, key, now, shared);
-            let (verdict, must_ask) = lease.take(weight, self.ns(now));
-            if must_ask {
-                shared.leases.ask(&lease, self.started);
+        common: Option<SharedLimits<'_>>,
+    ) -> Result<LimitUse, RateError> {
+        let gcra = match common.filter(|_| self.limit.shared) {
+            None => self.gcra,
+            Some(SharedLimits { shared, is_late }) => {
+                if shared.is_connected() {
+                    let lease = self.lease(subject, key, now, shared);
+                    let (verdict, must_ask) = lease.take(weight, self.ns(now));
+                    if must_ask {
+                        shared.leases.ask(&lease, self.started);
+                    }
+                    match verdict {
+                        LeaseVerdict::Pass => return Ok(LimitUse::Lease),
+                        LeaseVerdict::Refused(after) => return Err(self.refused(RetryAfter(after))),
+                        LeaseVerdict::Wait if !is_late => return Err(RateError::Wait(lease)),
+                        LeaseVerdict::Wait | LeaseVerdict::Away => {}
+                    }
+                }
+                match self.limit.fallback {
+                    Fallback::Allow => return Ok(LimitUse::Nothing),
+                    Fallback::Deny => {
+                        self.series.refused.inc();
+                        return Err(RateError::Unknown);
+                    }
+                    Fallback::Local => self.part_of(shared.replicas()),
+                }
             }
-            match verdict {
-                LeaseVerdict::Pass => return Ok(LimitUse::Lease),
-                LeaseVerdict::Refused(after) => return Err(SharedMet::After(RetryAfter(after))),
-                LeaseVerdict::Wait if !is_late => return Err(SharedMet::Wait(lease)),
-                LeaseVerdict::Wait | LeaseVerdict::Away => {}
+        };
+        let here = self.check(gcra, key, weight, now);
+        here.map(|_| LimitUse::Here).map_err(|after| self.refused(after))
+    }
+
+    /// Undoes a [`take`](Self::take) that passed just now.
+    pub(super) fn give_back(
+        &self,
+        subject: &LimitSubject<'_>,
+        (key, weight): (&CellKey, u32),
+        now: Instant,
+        (common, taken): (Option<SharedLimits<'_>>, LimitUse),
+    ) {
+        let shared = common.filter(|_| self.limit.shared).map(|common| common.shared);
+        match (taken, shared) {
+            (LimitUse::Lease, Some(shared)) => self.lease(subject, key, now, shared).give_back(weight),
+            (LimitUse::Here, shared) => {
+                let gcra = shared.map_or(self.gcra, |shared| self.part_of(shared.replicas()));
+                self.give_back_here(gcra, key, weight);
             }
-        }
-        match self.limit.fallback {
-            Fallback::Allow => Ok(LimitUse::Nothing),
-            Fallback::Deny => Err(SharedMet::Unknown),
-            Fallback::Local => {
-                let part = self.part_of(shared.replicas());
-                let here = self.check_with(part, key, weight, now);
-                here.map(|_| LimitUse::Here).map_err(SharedMet::After)
-            }
+            (LimitUse::Lease | LimitUse::Nothing, _) => {}
         }
     }
 
-    /// Undoes a [`check_shared`](Self::check_shared).
-    pub(super) fn give_back_shared(
-        &self,
-        subject: &LimitSubject<'_>,
-        (key, weight): (&CellKey, u32),
-        now: Instant,
-        (shared, taken): (&Redis, LimitUse),
-    ) {
-        match taken {
-            LimitUse::Lease => self.lease(subject, key, now, shared).give_back(weight),
-            LimitUse::Here => self.give_back_with(self.part_of(shared.replicas()), key, weight),
-            LimitUse::Nothing => {}
-        }
+    fn refused(&self, after: RetryAfter) -> RateError {
+        self.series.refused.inc();
+        RateError::Refused(PolicyError::Rate(Box::new(self.refusal(after))))
     }
 
     /// The lease of a key; those for whom there is no room share one.

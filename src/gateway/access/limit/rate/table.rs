@@ -69,7 +69,6 @@ struct CellSlot {
 }
 
 impl CellTable {
-    /// An empty table.
     pub(crate) fn new(keys_max: usize, keys_per_owner_max: usize, linger_ns: u64) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),

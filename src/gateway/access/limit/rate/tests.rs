@@ -37,7 +37,7 @@ fn a_million_addresses_harm_nobody_who_is_known() {
     let started = Instant::now();
     let passes = |number, at_ms| {
         let key = limiter.key(&at(&Principal::Anonymous, network(number)));
-        limiter.check(&key, 1, started + Duration::from_millis(at_ms)).is_ok()
+        limiter.check(limiter.gcra, &key, 1, started + Duration::from_millis(at_ms)).is_ok()
     };
     // Each of 100 clients calls every two seconds, half as often as it may, and so has recovered each time.
     let honest = |at_ms| (0..100).filter(|number| passes(*number, at_ms)).count();
@@ -74,7 +74,7 @@ fn a_client_that_sprays_values_gets_no_more_and_takes_nobodys_room() {
         let target = Some(CallTarget { upstream: "u", tool: Some("t"), headers: &headers });
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
         assert!(limiter.is_about(&subject));
-        limiter.check(&limiter.key(&subject), 1, now).is_ok()
+        limiter.check(limiter.gcra, &limiter.key(&subject), 1, now).is_ok()
     };
     let sprayed = (0..10_000).filter(|number| passes("evil", &number.to_string())).count();
     assert_eq!(sprayed, KEYS_PER_CLIENT_MAX + 1);
@@ -97,7 +97,7 @@ fn a_full_table_gives_nobody_more_than_its_part() {
         let principal = Principal::api_key(name);
         let target = Some(CallTarget { upstream: "u", tool: Some("t"), headers: &headers });
         let key = limiter.key(&LimitSubject { target, ..at(&principal, network(1)) });
-        limiter.check(&key, 1, now).is_ok().then_some(key)
+        limiter.check(limiter.gcra, &key, 1, now).is_ok().then_some(key)
     };
     assert_eq!((0..=KEYS_PER_CLIENT_MAX).filter(|region| taken("evil", *region).is_some()).count(), 1001);
     assert!(taken("good", 0).is_some());
@@ -105,7 +105,7 @@ fn a_full_table_gives_nobody_more_than_its_part() {
     // What it brings in beyond its part is counted together, not with those for whom there is no room.
     assert!(taken("evil", 5000).is_none());
     let shared = taken("late", 0).expect("there is one limiter for all who find no room");
-    limiter.give_back(&shared, 1);
+    limiter.give_back_here(limiter.gcra, &shared, 1);
     assert!(taken("evil", 5000).is_none() && taken("late", 1).is_some() && taken("later", 0).is_none());
 }
 
@@ -183,7 +183,7 @@ fn many_at_once_get_no_more_than_the_limit() {
     let passed: usize = std::thread::scope(|scope| {
         let one = || {
             let key = limiter.key(&at(&Principal::Anonymous, network(1)));
-            (0..1000).filter(|_| limiter.check(&key, 1, now).is_ok()).count()
+            (0..1000).filter(|_| limiter.check(limiter.gcra, &key, 1, now).is_ok()).count()
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
