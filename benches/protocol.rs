@@ -10,7 +10,6 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gateway::{Metrics, SessionRequest, Sessions};
-use prometheus::IntCounter;
 use protocol::envelope::Envelope;
 use protocol::header::{decode_value, encode_value};
 use protocol::json::Scratch;
@@ -158,10 +157,8 @@ fn streams(criterion: &mut Criterion) {
 fn sessions(criterion: &mut Criterion) {
     let text = "[listener]\naddress = '127.0.0.1:0'\n[[endpoint]]\npath = '/mcp'\nupstreams = ['a']\n\
         [upstream.a]\nurl = 'http://127.0.0.1:1/'";
-    let counter = |name: &str| IntCounter::new(name, name).unwrap();
-    let series = Metrics::new(1).unwrap().streams;
     let config = config::parse(text).unwrap();
-    let sessions = Sessions::open_store(&config, counter("lost"), series, None).unwrap();
+    let sessions = Sessions::unshared(&config, &Metrics::new(1).unwrap()).unwrap();
     let opening = SessionRequest {
         endpoint: "/mcp",
         principal: "key:ci",

@@ -264,9 +264,9 @@ fn set_level(body: &[u8]) -> Answer {
         return page(StatusCode::BAD_REQUEST, TEXT, "send {\"level\":\"debug\"}\n");
     };
     logs::set_level(level);
-    audit::act("log level", logs::level_name(level));
+    audit::act("log level", level.label());
     let until = "until a reload brings another level";
-    page(StatusCode::OK, TEXT, format!("{} {until}\n", logs::level_name(level)))
+    page(StatusCode::OK, TEXT, format!("{} {until}\n", level.label()))
 }
 
 /// The whole of a small body, read in time.

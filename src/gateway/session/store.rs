@@ -27,6 +27,7 @@ use crate::clock::now_s;
 use crate::directory::open_own;
 use crate::redis::Redis;
 use crate::sealing::SealingKeys;
+use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::SessionStreamMetrics;
 use config::{self, Config};
 
@@ -74,6 +75,11 @@ pub enum StoreError {
 }
 
 impl Sessions {
+    /// The sessions of a process that shares nothing with others.
+    pub fn unshared(config: &Config, metrics: &Metrics) -> Result<Arc<Self>, StoreError> {
+        Self::open_store(config, metrics.sessions.journal_records_lost.clone(), metrics.streams.clone(), None)
+    }
+
     /// The sessions as the last process left them. Counts in `lost` what the journal could not take, and
     /// in `series` what becomes of streams.
     pub(crate) fn open_store(

@@ -20,7 +20,7 @@ use protocol::version::{LegacyVersion, MODERN};
 const TOOLS_IN_ROW: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spoken {
+pub(crate) enum Spoken {
     /// It was not found out.
     #[default]
     Unknown,
@@ -40,7 +40,7 @@ impl Spoken {
     }
 
     /// As it is written; empty if it was not found out.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Unknown => "",
             Self::Modern => MODERN[0],
@@ -49,32 +49,28 @@ impl Spoken {
     }
 }
 
-/// A client's call at its end.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
-    pub method: Method,
-    pub spoken: Spoken,
-    /// The tool, if it got so far.
-    pub tool: Option<Tool>,
+pub(crate) struct Outcome {
+    pub(crate) method: Method,
+    pub(crate) spoken: Spoken,
+    pub(crate) tool: Option<Tool>,
     /// Why it failed; `None`: it was answered.
-    pub reason: Option<Reason>,
-    pub seconds: f64,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) seconds: f64,
 }
 
-/// Where the calls of clients are counted.
 #[derive(Clone, Debug)]
-pub struct EndpointVecs {
+pub(crate) struct EndpointVecs {
     /// By endpoint, method, tool, version and reason; `None`: not measured.
-    pub durations: Option<Durations>,
+    pub(crate) durations: Option<Durations>,
     /// By endpoint, version, outcome and reason.
-    pub requests: IntCounterVec,
+    pub(crate) requests: IntCounterVec,
     /// By endpoint and tool.
-    pub tool_failures: Counters,
+    pub(crate) tool_failures: Counters,
 }
 
-/// What is counted about one endpoint.
 #[derive(Debug)]
-pub struct EndpointSeries {
+pub(crate) struct EndpointSeries {
     path: String,
     vecs: EndpointVecs,
     /// By method and version.
@@ -97,7 +93,7 @@ struct ToolSeries {
 
 impl EndpointSeries {
     /// The series of the endpoint at `path`, with tools of indexes below `tools`.
-    pub fn new(path: &str, vecs: EndpointVecs, tools: usize) -> Self {
+    pub(crate) fn new(path: &str, vecs: EndpointVecs, tools: usize) -> Self {
         Self {
             path: path.to_owned(),
             vecs,
@@ -109,11 +105,11 @@ impl EndpointSeries {
     }
 
     /// A tool is called here; `public` is what clients call it, and asked for once.
-    pub fn note_tool(&self, tool: Tool, public: impl FnOnce() -> String) {
+    pub(crate) fn note_tool(&self, tool: Tool, public: impl FnOnce() -> String) {
         self.tool(tool, || if tool == Tool::OTHER { Tool::OTHER_LABEL.to_owned() } else { public() });
     }
 
-    pub fn observe(&self, call: &Outcome) {
+    pub(crate) fn observe(&self, call: &Outcome) {
         let Outcome { spoken, tool, reason, seconds, .. } = *call;
         if let Some(histogram) = self.vecs.durations.as_ref().and_then(|vec| self.duration(vec, call)) {
             histogram.observe(seconds);
@@ -129,7 +125,7 @@ impl EndpointSeries {
         if let (Some(_), Some(tool)) = (reason, tool)
             && let Some(series) = self.tool(tool, || Tool::OTHER_LABEL.to_owned())
         {
-            let failures = || self.vecs.tool_failures.series([&self.path, &series.name]);
+            let failures = || self.vecs.tool_failures.series(&[&*self.path, &*series.name]);
             series.failures.get_or_init(failures).inc();
         }
     }
@@ -191,13 +187,13 @@ fn outcome(reason: Option<Reason>) -> &'static str {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    pub method: Method,
-    pub tool: Option<Tool>,
+pub(crate) struct Asked {
+    pub(crate) method: Method,
+    pub(crate) tool: Option<Tool>,
 }
 
 #[derive(Debug)]
-pub struct UpstreamDurations {
+pub(crate) struct UpstreamDurations {
     name: String,
     /// `None`: not measured.
     vec: Option<Durations>,
@@ -213,7 +209,7 @@ pub struct UpstreamDurations {
 
 impl UpstreamDurations {
     /// Those of the upstream `name`, with tools of indexes below `tools`.
-    pub fn new(name: &str, vec: Option<Durations>, replies_broken: Counters, tools: usize) -> Self {
+    pub(crate) fn new(name: &str, vec: Option<Durations>, replies_broken: Counters, tools: usize) -> Self {
         Self {
             name: name.to_owned(),
             replies_broken,
@@ -226,14 +222,14 @@ impl UpstreamDurations {
     }
 
     /// A tool is about to be called, by this name of the upstream's own.
-    pub fn note_tool(&self, tool: Tool, name: &str) {
+    pub(crate) fn note_tool(&self, tool: Tool, name: &str) {
         if let Some(vec) = &self.vec {
             self.tool(vec, tool, if tool == Tool::OTHER { Tool::OTHER_LABEL } else { name });
         }
     }
 
     /// Counts one exchange. `asked` is what it is about, `None` where it is the gateway's own; `reason` is why it failed.
-    pub fn observe(&self, asked: Option<Asked>, reason: Option<Reason>, seconds: f64) {
+    pub(crate) fn observe(&self, asked: Option<Asked>, reason: Option<Reason>, seconds: f64) {
         let Some(vec) = &self.vec else { return };
         let histogram = match (reason, asked.and_then(|asked| asked.tool)) {
             (Some(reason), _) => {
@@ -252,9 +248,9 @@ impl UpstreamDurations {
     }
 
     /// A reply that had begun, and was counted as one, is no answer after all.
-    pub fn note_broken(&self, error: &Error) {
+    pub(crate) fn note_broken(&self, error: &Error) {
         let reason = error.outcome().reason;
-        let series = || self.replies_broken.series([&self.name, reason.label()]);
+        let series = || self.replies_broken.series(&[&*self.name, reason.label()]);
         if let Some(broken) = self.broken.get(0, reason as usize, series) {
             broken.inc();
         }

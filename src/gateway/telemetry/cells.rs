@@ -12,7 +12,6 @@ pub(crate) struct Cells<T> {
 type Row<T> = Box<[OnceLock<T>]>;
 
 impl<T> Cells<T> {
-    /// An empty table.
     pub(crate) fn new(rows: usize, width: usize) -> Self {
         Self { rows: (0..rows).map(|_| OnceLock::new()).collect(), width }
     }

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-/// What one worker says of itself.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Pulse {
@@ -20,7 +19,6 @@ pub(crate) struct Pulse {
     has_ended: AtomicBool,
 }
 
-/// Those of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Pulses {
     /// That of the control thread, which has no calls.
@@ -91,7 +89,6 @@ impl Pulses {
         self.death.notified().await;
     }
 
-    /// Whether there is no worker any more.
     pub(crate) fn all_have_ended(&self) -> bool {
         let all = self.all.lock();
         all.iter().all(|pulse| pulse.has_ended.load(Ordering::Relaxed))

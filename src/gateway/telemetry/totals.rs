@@ -14,40 +14,39 @@ use super::book::{Counters, Durations, Noted};
 
 /// Sums by the value of one label.
 #[derive(Clone, Debug, Default)]
-pub struct Totals(BTreeMap<Arc<str>, Arc<Total>>);
+pub(crate) struct Totals(BTreeMap<Arc<str>, Arc<Total>>);
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Total {
-    pub calls: u64,
+pub(crate) struct Total {
+    pub(crate) calls: u64,
     /// Those of them whose `error_type` is not empty.
-    pub errors: u64,
+    pub(crate) errors: u64,
     /// How long all of them took together, in seconds.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// The errors by their `error_type`.
-    pub reasons: BTreeMap<String, u64>,
+    pub(crate) reasons: BTreeMap<String, u64>,
     /// Upper bounds of the buckets in seconds.
     bounds: Arc<[f64]>,
     /// How many calls took no longer than each of them.
     buckets: Box<[u64]>,
 }
 
-/// All that is summed up at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Calls of clients at every endpoint together.
-    pub all: Total,
+    pub(crate) all: Total,
     /// Calls of clients, by endpoint.
-    pub endpoints: Totals,
+    pub(crate) endpoints: Totals,
     /// Requests of the gateway, by upstream: timed to the head of the reply; what broke after it is an error, too.
-    pub upstreams: Totals,
+    pub(crate) upstreams: Totals,
     /// Calls of tools that were answered, by endpoint and what clients call the tool there.
-    pub tools: BTreeMap<Arc<str>, Arc<Totals>>,
+    pub(crate) tools: BTreeMap<Arc<str>, Arc<Totals>>,
     /// Those that failed, likewise.
-    pub failures: BTreeMap<Arc<str>, BTreeMap<Arc<str>, u64>>,
+    pub(crate) failures: BTreeMap<Arc<str>, BTreeMap<Arc<str>, u64>>,
 }
 
 #[derive(Debug)]
-pub struct Sums {
+pub(crate) struct Sums {
     server: Durations,
     client: Durations,
     broken: Counters,
@@ -69,7 +68,7 @@ struct Read {
 impl Sums {
     /// Of the durations of calls of clients, of those of requests to upstreams, of replies that broke, and of failed calls
     /// of tools.
-    pub fn new(server: Durations, client: Durations, broken: Counters, failures: Counters) -> Self {
+    pub(crate) fn new(server: Durations, client: Durations, broken: Counters, failures: Counters) -> Self {
         let (server_read, client_read) = Default::default();
         let (broken_read, failures_read, figures) = Default::default();
         Self {
@@ -85,7 +84,7 @@ impl Sums {
         }
     }
 
-    pub fn figures(&mut self) -> Arc<Figures> {
+    pub(crate) fn figures(&mut self) -> Arc<Figures> {
         // Copied if somebody still has the last ones: not the totals that stayed as they were.
         let figures = Arc::make_mut(&mut self.figures);
         read(&self.server, &mut self.server_read, |series, more| {
@@ -135,7 +134,7 @@ fn read(durations: &Durations, known: &mut Vec<Read>, mut visit: impl FnMut(&Not
 
 impl Figures {
     /// How often this tool was called here, whatever came of it.
-    pub fn calls_of(&self, endpoint: &str, tool: &str) -> u64 {
+    pub(crate) fn calls_of(&self, endpoint: &str, tool: &str) -> u64 {
         let answered = self.tools.get(endpoint).and_then(|tools| tools.get(tool));
         let failed = self.failures.get(endpoint).and_then(|tools| tools.get(tool));
         answered.map_or(0, |total| total.calls) + failed.copied().unwrap_or_default()
@@ -144,11 +143,11 @@ impl Figures {
 
 impl Totals {
     /// The sum for this value; `None` while there is no series of it.
-    pub fn get(&self, value: &str) -> Option<&Total> {
+    pub(crate) fn get(&self, value: &str) -> Option<&Total> {
         self.0.get(value).map(|total| &**total)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Total)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Total)> {
         self.0.iter().map(|(value, total)| (&**value, &**total))
     }
 
@@ -178,7 +177,7 @@ impl Total {
         }
     }
 
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.calls += other.calls;
         self.errors += other.errors;
         self.seconds += other.seconds;
@@ -194,9 +193,8 @@ impl Total {
         }
     }
 
-    /// What was counted since `before`.
     #[must_use]
-    pub fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         let then = before.buckets.iter().copied().chain(std::iter::repeat(0));
         let reason = |(reason, now): (&String, &u64)| {
             let more = now.saturating_sub(before.reasons.get(reason).copied().unwrap_or_default());
@@ -214,7 +212,7 @@ impl Total {
 
     /// The upper bound of the bucket in which this part of the calls ends, in seconds; `None` without calls, and where
     /// it lies beyond the last bound.
-    pub fn quantile(&self, percent: u64) -> Option<f64> {
+    pub(crate) fn quantile(&self, percent: u64) -> Option<f64> {
         let rank = (u128::from(self.calls) * u128::from(percent)).div_ceil(100);
         let reached = |(_, count): &(&f64, &u64)| u128::from(**count) >= rank;
         let mut buckets = self.bounds.iter().zip(&self.buckets);
@@ -274,8 +272,8 @@ mod tests {
         observe("", "", "no_endpoint", 0.5);
         client.series(&["u", "m", "x", ""]).observe(0.5);
         client.series(&["u", "", "", "timeout"]).observe(5.0);
-        sums.failures.series(["/a", "x"]).inc_by(3);
-        sums.broken.series(["u", "upstream_reset"]).inc_by(1);
+        sums.failures.series(&["/a", "x"]).inc_by(3);
+        sums.broken.series(&["u", "upstream_reset"]).inc_by(1);
         let figures = sums.figures();
         let a = figures.endpoints.get("/a").expect("a sum");
         assert_eq!((a.calls, a.errors), (100, 2));

@@ -19,7 +19,6 @@ pub(super) struct Form {
     pub(super) format: LogFormat,
     /// They go to the journal, which wants their severity and has a clock of its own.
     pub(super) is_journal: bool,
-    /// They go to a terminal.
     pub(super) has_colours: bool,
 }
 
@@ -34,18 +33,37 @@ pub(super) fn set_level(level: LogLevel) {
 }
 
 pub(super) fn level() -> LogLevel {
-    let levels = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
+    let levels = LogLevel::ALL.iter().copied();
     levels.into_iter().find(|level| *level as u8 == LEVEL.load(Ordering::Relaxed)).unwrap_or(LogLevel::Trace)
 }
 
 fn least(level: LogLevel) -> Level {
-    match level {
-        LogLevel::Error => Level::ERROR,
-        LogLevel::Warn => Level::WARN,
-        LogLevel::Info => Level::INFO,
-        LogLevel::Debug => Level::DEBUG,
-        LogLevel::Trace => Level::TRACE,
-    }
+    LEVELS[level as usize].level
+}
+
+/// What a level is called, and how it is painted on a terminal.
+struct LevelForm {
+    level: Level,
+    /// The severity of syslog, as the journal reads it at the beginning of a line.
+    severity: &'static str,
+    word: &'static str,
+    padded: &'static str,
+    painted: &'static str,
+}
+
+/// In the order of [`LogLevel`].
+#[rustfmt::skip]
+static LEVELS: [LevelForm; 5] = [
+    LevelForm { level: Level::ERROR, severity: "<3>", word: "error", padded: "ERROR", painted: "\u{1b}[31mERROR\u{1b}[0m" },
+    LevelForm { level: Level::WARN, severity: "<4>", word: "warn", padded: " WARN", painted: "\u{1b}[33m WARN\u{1b}[0m" },
+    LevelForm { level: Level::INFO, severity: "<6>", word: "info", padded: " INFO", painted: "\u{1b}[32m INFO\u{1b}[0m" },
+    LevelForm { level: Level::DEBUG, severity: "<7>", word: "debug", padded: "DEBUG", painted: "\u{1b}[34mDEBUG\u{1b}[0m" },
+    LevelForm { level: Level::TRACE, severity: "<7>", word: "trace", padded: "TRACE", painted: "\u{1b}[35mTRACE\u{1b}[0m" },
+];
+
+fn form_of(level: Level) -> &'static LevelForm {
+    let [.., least] = &LEVELS;
+    LEVELS.iter().find(|form| form.level == level).unwrap_or(least)
 }
 
 /// How the names of our crates begin.
@@ -120,15 +138,9 @@ pub(super) fn write_own(out: &mut Vec<u8>, form: Form, message: &str, fields: [(
     end(line);
 }
 
-/// The severity of syslog, as the journal reads it at the beginning of a line.
-pub(super) fn severity(level: Level, target: &str) -> &'static str {
-    match level {
-        Level::ERROR => "<3>",
-        Level::WARN => "<4>",
-        Level::INFO if target == "audit" => "<5>",
-        Level::INFO => "<6>",
-        _ => "<7>",
-    }
+/// Decisions and acts stand out among what else is told of.
+fn severity(level: Level, target: &str) -> &'static str {
+    if level == Level::INFO && target == "audit" { "<5>" } else { form_of(level).severity }
 }
 
 fn begin<'b>(form: Form, out: &'b mut Vec<u8>, (level, target): (Level, &str), at: SystemTime) -> Line<'b> {
@@ -149,13 +161,13 @@ fn begin<'b>(form: Form, out: &'b mut Vec<u8>, (level, target): (Level, &str), a
             if !form.is_journal {
                 line.time("time", at);
             }
-            line.word("level", &word(level));
+            line.word("level", &form_of(level).word);
             line.word("target", &target);
         }
         LogFormat::Text => {
             if !form.is_journal {
                 line.moment(at);
-                line.plain(if form.has_colours { painted(level) } else { padded(level) });
+                line.plain(if form.has_colours { form_of(level).painted } else { form_of(level).padded });
             }
             line.plain(target);
             line.glue(":");
@@ -169,36 +181,6 @@ fn end(mut line: Line<'_>) {
     line.end();
 }
 
-fn word(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "error",
-        Level::WARN => "warn",
-        Level::INFO => "info",
-        Level::DEBUG => "debug",
-        Level::TRACE => "trace",
-    }
-}
-
-fn padded(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "ERROR",
-        Level::WARN => " WARN",
-        Level::INFO => " INFO",
-        Level::DEBUG => "DEBUG",
-        Level::TRACE => "TRACE",
-    }
-}
-
-fn painted(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "\u{1b}[31mERROR\u{1b}[0m",
-        Level::WARN => "\u{1b}[33m WARN\u{1b}[0m",
-        Level::INFO => "\u{1b}[32m INFO\u{1b}[0m",
-        Level::DEBUG => "\u{1b}[34mDEBUG\u{1b}[0m",
-        Level::TRACE => "\u{1b}[35mTRACE\u{1b}[0m",
-    }
-}
-
 /// Shows what is written with `Debug`, which for what was logged with `%` is what it displays.
 struct Shown<'v>(&'v dyn Debug);
 
@@ -210,7 +192,6 @@ impl Display for Shown<'_> {
 
 const MESSAGE: &str = "message";
 
-/// Writes the message, which comes first.
 struct Message<'l, 'b>(&'l mut Line<'b>);
 
 impl Visit for Message<'_, '_> {
@@ -227,7 +208,6 @@ impl Visit for Message<'_, '_> {
     }
 }
 
-/// Writes the other fields.
 struct Others<'l, 'b>(&'l mut Line<'b>);
 
 impl Others<'_, '_> {

@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 use prometheus::IntCounter;
 
 use self::events::{Events, Form};
-use self::sink::{Hurry, Sink, Taken, Trouble, Watcher};
+use self::sink::{Enqueued, FlushPriority, Sink, Watcher, WriteFault};
 use config::{Log, LogFormat, LogLevel};
 
 pub(crate) use self::failures::Lines;
@@ -50,7 +50,6 @@ const NAME_CHARS_MAX: usize = 128;
 
 static LOGS: OnceLock<Logs> = OnceLock::new();
 
-/// The log of the process.
 struct Logs {
     standard_error: Arc<Sink>,
     is_stderr_journal: bool,
@@ -72,7 +71,6 @@ pub(crate) struct Opened {
     access: Change,
 }
 
-/// What becomes of a place.
 #[derive(Debug)]
 enum Change {
     None,
@@ -214,16 +212,6 @@ pub(crate) fn set_level(level: LogLevel) {
     events::set_level(level);
 }
 
-pub(crate) fn level_name(level: LogLevel) -> &'static str {
-    match level {
-        LogLevel::Error => "error",
-        LogLevel::Warn => "warn",
-        LogLevel::Info => "info",
-        LogLevel::Debug => "debug",
-        LogLevel::Trace => "trace",
-    }
-}
-
 /// Waits until what was logged is written, but for no place that does not take it.
 pub fn finish() {
     let Some(logs) = LOGS.get() else { return };
@@ -231,12 +219,10 @@ pub fn finish() {
     logs.sinks().iter().for_each(|sink| sink.wait_written(deadline));
 }
 
-/// Whether lines about calls stand among the others.
 pub(super) fn is_shared(log: &Log) -> bool {
     access_path(log).is_none()
 }
 
-/// Whether lines about calls go to the journal.
 pub(super) fn is_access_in_journal(log: &Log) -> bool {
     let is_stderr_journal = LOGS.get().is_some_and(|logs| logs.is_stderr_journal);
     is_shared(log) && form_of(log, is_stderr_journal).is_journal
@@ -245,7 +231,7 @@ pub(super) fn is_access_in_journal(log: &Log) -> bool {
 pub(super) fn push_access(line: &[u8]) {
     let Some(logs) = LOGS.get() else { return };
     let sink = || logs.access.load_full().unwrap_or_else(|| logs.lines.load_full());
-    logs.push(sink, line, Hurry::Gather);
+    logs.push(sink, line, FlushPriority::Gather);
 }
 
 /// False for what moves the cursor, ends a line or turns the direction of the text around.
@@ -287,13 +273,13 @@ impl Logs {
         sinks
     }
 
-    fn push(&self, sink: impl Fn() -> Arc<Sink>, line: &[u8], hurry: Hurry) {
+    fn push(&self, sink: impl Fn() -> Arc<Sink>, line: &[u8], priority: FlushPriority) {
         // A place that was closed has been replaced.
-        let taken = match sink().push(line, hurry) {
-            Taken::Closed => sink().push(line, hurry),
+        let taken = match sink().push(line, priority) {
+            Enqueued::Closed => sink().push(line, priority),
             taken => taken,
         };
-        if taken != Taken::Yes {
+        if taken != Enqueued::Yes {
             self.count_lost(1);
         }
     }
@@ -328,7 +314,7 @@ fn form() -> Form {
 
 fn push(line: &[u8]) {
     let Some(logs) = LOGS.get() else { return };
-    logs.push(|| logs.lines.load_full(), line, Hurry::Now);
+    logs.push(|| logs.lines.load_full(), line, FlushPriority::Now);
 }
 
 /// `path`: none for standard error, which nobody can be told of.
@@ -338,10 +324,10 @@ fn open_sink(path: Option<PathBuf>, file: File, bytes_max: usize) -> Result<Arc<
             logs.count_lost(lines);
         }
     };
-    let tell = move |trouble: Trouble<'_>| match (trouble, &path) {
-        (Trouble::Failed(error), Some(path)) => tell_on_standard_error(path, error),
-        (Trouble::Failed(_), None) => {}
-        (Trouble::Lost(lines), path) => {
+    let tell = move |fault: WriteFault<'_>| match (fault, &path) {
+        (WriteFault::Failed(error), Some(path)) => tell_on_standard_error(path, error),
+        (WriteFault::Failed(_), None) => {}
+        (WriteFault::Lost(lines), path) => {
             let place =
                 path.as_ref().map_or_else(|| "standard error".into(), |path| path.display().to_string());
             tracing::warn!(lines, place, "log lines are lost: the place was full, or slow to take them");
@@ -356,7 +342,7 @@ fn tell_on_standard_error(path: &std::path::Path, error: &std::io::Error) {
     let mut line = Vec::new();
     let fields = [("file", &*path.display().to_string()), ("error", &*error.to_string())];
     events::write_own(&mut line, form, "a log file cannot be written to; its lines are left out", fields);
-    logs.push(|| Arc::clone(&logs.standard_error), &line, Hurry::Now);
+    logs.push(|| Arc::clone(&logs.standard_error), &line, FlushPriority::Now);
 }
 
 #[cfg(test)]

@@ -44,8 +44,7 @@ struct Queue {
 
 /// What is to happen to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hurry {
-    /// It is written at once.
+pub(super) enum FlushPriority {
     Now,
     /// It may wait for others, and leaves some room for those that may not.
     Gather,
@@ -53,16 +52,15 @@ pub(super) enum Hurry {
 
 /// What became of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Enqueued {
     Yes,
-    /// It is left out.
     Full,
     /// Nothing is taken here any more.
     Closed,
 }
 
 #[derive(Debug)]
-pub(super) enum Trouble<'e> {
+pub(super) enum WriteFault<'e> {
     /// It cannot be written to. Told once until it can.
     Failed(&'e io::Error),
     /// So many lines are not in it, and it can be written to again.
@@ -70,9 +68,8 @@ pub(super) enum Trouble<'e> {
 }
 
 pub(super) struct Watcher {
-    /// Counts lines that are lost.
     pub(super) count: fn(u64),
-    pub(super) tell: Box<dyn Fn(Trouble<'_>) + Send>,
+    pub(super) tell: Box<dyn Fn(WriteFault<'_>) + Send>,
 }
 
 impl Sink {
@@ -105,29 +102,28 @@ impl Sink {
     }
 
     /// Takes a whole line, with its end.
-    pub(super) fn push(&self, line: &[u8], hurry: Hurry) -> Taken {
+    pub(super) fn push(&self, line: &[u8], priority: FlushPriority) -> Enqueued {
         let mut queue = self.queue.lock();
         if queue.is_closed {
-            return Taken::Closed;
+            return Enqueued::Closed;
         }
-        let room = match hurry {
-            Hurry::Now => queue.bytes_max,
-            Hurry::Gather => queue.bytes_max / 4 * 3,
+        let room = match priority {
+            FlushPriority::Now => queue.bytes_max,
+            FlushPriority::Gather => queue.bytes_max / 4 * 3,
         };
         if queue.bytes.len() + line.len() > room {
             queue.left_out += 1;
-            return Taken::Full;
+            return Enqueued::Full;
         }
         let (had, was_urgent) = (queue.bytes.len(), queue.is_urgent);
         queue.bytes.extend_from_slice(line);
-        queue.is_urgent |= hurry == Hurry::Now || queue.bytes.len() >= GATHERED_BYTES_MAX;
+        queue.is_urgent |= priority == FlushPriority::Now || queue.bytes.len() >= GATHERED_BYTES_MAX;
         if had == 0 || (queue.is_urgent && !was_urgent) {
             self.wanted.notify_one();
         }
-        Taken::Yes
+        Enqueued::Yes
     }
 
-    /// How much may wait.
     pub(super) fn set_bytes_max(&self, bytes_max: usize) {
         self.queue.lock().bytes_max = bytes_max;
     }
@@ -155,7 +151,6 @@ impl Sink {
     }
 }
 
-/// The thread's own.
 struct Writer {
     sink: Arc<Sink>,
     file: File,
@@ -224,7 +219,7 @@ impl Writer {
         (self.watcher.count)(lost);
         self.lost += lost;
         if !std::mem::replace(&mut self.is_failing, true) {
-            (self.watcher.tell)(Trouble::Failed(&error));
+            (self.watcher.tell)(WriteFault::Failed(&error));
         }
     }
 
@@ -248,7 +243,7 @@ impl Writer {
         let is_soon = self.told.is_some_and(|told| told.elapsed() < TELL_INTERVAL);
         if self.lost > 0 && !self.is_failing && !is_soon {
             self.told = Some(Instant::now());
-            (self.watcher.tell)(Trouble::Lost(std::mem::take(&mut self.lost)));
+            (self.watcher.tell)(WriteFault::Lost(std::mem::take(&mut self.lost)));
         }
     }
 }
@@ -270,8 +265,8 @@ mod tests {
     fn piped(bytes_max: usize) -> (Arc<Sink>, io::PipeReader, mpsc::Receiver<Option<u64>>) {
         let (reader, writer) = io::pipe().expect("a pipe");
         let (tell, told) = mpsc::channel();
-        let tell = Box::new(move |trouble: Trouble<'_>| {
-            let _ = tell.send(if let Trouble::Lost(lines) = trouble { Some(lines) } else { None });
+        let tell = Box::new(move |fault: WriteFault<'_>| {
+            let _ = tell.send(if let WriteFault::Lost(lines) = fault { Some(lines) } else { None });
         });
         let file = File::from(std::os::fd::OwnedFd::from(writer));
         let sink = Sink::open(file, bytes_max, Watcher { count: |_| {}, tell }).expect("a thread");
@@ -282,11 +277,11 @@ mod tests {
     fn writes_lines_in_order_and_all_before_the_end() {
         let (sink, mut reader, _told) = piped(1 << 20);
         for number in 0..1000 {
-            let hurry = if number % 3 == 0 { Hurry::Now } else { Hurry::Gather };
-            assert_eq!(sink.push(format!("{number}\n").as_bytes(), hurry), Taken::Yes);
+            let priority = if number % 3 == 0 { FlushPriority::Now } else { FlushPriority::Gather };
+            assert_eq!(sink.push(format!("{number}\n").as_bytes(), priority), Enqueued::Yes);
         }
         sink.close();
-        assert_eq!(sink.push(b"late\n", Hurry::Now), Taken::Closed);
+        assert_eq!(sink.push(b"late\n", FlushPriority::Now), Enqueued::Closed);
         sink.wait_written(deadline());
         let mut text = String::new();
         drop(sink);
@@ -299,16 +294,16 @@ mod tests {
         let (sink, reader, told) = piped(64 * 1024);
         let line = [&[b'x'; 999][..], b"\n"].concat();
         let started = Instant::now();
-        let full = (0..1000).filter(|_| sink.push(&line, Hurry::Now) == Taken::Full).count();
+        let full = (0..1000).filter(|_| sink.push(&line, FlushPriority::Now) == Enqueued::Full).count();
         assert!(started.elapsed() < SOON && full > 500, "{full} left out");
         // Access lines leave room for the others.
         let (roomy, _unread, _) = piped(64 * 1024);
-        while roomy.push(&line, Hurry::Gather) == Taken::Yes {}
-        assert_eq!(roomy.push(&line, Hurry::Now), Taken::Yes);
+        while roomy.push(&line, FlushPriority::Gather) == Enqueued::Yes {}
+        assert_eq!(roomy.push(&line, FlushPriority::Now), Enqueued::Yes);
         let taken = 1000 - full;
         let read = BufReader::new(reader).lines().take(taken).map_while(Result::ok).count();
         assert_eq!(read, taken);
-        sink.push(b"one more\n", Hurry::Now);
+        sink.push(b"one more\n", FlushPriority::Now);
         let lost: u64 = told.recv_timeout(SOON).expect("a word").expect("lines that were lost");
         assert!(lost > 0 && lost <= full as u64);
     }
@@ -317,21 +312,21 @@ mod tests {
     fn a_full_disk_is_told_once_and_left_behind() {
         let full = File::options().write(true).open("/dev/full").expect("a full device");
         let (tell, told) = mpsc::channel();
-        let tell = Box::new(move |trouble: Trouble<'_>| {
-            let _ = tell.send(match trouble {
-                Trouble::Failed(error) => (error.kind() == io::ErrorKind::StorageFull, 0),
-                Trouble::Lost(lines) => (false, lines),
+        let tell = Box::new(move |fault: WriteFault<'_>| {
+            let _ = tell.send(match fault {
+                WriteFault::Failed(error) => (error.kind() == io::ErrorKind::StorageFull, 0),
+                WriteFault::Lost(lines) => (false, lines),
             });
         });
         let sink = Sink::open(full, 4096, Watcher { count: |_| {}, tell }).expect("a thread");
         for _ in 0..3 {
-            sink.push(b"lost\n", Hurry::Now);
+            sink.push(b"lost\n", FlushPriority::Now);
             sink.wait_written(deadline());
         }
         assert_eq!(told.recv_timeout(SOON), Ok((true, 0)));
         let (mut reader, writer) = io::pipe().expect("a pipe");
         sink.replace(File::from(std::os::fd::OwnedFd::from(writer)));
-        sink.push(b"here\n", Hurry::Now);
+        sink.push(b"here\n", FlushPriority::Now);
         assert_eq!(told.recv_timeout(SOON), Ok((false, 3)));
         sink.close();
         let mut text = String::new();

@@ -46,7 +46,6 @@ impl Declaration {
         Self { options: HistogramOpts::new(name, help.trim().replace('`', "")), labels }
     }
 
-    /// The upper bounds of a histogram's buckets.
     #[must_use]
     pub(crate) fn buckets(mut self, bounds: &[f64]) -> Self {
         self.options.buckets = bounds.to_vec();

@@ -55,37 +55,21 @@ pub struct Metrics {
     measures_durations: bool,
     /// The tools that are told apart.
     pub(crate) tools: Tools,
-    /// Calls.
     pub(crate) calls: CallMetrics,
-    /// Connections of clients.
     pub(crate) connections: ConnectionMetrics,
-    /// Upstreams.
     pub(crate) upstreams: Families<UpstreamSeries>,
-    /// Replicas of upstreams, and the eras they speak.
     pub(crate) replicas: ReplicaMetrics,
-    /// Child processes of upstreams.
     pub(crate) children: Families<ChildSeries>,
-    /// Bounds on concurrent calls of upstreams.
     pub(crate) gates: Families<GateSeries>,
-    /// What is translated between the eras.
     pub(crate) bridge: Families<BridgeSeries>,
-    /// Pinned definitions of upstreams' tools.
     pub(crate) pins: Families<PinSeries>,
-    /// Sessions of the legacy era.
     pub(crate) sessions: SessionMetrics,
-    /// Streams of sessions.
     pub(crate) streams: SessionStreamMetrics,
-    /// Clients that wait for changes.
     pub(crate) subscriptions: SubscriptionMetrics,
-    /// Lists of tools, prompts and resources.
     pub(crate) lists: ListMetrics,
-    /// Rate limits.
     pub(crate) rates: Families<LimitSeries>,
-    /// Credentials of clients.
     pub(crate) credentials: CredentialMetrics,
-    /// What replicas of the gateway share.
     pub(crate) shared: SharedMetrics,
-    /// The running of the gateway itself.
     pub(crate) gateway: GatewayMetrics,
     /// What the system says of the process; brought up to date when scraped.
     pub(crate) process: Process,
@@ -93,7 +77,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers every metric, and measures what `config` says. Fails only if two have the same name.
-    pub fn of(config: &config::Metrics) -> Result<Self, prometheus::Error> {
+    pub(crate) fn of(config: &config::Metrics) -> Result<Self, prometheus::Error> {
         let mut metrics = Self::new(config.tools_max)?;
         metrics.measures_durations = config.durations;
         Ok(metrics)
@@ -131,7 +115,7 @@ impl Metrics {
     }
 
     /// The series of one endpoint.
-    pub fn endpoint(&self, path: &str, upstreams: usize) -> Arc<EndpointSeries> {
+    pub(crate) fn endpoint(&self, path: &str, upstreams: usize) -> Arc<EndpointSeries> {
         self.replicas.endpoint_upstreams.with_label_values(&[path]).set(gauge(upstreams));
         let vecs = EndpointVecs {
             durations: self.measured(&self.calls.server_duration),
@@ -142,14 +126,14 @@ impl Metrics {
     }
 
     /// How long requests to one upstream take.
-    pub fn upstream_durations(&self, name: &str) -> Arc<UpstreamDurations> {
+    pub(crate) fn upstream_durations(&self, name: &str) -> Arc<UpstreamDurations> {
         let durations = self.measured(&self.calls.client_duration);
         let broken = self.calls.replies_broken.clone();
         Arc::new(UpstreamDurations::new(name, durations, broken, self.tools.indexes()))
     }
 
     /// An upstream is no longer in the configuration: its gauges go, its counters stay.
-    pub fn forget_upstream(&self, name: &str) {
+    pub(crate) fn forget_upstream(&self, name: &str) {
         self.upstreams.forget(name);
         self.children.forget(name);
         self.gates.forget(name);
@@ -162,14 +146,14 @@ impl Metrics {
     }
 
     /// A list of the endpoint at `path` was put together from those of its upstreams.
-    pub fn list_merged(&self, path: &str, list: Method, bytes: usize) {
+    pub(crate) fn list_merged(&self, path: &str, list: Method, bytes: usize) {
         let labels = [path, list.label()];
         self.lists.merged_bytes.with_label_values(&labels).set(gauge(bytes));
         self.lists.merged_tokens.with_label_values(&labels).set(gauge(bytes / BYTES_PER_TOKEN));
     }
 
     /// An endpoint is no longer in the configuration.
-    pub fn forget_endpoint(&self, path: &str) {
+    pub(crate) fn forget_endpoint(&self, path: &str) {
         // A gauge that was never set is none.
         let _ = self.replicas.endpoint_upstreams.remove_label_values(&[path]);
         for list in LISTS {
@@ -180,7 +164,7 @@ impl Metrics {
     }
 
     /// Counts a configuration that was loaded while running.
-    pub fn count_reload(&self, is_accepted: bool) {
+    pub(crate) fn count_reload(&self, is_accepted: bool) {
         if is_accepted {
             self.gateway.reloads.ok.inc();
             self.config_in_force();
@@ -202,7 +186,7 @@ impl Metrics {
     }
 
     /// Sums up calls and how long they take; `None`: not measured.
-    pub fn sums(&self) -> Option<Sums> {
+    pub(crate) fn sums(&self) -> Option<Sums> {
         let CallMetrics { server_duration, client_duration, replies_broken, tool_failures, .. } =
             self.calls.clone();
         self.measures_durations

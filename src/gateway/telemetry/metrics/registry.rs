@@ -9,7 +9,6 @@ use prometheus::Result;
 use prometheus::core::Collector;
 use prometheus::proto::{MetricFamily, MetricType};
 
-/// The metrics of the process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     inner: prometheus::Registry,

@@ -17,7 +17,6 @@ use prometheus::{Counter, Error, Gauge, Histogram, HistogramOpts, IntCounter, In
 
 pub(crate) type IntCounterVec = MetricVec<IntCounter>;
 pub(crate) type IntGaugeVec = MetricVec<IntGauge>;
-pub(crate) type HistogramVec = MetricVec<Histogram>;
 
 /// A metric that can be one series of several.
 pub trait Series: Metric + Clone {

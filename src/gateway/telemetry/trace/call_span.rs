@@ -24,7 +24,6 @@ pub(crate) struct CallSpan {
     /// Whether the parent is somebody else's span.
     pub(super) is_parent_remote: bool,
     pub(super) state: TraceState,
-    /// Whether the client's `tracestate` goes on.
     keeps_state: bool,
     pub(super) started: SystemTime,
     pub(super) version: Option<&'static str>,
@@ -32,7 +31,6 @@ pub(crate) struct CallSpan {
     pub(super) exchanges: Vec<Exchange>,
 }
 
-/// One exchange with an upstream.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) span_id: SpanId,

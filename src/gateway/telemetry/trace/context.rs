@@ -41,7 +41,6 @@ impl Parent {
         }
     }
 
-    /// Whether it is recorded.
     pub(super) fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0
     }
@@ -49,20 +48,20 @@ impl Parent {
     /// Later versions may append to what this one says.
     fn read(text: &[u8]) -> Option<Self> {
         let (known, more) = text.split_at_checked(LENGTH)?;
-        let mut version = [0];
-        let mut flags = [0];
-        let (mut trace_id, mut span_id) = ([0; 16], [0; 8]);
         let mut fields = known.split(|byte| *byte == b'-');
-        for field in [&mut version[..], &mut trace_id, &mut span_id, &mut flags] {
-            decode(fields.next()?, field)?;
-        }
-        let is_of_version = match version[0] {
+        let mut next = |digits| number(fields.next()?, digits);
+        let [version, trace_id, span_id, flags] = [next(2)?, next(32)?, next(16)?, next(2)?];
+        let is_of_version = match version {
             0 => more.is_empty(),
             0xff => false,
             _ => more.is_empty() || more[0] == b'-',
         };
-        let is_valid = is_of_version && fields.next().is_none() && trace_id != [0; 16] && span_id != [0; 8];
-        is_valid.then_some(Self { trace_id, span_id, flags: flags[0] & (SAMPLED | RANDOM) })
+        let is_valid = is_of_version && fields.next().is_none() && trace_id != 0 && span_id != 0;
+        is_valid.then_some(Self {
+            trace_id: trace_id.to_be_bytes(),
+            span_id: u64::try_from(span_id).ok()?.to_be_bytes(),
+            flags: u8::try_from(flags).ok()? & (SAMPLED | RANDOM),
+        })
     }
 }
 
@@ -79,37 +78,15 @@ pub(super) fn state(headers: &HeaderMap) -> Option<TraceState> {
 
 /// The `traceparent` that names this span.
 pub(super) fn traceparent(trace_id: &TraceId, span_id: SpanId, flags: u8) -> Option<HeaderValue> {
-    let mut text = String::with_capacity(LENGTH);
-    text.push_str("00-");
-    encode(trace_id, &mut text);
-    text.push('-');
-    encode(&span_id, &mut text);
-    text.push('-');
-    encode(&[flags], &mut text);
-    text.try_into().ok()
+    let (trace_id, span_id) = (u128::from_be_bytes(*trace_id), u64::from_be_bytes(span_id));
+    format!("00-{trace_id:032x}-{span_id:016x}-{flags:02x}").try_into().ok()
 }
 
-fn encode(bytes: &[u8], text: &mut String) {
-    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or('0');
-    for byte in bytes {
-        text.extend([digit(byte >> 4), digit(byte & 15)]);
-    }
-}
-
-/// Digits are in lower case.
-fn decode(text: &[u8], bytes: &mut [u8]) -> Option<()> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
-    if text.len() != bytes.len() * 2 {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(digits[0])? << 4 | digit(digits[1])?;
-    }
-    Some(())
+/// A number of so many hexadecimal digits, which are in lower case.
+fn number(text: &[u8], digits: usize) -> Option<u128> {
+    let is_spelled =
+        text.len() == digits && text.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    u128::from_str_radix(std::str::from_utf8(text).ok().filter(|_| is_spelled)?, 16).ok()
 }
 
 #[cfg(test)]

@@ -42,7 +42,6 @@ pub(crate) struct Traces {
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     spans: mpsc::Sender<SpanData>,
-    /// A batch is full.
     due: Arc<Notify>,
     batch_max: usize,
     series: SpanResults,

@@ -57,19 +57,12 @@ fn server_span(
     attributes.extend(endpoint.map(|endpoint| KeyValue::new("trunkline.endpoint", endpoint)));
     status(&mut attributes, call.status, call.reason);
     SpanData {
-        span_context: context(span, span.span_id, false),
         parent_span_id: OtelSpanId::from_bytes(span.parent.unwrap_or_default()),
         parent_span_is_remote: span.is_parent_remote,
         span_kind: SpanKind::Server,
-        name: span_name(call.method, name).into(),
         start_time: span.started,
         end_time: clock.at(call.ended),
-        attributes,
-        dropped_attributes_count: 0,
-        events: SpanEvents::default(),
-        links: SpanLinks::default(),
-        status: outcome(call.reason),
-        instrumentation_scope: scope.clone(),
+        ..span_data(scope, (span, span.span_id), span_name(call.method, name), attributes, call.reason)
     }
 }
 
@@ -102,30 +95,43 @@ fn client_span(
     }
     status(&mut attributes, exchange.trail.status(), reason);
     SpanData {
-        span_context: context(span, exchange.span_id, false),
         parent_span_id: OtelSpanId::from_bytes(span.span_id),
-        parent_span_is_remote: false,
-        span_kind: SpanKind::Client,
-        name: span_name(call.method, name).into(),
         start_time: clock.at(exchange.started),
         end_time: clock.at(ended.max(exchange.started + Duration::from_nanos(1))),
+        ..span_data(scope, (span, exchange.span_id), span_name(call.method, name), attributes, reason)
+    }
+}
+
+/// A client's span without parent and times.
+fn span_data(
+    scope: &InstrumentationScope,
+    (span, span_id): (&CallSpan, SpanId),
+    name: String,
+    attributes: Vec<KeyValue>,
+    reason: Option<Reason>,
+) -> SpanData {
+    let (trace_id, span_id) = (OtelTraceId::from_bytes(span.trace_id), OtelSpanId::from_bytes(span_id));
+    SpanData {
+        span_context: SpanContext::new(
+            trace_id,
+            span_id,
+            TraceFlags::new(span.flags),
+            false,
+            span.state.clone(),
+        ),
+        parent_span_id: OtelSpanId::INVALID,
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Client,
+        name: name.into(),
+        start_time: span.started,
+        end_time: span.started,
         attributes,
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
-        status: outcome(reason),
+        status: reason.map_or(Status::Unset, |reason| Status::Error { description: reason.label().into() }),
         instrumentation_scope: scope.clone(),
     }
-}
-
-fn context(span: &CallSpan, span_id: SpanId, is_remote: bool) -> SpanContext {
-    SpanContext::new(
-        OtelTraceId::from_bytes(span.trace_id),
-        OtelSpanId::from_bytes(span_id),
-        TraceFlags::new(span.flags),
-        is_remote,
-        span.state.clone(),
-    )
 }
 
 /// What is called is part of a span's name only where there are few of it: URIs and ids of tasks are not.
@@ -164,8 +170,4 @@ fn status(attributes: &mut Vec<KeyValue>, status: Option<u16>, reason: Option<Re
     let status = status.map(i64::from);
     attributes.extend(status.map(|status| KeyValue::new("http.response.status_code", status)));
     attributes.extend(reason.map(|reason| KeyValue::new("error.type", reason.label())));
-}
-
-fn outcome(reason: Option<Reason>) -> Status {
-    reason.map_or(Status::Unset, |reason| Status::Error { description: reason.label().into() })
 }

@@ -38,7 +38,6 @@ impl Trail {
         self.at.lock().clone()
     }
 
-    /// How often it was sent again.
     pub(super) fn resends(&self) -> u32 {
         self.resends.load(Ordering::Relaxed)
     }
