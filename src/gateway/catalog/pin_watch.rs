@@ -28,6 +28,7 @@ use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
 use crate::upstream::pins::file::{Approval, Folder, PinnedTools};
 use crate::upstream::pins::{Pins, Round};
+use net::jitter::doubled;
 use protocol::error::UpstreamError;
 
 /// How often it is looked whether something is due.
@@ -46,7 +47,6 @@ const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// From this round on an upstream is pinned by the lists that it gives, if some of them fail.
 const ROUNDS_WHOLE: u32 = 3;
 
-/// Watches over the pins of all upstreams.
 pub(crate) struct PinWatcher {
     state: Arc<State>,
     client: Client,
@@ -163,12 +163,12 @@ impl PinWatcher {
                     watched.begun = Some(now);
                     let (state, client) = (Arc::clone(&self.state), self.client.clone());
                     let snapshot = state.snapshot.load_full();
-                    let hands = FetchContext { state, client, snapshot };
+                    let thread = FetchContext { state, client, snapshot };
                     let upstream = Arc::clone(&watched.upstream);
                     let (name, pins) = (name.clone(), Arc::clone(&watched.pins));
                     let is_lenient = watched.failures + 1 >= ROUNDS_WHOLE;
                     rounds.push(
-                        async move { (name, pins, look(&hands, &upstream, is_lenient).await) }.boxed_local(),
+                        async move { (name, pins, look(&thread, &upstream, is_lenient).await) }.boxed_local(),
                     );
                 }
             }
@@ -186,9 +186,9 @@ impl PinWatcher {
                     if watched.failures == 0 {
                         tracing::warn!(upstream = name, %error, "the definitions of this upstream's tools cannot be looked at");
                     }
-                    let pause = PAUSE_MIN.saturating_mul(1 << watched.failures.min(16)).min(PAUSE_MAX);
+                    watched.pause_until =
+                        Some(Instant::now() + doubled(PAUSE_MIN, watched.failures, PAUSE_MAX));
                     watched.failures += 1;
-                    watched.pause_until = Some(Instant::now() + pause);
                 }
             }
         }
@@ -374,8 +374,7 @@ impl PinnedUpstream {
             (self.writes_failed, self.write_again) = (0, None);
             return;
         };
-        let pause = WRITE_PAUSE_MIN.saturating_mul(1 << self.writes_failed.min(16)).min(PAUSE_MAX);
-        self.write_again = Some(Instant::now() + pause);
+        self.write_again = Some(Instant::now() + doubled(WRITE_PAUSE_MIN, self.writes_failed, PAUSE_MAX));
         self.writes_failed = self.writes_failed.saturating_add(1);
         if self.complaint.is_news(error) || self.writes_failed.is_power_of_two() {
             let failures = self.writes_failed;
@@ -404,19 +403,19 @@ impl PinnedUpstream {
 
 /// Fetches the lists of tools of one upstream once, in each era it speaks, which pins what they bring.
 async fn look(
-    hands: &FetchContext,
+    thread: &FetchContext,
     upstream: &Arc<Upstream>,
     is_lenient: bool,
 ) -> Result<Round, UpstreamError> {
     let count = upstream.changes.count(ChangedList::Tools);
     let round = Round { upstream: upstream.id, begun: Instant::now(), count };
     let eras = upstream.eras().ok_or(UpstreamError::OtherEra)?;
-    let speaks = |dialect: &Dialect<'_>| match dialect {
-        Dialect::Modern { .. } => eras.modern,
-        Dialect::Legacy { .. } => eras.legacy,
+    let speaks = |dialect: &Dialect<&[u8]>| match dialect {
+        Dialect::Modern(_) => eras.modern,
+        Dialect::Legacy(..) => eras.legacy,
     };
     let dialects = OWN_DIALECTS.into_iter().filter(speaks);
-    let mut results = join_all(dialects.map(|dialect| look_at_tools(hands, upstream, dialect))).await;
+    let mut results = join_all(dialects.map(|dialect| look_at_tools(thread, upstream, dialect))).await;
     // One era may be broken for good, and the other in use.
     if is_lenient && results.iter().any(Result::is_ok) {
         results.retain(Result::is_ok);

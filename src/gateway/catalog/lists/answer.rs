@@ -10,17 +10,16 @@ use futures_util::stream::{self, StreamExt as _};
 use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
 use super::upstream_dialect::UpstreamDialects;
-use super::{discover, hands, wanted};
+use super::{discover, fetch_context, wanted};
 use crate::access::policy::Class;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
 use crate::session::Payer;
 use crate::snapshot::Endpoint;
-use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::Dialect;
-use crate::tables::lists::cache::{ContentDigest, DialectKey, Merged, MergedKey, MergedPage, digest};
+use crate::tables::lists::cache::{ContentDigest, Merged, MergedKey, MergedPage, digest};
 use crate::tables::lists::flight::FlightRole;
 use crate::tables::lists::part::{Content, ListPart};
+use crate::tables::lists::{CatalogQuery, Dialect};
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::route::Style;
@@ -43,7 +42,7 @@ pub(super) struct Request<'r> {
     endpoint: &'r Rc<Arc<Endpoint>>,
     class: &'r Arc<Class>,
     key: MergedKey,
-    dialect: Dialect<'r>,
+    dialect: Dialect<&'r [u8]>,
     supported: &'r [&'r str],
     /// Who is charged for what has to be opened; `None`: nothing has to be.
     asker: Option<&'r Call>,
@@ -56,20 +55,14 @@ impl<'r> Request<'r> {
         view: &'r View,
         (endpoint, class): (&'r Rc<Arc<Endpoint>>, &'r Arc<Class>),
         kind: CatalogQuery,
-        dialect: Dialect<'r>,
+        dialect: Dialect<&'r [u8]>,
         supported: &'r [&'r str],
     ) -> Self {
         let said = match supported {
             [] => ContentDigest::default(),
             versions => digest(&versions.iter().map(|version| version.as_bytes()).collect::<Vec<_>>()),
         };
-        let key = MergedKey {
-            endpoint: endpoint.id,
-            class: class.id,
-            kind,
-            dialect: DialectKey::of(dialect),
-            said,
-        };
+        let key = MergedKey { endpoint: endpoint.id, class: class.id, kind, dialect: dialect.key(), said };
         Self { worker, view, endpoint, class, key, dialect, supported, asker: None }
     }
 
@@ -93,19 +86,19 @@ impl<'r> Request<'r> {
 
     async fn gathered(&self) -> Result<(Arc<Merged>, u64), Error> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
-        let hands = hands(self.worker, self.view);
+        let thread = fetch_context(self.worker, self.view);
         let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
-        let tongues = UpstreamDialects::new(self.dialect, kind, depth_max);
+        let dialects = UpstreamDialects::new(self.dialect, kind, depth_max);
         let payer = self.asker.map_or(Payer::Gateway, Call::payer);
         let had = stream::iter(members.iter().map(|member| async {
             let Some(upstream) = *member else { return CachedPart::Hidden };
             if upstream.eras().is_none() {
                 upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
             }
-            match tongues.of(upstream) {
-                Ok(tongue) => {
-                    let wanted = wanted(upstream, kind, tongue.clone());
-                    PartRequest { payer: payer.clone(), ..wanted }.get(&hands).await
+            match dialects.of(upstream) {
+                Ok(dialect) => {
+                    let wanted = wanted(upstream, kind, dialect.clone());
+                    PartRequest { payer: payer.clone(), ..wanted }.get(&thread).await
                 }
                 Err(error) => CachedPart::Missing(error),
             }

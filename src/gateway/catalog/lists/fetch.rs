@@ -20,11 +20,10 @@ use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::part::{
     Content, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, Truncation, read,
 };
-use crate::upstream::ReplicaSelection;
-use crate::upstream::Upstream;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers, modern_headers};
 use crate::upstream::exchange::Client;
 use crate::upstream::initialize::InitializeOffer;
+use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::json::{Scratch, quote};
 use protocol::translation::introduction;
@@ -41,7 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.
 const SESSIONS_TRIED_MAX: usize = 2;
 
-/// What a thread needs to ask upstreams.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchContext {
     pub state: Arc<State>,
@@ -83,10 +81,10 @@ impl From<UpstreamError> for FetchFault {
 }
 
 pub(crate) struct Fetch<'f> {
-    hands: &'f FetchContext,
+    thread: &'f FetchContext,
     upstream: &'f Upstream,
     kind: CatalogQuery,
-    tongue: &'f UpstreamDialect,
+    dialect: &'f UpstreamDialect,
     deadline: Instant,
     /// Of its own: a list takes long enough that the thread's calls need theirs meanwhile.
     scratch: RefCell<Scratch>,
@@ -95,18 +93,18 @@ pub(crate) struct Fetch<'f> {
 impl<'f> Fetch<'f> {
     /// A fetch that has `list_timeout` from `now`.
     pub(crate) fn new(
-        hands: &'f FetchContext,
+        thread: &'f FetchContext,
         upstream: &'f Upstream,
         kind: CatalogQuery,
-        tongue: &'f UpstreamDialect,
+        dialect: &'f UpstreamDialect,
         now: Instant,
     ) -> Self {
         let deadline = now + upstream.config.list_timeout;
-        Self { hands, upstream, kind, tongue, deadline, scratch: RefCell::default() }
+        Self { thread, upstream, kind, dialect, deadline, scratch: RefCell::default() }
     }
 
     pub(crate) async fn run(&self) -> Result<FetchResult, UpstreamError> {
-        let UpstreamDialect::Legacy(version, capabilities) = self.tongue else {
+        let UpstreamDialect::Legacy(version, capabilities) = self.dialect else {
             return self.pages(None).await.map_err(|trouble| match trouble {
                 FetchFault::Upstream(error) => error,
                 FetchFault::SessionLost => UpstreamError::Nonsense,
@@ -124,7 +122,7 @@ impl<'f> Fetch<'f> {
                 Err(FetchFault::Upstream(error)) => return Err(error),
                 Err(FetchFault::SessionLost) => {
                     let own = own_session(*version, capabilities);
-                    self.hands.state.sessions.lose(own, &self.upstream.session_key, &session);
+                    self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
                 }
             }
         }
@@ -137,7 +135,7 @@ impl<'f> Fetch<'f> {
         let known = self.upstream.facts.known();
         let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
         let scratch = &mut self.scratch.borrow_mut();
-        let result = introduction::to_modern(result, (scratch, self.hands.snapshot.limits.json_depth_max));
+        let result = introduction::to_modern(result, (scratch, self.thread.snapshot.limits.json_depth_max));
         let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
         Ok(FetchResult { content, ttl: Duration::ZERO, arrived: Instant::now() })
     }
@@ -151,13 +149,13 @@ impl<'f> Fetch<'f> {
         let mut offer = InitializeOffer::own(version);
         offer.initialize.capabilities = declared;
         let own = (own_session(version, capabilities), offer);
-        let sessions = &self.hands.state.sessions;
+        let sessions = &self.thread.state.sessions;
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
 
     async fn pages(&self, session: Option<&UpstreamSession>) -> Result<FetchResult, FetchFault> {
-        let limits = &self.hands.snapshot.limits;
-        let reading = reading(self.upstream, self.kind, self.tongue.era(), limits.json_depth_max);
+        let limits = &self.thread.snapshot.limits;
+        let reading = reading(self.upstream, self.kind, self.dialect.era(), limits.json_depth_max);
         let mut content = Content { is_public: true, ..Content::default() };
         let mut annotated = HashMap::new();
         let (mut ttl, mut arrived) = (TTL_MAX, None);
@@ -206,7 +204,7 @@ impl<'f> Fetch<'f> {
     ) -> Result<Bytes, FetchFault> {
         let method = self.kind.method();
         let mut params = Vec::new();
-        if let UpstreamDialect::Modern(capabilities) = self.tongue {
+        if let UpstreamDialect::Modern(capabilities) = self.dialect {
             params.extend_from_slice(META_START.as_bytes());
             params.extend_from_slice(capabilities);
             params.push(b'}');
@@ -245,17 +243,17 @@ impl<'f> Fetch<'f> {
     }
 
     async fn read(&self, body: &Bytes, reading: &Reading) -> Result<PartRead, UpstreamError> {
-        let depth_max = self.hands.snapshot.limits.json_depth_max;
+        let depth_max = self.thread.snapshot.limits.json_depth_max;
         if body.len() <= READ_INLINE_BYTES_MAX {
             return read(body, reading, &mut self.scratch.borrow_mut(), depth_max);
         }
         let (body, reading) = (body.clone(), reading.clone());
         let read = move || read(&body, &reading, &mut Scratch::default(), depth_max);
-        self.hands.client.tasks.compute(read).await
+        self.thread.client.tasks.compute(read).await
     }
 
     fn asker(&self) -> Asker<'_> {
-        self.hands.asker(&self.scratch)
+        self.thread.asker(&self.scratch)
     }
 }
 

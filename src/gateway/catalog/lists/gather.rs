@@ -51,13 +51,12 @@ type PartResult = Result<Arc<ListPart>, UpstreamError>;
 pub(crate) struct PartRequest {
     pub upstream: Arc<Upstream>,
     pub key: PartKey,
-    pub tongue: UpstreamDialect,
+    pub dialect: UpstreamDialect,
     /// Who is charged for the session that it may take.
     pub payer: Payer,
 }
 
 impl CachedPart {
-    /// The part, if there is one.
     pub(crate) fn part(&self) -> Option<&Arc<ListPart>> {
         match self {
             Self::Kept(part) | Self::Fetched(part) | Self::Stale(part, _) => Some(part),
@@ -80,8 +79,8 @@ impl CachedPart {
 
 impl PartRequest {
     /// The part, within the upstream's `list_timeout`.
-    pub(crate) async fn get(&self, hands: &FetchContext) -> CachedPart {
-        let parts = &hands.state.catalog.parts;
+    pub(crate) async fn get(&self, thread: &FetchContext) -> CachedPart {
+        let parts = &thread.state.catalog.parts;
         let entered_at = Instant::now();
         let deadline = entered_at + self.upstream.config.list_timeout;
         let entered = self.count();
@@ -95,34 +94,34 @@ impl PartRequest {
                 let patience = self.upstream.config.stale_while_revalidate;
                 if part.may_revalidate(count, now, patience) {
                     // Where there is no session for it now, another's request does it.
-                    if let Ok(lease) = self.lease(hands, now).await {
-                        drop(self.join(hands, lease));
+                    if let Ok(lease) = self.lease(thread, now).await {
+                        drop(self.join(thread, lease));
                     }
                     return CachedPart::Stale(part, None);
                 }
             }
             if lease.is_none() {
                 // What is left of the time is for the fetch.
-                match self.lease(hands, entered_at + self.upstream.config.list_timeout / 2).await {
+                match self.lease(thread, entered_at + self.upstream.config.list_timeout / 2).await {
                     Ok(leased) => lease = Some(leased),
-                    Err(error) => return self.last_good(hands, error),
+                    Err(error) => return self.last_good(thread, error),
                 }
             }
-            let flight = match self.join(hands, lease.clone().flatten()) {
+            let flight = match self.join(thread, lease.clone().flatten()) {
                 Ok(flight) => flight,
                 Err(part) => return CachedPart::Kept(part),
             };
             // What it is tried with tells whether it has come back; nobody waits for that.
             if self.upstream.is_out_of_order() {
-                return self.last_good(hands, UpstreamError::OutOfOrder { retry_after_s: 1 });
+                return self.last_good(thread, UpstreamError::OutOfOrder { retry_after_s: 1 });
             }
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
             match timeout_at(deadline.into(), flight.landed()).await {
                 Ok(_) if is_too_early => {}
                 Ok(Some(Ok(part))) => return CachedPart::Fetched(part),
-                Ok(Some(Err(error))) => return self.last_good(hands, error),
-                Ok(None) => return self.last_good(hands, UpstreamError::Reset),
-                Err(_) => return self.last_good(hands, UpstreamError::TimedOut),
+                Ok(Some(Err(error))) => return self.last_good(thread, error),
+                Ok(None) => return self.last_good(thread, UpstreamError::Reset),
+                Err(_) => return self.last_good(thread, UpstreamError::TimedOut),
             }
         }
     }
@@ -131,14 +130,14 @@ impl PartRequest {
     /// What came of that; `None`: no fetch was under way.
     pub(crate) async fn renew(
         &self,
-        hands: &FetchContext,
+        thread: &FetchContext,
         may_begin: bool,
     ) -> Option<Result<Arc<ListPart>, UpstreamError>> {
         let deadline = Instant::now() + self.upstream.config.list_timeout;
-        let fetching = &hands.state.catalog.fetching;
+        let fetching = &thread.state.catalog.fetching;
         let flight = if may_begin {
             Some(match fetching.join(&self.key) {
-                FlightRole::Begin(landing) => self.begin(hands, landing, None),
+                FlightRole::Begin(landing) => self.begin(thread, landing, None),
                 FlightRole::Wait(flight) => flight,
             })
         } else {
@@ -156,12 +155,12 @@ impl PartRequest {
 
     /// Whether the upstream, which cannot say how long the list holds, would tell now that it has changed.
     fn is_watched(&self) -> bool {
-        let changed = self.key.kind.changed().filter(|_| matches!(self.tongue, UpstreamDialect::Legacy(..)));
+        let changed = self.key.kind.changed().filter(|_| matches!(self.dialect, UpstreamDialect::Legacy(..)));
         changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
     }
 
-    fn last_good(&self, hands: &FetchContext, error: UpstreamError) -> CachedPart {
-        let kept = hands.state.catalog.parts.get(&self.key);
+    fn last_good(&self, thread: &FetchContext, error: UpstreamError) -> CachedPart {
+        let kept = thread.state.catalog.parts.get(&self.key);
         match kept.filter(|part| Instant::now() < part.stale_until) {
             Some(part) => CachedPart::Stale(part, Some(error)),
             None => CachedPart::Missing(error),
@@ -171,10 +170,10 @@ impl PartRequest {
     /// The fetch under way, or a new one. `Err`: one that just ended brought this.
     fn join(
         &self,
-        hands: &FetchContext,
+        thread: &FetchContext,
         lease: Option<Arc<ListLease>>,
     ) -> Result<Arc<Flight<PartResult>>, Arc<ListPart>> {
-        let catalog = &hands.state.catalog;
+        let catalog = &thread.state.catalog;
         match catalog.fetching.join(&self.key) {
             FlightRole::Wait(flight) => Ok(flight),
             FlightRole::Begin(landing) => {
@@ -184,7 +183,7 @@ impl PartRequest {
                         landing.land(Ok(Arc::clone(&part)));
                         Err(part)
                     }
-                    None => Ok(self.begin(hands, landing, lease)),
+                    None => Ok(self.begin(thread, landing, lease)),
                 }
             }
         }
@@ -192,13 +191,13 @@ impl PartRequest {
 
     fn begin(
         &self,
-        hands: &FetchContext,
+        thread: &FetchContext,
         landing: Landing<PartKey, PartResult>,
         lease: Option<Arc<ListLease>>,
     ) -> Arc<Flight<PartResult>> {
         let flight = Arc::clone(&landing.flight);
-        let (wanted, own) = (self.clone(), hands.clone());
-        hands.client.tasks.spawn(async move {
+        let (wanted, own) = (self.clone(), thread.clone());
+        thread.client.tasks.spawn(async move {
             let outcome = wanted.fetch(&own, &landing.flight, lease).await;
             landing.land(outcome);
         });
@@ -207,11 +206,11 @@ impl PartRequest {
 
     async fn fetch(
         &self,
-        hands: &FetchContext,
+        thread: &FetchContext,
         flight: &Flight<PartResult>,
         lease: Option<Arc<ListLease>>,
     ) -> PartResult {
-        let kept = hands.state.catalog.parts.get(&self.key);
+        let kept = thread.state.catalog.parts.get(&self.key);
         if let Some(kept) = kept.filter(|kept| kept.count != self.count()) {
             sleep_until((kept.asked + CHANGES_INTERVAL).into()).await;
         }
@@ -221,9 +220,9 @@ impl PartRequest {
         let was_watched = self.is_watched();
         let _lease = match lease {
             Some(lease) => Some(lease),
-            None => self.lease(hands, asked + self.upstream.config.list_timeout / 2).await?,
+            None => self.lease(thread, asked + self.upstream.config.list_timeout / 2).await?,
         };
-        let fetched = Fetch::new(hands, &self.upstream, self.key.kind, &self.tongue, asked).run().await;
+        let fetched = Fetch::new(thread, &self.upstream, self.key.kind, &self.dialect, asked).run().await;
         let ByResult { ok, error: failed } = &self.upstream.series.list_fetches;
         match fetched {
             Ok(mut fetched) => {
@@ -231,13 +230,13 @@ impl PartRequest {
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);
                 }
-                let is_turn = self.compare_with_pins(hands, &mut fetched.content).await;
-                Ok(self.keep(hands, fetched, count + u64::from(is_turn), asked).await)
+                let is_turn = self.compare_with_pins(thread, &mut fetched.content).await;
+                Ok(self.keep(thread, fetched, count + u64::from(is_turn), asked).await)
             }
             Err(error) => {
                 failed.inc();
                 if error == UpstreamError::TooLarge {
-                    self.note_cut(hands, Truncation::Bytes, true);
+                    self.note_cut(thread, Truncation::Bytes, true);
                 }
                 tracing::debug!(upstream = self.upstream.config.name, list = self.key.kind.method().label(), %error, "cannot list");
                 Err(error)

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::discover::heading;
-use super::summary::{Capability, Summary};
+use super::summary::{Capability, Summary, has_list, object};
 use crate::access::policy::Class;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::upstream::Upstream;
@@ -99,7 +99,6 @@ fn negotiate<'s>(requested: &str, said: impl Iterator<Item = &'s UpstreamIntrodu
     LegacyVersion::of(requested).map_or(newest, |requested| requested.min(newest))
 }
 
-/// The one upstream's own result.
 fn own(
     version: LegacyVersion,
     said: &UpstreamIntroduction,
@@ -125,9 +124,9 @@ fn own(
     } else {
         let mut unseen = Summary::default();
         unseen.assume();
-        offered(&unseen)
+        unseen.capabilities()
     };
-    let mut members = ResultMembers::new(version, &capabilities);
+    let mut members = members(version, &capabilities);
     match (said, result) {
         (UpstreamIntroduction::InLegacy(_), Some(result)) => {
             for (key, value) in result.entries() {
@@ -135,7 +134,7 @@ fn own(
                 if !is_ours.iter().any(|ours| key.equals(result.text(), ours))
                     && let Some(name) = key.decode(result.text())
                 {
-                    members.add(&name, &text(value));
+                    members.push((name.into_owned(), text(value)));
                 }
             }
         }
@@ -143,13 +142,13 @@ fn own(
             let info = result
                 .and_then(|result| result.get("_meta")?.get("io.modelcontextprotocol/serverInfo"))
                 .filter(|info| info.kind() == Kind::Object);
-            members.add("serverInfo", &info.map_or_else(|| SERVER_INFO.to_owned(), text));
+            members.push(("serverInfo".to_owned(), info.map_or_else(|| SERVER_INFO.to_owned(), text)));
             if let Some(instructions) = result.and_then(|result| result.get("instructions")) {
-                members.add("instructions", &text(instructions));
+                members.push(("instructions".to_owned(), text(instructions)));
             }
         }
     }
-    members.close()
+    object(&members)
 }
 
 fn merged(
@@ -171,33 +170,18 @@ fn merged(
             summary.assume();
         }
     }
-    let mut capabilities = offered(&summary);
+    let mut capabilities = summary.capabilities();
     if version >= LegacyVersion::V2025_11_25
         && let Some(tasks) = summary.tasks()
     {
         capabilities.push(("tasks".to_owned(), tasks.to_owned()));
     }
-    let mut members = ResultMembers::new(version, &capabilities);
-    members.add("serverInfo", SERVER_INFO);
+    let mut members = members(version, &capabilities);
+    members.push(("serverInfo".to_owned(), SERVER_INFO.to_owned()));
     if let Some(instructions) = summary.instructions(endpoint.config.instructions.as_deref()) {
-        members.add("instructions", &quote(&instructions));
+        members.push(("instructions".to_owned(), quote(&instructions)));
     }
-    members.close()
-}
-
-fn offered(summary: &Summary) -> Vec<(String, String)> {
-    let offered = Capability::ALL.into_iter().filter(|capability| summary.offers(*capability));
-    offered
-        .map(|capability| {
-            let can_subscribe = capability == Capability::Resources && summary.can_subscribe();
-            let settings = match (has_list(capability.key()), can_subscribe) {
-                (true, true) => r#"{"subscribe":true,"listChanged":true}"#,
-                (true, false) => r#"{"listChanged":true}"#,
-                (false, _) => "{}",
-            };
-            (capability.key().to_owned(), settings.to_owned())
-        })
-        .collect()
+    object(&members)
 }
 
 /// The settings of a capability as the one upstream wrote them. That a list has changed is always told, as the gateway
@@ -209,41 +193,22 @@ fn announced(capability: &str, settings: Value<'_>) -> String {
     let others = settings
         .entries()
         .filter(|(key, _)| !key.equals(settings.text(), "listChanged"))
-        .filter_map(|(key, value)| Some(format!("{}:{}", quote(&key.decode(settings.text())?), text(value))));
-    let mut members: Vec<String> = others.collect();
-    members.push(r#""listChanged":true"#.to_owned());
-    format!("{{{}}}", members.join(","))
-}
-
-fn has_list(capability: &str) -> bool {
-    matches!(capability, "tools" | "prompts" | "resources")
+        .filter_map(|(key, value)| Some((key.decode(settings.text())?.into_owned(), text(value))));
+    let mut members: Vec<(String, String)> = others.collect();
+    members.push(("listChanged".to_owned(), "true".to_owned()));
+    object(&members)
 }
 
 fn text(value: Value<'_>) -> String {
     String::from_utf8_lossy(value.raw()).into_owned()
 }
 
-/// The members of a result object as they are written.
-struct ResultMembers(String);
-
-impl ResultMembers {
-    fn new(version: LegacyVersion, capabilities: &[(String, String)]) -> Self {
-        let capabilities: Vec<String> =
-            capabilities.iter().map(|(name, settings)| format!("{}:{settings}", quote(name))).collect();
-        let version = quote(version.as_str());
-        Self(format!(r#"{{"protocolVersion":{version},"capabilities":{{{}}}"#, capabilities.join(",")))
-    }
-
-    fn add(&mut self, name: &str, value: &str) {
-        for piece in [",", &quote(name), ":", value] {
-            self.0.push_str(piece);
-        }
-    }
-
-    fn close(mut self) -> String {
-        self.0.push('}');
-        self.0
-    }
+/// The members of a result object that are the gateway's own in both cases.
+fn members(version: LegacyVersion, capabilities: &[(String, String)]) -> Vec<(String, String)> {
+    vec![
+        ("protocolVersion".to_owned(), quote(version.as_str())),
+        ("capabilities".to_owned(), object(capabilities)),
+    ]
 }
 
 #[cfg(test)]

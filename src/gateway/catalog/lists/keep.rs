@@ -6,13 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::fetch::{FetchContext, FetchResult};
 use super::gather::PartRequest;
-use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::List;
-use crate::tables::lists::cache::{DialectKey, PartKey};
+use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::part::{Content, ExcludeReason, Excluded, ListPart, Truncation};
+use crate::tables::lists::{CatalogQuery, DialectKey, List};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::vec::IntCounterVec;
-use protocol::route::Kind;
 use protocol::version::Era;
 
 /// Longer contents are compared off the thread.
@@ -24,15 +22,15 @@ impl PartRequest {
     /// Keeps what was fetched, and tells whoever should know that it is not what it was.
     pub(super) async fn keep(
         &self,
-        hands: &FetchContext,
+        thread: &FetchContext,
         fetched: FetchResult,
         count: u64,
         asked: Instant,
     ) -> Arc<ListPart> {
-        let catalog = &hands.state.catalog;
+        let catalog = &thread.state.catalog;
         let config = &self.upstream.config;
         let before = catalog.parts.get(&self.key);
-        let (content, is_same) = shared(hands, before.as_ref(), fetched.content).await;
+        let (content, is_same) = shared(thread, before.as_ref(), fetched.content).await;
         let ttl = if content.cut.is_some() { Duration::ZERO } else { fetched.ttl.max(config.list_ttl_min) };
         let fresh_until = fetched.arrived + ttl;
         // Where it was kept, clients may hold what it was. That which was merged with it, or fetched for other
@@ -58,13 +56,13 @@ impl PartRequest {
         if !is_same {
             self.publish(&part.content);
         }
-        self.report(hands, &part.content, is_same);
+        self.report(thread, &part.content, is_same);
         if !is_same {
             catalog.renewed.notify_one();
         }
         // Of a change that the upstream announced, clients are told twice: what put the list in doubt may have been
         // something that nobody was told.
-        self.tell(hands, is_change);
+        self.tell(thread, is_change);
         part
     }
 
@@ -74,31 +72,27 @@ impl PartRequest {
         if !is_of_tools || !(is_modern || self.upstream.lacks(Era::Modern)) {
             return;
         }
-        let names = content.pages.iter().flat_map(|page| {
-            page.items.iter().filter_map(|item| {
-                let own = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
-                own.literal.decode(&page.body)
-            })
-        });
+        let tools = content.named(List::Tools);
+        let names = tools.clone().map(|(name, _)| name);
         self.upstream.annotated.publish(names.clone(), &content.annotated);
         self.upstream.tools.publish(names);
-        self.upstream.hinted.publish(content.hints());
-        self.upstream.bridge.as_modern.tools.publish(content.task_only());
+        self.upstream.hinted.publish(tools.clone().map(|(name, tool)| (name, tool.hints)));
+        self.upstream.bridge.as_modern.tools.publish(tools.map(|(name, tool)| (name, tool.is_task_only)));
     }
 
     /// Tells clients of a change that nobody told them of.
-    fn tell(&self, hands: &FetchContext, is_change: bool) {
+    fn tell(&self, thread: &FetchContext, is_change: bool) {
         let Some(changed) = self.key.kind.changed() else { return };
         let listing = &self.upstream.listing;
         let has_returned = listing.note_returned(self.key.kind.index());
         if has_returned || is_change {
-            hands.state.hub.tell(&self.upstream, changed);
+            thread.state.hub.tell(&self.upstream, changed);
         }
     }
 
-    fn report(&self, hands: &FetchContext, content: &Content, is_same: bool) {
+    fn report(&self, thread: &FetchContext, content: &Content, is_same: bool) {
         if let Some(cut) = content.cut {
-            self.note_cut(hands, cut, !is_same);
+            self.note_cut(thread, cut, !is_same);
         }
         if is_same || content.excluded.is_empty() {
             return;
@@ -106,7 +100,7 @@ impl PartRequest {
         let (ambiguous, invalid): (Vec<&Excluded>, Vec<&Excluded>) =
             content.excluded.iter().partition(|entry| entry.why == ExcludeReason::Ambiguous);
         let (name, list) = (&self.upstream.config.name, self.key.kind.method().label());
-        let lists = &hands.state.metrics.lists;
+        let lists = &thread.state.metrics.lists;
         let count = |counter: &IntCounterVec, labels: &[&str], excluded: &[&Excluded]| {
             if !excluded.is_empty() {
                 counter.with_label_values(labels).inc_by(excluded.len() as u64);
@@ -139,9 +133,9 @@ impl PartRequest {
     }
 
     /// A list was not followed to its end.
-    pub(super) fn note_cut(&self, hands: &FetchContext, cut: Truncation, is_new: bool) {
+    pub(super) fn note_cut(&self, thread: &FetchContext, cut: Truncation, is_new: bool) {
         let name = &self.upstream.config.name;
-        hands.state.metrics.lists.truncated.with_label_values(&[name, cut.label()]).inc();
+        thread.state.metrics.lists.truncated.with_label_values(&[name, cut.label()]).inc();
         if is_new && self.upstream.listing.log.admits(Instant::now()) {
             let (list, reason) = (self.key.kind.method().label(), cut.label());
             tracing::warn!(
@@ -168,7 +162,7 @@ fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
 
 /// The content that was there if the new one says the same, and whether it does.
 async fn shared(
-    hands: &FetchContext,
+    thread: &FetchContext,
     before: Option<&Arc<ListPart>>,
     content: Content,
 ) -> (Arc<Content>, bool) {
@@ -178,7 +172,7 @@ async fn shared(
         content.is_same(&before)
     } else {
         let (one, other) = (Arc::clone(&content), Arc::clone(&before));
-        hands.client.tasks.compute(move || one.is_same(&other)).await
+        thread.client.tasks.compute(move || one.is_same(&other)).await
     };
     if is_same { (before, true) } else { (content, false) }
 }

@@ -19,12 +19,11 @@ use super::wanted;
 use crate::access::policy::NameScope;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
-use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::List;
-use crate::tables::lists::part::Content;
+use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
 use crate::upstream::{Upstream, UpstreamId};
+use net::jitter::doubled;
 use protocol::error::UpstreamError;
 use protocol::route::directory::{Directory, MemberNames};
 
@@ -67,10 +66,10 @@ pub(crate) async fn run(state: Arc<State>, client: Client) {
                 entry.is_asked = true;
                 entry.changes = changes(upstream);
                 let (state, client) = (Arc::clone(&state), client.clone());
-                let hands = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
+                let thread = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
                 let learn = async move {
-                    let names = names_of(&hands, &upstream).await;
+                    let names = names_of(&thread, &upstream).await;
                     (upstream, names)
                 };
                 asked.push(learn.boxed_local());
@@ -101,7 +100,6 @@ struct LearnState {
     failures: u32,
     /// True until it has answered.
     is_asked: bool,
-    /// Its changes when it was asked.
     changes: u64,
     was_tried: bool,
     is_changed: bool,
@@ -141,11 +139,11 @@ fn changes(upstream: &Upstream) -> u64 {
     ChangedList::ALL.into_iter().map(|changed| upstream.changes.count(changed)).sum()
 }
 
-async fn names_of(hands: &FetchContext, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
+async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
     let mut names = MemberNames::default();
     for list in List::ALL {
         let part = match wanted(upstream, CatalogQuery::List(list), UpstreamDialect::own(upstream).keyed())
-            .get(hands)
+            .get(thread)
             .await
         {
             CachedPart::Missing(error) | CachedPart::Stale(_, Some(error)) => return Err(error),
@@ -158,22 +156,11 @@ async fn names_of(hands: &FetchContext, upstream: &Arc<Upstream>) -> Result<Memb
             List::Resources => &mut names.resources,
             List::Templates => &mut names.templates,
         };
-        *into = own_names(&part.content, list);
+        *into = part.content.named(list).map(|(name, _)| name.into_owned()).collect();
         // A call of one that is withheld is told so.
         into.extend(part.content.withheld.iter().map(ToString::to_string));
     }
     Ok(names)
-}
-
-fn own_names(content: &Content, list: List) -> Vec<String> {
-    let pages = content.pages.iter();
-    pages
-        .flat_map(|page| page.items.iter().map(move |item| (page, item)))
-        .filter_map(|(page, item)| {
-            let site = item.sites.iter().find(|site| site.kind == list.kind())?;
-            site.literal.decode(&page.body).map(String::from)
-        })
-        .collect()
 }
 
 fn note(
@@ -198,9 +185,8 @@ fn note(
             if entry.failures == 0 {
                 tracing::warn!(upstream = upstream.config.name, %error, "cannot learn what this upstream offers");
             }
-            let pause = RETRY_INTERVAL_MIN.saturating_mul(1 << entry.failures.min(16));
+            entry.due = now + doubled(RETRY_INTERVAL_MIN, entry.failures, RETRY_INTERVAL_MAX);
             entry.failures += 1;
-            entry.due = now + pause.min(RETRY_INTERVAL_MAX);
         }
     }
 }

@@ -25,10 +25,10 @@ impl PartRequest {
     /// none, or that which the gateway has anyway.
     pub(super) async fn lease(
         &self,
-        hands: &FetchContext,
+        thread: &FetchContext,
         deadline: Instant,
     ) -> Result<Option<Arc<ListLease>>, UpstreamError> {
-        let UpstreamDialect::Legacy(version, capabilities) = &self.tongue else { return Ok(None) };
+        let UpstreamDialect::Legacy(version, capabilities) = &self.dialect else { return Ok(None) };
         let session = own_session(*version, capabilities);
         if self.key.kind == CatalogQuery::Discover || !session.is_for_lists() {
             return Ok(None);
@@ -37,18 +37,18 @@ impl PartRequest {
         let sessions_max = upstream.list_sessions_max();
         let claim = ListClaim { upstream: &upstream.session_key, session, payer: &self.payer, sessions_max };
         let refused = &upstream.series.list_sessions_refused;
-        let leased = lease(hands, upstream, &claim, deadline).await;
+        let leased = lease(thread, upstream, &claim, deadline).await;
         leased.map(|lease| Some(Arc::new(lease))).inspect_err(|_| refused.inc())
     }
 }
 
 async fn lease(
-    hands: &FetchContext,
+    thread: &FetchContext,
     upstream: &Arc<Upstream>,
     claim: &ListClaim<'_>,
     deadline: Instant,
 ) -> Result<ListLease, UpstreamError> {
-    let sessions = &hands.state.sessions;
+    let sessions = &thread.state.sessions;
     let mut waiting: Option<WaitingForList> = None;
     loop {
         let notify = waiting.as_ref().map(|waiting| Arc::clone(&waiting.released));
@@ -57,7 +57,7 @@ async fn lease(
         let (mut ousted, now) = (Vec::new(), Instant::now());
         let leased = sessions.lease_for_list(claim, now, &mut ousted);
         for (_, session) in ousted {
-            close(hands, upstream, session);
+            close(thread, upstream, session);
         }
         let until = match leased {
             Ok(lease) => return Ok(lease),
@@ -77,15 +77,15 @@ async fn lease(
 }
 
 /// Closes a session that made room, in a task of its own.
-fn close(hands: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
+fn close(thread: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
     let closed = &upstream.series.list_sessions_closed;
     closed.inc();
     tracing::debug!(upstream = upstream.config.name, "a session for lists makes room for another");
-    let (hands, upstream) = (hands.clone(), Arc::clone(upstream));
-    let tasks = hands.client.tasks.clone();
+    let (thread, upstream) = (thread.clone(), Arc::clone(upstream));
+    let tasks = thread.client.tasks.clone();
     tasks.spawn(async move {
         let scratch = RefCell::default();
-        let (asker, deadline) = (hands.asker(&scratch), Instant::now() + CLOSE_TIMEOUT);
+        let (asker, deadline) = (thread.asker(&scratch), Instant::now() + CLOSE_TIMEOUT);
         asker.close(&upstream, session.named(), deadline).await;
     });
 }

@@ -31,7 +31,6 @@ pub(crate) struct Merge {
     pub directory: Arc<Directory>,
     pub list: List,
     pub era: Era,
-    /// Whether everybody may have it.
     pub is_public: bool,
     /// The parts, in order; `None` for one that is missing.
     pub contents: Vec<Option<Arc<Content>>>,
@@ -96,7 +95,6 @@ impl Merge {
         start
     }
 
-    /// The pages up to their last entry.
     fn entries(&self) -> Vec<Vec<u8>> {
         let start = self.start();
         let bytes: usize = self.contents.iter().flatten().map(|content| content.bytes()).sum();

@@ -3,10 +3,10 @@
 //! # How a list comes about
 //!
 //! What an upstream gave for one list is a *part* ([`part`](crate::tables::lists::part)): all its pages, and until when it holds. Parts are
-//! kept ([`cache`]), and fetched ([`fetch`]) where they are missing, old or invalid ([`gather`]), each under a deadline
+//! kept ([`cache`](crate::tables::lists::cache)), and fetched ([`fetch`]) where they are missing, old or invalid ([`gather`]), each under a deadline
 //! of its own, so that a dead upstream neither empties nor delays the lists of the others. Parts are merged once
 //! ([`merge`], [`discover`](mod@discover)) and the result is kept too: most requests are answered with bytes that are
-//! at hand, and a head with the request's id and the freshness that is left ([`answer`](cache::Merged::answer)).
+//! at hand, and a head with the request's id and the freshness that is left ([`answer`](crate::tables::lists::cache::Merged::answer)).
 //!
 //! An upstream is asked in an era that it speaks ([`upstream_dialect`]), in the legacy era in one of a few sessions (`lease`), and
 //! its part is written for the client's. What an entry
@@ -52,7 +52,7 @@ use crate::context::worker::{View, Worker};
 use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::{PartKey, Scope};
-use crate::tables::lists::{CatalogQuery, Dialect, List, cache};
+use crate::tables::lists::{CatalogQuery, Dialect, DialectKey, List};
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::splice::Segments;
@@ -63,7 +63,7 @@ pub(crate) struct ListRequest<'a> {
     /// The list that is asked for.
     pub list: List,
     /// The era and the revision in which the client asks.
-    pub dialect: Dialect<'a>,
+    pub dialect: Dialect<&'a [u8]>,
     /// `params.cursor`, decoded; an empty one is one.
     pub cursor: Option<&'a str>,
     /// The literal of the request's id.
@@ -110,7 +110,7 @@ pub(crate) async fn discover(
     id: &str,
     supported: &[&str],
 ) -> Result<Segments, Error> {
-    let dialect = Dialect::Modern { capabilities };
+    let dialect = Dialect::Modern(capabilities);
     let request = Request::new(worker, view, (endpoint, class), CatalogQuery::Discover, dialect, supported);
     let (merged, ttl_ms) = request.merged().await?;
     merged.answer(0, id, ttl_ms).ok_or_else(|| UpstreamError::Nonsense.into())
@@ -119,13 +119,13 @@ pub(crate) async fn discover(
 /// Fetches an upstream's tools now, so that [`Upstream::annotated`] is what it says now. At most once in a while for
 /// each upstream; in between it only waits for a fetch that is under way.
 pub(crate) async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &Arc<Upstream>) {
-    let hands = hands(worker, view);
+    let thread = fetch_context(worker, view);
     let wanted = wanted(upstream, CatalogQuery::List(List::Tools), UpstreamDialect::own(upstream).keyed());
     // What came of it is kept.
-    let _ = wanted.renew(&hands, upstream.listing.refetch.admits(Instant::now())).await;
+    let _ = wanted.renew(&thread, upstream.listing.refetch.admits(Instant::now())).await;
 }
 
-fn hands(worker: &Worker, view: &View) -> FetchContext {
+fn fetch_context(worker: &Worker, view: &View) -> FetchContext {
     FetchContext {
         state: Arc::clone(&worker.state),
         client: worker.client.clone(),
@@ -136,15 +136,15 @@ fn hands(worker: &Worker, view: &View) -> FetchContext {
 /// Fetches an upstream's tools in one of the gateway's own ways, after this moment; they are compared with the pins
 /// as they arrive.
 pub(crate) async fn look_at_tools(
-    hands: &FetchContext,
+    thread: &FetchContext,
     upstream: &Arc<Upstream>,
-    dialect: Dialect<'static>,
+    dialect: Dialect<&'static [u8]>,
 ) -> Result<(), UpstreamError> {
     let begun = Instant::now();
-    let tongue = UpstreamDialect::of(dialect, hands.snapshot.limits.json_depth_max);
-    let wanted = wanted(upstream, CatalogQuery::List(List::Tools), tongue.keyed());
+    let dialect = UpstreamDialect::of(dialect, thread.snapshot.limits.json_depth_max);
+    let wanted = wanted(upstream, CatalogQuery::List(List::Tools), dialect.keyed());
     loop {
-        match wanted.renew(hands, true).await {
+        match wanted.renew(thread, true).await {
             Some(Err(error)) => return Err(error),
             // One that was under way already may be older.
             Some(Ok(part)) if part.asked < begun => {}
@@ -156,8 +156,8 @@ pub(crate) async fn look_at_tools(
 fn wanted(
     upstream: &Arc<Upstream>,
     kind: CatalogQuery,
-    (tongue, dialect): (UpstreamDialect, cache::DialectKey),
+    (dialect, key): (UpstreamDialect, DialectKey),
 ) -> PartRequest {
-    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect };
-    PartRequest { upstream: Arc::clone(upstream), key, tongue, payer: Payer::Gateway }
+    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect: key };
+    PartRequest { upstream: Arc::clone(upstream), key, dialect, payer: Payer::Gateway }
 }

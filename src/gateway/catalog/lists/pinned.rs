@@ -6,32 +6,28 @@ use super::fetch::FetchContext;
 use super::gather::PartRequest;
 use super::learn::CAPABILITIES;
 use super::upstream_dialect::NO_CAPABILITIES;
-use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::Dialect;
-use crate::tables::lists::List;
-use crate::tables::lists::cache::DialectKey;
-use crate::tables::lists::part::{Content, Item, PartPage};
+use crate::tables::lists::part::Content;
+use crate::tables::lists::{CatalogQuery, Dialect, DialectKey, List};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::pins::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
 use protocol::canonical::canonical;
 use protocol::json::Scratch;
-use protocol::route::Kind;
 use protocol::version::LegacyVersion;
 
 /// Longer lists are hashed off the thread.
 const HASHED_INLINE_BYTES_MAX: usize = 32 * 1024;
 
 /// The protocols in which the gateway asks for lists of its own: clients that can do nothing, and everything.
-pub(crate) const OWN_DIALECTS: [Dialect<'static>; OWN_LISTS] = [
-    Dialect::Modern { capabilities: NO_CAPABILITIES.as_bytes() },
-    Dialect::Modern { capabilities: CAPABILITIES.as_bytes() },
-    Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: NO_CAPABILITIES.as_bytes() },
-    Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: CAPABILITIES.as_bytes() },
+pub(crate) const OWN_DIALECTS: [Dialect<&'static [u8]>; OWN_LISTS] = [
+    Dialect::Modern(NO_CAPABILITIES.as_bytes()),
+    Dialect::Modern(CAPABILITIES.as_bytes()),
+    Dialect::Legacy(LegacyVersion::NEWEST, NO_CAPABILITIES.as_bytes()),
+    Dialect::Legacy(LegacyVersion::NEWEST, CAPABILITIES.as_bytes()),
 ];
 
 impl PartRequest {
     /// Leaves out what must not be shown. True if other lists of this upstream are in doubt by what was found.
-    pub(super) async fn compare_with_pins(&self, hands: &FetchContext, content: &mut Content) -> bool {
+    pub(super) async fn compare_with_pins(&self, thread: &FetchContext, content: &mut Content) -> bool {
         let Some(pins) =
             self.upstream.pins.as_ref().filter(|_| self.key.kind == CatalogQuery::List(List::Tools))
         else {
@@ -39,28 +35,28 @@ impl PartRequest {
         };
         let source = source(self.key.dialect);
         pins.ready(source, self.upstream.config.list_timeout).await;
-        let depth_max = hands.snapshot.limits.json_depth_max;
+        let depth_max = thread.snapshot.limits.json_depth_max;
         let taken = std::mem::take(content);
         let is_short = taken.bytes() <= HASHED_INLINE_BYTES_MAX;
         let definitions = move || (listed(&taken, depth_max), taken);
         let (listed, taken) =
-            if is_short { definitions() } else { hands.client.tasks.compute(definitions).await };
+            if is_short { definitions() } else { thread.client.tasks.compute(definitions).await };
         *content = taken;
         let looked = pins.look(&self.upstream, source, &listed, content.cut.is_none());
         leave_out(content, &listed, &looked.shown);
         if looked.is_doubt {
-            hands.state.pins_due.notify_one();
+            thread.state.pins_due.notify_one();
         }
         if looked.is_turn {
             self.upstream.changes.note(ChangedList::Tools);
-            hands.state.hub.tell(&self.upstream, ChangedList::Tools);
+            thread.state.hub.tell(&self.upstream, ChangedList::Tools);
         }
         looked.is_turn
     }
 }
 
 fn source(dialect: DialectKey) -> ListSource {
-    let own = OWN_DIALECTS.iter().position(|own| DialectKey::of(*own) == dialect);
+    let own = OWN_DIALECTS.iter().position(|own| own.key() == dialect);
     own.map_or(ListSource::Client, ListSource::Own)
 }
 
@@ -76,7 +72,7 @@ fn listed(content: &Content, depth_max: usize) -> Vec<ListedTool> {
     for page in &content.pages {
         for item in &page.items {
             let text = page.body.get(item.span.clone()).unwrap_or_default();
-            listed.push(define(name_of(page, item), text));
+            listed.push(define(page.name_of(item, List::Tools).map(String::from), text));
         }
     }
     for tool in &content.excluded {
@@ -86,11 +82,6 @@ fn listed(content: &Content, depth_max: usize) -> Vec<ListedTool> {
         listed.push(first);
     }
     listed
-}
-
-fn name_of(page: &PartPage, item: &Item) -> Option<String> {
-    let site = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
-    site.literal.decode(&page.body).map(String::from)
 }
 
 fn leave_out(content: &mut Content, listed: &[ListedTool], shown: &[bool]) {

@@ -100,19 +100,12 @@ impl Summary {
         self.is_filled = true;
     }
 
-    /// True if nothing was added.
     pub(crate) fn is_empty(&self) -> bool {
         !self.is_filled
     }
 
-    /// True if an upstream has this capability.
     pub(crate) fn offers(&self, capability: Capability) -> bool {
         self.offered[capability as usize]
-    }
-
-    /// True if an upstream takes subscriptions to single resources.
-    pub(crate) fn can_subscribe(&self) -> bool {
-        self.can_subscribe
     }
 
     /// What the first upstream that has tasks (2025-11-25) says of them, as it wrote it.
@@ -129,29 +122,25 @@ impl Summary {
         Some(all).filter(|all| !all.is_empty())
     }
 
-    pub(crate) fn modern_capabilities(&self) -> String {
+    pub(crate) fn capabilities(&self) -> Vec<(String, String)> {
         let offered = Capability::ALL.into_iter().filter(|capability| self.offers(*capability));
-        let mut members: Vec<String> = offered
-            .map(|capability| {
-                let settings = match capability {
-                    Capability::Resources if self.can_subscribe => r#"{"subscribe":true,"listChanged":true}"#,
-                    Capability::Tools | Capability::Prompts | Capability::Resources => {
-                        r#"{"listChanged":true}"#
-                    }
-                    Capability::Completions | Capability::Logging => "{}",
-                };
-                format!("\"{}\":{settings}", capability.key())
-            })
-            .collect();
+        let settings = |capability: Capability| match capability {
+            Capability::Resources if self.can_subscribe => r#"{"subscribe":true,"listChanged":true}"#,
+            _ if has_list(capability.key()) => r#"{"listChanged":true}"#,
+            _ => "{}",
+        };
+        offered.map(|capability| (capability.key().to_owned(), settings(capability).to_owned())).collect()
+    }
+
+    fn modern_capabilities(&self) -> String {
+        let mut members = self.capabilities();
         if !self.extensions.is_empty() {
-            let extensions: Vec<String> = self
-                .extensions
-                .iter()
-                .map(|(known, settings)| format!("{}:{settings}", quote(EXTENSIONS[*known])))
-                .collect();
-            members.push(format!(r#""extensions":{{{}}}"#, extensions.join(",")));
+            let extensions = self.extensions.iter();
+            let extensions =
+                extensions.map(|(known, settings)| (EXTENSIONS[*known].to_owned(), settings.clone()));
+            members.push(("extensions".to_owned(), object(&extensions.collect::<Vec<_>>())));
         }
-        format!("{{{}}}", members.join(","))
+        object(&members)
     }
 
     /// The members of a modern result object that come after `ttlMs`, without the braces around them.
@@ -181,6 +170,18 @@ impl Summary {
         }
         self.extensions.sort();
     }
+}
+
+/// Whether a capability is that of a list, whose changes are told.
+pub(super) fn has_list(capability: &str) -> bool {
+    matches!(capability, "tools" | "prompts" | "resources")
+}
+
+/// A JSON object with these members, whose values are JSON.
+pub(super) fn object(members: &[(String, String)]) -> String {
+    let members: Vec<String> =
+        members.iter().map(|(name, value)| format!("{}:{value}", quote(name))).collect();
+    format!("{{{}}}", members.join(","))
 }
 
 pub(crate) fn versions(versions: &[&str]) -> String {
@@ -229,7 +230,7 @@ mod tests {
         assert!(summary.is_empty() && summary.instructions(None).is_none());
         assert_eq!(summary.modern_capabilities(), "{}");
         summary.assume();
-        assert!(!summary.is_empty() && summary.offers(Capability::Resources) && !summary.can_subscribe());
+        assert!(!summary.is_empty() && summary.offers(Capability::Resources) && !summary.can_subscribe);
     }
 
     #[test]

@@ -21,8 +21,7 @@ use super::{ListRequest, learn, list, refetch_tools};
 use crate::context::state::State;
 use crate::context::worker::Worker;
 use crate::identity::Principal;
-use crate::tables::lists::Dialect;
-use crate::tables::lists::List;
+use crate::tables::lists::{Dialect, List};
 use crate::telemetry::metrics::Metrics;
 use crate::upstream::Upstream;
 use crate::upstream::changes::ChangedList;
@@ -153,7 +152,7 @@ impl Bench {
         Arc::clone(&self.worker.view().snapshot.upstreams[0])
     }
 
-    async fn ask(&self, dialect: Dialect<'_>) -> Result<Value, Error> {
+    async fn ask(&self, dialect: Dialect<&[u8]>) -> Result<Value, Error> {
         let view = self.worker.view();
         let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
         let ask =
@@ -164,7 +163,7 @@ impl Bench {
 
     /// The name of the one tool, and its `ttlMs`.
     async fn tool(&self) -> (String, u64) {
-        let answer = self.ask(Dialect::Modern { capabilities: b"{}" }).await.unwrap();
+        let answer = self.ask(Dialect::Modern(b"{}")).await.unwrap();
         let result = &answer["result"];
         assert_eq!((&answer["id"], &result["resultType"]), (&json!(7), &json!("complete")), "{answer}");
         (result["tools"][0]["name"].as_str().unwrap().to_owned(), result["ttlMs"].as_u64().unwrap())
@@ -302,7 +301,7 @@ fn the_same_list_is_the_same_bytes_in_memory() {
         let mut places = Vec::new();
         for _ in 0..3 {
             let view = bench.worker.view();
-            let dialect = Dialect::Modern { capabilities: b"{}" };
+            let dialect = Dialect::Modern(&b"{}"[..]);
             let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
             let ask =
                 ListRequest { list: List::Tools, dialect, cursor: None, id: "1", class: &class, asker: None };
@@ -324,7 +323,7 @@ fn a_tools_list_is_fetched_again_once_in_a_while() {
             assert_eq!(bench.server.count("tools/list"), expected);
         }
         // It is the list that a client with all capabilities gets.
-        bench.ask(Dialect::Modern { capabilities: learn::CAPABILITIES.as_bytes() }).await.unwrap();
+        bench.ask(Dialect::Modern(learn::CAPABILITIES.as_bytes())).await.unwrap();
         assert_eq!(bench.server.count("tools/list"), 1);
     });
 }
@@ -333,7 +332,7 @@ fn a_tools_list_is_fetched_again_once_in_a_while() {
 fn a_legacy_list_comes_over_a_session_of_the_gateway() {
     run(async {
         let bench = Bench::new("").await;
-        let legacy = Dialect::Legacy { version: LegacyVersion::V2025_06_18, capabilities: b"{}" };
+        let legacy = Dialect::Legacy(LegacyVersion::V2025_06_18, &b"{}"[..]);
         let expected = json!({"jsonrpc": "2.0", "id": 7, "result": {"tools": [{"name": "t0"}]}});
         assert_eq!(bench.ask(legacy).await.unwrap(), expected, "and nothing else");
         bench.server.script.version.set(1);
@@ -360,8 +359,7 @@ fn a_legacy_list_comes_over_a_session_of_the_gateway() {
         bench.change();
         assert_eq!(bench.ask(legacy).await.unwrap()["result"]["tools"][0]["name"], "t3", "the last good one");
         assert_eq!(bench.server.count("initialize"), 3);
-        let other =
-            bench.ask(Dialect::Legacy { version: LegacyVersion::V2024_11_05, capabilities: b"{}" }).await;
+        let other = bench.ask(Dialect::Legacy(LegacyVersion::V2024_11_05, b"{}")).await;
         assert_eq!(other.unwrap_err(), Error::Upstream(UpstreamError::SessionLost));
         assert_eq!(bench.server.count("initialize"), 5);
     });

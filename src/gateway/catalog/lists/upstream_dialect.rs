@@ -10,9 +10,8 @@ use bytes::Bytes;
 
 use super::learn::CAPABILITIES;
 use crate::session::SessionId;
-use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::Dialect;
-use crate::tables::lists::cache::{DialectKey, digest};
+use crate::tables::lists::cache::digest;
+use crate::tables::lists::{CatalogQuery, Dialect, DialectKey};
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
@@ -32,20 +31,14 @@ pub(super) fn own_session(version: LegacyVersion, capabilities: &Bytes) -> Sessi
     }
 }
 
-/// The protocol in which to ask, and what goes with it.
-#[derive(Clone, Debug)]
-pub(crate) enum UpstreamDialect {
-    /// The newest modern revision, with the client's capabilities.
-    Modern(Bytes),
-    /// A session of the gateway's own, which declares what is specified of the client's capabilities: servers offer more
-    /// to those who can do more.
-    Legacy(LegacyVersion, Bytes),
-}
+/// How an upstream is asked: in the newest modern revision with the client's capabilities, or in a session of the gateway's
+/// own, which declares what is specified of them: servers offer more to those who can do more.
+pub(crate) type UpstreamDialect = Dialect<Bytes>;
 
-/// How upstreams are asked for one client, each tongue with what is kept under it. Made once for all of them.
+/// How upstreams are asked for one client, each dialect with the key under it. Made once for all of them.
 #[derive(Debug)]
 pub(super) struct UpstreamDialects<'d> {
-    dialect: Dialect<'d>,
+    dialect: Dialect<&'d [u8]>,
     /// That of the client's era, and that of the other, once an upstream needs them.
     own: OnceCell<(UpstreamDialect, DialectKey)>,
     other: OnceCell<(UpstreamDialect, DialectKey)>,
@@ -54,11 +47,10 @@ pub(super) struct UpstreamDialects<'d> {
 }
 
 impl<'d> UpstreamDialects<'d> {
-    pub(super) fn new(dialect: Dialect<'d>, kind: CatalogQuery, depth_max: usize) -> Self {
+    pub(super) fn new(dialect: Dialect<&'d [u8]>, kind: CatalogQuery, depth_max: usize) -> Self {
         Self { dialect, own: OnceCell::new(), other: OnceCell::new(), kind, depth_max }
     }
 
-    /// As `upstream` is asked.
     pub(super) fn of(&self, upstream: &Upstream) -> Result<&(UpstreamDialect, DialectKey), UpstreamError> {
         let own = self.dialect.era();
         Ok(if upstream.era_for(own)? == own {
@@ -74,17 +66,14 @@ impl<'d> UpstreamDialects<'d> {
             |all: &[u8]| across(&Bytes::copy_from_slice(all), (&mut Scratch::default(), self.depth_max));
         match self.dialect {
             // How a legacy server introduces itself is known, and the same for all.
-            Dialect::Modern { .. } if self.kind == CatalogQuery::Discover => {
+            Dialect::Modern(_) if self.kind == CatalogQuery::Discover => {
                 UpstreamDialect::Legacy(LegacyVersion::NEWEST, Bytes::from_static(NO_CAPABILITIES.as_bytes()))
             }
-            Dialect::Modern { capabilities } => {
+            Dialect::Modern(capabilities) => {
                 let capabilities = &across(capabilities);
-                UpstreamDialect::of(
-                    Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities },
-                    self.depth_max,
-                )
+                UpstreamDialect::of(Dialect::Legacy(LegacyVersion::NEWEST, capabilities), self.depth_max)
             }
-            Dialect::Legacy { capabilities, .. } => UpstreamDialect::Modern(across(capabilities)),
+            Dialect::Legacy(_, capabilities) => UpstreamDialect::Modern(across(capabilities)),
         }
     }
 }
@@ -100,33 +89,19 @@ impl UpstreamDialect {
         }
     }
 
-    pub(super) fn of(dialect: Dialect<'_>, depth_max: usize) -> Self {
+    pub(super) fn of(dialect: Dialect<&[u8]>, depth_max: usize) -> Self {
         match dialect {
-            Dialect::Modern { capabilities } => Self::Modern(Bytes::copy_from_slice(capabilities)),
-            Dialect::Legacy { version, capabilities } => {
+            Dialect::Modern(capabilities) => Self::Modern(Bytes::copy_from_slice(capabilities)),
+            Dialect::Legacy(version, capabilities) => {
                 Self::Legacy(version, specified(capabilities, (&mut Scratch::default(), depth_max)))
             }
         }
-    }
-
-    fn key(&self) -> DialectKey {
-        DialectKey::of(match self {
-            Self::Modern(capabilities) => Dialect::Modern { capabilities },
-            Self::Legacy(version, capabilities) => Dialect::Legacy { version: *version, capabilities },
-        })
     }
 
     /// With the key under which what it brings is cached.
     pub(super) fn keyed(self) -> (Self, DialectKey) {
         let key = self.key();
         (self, key)
-    }
-
-    pub(crate) fn era(&self) -> Era {
-        match self {
-            Self::Modern(_) => Era::Modern,
-            Self::Legacy(..) => Era::Legacy,
-        }
     }
 }
 
@@ -138,8 +113,8 @@ mod tests {
     fn what_the_gateway_claims_is_spelled_as_it_is_declared() {
         for capabilities in [NO_CAPABILITIES, CAPABILITIES] {
             let capabilities = capabilities.as_bytes();
-            let dialect = Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities };
-            assert_eq!(UpstreamDialect::of(dialect, 16).key(), DialectKey::of(dialect));
+            let dialect = Dialect::Legacy(LegacyVersion::NEWEST, capabilities);
+            assert_eq!(UpstreamDialect::of(dialect, 16).key(), dialect.key());
         }
     }
 
@@ -149,19 +124,19 @@ mod tests {
         const SPECIFIED: &[u8] = br#"{"roots":{"listChanged":true},"tasks":{}}"#;
         const ACROSS: &[u8] = br#"{"roots":{},"x":{}}"#;
         let tools = CatalogQuery::List(super::super::List::Tools);
-        let modern = Dialect::Modern { capabilities: DECLARED };
-        let legacy = Dialect::Legacy { version: LegacyVersion::NEWEST, capabilities: DECLARED };
+        let modern = Dialect::Modern(DECLARED);
+        let legacy = Dialect::Legacy(LegacyVersion::NEWEST, DECLARED);
         let none = NO_CAPABILITIES.as_bytes();
         for (dialect, kind, (era, expected)) in [
             (modern, tools, (Era::Legacy, &br#"{"roots":{}}"#[..])),
             (modern, CatalogQuery::Discover, (Era::Legacy, none)),
             (legacy, tools, (Era::Modern, ACROSS)),
         ] {
-            let tongues = UpstreamDialects::new(dialect, kind, 16);
+            let dialects = UpstreamDialects::new(dialect, kind, 16);
             let (UpstreamDialect::Modern(said) | UpstreamDialect::Legacy(_, said)) =
                 UpstreamDialect::of(dialect, 16);
             assert_eq!(&*said, if dialect.era() == Era::Legacy { SPECIFIED } else { DECLARED });
-            let across = tongues.across();
+            let across = dialects.across();
             let (UpstreamDialect::Modern(said) | UpstreamDialect::Legacy(_, said)) = &across;
             assert_eq!((across.era(), &**said), (era, expected), "{dialect:?} {kind:?}");
         }

@@ -40,17 +40,9 @@ const ESSENTIAL: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilit
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EraFinding {
-    Speaks {
-        introduction: Introduction,
-        fresh_for: Duration,
-    },
-    /// The upstream does not speak the era.
+    Speaks { introduction: Introduction, fresh_for: Duration },
     Lacks,
-    /// The answer says nothing.
-    Unknown {
-        /// What came instead.
-        why: String,
-    },
+    Unknown { why: String },
 }
 
 impl EraFinding {
@@ -113,7 +105,6 @@ async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> 
     }
 }
 
-/// What the answer to `server/discover` says.
 fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFinding {
     let text = &answer.body;
     let root = scratch.index(text, depth_max).ok().map(Document::root);

@@ -20,7 +20,6 @@ struct EndpointReport {
     bridged: Vec<String>,
     /// Upstreams that do not speak all of these eras.
     missing: Vec<String>,
-    /// Upstreams whose eras are not known.
     unknown: Vec<String>,
 }
 

@@ -38,7 +38,6 @@ const PING_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// A replica among those of all upstreams.
 type ReplicaAddress = (UpstreamId, ReplicaKey);
 
-/// When each replica is asked.
 #[derive(Default)]
 pub(super) struct Checks {
     entries: HashMap<ReplicaAddress, ReplicaSchedule>,
@@ -61,7 +60,6 @@ struct ReplicaSchedule {
     answers: usize,
     /// Calls it had answered when that was last looked at, and since when there are calls and it is the same.
     stalled: (u64, Instant),
-    /// The gateway's own session.
     session: Option<InitializedSession>,
 }
 
@@ -77,7 +75,6 @@ pub(super) struct CheckResult {
 enum ReplicaVerdict {
     Fit,
     Unfit,
-    /// It was not asked at all.
     Unknown,
 }
 

@@ -4,9 +4,7 @@
 //! shortcut, never the truth. Invariant: the file is replaced whole, and only its owner may read it.
 
 use std::cell::Cell;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::directory::open_own;
+use crate::directory::Directory;
 use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
 use crate::upstream::facts::{EraFacts, Fact, Introduction, RESULT_BYTES_MAX};
@@ -33,7 +31,7 @@ const LAYOUT: u32 = 1;
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    path: Option<PathBuf>,
+    directory: Option<PathBuf>,
     kept: Vec<RememberedUpstream>,
     written: Option<Instant>,
     written_text: Rc<str>,
@@ -75,15 +73,16 @@ enum KeptFact {
 impl Memory {
     /// Reads the file in `directory`; without one, nothing is kept.
     pub(super) fn open(directory: Option<PathBuf>) -> Self {
-        let path = directory.map(|directory| directory.join(FILE_NAME));
-        let read = path.as_deref().map(read).transpose().unwrap_or_else(|error| {
-            let path = path.as_deref().map(Path::display).map(tracing::field::display);
-            tracing::warn!(path, %error, "what was known of the upstreams is not used");
-            None
+        let read = directory.as_deref().and_then(|directory| {
+            read(directory).unwrap_or_else(|error| {
+                let path = directory.join(FILE_NAME);
+                tracing::warn!(path = %path.display(), %error, "what was known of the upstreams is not used");
+                None
+            })
         });
-        let (text, kept) = read.flatten().unwrap_or_default();
+        let (text, kept) = read.unwrap_or_default();
         let written_text = text.into();
-        Self { path, kept, written: None, written_text, is_changed: false, is_writing: Rc::default() }
+        Self { directory, kept, written: None, written_text, is_changed: false, is_writing: Rc::default() }
     }
 
     /// What was known of an upstream at the last stop.
@@ -98,7 +97,6 @@ impl Memory {
         is_something.then_some(EraFacts { modern, legacy, was_tried })
     }
 
-    /// Whether an upstream was known to speak HTTP+SSE.
     pub(super) fn speaks_sse(&self, config: &config::Upstream) -> bool {
         let urls = digest(config);
         self.kept.iter().any(|kept| kept.name == config.name && kept.urls == urls && kept.sse)
@@ -110,7 +108,7 @@ impl Memory {
 
     /// Writes the file off this thread if it would change, at most once a second.
     pub(super) fn save_if_due(&mut self, snapshot: &Snapshot, tasks: &Tasks, now: Instant) {
-        let Some(path) = self.path.clone() else { return };
+        let Some(directory) = self.directory.clone() else { return };
         let is_early = self.written.is_some_and(|written| now < written + WRITE_INTERVAL);
         if !self.is_changed || is_early || self.is_writing.get() {
             return;
@@ -128,8 +126,8 @@ impl Memory {
         is_writing.set(true);
         let blocking = tasks.clone();
         tasks.spawn(async move {
-            let result = blocking.compute(move || write(&path, text.as_bytes()).map_err(|error| (path, error)));
-            if let Err((path, error)) = result.await {
+            let path = directory.join(FILE_NAME);
+            if let Err(error) = blocking.compute(move || write(&directory, &text)).await {
                 tracing::warn!(path = %path.display(), %error, "what is known of the upstreams cannot be kept");
             }
             is_writing.set(false);
@@ -195,17 +193,14 @@ fn digest(config: &config::Upstream) -> String {
     digest.finalize().iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
-/// The text of the file and what it says; `None` if there is no file.
-fn read(path: &Path) -> io::Result<Option<(String, Vec<RememberedUpstream>)>> {
-    let file = match open_own(OpenOptions::new().read(true), path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+/// The text of the file in `directory` and what it says; `None` if there is no file.
+fn read(directory: &Path) -> io::Result<Option<(String, Vec<RememberedUpstream>)>> {
+    let text = match Directory::open(directory) {
+        Ok(directory) => directory.text(FILE_NAME.as_ref(), FILE_BYTES_MAX)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let mut text = String::new();
-    if file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)? as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::other("the file is too large"));
-    }
+    let Some(text) = text else { return Ok(None) };
     let file: MemoryFile = serde_json::from_str(&text)?;
     if file.layout == LAYOUT {
         Ok(Some((text, file.upstreams)))
@@ -214,14 +209,6 @@ fn read(path: &Path) -> io::Result<Option<(String, Vec<RememberedUpstream>)>> {
     }
 }
 
-fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("json.new");
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&new, path)
+fn write(directory: &Path, text: &str) -> io::Result<()> {
+    Directory::open(directory)?.replace(FILE_NAME.as_ref(), text.as_bytes(), None)
 }

@@ -37,11 +37,10 @@ use self::schedule::Schedule;
 use crate::access::limit::byte_budget::ByteBudget;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
-use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::Client;
 use crate::upstream::facts::{EMPTY, EraFacts, Fact, Introduction};
-use crate::upstream::{Upstream, UpstreamId};
+use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
 
@@ -247,42 +246,8 @@ impl Prober {
         let name = &upstream.config.name;
         state.metrics.replicas.probes.with_label_values(&[name, finding.label(era)]).inc();
         let before = EraFacts::clone(&upstream.facts.known());
-        let mut known = before.clone();
-        let is_quiet = entry.failures() > 0;
-        let Some(schedule) = entry.schedule(era) else { return false };
         let now = Instant::now();
-        match finding {
-            EraFinding::Speaks { introduction, fresh_for } => {
-                *known.of_mut(era) = Fact::Present(Arc::new(introduction));
-                schedule.settle(now, fresh_for, before.of(era) != known.of(era));
-            }
-            // What the operator fixed is not denied by an answer, and what was known not by one answer.
-            EraFinding::Lacks
-                if upstream.config.eras.is_none() && schedule.believes_denial(before.of(era)) =>
-            {
-                *known.of_mut(era) = Fact::Absent;
-                let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
-                if matches!(other, Fact::Present(_)) {
-                    schedule.settle(now, Duration::ZERO, before.of(era) != known.of(era));
-                } else {
-                    schedule.fail(now);
-                }
-            }
-            EraFinding::Lacks => schedule.deny(now),
-            EraFinding::Unknown { why } => {
-                schedule.fail(now);
-                if !is_quiet {
-                    let era = era.label();
-                    tracing::warn!(
-                        upstream = name,
-                        era,
-                        why,
-                        "cannot learn whether this upstream speaks an era"
-                    );
-                }
-            }
-        }
-        schedule.note_tried();
+        let Some(mut known) = entry.learn(era, finding, &before, now) else { return false };
         // A process that waited for this answer is asked the other question at once.
         if era == Era::Modern {
             due.extend(entry.due(now).map(|(_, era)| (id, era)));
@@ -341,6 +306,40 @@ impl ProbeContext {
 }
 
 impl UpstreamSchedule {
+    /// What is known by what was found of an era beside `before`, and when it is asked about again.
+    fn learn(&mut self, era: Era, finding: EraFinding, before: &EraFacts, now: Instant) -> Option<EraFacts> {
+        let mut known = before.clone();
+        let (is_fixed, is_quiet) = (self.upstream.config.eras.is_some(), self.failures() > 0);
+        let name = self.upstream.config.name.clone();
+        let schedule = self.schedule(era)?;
+        match finding {
+            EraFinding::Speaks { introduction, fresh_for } => {
+                *known.of_mut(era) = Fact::Present(Arc::new(introduction));
+                schedule.settle(now, fresh_for, before.of(era) != known.of(era));
+            }
+            // What the operator fixed is not denied by an answer, and what was known not by one answer.
+            EraFinding::Lacks if !is_fixed && schedule.believes_denial(before.of(era)) => {
+                *known.of_mut(era) = Fact::Absent;
+                let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
+                if matches!(other, Fact::Present(_)) {
+                    schedule.settle(now, Duration::ZERO, before.of(era) != known.of(era));
+                } else {
+                    schedule.fail(now);
+                }
+            }
+            EraFinding::Lacks => schedule.deny(now),
+            EraFinding::Unknown { why } => {
+                schedule.fail(now);
+                if !is_quiet {
+                    let (upstream, era) = (name, era.label());
+                    tracing::warn!(upstream, era, why, "cannot learn whether this upstream speaks an era");
+                }
+            }
+        }
+        schedule.note_tried();
+        Some(known)
+    }
+
     fn new(upstream: &Arc<Upstream>, now: Instant) -> Self {
         let fixed = upstream.config.eras;
         let is_asked = |era| match (fixed, era) {

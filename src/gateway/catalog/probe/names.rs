@@ -30,7 +30,6 @@ type UpstreamName = (UpstreamId, usize);
 pub(super) type LookupResult = (UpstreamName, Addresses);
 pub(super) type Resolve = Rc<dyn Fn(String, u16) -> LocalBoxFuture<'static, Addresses>>;
 
-/// When each name is looked up.
 pub(super) struct NameLookups {
     entries: HashMap<UpstreamName, LookupSchedule>,
     /// By when they are due. Those that are gone stay until then.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::upstream::facts::Fact;
-use net::jitter::jittered;
+use net::jitter::{doubled, jittered};
 
 /// How often what is known is asked for again.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(5);
@@ -59,12 +59,10 @@ impl Schedule {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// When it was last asked.
     pub(super) fn asked(&self) -> Option<Instant> {
         self.asked
     }
 
-    /// Whether it was asked once.
     pub(super) fn was_tried(&self) -> bool {
         self.was_tried
     }
@@ -99,9 +97,9 @@ impl Schedule {
 
     /// The answer says nothing.
     pub(super) fn fail(&mut self, now: Instant) {
-        let pause = RETRY_INTERVAL_MIN.saturating_mul(1 << self.failures.min(16));
+        let pause = doubled(RETRY_INTERVAL_MIN, self.failures, RETRY_INTERVAL_MAX);
         self.failures = self.failures.saturating_add(1);
-        self.due = Some(now + jittered(pause.min(RETRY_INTERVAL_MAX), SPREAD));
+        self.due = Some(now + jittered(pause, SPREAD));
     }
 
     /// The era is denied, which is not yet believed.

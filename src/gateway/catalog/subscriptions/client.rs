@@ -84,7 +84,6 @@ pub(crate) fn open(
     }))
 }
 
-/// The names that lead somewhere.
 fn routed(endpoint: &Endpoint, filter: Filter) -> Box<[WatchedName]> {
     let directory = endpoint.names.directory();
     let uris = filter.uris.into_iter().map(|uri| (Kind::Resource, uri));

@@ -16,14 +16,13 @@ use moka::sync::Cache;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
-use super::dialect::Dialect;
+use super::dialect::DialectKey;
 use super::flight::Flights;
 use super::kind::CatalogQuery;
 use super::part::{Content, ListPart};
 use crate::upstream::UpstreamId;
 use protocol::error::UpstreamError;
 use protocol::route::directory::Directory;
-use protocol::version::LegacyVersion;
 
 /// A merged list that nobody asks for is dropped after this time.
 const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
@@ -31,9 +30,7 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 /// What all threads keep of the lists.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// Lists as the upstreams gave them.
     pub parts: Cache<PartKey, Arc<ListPart>>,
-    /// Lists as clients get them.
     pub merged: Cache<MergedKey, Arc<Merged>>,
     pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,
     pub merging: Arc<Flights<MergedKey, ()>>,
@@ -66,12 +63,6 @@ pub(crate) struct MergedKey {
 pub(crate) enum Scope {
     /// The gateway's own credential, or none.
     Gateway,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum DialectKey {
-    Modern(ContentDigest),
-    Legacy(LegacyVersion, ContentDigest),
 }
 
 /// A digest of bytes: the first half of their SHA-256.
@@ -133,15 +124,6 @@ impl Catalog {
         self.parts.run_pending_tasks();
         self.merged.run_pending_tasks();
         self.parts.weighted_size() + self.merged.weighted_size()
-    }
-}
-
-impl DialectKey {
-    pub(crate) fn of(dialect: Dialect<'_>) -> Self {
-        match dialect {
-            Dialect::Modern { capabilities } => Self::Modern(digest(&[capabilities])),
-            Dialect::Legacy { version, capabilities } => Self::Legacy(version, digest(&[capabilities])),
-        }
     }
 }
 

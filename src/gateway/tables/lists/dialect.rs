@@ -1,25 +1,34 @@
-//! In which protocol a list is asked for.
+//! In which protocol a list is asked for, with the client's capabilities.
 
+use super::cache::{ContentDigest, digest};
 use protocol::version::{Era, LegacyVersion};
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Dialect<'a> {
-    Modern {
-        /// The client's capabilities: a JSON object, as it wrote it.
-        capabilities: &'a [u8],
-    },
-    Legacy {
-        version: LegacyVersion,
-        /// The client's capabilities: a JSON object.
-        capabilities: &'a [u8],
-    },
+/// `C` is the client's capabilities: a JSON object as it wrote it, or what stands for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Dialect<C> {
+    Modern(C),
+    Legacy(LegacyVersion, C),
 }
 
-impl Dialect<'_> {
-    pub(crate) fn era(self) -> Era {
+/// What is asked for in a dialect is kept under this.
+pub(crate) type DialectKey = Dialect<ContentDigest>;
+
+impl<C> Dialect<C> {
+    pub(crate) fn era(&self) -> Era {
         match self {
-            Self::Modern { .. } => Era::Modern,
-            Self::Legacy { .. } => Era::Legacy,
+            Self::Modern(_) => Era::Modern,
+            Self::Legacy(..) => Era::Legacy,
+        }
+    }
+}
+
+impl<C: AsRef<[u8]>> Dialect<C> {
+    pub(crate) fn key(&self) -> DialectKey {
+        match self {
+            Self::Modern(capabilities) => Dialect::Modern(digest(&[capabilities.as_ref()])),
+            Self::Legacy(version, capabilities) => {
+                Dialect::Legacy(*version, digest(&[capabilities.as_ref()]))
+            }
         }
     }
 }

@@ -44,7 +44,6 @@ impl<K, V> Default for Flights<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
-    /// Joins the work on `key`.
     pub(crate) fn join(self: &Arc<Self>, key: &K) -> FlightRole<K, V> {
         match self.0.lock().entry(key.clone()) {
             Entry::Occupied(flight) => FlightRole::Wait(Arc::clone(flight.get())),
@@ -60,7 +59,6 @@ impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
 }
 
 impl<K: Eq + Hash, V> Flights<K, V> {
-    /// The work on `key`, if there is any.
     pub(crate) fn under_way(&self, key: &K) -> Option<Arc<Flight<V>>> {
         self.0.lock().get(key).cloned()
     }

@@ -6,13 +6,9 @@ use protocol::route::Kind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum List {
-    /// `tools/list`
     Tools,
-    /// `prompts/list`
     Prompts,
-    /// `resources/list`
     Resources,
-    /// `resources/templates/list`
     Templates,
 }
 
@@ -20,7 +16,6 @@ pub(crate) enum List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CatalogQuery {
     List(List),
-    /// `server/discover`
     Discover,
 }
 
@@ -83,7 +78,7 @@ impl List {
         }
     }
 
-    /// The field that an entry is called by.
+    /// The member of an entry that it is called by.
     pub(crate) fn own_field(self) -> &'static str {
         match self {
             Self::Tools | Self::Prompts => "name",

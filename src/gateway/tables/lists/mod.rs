@@ -7,5 +7,5 @@ pub(crate) mod kind;
 pub(crate) mod part;
 
 pub(crate) use self::cache::Catalog;
-pub(crate) use self::dialect::Dialect;
+pub(crate) use self::dialect::{Dialect, DialectKey};
 pub(crate) use self::kind::{CatalogQuery, List};

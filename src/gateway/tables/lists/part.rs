@@ -57,7 +57,6 @@ pub(crate) struct Content {
     pub rest: ResultRest,
     /// True if the upstream lets everybody have it.
     pub is_public: bool,
-    /// True if the upstream has no such list.
     pub is_absent: bool,
     /// Why it is not all that the upstream would have given.
     pub cut: Option<Truncation>,
@@ -163,7 +162,6 @@ impl ListPart {
 }
 
 impl Content {
-    /// An upstream without such a list.
     pub(crate) fn absent() -> Self {
         Self { is_absent: true, ..Self::default() }
     }
@@ -193,21 +191,10 @@ impl Content {
             && self.entries().eq(other.entries())
     }
 
-    pub(crate) fn hints(&self) -> impl Iterator<Item = (Cow<'_, str>, Hints)> {
+    /// The entries that have a name which can be read, each with that.
+    pub(crate) fn named(&self, list: List) -> impl Iterator<Item = (Cow<'_, str>, &Item)> + Clone {
         let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
-        items.filter_map(|(page, item)| {
-            let own = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
-            Some((own.literal.decode(&page.body)?, item.hints))
-        })
-    }
-
-    /// The tools, and whether they are run as tasks alone.
-    pub(crate) fn task_only(&self) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
-        let items = self.pages.iter().flat_map(|page| page.items.iter().map(move |item| (page, item)));
-        items.filter_map(|(page, item)| {
-            let own = item.sites.iter().find(|site| site.kind == Kind::Tool)?;
-            Some((own.literal.decode(&page.body)?, item.is_task_only))
-        })
+        items.filter_map(move |(page, item)| Some((page.name_of(item, list)?, item)))
     }
 
     fn entries(&self) -> impl Iterator<Item = &[u8]> {
@@ -215,6 +202,14 @@ impl Content {
         pages.flat_map(|page| {
             page.items.iter().map(|item| page.body.get(item.span.clone()).unwrap_or_default())
         })
+    }
+}
+
+impl PartPage {
+    /// What one of its entries is called by its upstream.
+    pub(crate) fn name_of(&self, item: &Item, list: List) -> Option<Cow<'_, str>> {
+        let own = item.sites.iter().find(|site| site.kind == list.kind())?;
+        own.literal.decode(&self.body)
     }
 }
 

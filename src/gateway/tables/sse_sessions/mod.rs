@@ -26,7 +26,6 @@ const ID_DIGITS: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SseSessionId(u128);
 
-/// All open lines of the process.
 #[derive(Debug, Default)]
 pub(crate) struct SseSessions {
     open: Mutex<HashMap<SseSessionId, Arc<SseSession>>>,

@@ -191,7 +191,6 @@ impl SseSession {
         }
     }
 
-    /// True once the line is over.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }

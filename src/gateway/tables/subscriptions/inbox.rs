@@ -179,7 +179,6 @@ impl Inbox {
 }
 
 impl Updates {
-    /// Whether the name with this index has changed.
     pub(crate) fn has_changed(&self, index: usize) -> bool {
         self.changed.get(index / 64).is_some_and(|word| word & (1 << (index % 64)) != 0)
     }

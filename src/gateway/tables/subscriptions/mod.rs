@@ -82,7 +82,6 @@ impl Hub {
         }
     }
 
-    /// Counts a client in, if there is room.
     pub(crate) fn admit(&self, inbox: &Arc<Inbox>, limits: &Limits) -> Result<u64, Error> {
         let mut clients = self.clients();
         if clients.inboxes.len() >= limits.subscriptions_max {

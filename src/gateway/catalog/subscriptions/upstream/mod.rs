@@ -18,27 +18,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 
 use self::bisection::Bisection;
 use self::stream::{SubscribeError, SubscriptionStream};
+use self::thread::Thread;
 use self::trials::{Trial, Trials};
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::{Feed, Filter, Lane, Need};
-use crate::upstream::ReplicaSelection;
-use crate::upstream::Upstream;
-use crate::upstream::ask::Asker;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::Client;
-use config::Limits;
-use net::jitter::jittered;
+use net::jitter::{doubled, jittered};
 use protocol::error::UpstreamError;
-use protocol::json::Scratch;
 use protocol::subscription::{Acknowledged, Heard, hear};
 
 mod bisection;
 mod promised;
 mod stream;
+mod thread;
 mod trials;
 mod watch;
 
@@ -75,60 +72,11 @@ pub(crate) async fn run(state: Arc<State>, client: Client) {
     }
 }
 
-/// What the streams of the control thread share.
-struct Thread {
-    state: Arc<State>,
-    client: Client,
-    scratch: RefCell<Scratch>,
-    next_id: Cell<u64>,
-}
-
-impl Thread {
-    fn limits(&self) -> Limits {
-        self.state.snapshot.load().limits.clone()
-    }
-
-    fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
-        let Self { state, client, scratch, .. } = self;
-        Asker { client, scratch, limits, budget: &state.buffered, aim: ReplicaSelection::Any }
-    }
-
-    /// Whether the configuration of now has this upstream.
-    fn is_current(&self, upstream: &Upstream) -> bool {
-        self.state.snapshot.load().upstreams.iter().any(|current| current.id == upstream.id)
-    }
-
-    /// All streams of one upstream, until nobody listens to it any more.
-    async fn serve(self: Rc<Self>, feed: Arc<Feed>) {
-        let lanes = async {
-            let lists = Carrier::new(&self, &feed, Lane::Lists).run();
-            let names = Carrier::new(&self, &feed, Lane::Names).run();
-            tokio::join!(lists, names, watch::run(&self, &feed))
-        };
-        let unused = async {
-            loop {
-                feed.emptied.notified().await;
-                // The streams end first, by their own clocks.
-                sleep(LINGER + OVERLAP).await;
-                if self.state.hub.close(&feed) {
-                    return;
-                }
-            }
-        };
-        tokio::select! {
-            _ = lanes => {}
-            () = unused => {}
-        }
-    }
-}
-
-/// One lane: the streams that carry it.
 struct Carrier {
     thread: Rc<Thread>,
     feed: Arc<Feed>,
     lane: Lane,
     current: Option<SubscriptionStream>,
-    /// Those that are read beside it.
     kept: Vec<StandingStream>,
     opening: Option<PendingStream>,
     /// Something that was promised could not be heard for a while.
@@ -429,7 +377,7 @@ impl Carrier {
     }
 
     fn back_off(&mut self, now: Instant) {
-        let pause = PAUSE_MIN.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
+        let pause = doubled(PAUSE_MIN, self.failures, PAUSE_MAX);
         self.failures += 1;
         self.not_before = now + jittered(pause, 0.5..1.0);
     }

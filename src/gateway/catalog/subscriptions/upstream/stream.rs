@@ -11,14 +11,13 @@ use tokio::time::timeout_at;
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::Filter;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::ReplicaSelection;
-use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::ConnectionLease;
+use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::media::{Media, media_of};
@@ -46,11 +45,9 @@ pub(super) struct SubscriptionStream {
 
 #[derive(Debug)]
 pub(super) enum SubscribeError {
-    /// The upstream does not offer this.
     Refused,
     /// It does not take this request; another it may take.
     Rejected,
-    /// It could not be asked.
     Failed(UpstreamError),
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::{Carrier, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, StandingStream, StreamRole};
 use crate::tables::subscriptions::feed::{Filter, Need, Suspect};
-use net::jitter::jittered;
+use net::jitter::{doubled, jittered};
 use protocol::error::UpstreamError;
 
 /// So many trials in this time need not keep the interval between streams.
@@ -30,7 +30,6 @@ const STREAMS_MAX: usize = 4;
 pub(super) enum Trial {
     /// Whether the upstream takes these names beside what it has agreed to.
     Group(Vec<Suspect>),
-    /// Whether it takes this name alone.
     Alone(Suspect),
 }
 
@@ -57,7 +56,6 @@ impl Trials {
         }
     }
 
-    /// Whether another may begin at once.
     fn take_quick(&mut self, now: Instant) -> bool {
         if now >= self.quick_since + QUICK_TRIALS_INTERVAL {
             (self.quick_since, self.quick) = (now, 0);
@@ -169,7 +167,7 @@ impl Carrier {
         };
         if may_others_do && self.current.is_some() {
             self.not_before = now + jittered(PAUSE_MIN, 0.5..1.0);
-            let pause = PAUSE_MIN.saturating_mul(1 << self.trials.failed_alone.min(8)).min(PAUSE_MAX);
+            let pause = doubled(PAUSE_MIN, self.trials.failed_alone, PAUSE_MAX);
             self.trials.failed_alone += u32::from(!self.bisection.has_untried());
             self.trials.failed_again_at = now + jittered(pause, 0.5..1.0);
         } else {

@@ -28,7 +28,7 @@ use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::get_stream::{self, GetResult, Messages};
 use crate::upstream::initialize::InitializeOffer;
-use net::jitter::jittered;
+use net::jitter::{doubled, jittered};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::sse::Event;
@@ -85,7 +85,6 @@ async fn over(thread: &Thread, feed: &Feed) {
     }
 }
 
-/// The stream, through all its connections.
 struct ResourceWatch {
     thread: Rc<Thread>,
     feed: Arc<Feed>,
@@ -102,7 +101,6 @@ struct ResourceWatch {
 }
 
 enum WatchEnd {
-    /// It ended, or could not be opened.
     Broken,
     /// There is none to be had in the session, until that ends.
     Refused(CancellationToken),
@@ -143,7 +141,7 @@ impl ResourceWatch {
             }
             match self.hear_session().await {
                 WatchEnd::Broken => {
-                    let pause = self.retry.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
+                    let pause = doubled(self.retry, self.failures, PAUSE_MAX);
                     self.failures += 1;
                     sleep(jittered(pause, 0.5..1.0).max(self.retry)).await;
                 }

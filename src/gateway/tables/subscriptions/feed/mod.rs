@@ -6,34 +6,34 @@
 //! Invariants: a name that somebody wants is pending until the upstream has answered for it; a name that nobody
 //! wants any more stays, and counts as agreed, for as long as the open stream carries it.
 
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
-use super::inbox::{Inbox, UpdateTarget};
+use super::inbox::Inbox;
+use crate::telemetry::metrics::families::NamesRefused;
 use crate::upstream::Upstream;
-use protocol::subscription::{Acknowledged, Lists, Notice};
+use protocol::subscription::Lists;
 
+mod answers;
+mod notices;
 mod refusals;
 mod suspects;
 
-/// A list that changes more often is told of this often; the last change is never left out.
-const LIST_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a refusal stands against new clients that want the same: a name may appear any time, a capability hardly.
-const NAME_REFUSAL_KEPT: Duration = Duration::from_secs(5);
-const LIST_REFUSAL_KEPT: Duration = Duration::from_mins(1);
-/// What a URI is part of is looked up at this many of its slashes, the last ones.
-const SLASHES_MAX: usize = 64;
 /// Names that are asked of one upstream; further ones count as not offered.
 const NAMES_MAX: usize = 100_000;
 /// Those among them that one principal was first to want.
 const NAMES_PER_SOURCE_MAX: usize = NAMES_MAX / 4;
+
+/// Where names of both kinds are in [`FeedState`].
+const URIS: usize = 0;
+const TASKS: usize = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -43,7 +43,6 @@ pub(crate) enum Lane {
     Names,
 }
 
-/// What is heard from one upstream.
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub(crate) upstream: Arc<Upstream>,
@@ -59,8 +58,7 @@ struct FeedState {
     clients: Vec<Option<FeedClient>>,
     free: Vec<u32>,
     lists: [ListState; Lists::COUNT],
-    uris: HashMap<Arc<str>, ResourceName>,
-    task_ids: HashMap<Arc<str>, ResourceName>,
+    names: [HashMap<Arc<str>, ResourceName>; 2],
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
@@ -68,7 +66,6 @@ struct FeedState {
     names_of: HashMap<u64, usize>,
     /// The number of the stream for names that is to carry more; those before it stay as they are.
     stream: u64,
-    /// How many clients have ever joined.
     joined: u64,
 }
 
@@ -125,7 +122,6 @@ pub(crate) struct Filter {
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub(crate) struct Need {
     pub(crate) is_wanted: bool,
-    /// Something was not asked for yet.
     pub(crate) has_pending: bool,
     /// Among that is something that is not being searched either.
     pub(crate) has_newcomers: bool,
@@ -159,57 +155,26 @@ impl Feed {
         self.wakes[lane as usize].notified().await;
     }
 
-    /// Adds a client; returns its key.
     pub(crate) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[WantedName<'_>]) -> u32 {
         let now = Instant::now();
-        let refused = &self.upstream.series.subscription_names_refused;
         let mut shared = self.shared();
         let uris = names.iter().filter(|name| !name.is_task).count();
         shared.joined += 1;
         let source = shared.source(&inbox);
-        let is_cut_off = shared.refusals.is_cut_off(source, now);
         let client = Some(FeedClient { inbox, member, lists, uris, source });
         let key = shared.free.pop().unwrap_or_else(|| {
             shared.clients.push(None);
             u32::try_from(shared.clients.len() - 1).unwrap_or(u32::MAX)
         });
         shared.clients[key as usize] = client;
-        let [refused_lists, refused_names] = shared.refused_until;
+        let [refused_lists, _] = shared.refused_until;
         for index in lists.indexes() {
             let list = &mut shared.lists[index];
             list.wanted += 1;
             list.offer.ask_again(now, refused_lists);
         }
         for wanted in names {
-            let known_until = shared.refusals.name_until(wanted.is_task, wanted.inner, now);
-            let is_share_taken =
-                shared.names_of.get(&source).is_some_and(|count| *count >= NAMES_PER_SOURCE_MAX);
-            let names = shared.names(wanted.is_task);
-            let is_full = is_share_taken || names.len() >= NAMES_MAX;
-            let is_new = !names.contains_key(wanted.inner);
-            let name = match names.get_mut(wanted.inner) {
-                Some(name) if !(name.clients.is_empty() && is_share_taken) => name,
-                None if !is_full => names.entry(wanted.inner.into()).or_default(),
-                _ => {
-                    refused.full.inc();
-                    continue;
-                }
-            };
-            let is_first = name.clients.is_empty();
-            name.clients.push((key, wanted.index));
-            let was_refused = is_new || matches!(name.offer, OfferState::Refused(_));
-            match known_until {
-                Some(until) if was_refused => name.offer = OfferState::Refused(until),
-                // If somebody else comes to want it, it is asked for.
-                None if was_refused && is_cut_off => {
-                    refused.cut_off.inc();
-                    name.offer = OfferState::Refused(now);
-                }
-                _ => name.offer.ask_again(now, refused_names),
-            }
-            if is_first {
-                *shared.names_of.entry(source).or_default() += 1;
-            }
+            shared.join_name(key, source, wanted, now, &self.upstream.series.subscription_names_refused);
         }
         drop(shared);
         if !lists.is_empty() {
@@ -251,7 +216,6 @@ impl Feed {
         }
     }
 
-    /// True if no client is left.
     pub(crate) fn is_empty(&self) -> bool {
         let shared = self.shared();
         shared.clients.len() == shared.free.len()
@@ -271,69 +235,6 @@ impl Feed {
         for wanted in names {
             let offer = shared.names(wanted.is_task).get(wanted.inner).map(|name| name.offer);
             each(wanted.index, offer.unwrap_or(OfferState::Refused(Instant::now())));
-        }
-    }
-
-    /// Tells clients that a list has changed, or has the lane tell them a little later.
-    pub(crate) fn list_changed(&self, index: usize, now: Instant) {
-        let mut shared = self.shared();
-        let list = &mut shared.lists[index];
-        if list.told.is_some_and(|told| now < told + LIST_INTERVAL) {
-            list.is_held = true;
-            drop(shared);
-            self.wakes[Lane::Lists as usize].notify_one();
-            return;
-        }
-        shared.tell(index, now);
-    }
-
-    /// Tells of the changes that were held back. Returns when the next one is due.
-    pub(crate) fn release(&self, now: Instant) -> Option<Instant> {
-        let mut shared = self.shared();
-        let mut next = None;
-        for index in 0..Lists::COUNT {
-            let due = shared.lists[index].told.map(|told| told + LIST_INTERVAL);
-            match due {
-                _ if !shared.lists[index].is_held => {}
-                Some(due) if due > now => next = Some(next.map_or(due, |next: Instant| next.min(due))),
-                _ => shared.tell(index, now),
-            }
-        }
-        next
-    }
-
-    /// Hands a notification about a task to whoever asked for it.
-    pub(crate) fn task_changed(&self, notice: &Arc<Notice>) {
-        let shared = self.shared();
-        for (key, index) in shared.task_ids.get(&*notice.name).iter().flat_map(|name| &name.clients) {
-            if let Some(client) = shared.client(*key) {
-                client.inbox.notice(UpdateTarget::Task(*index), notice);
-            }
-        }
-    }
-
-    /// Hands a notification about a resource to whoever asked for it or for what it is part of; if that is nobody, to
-    /// everybody who asked for any.
-    pub(crate) fn resource_changed(&self, notice: &Arc<Notice>) {
-        let shared = self.shared();
-        let mut told = HashSet::new();
-        for (key, index) in shared.uris.get(&*notice.name).iter().flat_map(|name| &name.clients) {
-            if let Some(client) = shared.client(*key) {
-                told.insert(*key);
-                client.inbox.notice(UpdateTarget::Resource(*index), notice);
-            }
-        }
-        for prefix in prefixes(&notice.name) {
-            for (key, index) in shared.uris.get(prefix).iter().flat_map(|name| &name.clients) {
-                if let Some(client) = shared.client(*key).filter(|_| told.insert(*key)) {
-                    client.inbox.notice(UpdateTarget::Resource(*index), notice);
-                }
-            }
-        }
-        if told.is_empty() {
-            for client in shared.clients.iter().flatten().filter(|client| client.uris > 0) {
-                client.inbox.notice(UpdateTarget::Other(client.member), notice);
-            }
         }
     }
 
@@ -373,98 +274,10 @@ impl Feed {
                 Filter { lists, ..Filter::default() }
             }
             Lane::Names => {
-                Filter { uris: asked(&shared.uris), task_ids: asked(&shared.task_ids), ..Filter::default() }
+                let [uris, task_ids] = [URIS, TASKS].map(|kind| asked(&shared.names[kind]));
+                Filter { uris, task_ids, ..Filter::default() }
             }
         }
-    }
-
-    /// Everything wanted of a lane is to be asked for, whatever the upstream said before.
-    pub(crate) fn ask_everything(&self, lane: Lane) {
-        let mut shared = self.shared();
-        shared.refused_until[lane as usize] = None;
-        shared.each(lane, |_, offer| {
-            if matches!(offer, OfferState::Refused(_)) {
-                *offer = OfferState::Pending;
-            }
-        });
-    }
-
-    /// The upstream has answered. After a gap everybody is told of everything it had agreed to; those who rely on what
-    /// it had not answered for yet are told of that. Returns the lists that may have changed meanwhile.
-    pub(crate) fn settle(
-        &self,
-        ask: &Filter,
-        acknowledged: &Acknowledged,
-        has_gap: bool,
-        now: Instant,
-    ) -> Lists {
-        let mut shared = self.shared();
-        let mut changed = Lists::default();
-        for index in ask.lists.indexes() {
-            let is_relied_on = shared.is_list_relied_on(index);
-            let is_honoured = acknowledged.lists.has(index);
-            let offer = OfferState::of(is_honoured, now + LIST_REFUSAL_KEPT);
-            let is_owed = match std::mem::replace(&mut shared.lists[index].offer, offer) {
-                OfferState::Honoured => has_gap,
-                _ => is_honoured && is_relied_on,
-            };
-            if is_owed {
-                changed.add(index);
-            }
-        }
-        for (is_task, asked, honoured) in
-            [(false, &ask.uris, &acknowledged.uris), (true, &ask.task_ids, &acknowledged.task_ids)]
-        {
-            let stream = shared.stream;
-            let honoured: HashSet<&str> = honoured.iter().map(|name| &**name).collect();
-            for inner in asked {
-                let Some(name) = shared.names(is_task).get_mut(inner) else { continue };
-                let is_honoured = honoured.contains(&**inner);
-                let offer = OfferState::of(is_honoured, now + NAME_REFUSAL_KEPT);
-                (name.is_suspect, name.stream) = (false, stream);
-                let was_honoured = std::mem::replace(&mut name.offer, offer) == OfferState::Honoured;
-                let is_owed = if was_honoured { has_gap } else { is_honoured };
-                // The state of a task cannot be made up.
-                if is_owed && !is_task {
-                    shared.resource_may_have_changed(inner, was_honoured);
-                }
-            }
-        }
-        if ask.lists.is_empty() {
-            // There may be room again.
-            shared.refused_until[Lane::Names as usize] = None;
-        }
-        shared.wake_waiting();
-        changed
-    }
-
-    /// The upstream takes no such stream. What it had agreed to before stands, unless nothing else was asked.
-    /// Returns false in that case.
-    pub(crate) fn refuse(&self, lane: Lane, until: Instant) -> bool {
-        let mut shared = self.shared();
-        let mut was_growth = false;
-        shared.each(lane, |_, offer| was_growth |= *offer == OfferState::Honoured);
-        let mut has_pending = false;
-        shared.each(lane, |_, offer| has_pending |= *offer == OfferState::Pending);
-        let is_partial = was_growth && has_pending;
-        if !is_partial {
-            shared.refused_until[lane as usize] = Some(until);
-        }
-        shared.each(lane, |_, offer| {
-            if !is_partial || *offer == OfferState::Pending {
-                *offer = OfferState::Refused(until);
-            }
-        });
-        shared.wake_waiting();
-        is_partial
-    }
-
-    /// Nothing is carried any more.
-    pub(crate) fn forget(&self, lane: Lane) {
-        let mut shared = self.shared();
-        shared.refused_until[lane as usize] = None;
-        shared.each(lane, |_, offer| *offer = OfferState::Pending);
-        shared.forget_unwanted(lane);
     }
 
     fn shared(&self) -> MutexGuard<'_, FeedState> {
@@ -509,13 +322,59 @@ impl OfferState {
 
 impl FeedState {
     fn names(&mut self, is_task: bool) -> &mut HashMap<Arc<str>, ResourceName> {
-        if is_task { &mut self.task_ids } else { &mut self.uris }
+        &mut self.names[if is_task { TASKS } else { URIS }]
+    }
+
+    fn all_names(&self) -> impl Iterator<Item = &ResourceName> + Clone {
+        self.names.iter().flat_map(HashMap::values)
+    }
+
+    fn all_names_mut(&mut self) -> impl Iterator<Item = &mut ResourceName> {
+        self.names.iter_mut().flat_map(HashMap::values_mut)
     }
 
     /// Who the client that joins is, where names are refused.
     fn source(&self, inbox: &Inbox) -> u64 {
         let standing = inbox.standing();
         self.refusals.source(&standing.endpoint.config.path, inbox.principal().id(), self.joined)
+    }
+
+    /// A client of `source` wants a name, unless there is no room for more.
+    fn join_name(
+        &mut self,
+        key: u32,
+        source: u64,
+        wanted: &WantedName<'_>,
+        now: Instant,
+        refused: &NamesRefused,
+    ) {
+        let known_until = self.refusals.name_until(wanted.is_task, wanted.inner, now);
+        let is_cut_off = self.refusals.is_cut_off(source, now);
+        let is_share_taken = self.names_of.get(&source).is_some_and(|count| *count >= NAMES_PER_SOURCE_MAX);
+        let [_, refused_names] = self.refused_until;
+        let names = self.names(wanted.is_task);
+        let is_full = is_share_taken || names.len() >= NAMES_MAX;
+        let is_new = !names.contains_key(wanted.inner);
+        let name = match names.get_mut(wanted.inner) {
+            Some(name) if !(name.clients.is_empty() && is_share_taken) => name,
+            None if !is_full => names.entry(wanted.inner.into()).or_default(),
+            _ => return refused.full.inc(),
+        };
+        let is_first = name.clients.is_empty();
+        name.clients.push((key, wanted.index));
+        let was_refused = is_new || matches!(name.offer, OfferState::Refused(_));
+        match known_until {
+            Some(until) if was_refused => name.offer = OfferState::Refused(until),
+            // If somebody else comes to want it, it is asked for.
+            None if was_refused && is_cut_off => {
+                refused.cut_off.inc();
+                name.offer = OfferState::Refused(now);
+            }
+            _ => name.offer.ask_again(now, refused_names),
+        }
+        if is_first {
+            *self.names_of.entry(source).or_default() += 1;
+        }
     }
 
     /// A name counts no longer for one source, but for that of the next client that wants it.
@@ -541,8 +400,7 @@ impl FeedState {
         match lane {
             Lane::Lists => self.lists.iter_mut().for_each(|list| visit(list.wanted > 0, &mut list.offer)),
             Lane::Names => {
-                let names = self.uris.values_mut().chain(self.task_ids.values_mut());
-                names.for_each(|name| visit(!name.clients.is_empty(), &mut name.offer));
+                self.all_names_mut().for_each(|name| visit(!name.clients.is_empty(), &mut name.offer));
             }
         }
     }
@@ -555,18 +413,8 @@ impl FeedState {
                 }
             }
             Lane::Names => {
-                self.uris.retain(|_, name| !name.clients.is_empty());
-                self.task_ids.retain(|_, name| !name.clients.is_empty());
+                self.names.iter_mut().for_each(|names| names.retain(|_, name| !name.clients.is_empty()));
             }
-        }
-    }
-
-    fn tell(&mut self, index: usize, now: Instant) {
-        let list = &mut self.lists[index];
-        list.told = Some(now);
-        list.is_held = false;
-        for client in self.clients.iter().flatten().filter(|client| client.lists.has(index)) {
-            client.inbox.list_changed(index);
         }
     }
 
@@ -574,30 +422,6 @@ impl FeedState {
         let mut clients = self.clients.iter().flatten().filter(|client| client.lists.has(index));
         clients.any(|client| client.inbox.is_acknowledged())
     }
-
-    /// `for_all`: also for those who were promised nothing yet.
-    fn resource_may_have_changed(&self, inner: &str, for_all: bool) {
-        for (key, index) in self.uris.get(inner).iter().flat_map(|name| &name.clients) {
-            if let Some(client) = self.client(*key)
-                && (for_all || client.inbox.is_acknowledged())
-            {
-                client.inbox.resource_changed(*index);
-            }
-        }
-    }
-
-    /// Those who wait to be acknowledged look again.
-    fn wake_waiting(&self) {
-        for client in self.clients.iter().flatten().filter(|client| !client.inbox.is_acknowledged()) {
-            client.inbox.wake();
-        }
-    }
-}
-
-/// What a URI is part of: all that stands before a slash, with the slash and without, longest first.
-fn prefixes(uri: &str) -> impl Iterator<Item = &str> {
-    let slashes = uri.rmatch_indices('/').map(|(at, _)| at).take(SLASHES_MAX);
-    slashes.flat_map(|at| [&uri[..=at], &uri[..at]]).filter(move |prefix| *prefix != uri)
 }
 
 #[cfg(test)]

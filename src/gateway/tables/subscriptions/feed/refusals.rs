@@ -53,7 +53,6 @@ impl Refusals {
         Some(until)
     }
 
-    /// Whether a source is cut off.
     pub(crate) fn is_cut_off(&self, source: u64, now: Instant) -> bool {
         self.sources.get(source, now).is_some_and(|(_, count)| count >= REFUSED_PER_SOURCE_MAX)
     }

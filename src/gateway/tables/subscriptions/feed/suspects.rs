@@ -2,6 +2,7 @@
 //!
 //! Which of them are tried together, and when, is decided by the lane that opens streams.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,9 +21,9 @@ impl Feed {
     /// The pending names that were not taken before.
     pub(crate) fn take_suspects(&self) -> Vec<Suspect> {
         let mut shared = self.shared();
-        let FeedState { clients, uris, task_ids, .. } = &mut *shared;
+        let FeedState { clients, names, .. } = &mut *shared;
         let mut suspects = Vec::new();
-        for (is_task, names) in [(false, uris), (true, task_ids)] {
+        for (is_task, names) in [false, true].into_iter().zip(names) {
             for (inner, name) in names.iter_mut().filter(|(_, name)| !name.is_suspect) {
                 let first = name.clients.first().and_then(|(key, _)| clients.get(*key as usize)?.as_ref());
                 let Some(client) = first.filter(|_| name.offer == OfferState::Pending) else { continue };
@@ -35,9 +36,7 @@ impl Feed {
 
     /// All pending names may be taken again.
     pub(crate) fn return_suspects(&self) {
-        let mut shared = self.shared();
-        let FeedState { uris, task_ids, .. } = &mut *shared;
-        uris.values_mut().chain(task_ids.values_mut()).for_each(|name| name.is_suspect = false);
+        self.shared().all_names_mut().for_each(|name| name.is_suspect = false);
     }
 
     /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
@@ -51,7 +50,7 @@ impl Feed {
         shared.forget_unwanted(Lane::Names);
         let mut ask = Filter::default();
         let stream = shared.stream;
-        for (names, asked) in [(&shared.uris, &mut ask.uris), (&shared.task_ids, &mut ask.task_ids)] {
+        for (names, asked) in shared.names.iter().zip([&mut ask.uris, &mut ask.task_ids]) {
             let honoured = names.iter().filter(|(_, name)| name.is_carried_by(stream));
             asked.extend(honoured.map(|(inner, _)| Arc::clone(inner)));
         }
@@ -83,9 +82,7 @@ impl Feed {
 
     /// Whether anybody wants anything that a stream carries.
     pub(crate) fn is_stream_wanted(&self, stream: u64) -> bool {
-        let shared = self.shared();
-        let mut names = shared.uris.values().chain(shared.task_ids.values());
-        names.any(|name| name.is_carried_by(stream) && !name.clients.is_empty())
+        self.shared().all_names().any(|name| name.is_carried_by(stream) && !name.clients.is_empty())
     }
 
     /// The upstream refuses this name, even alone. If that cuts off who asked for it, its other names are refused, too.
@@ -115,11 +112,7 @@ impl Feed {
     /// What is pending is refused; others that come are asked for.
     pub(crate) fn refuse_pending(&self, until: Instant) {
         let mut shared = self.shared();
-        shared.each(Lane::Names, |_, offer| {
-            if *offer == OfferState::Pending {
-                *offer = OfferState::Refused(until);
-            }
-        });
+        shared.refuse_pending(until);
         shared.wake_waiting();
     }
 
@@ -127,14 +120,7 @@ impl Feed {
     pub(crate) fn refuse_rest(&self, until: Instant) {
         let mut shared = self.shared();
         shared.refused_until[Lane::Names as usize] = Some(until);
-        let mut refused = 0;
-        shared.each(Lane::Names, |is_wanted, offer| {
-            if *offer == OfferState::Pending {
-                *offer = OfferState::Refused(until);
-                refused += u64::from(is_wanted);
-            }
-        });
-        self.upstream.series.subscription_names_refused.full.inc_by(refused);
+        self.upstream.series.subscription_names_refused.full.inc_by(shared.refuse_pending(until));
         shared.wake_waiting();
     }
 }
@@ -148,28 +134,39 @@ impl ResourceName {
 impl FeedState {
     /// Whether the stream that may grow carries something that is wanted, and something that is not.
     pub(crate) fn carries(&self) -> (bool, bool) {
-        let names = self.uris.values().chain(self.task_ids.values());
-        let mut carried = names.filter(|name| name.is_carried_by(self.stream));
+        let mut carried = self.all_names().filter(|name| name.is_carried_by(self.stream));
         let has = |is_wanted| move |name: &ResourceName| name.clients.is_empty() != is_wanted;
         (carried.clone().any(has(true)), carried.any(has(false)))
     }
 
     /// Whether something wanted is pending that was not taken.
     pub(crate) fn has_newcomers(&self) -> bool {
-        let mut names = self.uris.values().chain(self.task_ids.values());
-        names.any(|name| name.offer == OfferState::Pending && !name.is_suspect && !name.clients.is_empty())
+        self.all_names()
+            .any(|name| name.offer == OfferState::Pending && !name.is_suspect && !name.clients.is_empty())
+    }
+
+    /// Returns how many of them are wanted.
+    fn refuse_pending(&mut self, until: Instant) -> u64 {
+        let mut refused = 0;
+        self.each(Lane::Names, |is_wanted, offer| {
+            if *offer == OfferState::Pending {
+                *offer = OfferState::Refused(until);
+                refused += u64::from(is_wanted);
+            }
+        });
+        refused
     }
 
     fn lose(&mut self, stream: u64) {
-        let names = self.uris.values_mut().chain(self.task_ids.values_mut());
-        names.filter(|name| name.is_carried_by(stream)).for_each(|name| name.offer = OfferState::Pending);
+        let names = self.all_names_mut().filter(|name| name.is_carried_by(stream));
+        names.for_each(|name| name.offer = OfferState::Pending);
     }
 
     /// Refuses the pending names that only those want who are cut off. Whoever else comes to want them has them asked for.
     fn refuse_cut_off(&mut self, now: Instant) -> u64 {
-        let Self { clients, uris, task_ids, refusals, .. } = self;
+        let Self { clients, names, refusals, .. } = self;
         let mut refused = 0;
-        for name in uris.values_mut().chain(task_ids.values_mut()) {
+        for name in names.iter_mut().flat_map(HashMap::values_mut) {
             let mut sources = name.clients.iter().filter_map(|(key, _)| clients.get(*key as usize)?.as_ref());
             if name.offer == OfferState::Pending
                 && sources.all(|client| refusals.is_cut_off(client.source, now))

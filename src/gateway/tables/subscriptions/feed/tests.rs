@@ -1,8 +1,12 @@
+use std::time::Duration;
+
+use super::notices::{LIST_INTERVAL, prefixes};
 use super::*;
 use crate::access::caller::Caller;
 use crate::identity::Principal;
 use crate::snapshot::Snapshot;
 use crate::telemetry::metrics::Metrics;
+use protocol::subscription::Acknowledged;
 
 const CONFIG: &str = r#"
     [listener]

@@ -1,0 +1,114 @@
+//! Telling clients what an upstream has told: of changes of its lists, of resources and of tasks.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Feed, FeedState, Lane, TASKS, URIS};
+use crate::tables::subscriptions::inbox::UpdateTarget;
+use protocol::subscription::{Lists, Notice};
+
+/// A list that changes more often is told of this often; the last change is never left out.
+pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);
+/// What a URI is part of is looked up at this many of its slashes, the last ones.
+const SLASHES_MAX: usize = 64;
+
+impl Feed {
+    /// Tells clients that a list has changed, or has the lane tell them a little later.
+    pub(crate) fn list_changed(&self, index: usize, now: Instant) {
+        let mut shared = self.shared();
+        let list = &mut shared.lists[index];
+        if list.told.is_some_and(|told| now < told + LIST_INTERVAL) {
+            list.is_held = true;
+            drop(shared);
+            self.wakes[Lane::Lists as usize].notify_one();
+            return;
+        }
+        shared.tell(index, now);
+    }
+
+    /// Tells of the changes that were held back. Returns when the next one is due.
+    pub(crate) fn release(&self, now: Instant) -> Option<Instant> {
+        let mut shared = self.shared();
+        let mut next = None;
+        for index in 0..Lists::COUNT {
+            let due = shared.lists[index].told.map(|told| told + LIST_INTERVAL);
+            match due {
+                _ if !shared.lists[index].is_held => {}
+                Some(due) if due > now => next = Some(next.map_or(due, |next: Instant| next.min(due))),
+                _ => shared.tell(index, now),
+            }
+        }
+        next
+    }
+
+    /// Hands a notification about a task to whoever asked for it.
+    pub(crate) fn task_changed(&self, notice: &Arc<Notice>) {
+        let shared = self.shared();
+        for (key, index) in shared.names[TASKS].get(&*notice.name).iter().flat_map(|name| &name.clients) {
+            if let Some(client) = shared.client(*key) {
+                client.inbox.notice(UpdateTarget::Task(*index), notice);
+            }
+        }
+    }
+
+    /// Hands a notification about a resource to whoever asked for it or for what it is part of; if that is nobody, to
+    /// everybody who asked for any.
+    pub(crate) fn resource_changed(&self, notice: &Arc<Notice>) {
+        let shared = self.shared();
+        let mut told = HashSet::new();
+        for (key, index) in shared.names[URIS].get(&*notice.name).iter().flat_map(|name| &name.clients) {
+            if let Some(client) = shared.client(*key) {
+                told.insert(*key);
+                client.inbox.notice(UpdateTarget::Resource(*index), notice);
+            }
+        }
+        for prefix in prefixes(&notice.name) {
+            for (key, index) in shared.names[URIS].get(prefix).iter().flat_map(|name| &name.clients) {
+                if let Some(client) = shared.client(*key).filter(|_| told.insert(*key)) {
+                    client.inbox.notice(UpdateTarget::Resource(*index), notice);
+                }
+            }
+        }
+        if told.is_empty() {
+            for client in shared.clients.iter().flatten().filter(|client| client.uris > 0) {
+                client.inbox.notice(UpdateTarget::Other(client.member), notice);
+            }
+        }
+    }
+}
+
+impl FeedState {
+    fn tell(&mut self, index: usize, now: Instant) {
+        let list = &mut self.lists[index];
+        list.told = Some(now);
+        list.is_held = false;
+        for client in self.clients.iter().flatten().filter(|client| client.lists.has(index)) {
+            client.inbox.list_changed(index);
+        }
+    }
+
+    /// `for_all`: also for those who were promised nothing yet.
+    pub(super) fn resource_may_have_changed(&self, inner: &str, for_all: bool) {
+        for (key, index) in self.names[URIS].get(inner).iter().flat_map(|name| &name.clients) {
+            if let Some(client) = self.client(*key)
+                && (for_all || client.inbox.is_acknowledged())
+            {
+                client.inbox.resource_changed(*index);
+            }
+        }
+    }
+
+    /// Those who wait to be acknowledged look again.
+    pub(super) fn wake_waiting(&self) {
+        for client in self.clients.iter().flatten().filter(|client| !client.inbox.is_acknowledged()) {
+            client.inbox.wake();
+        }
+    }
+}
+
+/// What a URI is part of: all that stands before a slash, with the slash and without, longest first.
+pub(super) fn prefixes(uri: &str) -> impl Iterator<Item = &str> {
+    let slashes = uri.rmatch_indices('/').map(|(at, _)| at).take(SLASHES_MAX);
+    slashes.flat_map(|at| [&uri[..=at], &uri[..at]]).filter(move |prefix| *prefix != uri)
+}
