@@ -18,8 +18,8 @@
 //! between what was read and what is told nothing is missed; no secret, name of a principal or address is sent in clear.
 
 pub(crate) mod lease;
-pub(crate) mod news;
 mod outbox;
+pub(crate) mod peer_message;
 pub(crate) mod peers;
 pub(crate) mod run;
 
@@ -61,7 +61,6 @@ pub(crate) struct Redis {
     outbox: Outbox,
     pub(crate) leases: lease::LeaseServer,
     connector: Option<Arc<Connector>>,
-    /// What is counted.
     pub(crate) series: SharedMetrics,
 }
 
@@ -120,7 +119,6 @@ impl Redis {
         }))
     }
 
-    /// Whether operations have a chance.
     pub(crate) fn is_connected(&self) -> bool {
         self.link.load().is_some()
     }

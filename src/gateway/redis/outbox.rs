@@ -37,7 +37,6 @@ enum OutboxItem {
     Said(oneshot::Sender<()>),
 }
 
-/// Where it waits.
 #[derive(Debug)]
 pub(super) struct Outbox {
     sender: mpsc::Sender<OutboxItem>,

@@ -14,13 +14,12 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 
-use super::news::News;
+use super::peer_message::PeerMessage;
 use super::peers::Peers;
 use super::{Redis, RedisConnection};
 use config::RedisAddress;
-use net::dns;
 use net::jitter::jittered;
-use net::tls;
+use net::{dns, tls};
 
 /// How long a connection may take until it can be used, if operations may not take longer.
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -34,13 +33,13 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Commands of all threads that wait to be written.
 const COMMANDS_MAX: usize = 1024;
 /// Messages of other replicas that wait to be heard. Beyond, the connection is made anew.
-const NEWS_MAX: usize = 4096;
+const MESSAGES_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PeerEvent {
     /// From now on everything is heard. What was told before may have been missed.
     Joined,
-    News(News),
+    Message(PeerMessage),
 }
 
 /// Why there is no connection. Says nothing of passwords.
@@ -105,7 +104,7 @@ impl Redis {
         keys: &impl Fn() -> String,
         hear: &impl Fn(PeerEvent),
     ) -> Result<(), ConnectError> {
-        let (sender, mut news) = mpsc::channel(NEWS_MAX);
+        let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
         let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
         let (login, settings) = (self.login(), self.settings(sender));
         let connect = async {
@@ -133,9 +132,9 @@ impl Redis {
         hear(PeerEvent::Joined);
         self.joined.notify_waiters();
         let listen = async {
-            while let Some(message) = news.recv().await {
-                if let Some(news) = self.read_news(&message) {
-                    hear(PeerEvent::News(news));
+            while let Some(message) = messages.recv().await {
+                if let Some(message) = self.read_message(&message) {
+                    hear(PeerEvent::Message(message));
                 }
             }
         };
@@ -187,11 +186,11 @@ impl Redis {
         login
     }
 
-    fn settings(self: &Arc<Self>, news: mpsc::Sender<Vec<u8>>) -> AsyncConnectionConfig {
+    fn settings(self: &Arc<Self>, messages: mpsc::Sender<Vec<u8>>) -> AsyncConnectionConfig {
         let shared = Arc::downgrade(self);
         let hear = move |pushed: PushInfo| {
             let Some(message) = message_of(pushed) else { return Ok(()) };
-            news.try_send(message).inspect_err(|_| {
+            messages.try_send(message).inspect_err(|_| {
                 // What is missed is made up for after a new start.
                 if let Some(shared) = shared.upgrade() {
                     shared.broken.notify_one();

@@ -35,7 +35,6 @@ pub(super) struct Signals {
     interrupt: Signal,
 }
 
-/// What the control thread looks after.
 pub(super) struct Control<'a> {
     pub(super) state: &'a Arc<State>,
     pub(super) started_with: &'a Config,
@@ -115,8 +114,7 @@ impl Control<'_> {
         let (state, drain) = (self.state, &config.drain);
         let started = Instant::now();
         tracing::info!(connections = state.connections.open(), calls = state.pulses.calls(), "draining");
-        state.drain.start_quiet();
-        state.hub.end_all();
+        start_drain(state);
         let children = self.children_stop_max(config);
         self.notifier.stopping(drain.max + 2 * children + LEAVE_MAX, state);
         let phases = async {
@@ -132,13 +130,7 @@ impl Control<'_> {
             () = phases => {}
             () = signals.stop() => {}
         }
-        let (connections, calls) = (state.connections.open(), state.pulses.calls());
-        state.metrics.calls.drain_aborted.inc_by(calls as u64);
-        if connections > 0 || calls > 0 {
-            tracing::warn!(connections, calls, "cutting what is left");
-        }
-        state.drain.start_closing();
-        state.drain.start_cut();
+        cut(state);
     }
 
     /// Time that a child may take to end by itself, and again after it was told.
@@ -157,6 +149,23 @@ impl Control<'_> {
     async fn finished(&self) {
         look_until(|| self.workers.iter().all(JoinHandle::is_finished)).await;
     }
+}
+
+/// Clients are told to go elsewhere, and what waits for changes is ended.
+pub(super) fn start_drain(state: &State) {
+    state.drain.start_quiet();
+    state.hub.end_all();
+}
+
+/// Ends what is left when the time of the drain is over.
+pub(super) fn cut(state: &State) {
+    let (connections, calls) = (state.connections.open(), state.pulses.calls());
+    state.metrics.calls.drain_aborted.inc_by(calls as u64);
+    if connections > 0 || calls > 0 {
+        tracing::warn!(connections, calls, "cutting what is left");
+    }
+    state.drain.start_closing();
+    state.drain.start_cut();
 }
 
 async fn look_until(is_so: impl Fn() -> bool) {

@@ -4,12 +4,11 @@
 //! `[admin]`; any other goes by its address. One that nobody takes is an error: its clients would wait for ever.
 //! Such a socket is only ever closed here, never shut down: connections that nobody accepted wait for the next process.
 
-use std::fmt;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use listenfd::ListenFd;
 use socket2::SockRef;

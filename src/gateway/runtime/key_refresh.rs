@@ -29,7 +29,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time to the next look, at most: issuers may have become others.
 const IDLE_MAX: Duration = Duration::from_mins(1);
 
-/// Why keys cannot be had.
 #[derive(Debug, thiserror::Error)]
 enum RefreshError {
     #[error(transparent)]

@@ -18,7 +18,6 @@ use net::socket::Listening;
 /// Changes that a worker has not taken up yet. A worker takes them up at once.
 pub(super) const CHANGES_WAITING_MAX: usize = 16;
 
-/// The listeners of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Listeners {
     open: Vec<OpenListener>,

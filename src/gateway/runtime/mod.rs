@@ -208,14 +208,8 @@ impl Gateway {
         let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
         tasks.spawn(async move { beating.pulses.control.beat(interval).await });
         let host = Host::new(&state.host, state.metrics.gateway.panics.clone());
-        let client = |open_max| Client {
-            pools: Rc::default(),
-            tasks: tasks.clone(),
-            open: Rc::default(),
-            open_max,
-            host: Rc::clone(&host),
-        };
-        let probing = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        let spawned = ControlTasks { state: &state, tasks: tasks.clone(), host: Rc::clone(&host) };
+        let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
         prober.resolve().await;
@@ -247,25 +241,8 @@ impl Gateway {
             let pulses = Arc::clone(&state.pulses);
             tasks.spawn_vital(serving, move || pulses.give_up());
         }
-        if let Some(traces) = &state.traces {
-            tasks.spawn(Arc::clone(traces).run(tasks.clone()));
-        }
-        tasks.spawn(certificate_expiry::watch(Arc::clone(&state)));
-        tasks.spawn(prober.run());
-        let learning = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-        tasks.spawn(lists::learn::run(Arc::clone(&state), learning));
-        tasks.spawn(key_refresh::run(Arc::clone(&state), tasks.clone()));
-        let listening = client(open_files::listening_connections_max());
-        let looking = client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-        let watcher = PinWatcher::new(Arc::clone(&state), looking, config.state_directory.as_deref());
-        tasks.spawn(watcher.run());
-        tasks.spawn(subscriptions::upstream::run(Arc::clone(&state), listening));
-        if notifier.is_heard() {
-            tasks.spawn(watchdog::report(Arc::clone(&state), Rc::clone(&notifier)));
-        }
-        if let Some(watchdog) = watchdog {
-            tasks.spawn(watchdog::watch(Arc::clone(&state), Rc::clone(&notifier), watchdog));
-        }
+        spawned.ask_upstreams(prober, config.state_directory.as_deref());
+        spawned.look_after_process(&notifier, watchdog);
         for address in addresses {
             tracing::info!(%address, "listening");
         }
@@ -283,16 +260,49 @@ impl Gateway {
         if let Some(traces) = &state.traces {
             traces.finish().await;
         }
-        let is_written = state.sessions.stop_writer();
-        let thread = journal.lock().take();
-        if is_written
-            && let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the journal's thread ended with a panic; this is a bug");
-        }
+        finish_journal(&state, journal);
         tracing::info!("stopped");
         Ok(end)
+    }
+}
+
+/// What runs on the control thread beside its own loop, for as long as the process does.
+struct ControlTasks<'s> {
+    state: &'s Arc<State>,
+    tasks: Tasks,
+    host: Rc<Host>,
+}
+
+impl ControlTasks<'_> {
+    fn client(&self, open_max: usize) -> Client {
+        let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
+        Client { pools: Rc::default(), tasks, open: Rc::default(), open_max, host }
+    }
+
+    fn ask_upstreams(&self, prober: Prober, state_directory: Option<&Path>) {
+        let state = || Arc::clone(self.state);
+        self.tasks.spawn(prober.run());
+        let learning = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        self.tasks.spawn(lists::learn::run(state(), learning));
+        let looking = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        self.tasks.spawn(PinWatcher::new(state(), looking, state_directory).run());
+        let listening = self.client(open_files::listening_connections_max());
+        self.tasks.spawn(subscriptions::upstream::run(state(), listening));
+    }
+
+    fn look_after_process(&self, notifier: &Rc<Notifier>, watchdog: Option<Duration>) {
+        let state = || Arc::clone(self.state);
+        if let Some(traces) = &self.state.traces {
+            self.tasks.spawn(Arc::clone(traces).run(self.tasks.clone()));
+        }
+        self.tasks.spawn(certificate_expiry::watch(state()));
+        self.tasks.spawn(key_refresh::run(state(), self.tasks.clone()));
+        if notifier.is_heard() {
+            self.tasks.spawn(watchdog::report(state(), Rc::clone(notifier)));
+        }
+        if let Some(watchdog) = watchdog {
+            self.tasks.spawn(watchdog::watch(state(), Rc::clone(notifier), watchdog));
+        }
     }
 }
 
@@ -337,6 +347,18 @@ fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
     let thread = std::thread::Builder::new().name("journal".into());
     let writer = state.sessions.take_writer();
     writer.map(|writer| thread.spawn(|| writer.run())).transpose().context("the session journal cannot start")
+}
+
+/// Waits for the journal's thread to write what it has.
+fn finish_journal(state: &State, journal: &JournalThread) {
+    let is_written = state.sessions.stop_writer();
+    let thread = journal.lock().take();
+    if is_written
+        && let Some(thread) = thread
+        && thread.join().is_err()
+    {
+        tracing::error!("the journal's thread ended with a panic; this is a bug");
+    }
 }
 
 fn local_runtime() -> std::io::Result<LocalRuntime> {

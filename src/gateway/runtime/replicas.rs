@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::context::state::State;
-use crate::redis::news::News;
+use crate::redis::peer_message::PeerMessage;
 use crate::redis::run::PeerEvent;
 use crate::redis::{self, Redis, Urgency};
 use crate::upstream::changes::ChangedList;
@@ -35,12 +35,12 @@ pub(super) async fn run(state: Arc<State>, shared: Arc<Redis>) {
     let known = AnnouncedChanges::default();
     let hear = |heard| match heard {
         PeerEvent::Joined => known.doubt_all(&state),
-        PeerEvent::News(News::Ended(sealed)) => {
+        PeerEvent::Message(PeerMessage::Ended(sealed)) => {
             let snapshot = state.snapshot.load();
             state.sessions.hear(&sealed, |key| snapshot.has_local_sessions(key));
         }
-        PeerEvent::News(News::Cancelled(sealed)) => state.sessions.hear_cancelled(&sealed),
-        PeerEvent::News(News::Changed(lists)) => {
+        PeerEvent::Message(PeerMessage::Cancelled(sealed)) => state.sessions.hear_cancelled(&sealed),
+        PeerEvent::Message(PeerMessage::Changed(lists)) => {
             for upstream in &state.snapshot.load().upstreams {
                 let name = Redis::name_of_lists(&upstream.session_key);
                 let told = lists.iter().filter(|(of, _)| *of == name);
@@ -56,7 +56,7 @@ pub(super) async fn run(state: Arc<State>, shared: Arc<Redis>) {
             interval.tick().await;
             let changed = known.look(&state);
             if !changed.is_empty() {
-                shared.announce(&News::Changed(changed), Urgency::Dropped);
+                shared.announce(&PeerMessage::Changed(changed), Urgency::Dropped);
             }
         }
     };
@@ -75,7 +75,7 @@ pub(super) async fn run(state: Arc<State>, shared: Arc<Redis>) {
 
 impl AnnouncedChanges {
     /// What has changed since the last look: names of lists, and a bit for each kind.
-    fn look(&self, state: &State) -> Vec<([u8; redis::news::NAME_BYTES], u8)> {
+    fn look(&self, state: &State) -> Vec<([u8; redis::peer_message::NAME_BYTES], u8)> {
         let snapshot = state.snapshot.load();
         let mut known = self.0.borrow_mut();
         let mut changed = Vec::new();

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::control;
 use super::notify::Notifier;
 use crate::context::state::State;
 use crate::telemetry::logs;
@@ -93,17 +94,11 @@ impl Supervisor {
         let notifier = Notifier::from_environment();
         notifier.alive();
         notifier.stopping(drain.max + 2 * LEAVE_MAX, state);
-        state.drain.start_quiet();
-        state.hub.end_all();
+        control::start_drain(state);
         self.wait(&notifier, drain.quiet);
         state.drain.start_closing();
         self.wait(&notifier, drain.max.saturating_sub(drain.quiet));
-        let (connections, calls) = (state.connections.open(), state.pulses.calls());
-        state.metrics.calls.drain_aborted.inc_by(calls as u64);
-        if connections > 0 || calls > 0 {
-            tracing::warn!(connections, calls, "cutting what is left");
-        }
-        state.drain.start_cut();
+        control::cut(state);
         self.wait(&notifier, LEAVE_MAX);
         state.sessions.stop_writer();
         let has_ended = || {

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::replication::{open, seal};
 use super::{SessionId, Sessions};
 use crate::redis::Urgency;
-use crate::redis::news::News;
+use crate::redis::peer_message::PeerMessage;
 
 /// A longer id cannot be one of a request that was taken.
 pub(crate) const ID_BYTES_MAX: usize = 1024;
@@ -43,7 +43,7 @@ impl Sessions {
     pub(crate) fn share_cancelled(&self, cancelled: &Cancellation) {
         let Some(shared) = &self.shared else { return };
         if let Some(sealed) = seal(&self.keys.load(), CLEAR, &cancelled.to_record()) {
-            shared.announce(&News::Cancelled(sealed), Urgency::Dropped);
+            shared.announce(&PeerMessage::Cancelled(sealed), Urgency::Dropped);
         }
     }
 

@@ -34,7 +34,7 @@ use super::{SessionId, SessionOwner, Sessions, place_for};
 use crate::access::limit::quota::SharedQuotaPermit;
 use crate::clock::now_s;
 use crate::redis::Unavailable;
-use crate::redis::news::News;
+use crate::redis::peer_message::PeerMessage;
 use crate::redis::{Redis, Urgency};
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 
@@ -467,7 +467,7 @@ impl Sessions {
         let mut record = [&session.0.to_be_bytes()[..], &expires_s.to_be_bytes()].concat();
         record.extend(closed.iter().flat_map(|(upstream, held)| name_of(upstream, held)));
         let sealed = seal(&self.keys.load(), ENDED_CLEAR, &record);
-        let told = sealed.map(|sealed| shared.publish(&News::Ended(sealed)));
+        let told = sealed.map(|sealed| shared.publish(&PeerMessage::Ended(sealed)));
         [ended, state].into_iter().chain(told).collect()
     }
 }

@@ -13,8 +13,7 @@ use redis::Script;
 use tokio::sync::mpsc;
 
 use super::{LeaseTerms, RateLease};
-use crate::redis::Redis;
-use crate::redis::Unavailable;
+use crate::redis::{Redis, Unavailable};
 
 /// Questions that may wait to be asked, and that are asked at once.
 const WAITING_MAX: usize = 16 << 10;
@@ -55,13 +54,11 @@ pub(crate) struct LeaseDemand {
     pub debt: u32,
     /// What would be good to have.
     pub want: u32,
-    /// What is needed.
     pub least: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseGrant {
-    /// How many calls may be given out.
     pub granted: u32,
     /// The time after which as many are free as are needed; zero if they were granted.
     pub wait: Duration,

@@ -72,7 +72,6 @@ pub(crate) struct RateLease {
 struct LeaseState {
     /// What may be given out; below zero, what was given out on credit.
     left: i64,
-    /// When what is left is forgotten.
     ends_ns: u64,
     /// What is free elsewhere is free at this time at the earliest.
     refused_until_ns: u64,

@@ -11,9 +11,8 @@ use super::{Redis, Urgency};
 pub(crate) const NAME_BYTES: usize = 32;
 const REPLICA_BYTES: usize = 8;
 
-/// Something that another replica should know at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum PeerMessage {
     /// A session was ended; sealed, for those who keep sessions.
     Ended(Vec<u8>),
     /// A call was cancelled that was not in flight at the teller; sealed, for those who keep sessions.
@@ -30,13 +29,13 @@ impl Redis {
     }
 
     /// Tells the other replicas, behind whatever was told before.
-    pub(crate) fn announce(&self, news: &News, urgency: Urgency) {
-        self.tell(vec![self.publish(news)], urgency);
+    pub(crate) fn announce(&self, message: &PeerMessage, urgency: Urgency) {
+        self.tell(vec![self.publish(message)], urgency);
     }
 
-    pub(crate) fn publish(&self, news: &News) -> redis::Cmd {
+    pub(crate) fn publish(&self, message: &PeerMessage) -> redis::Cmd {
         let mut command = cmd("PUBLISH");
-        command.arg(self.channel()).arg(write(self.replica, news));
+        command.arg(self.channel()).arg(write(self.replica, message));
         command
     }
 
@@ -45,7 +44,7 @@ impl Redis {
     }
 
     /// `None`: nothing that was told by somebody else, or nothing that can be read.
-    pub(super) fn read_news(&self, message: &[u8]) -> Option<News> {
+    pub(super) fn read_message(&self, message: &[u8]) -> Option<PeerMessage> {
         let (replica, news) = message.split_at_checked(REPLICA_BYTES)?;
         if replica == self.replica.to_be_bytes() {
             return None;
@@ -58,40 +57,40 @@ impl Redis {
     }
 }
 
-fn write(replica: u64, news: &News) -> Vec<u8> {
-    let mut message = replica.to_be_bytes().to_vec();
-    match news {
-        News::Ended(sealed) => {
-            message.push(b'e');
-            message.extend_from_slice(sealed);
+fn write(replica: u64, message: &PeerMessage) -> Vec<u8> {
+    let mut text = replica.to_be_bytes().to_vec();
+    match message {
+        PeerMessage::Ended(sealed) => {
+            text.push(b'e');
+            text.extend_from_slice(sealed);
         }
-        News::Cancelled(sealed) => {
-            message.push(b'x');
-            message.extend_from_slice(sealed);
+        PeerMessage::Cancelled(sealed) => {
+            text.push(b'x');
+            text.extend_from_slice(sealed);
         }
-        News::Changed(lists) => {
-            message.push(b'c');
+        PeerMessage::Changed(lists) => {
+            text.push(b'c');
             for (name, kinds) in lists {
-                message.extend_from_slice(name);
-                message.push(*kinds);
+                text.extend_from_slice(name);
+                text.push(*kinds);
             }
         }
     }
-    message
+    text
 }
 
-fn read(news: &[u8]) -> Option<News> {
+fn read(news: &[u8]) -> Option<PeerMessage> {
     let (letter, body) = news.split_first()?;
     match letter {
-        b'e' => Some(News::Ended(body.to_vec())),
-        b'x' => Some(News::Cancelled(body.to_vec())),
+        b'e' => Some(PeerMessage::Ended(body.to_vec())),
+        b'x' => Some(PeerMessage::Cancelled(body.to_vec())),
         b'c' => {
             let (lists, rest) = body.as_chunks::<{ NAME_BYTES + 1 }>();
             let list = |list: &[u8; NAME_BYTES + 1]| {
                 let (name, kinds) = list.split_first_chunk()?;
                 Some((*name, *kinds.first()?))
             };
-            rest.is_empty().then(|| lists.iter().filter_map(list).collect()).map(News::Changed)
+            rest.is_empty().then(|| lists.iter().filter_map(list).collect()).map(PeerMessage::Changed)
         }
         _ => None,
     }
@@ -106,11 +105,11 @@ mod tests {
         let name = Redis::name_of_lists("a");
         assert_ne!(name, Redis::name_of_lists("b"));
         for news in [
-            News::Ended(b"sealed".to_vec()),
-            News::Ended(Vec::new()),
-            News::Cancelled(b"sealed".to_vec()),
-            News::Changed(vec![(name, 5), (Redis::name_of_lists("b"), 1)]),
-            News::Changed(Vec::new()),
+            PeerMessage::Ended(b"sealed".to_vec()),
+            PeerMessage::Ended(Vec::new()),
+            PeerMessage::Cancelled(b"sealed".to_vec()),
+            PeerMessage::Changed(vec![(name, 5), (Redis::name_of_lists("b"), 1)]),
+            PeerMessage::Changed(Vec::new()),
         ] {
             let message = write(7, &news);
             assert_eq!(message[..REPLICA_BYTES], 7_u64.to_be_bytes());
