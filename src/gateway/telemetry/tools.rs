@@ -19,16 +19,16 @@ const NAMES_MAX: usize = 65_536;
 
 /// A tool that is told apart, or all the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tool(u32);
+pub(crate) struct Tool(u32);
 
 impl Tool {
     /// All that are not told apart.
-    pub const OTHER: Self = Self(0);
+    pub(crate) const OTHER: Self = Self(0);
     /// What these are called.
-    pub const OTHER_LABEL: &'static str = "_other";
+    pub(crate) const OTHER_LABEL: &'static str = "_other";
 
     /// A dense index; 0 for all that are not told apart.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }

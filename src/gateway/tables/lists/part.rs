@@ -17,7 +17,6 @@ use protocol::hints::Hints;
 use protocol::json::{self, Scratch, Span, Value, quote};
 use protocol::mapping::{self, Shape, Site};
 use protocol::param_headers::{self, Annotation, InvalidAnnotation};
-use protocol::route::Kind;
 use protocol::splice::Edit;
 use protocol::translation::result::SERVER_INFO;
 use protocol::translation::tool;

@@ -19,7 +19,7 @@ pub(crate) type IntCounterVec = MetricVec<IntCounter>;
 pub(crate) type IntGaugeVec = MetricVec<IntGauge>;
 
 /// A metric that can be one series of several.
-pub trait Series: Metric + Clone {
+pub(crate) trait Series: Metric + Clone {
     /// What it is called in an exposition.
     const KIND: MetricType;
 
@@ -29,7 +29,7 @@ pub trait Series: Metric + Clone {
 
 /// The series of one metric. A clone is the same metric.
 #[derive(Clone, Debug)]
-pub struct MetricVec<S>(Arc<Inner<S>>);
+pub(crate) struct MetricVec<S>(Arc<Inner<S>>);
 
 #[derive(Debug)]
 struct Inner<S> {
@@ -42,7 +42,7 @@ struct Inner<S> {
 
 impl<S: Series> MetricVec<S> {
     /// There is no series yet. Fails only for names that no metric can have.
-    pub fn new(options: impl Into<HistogramOpts>, labels: &[&str]) -> Result<Self> {
+    pub(crate) fn new(options: impl Into<HistogramOpts>, labels: &[&str]) -> Result<Self> {
         let options: HistogramOpts = options.into();
         let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
         let name = options.common_opts.fq_name();
@@ -52,7 +52,7 @@ impl<S: Series> MetricVec<S> {
     }
 
     /// The series with these values, one for each label.
-    pub fn with_label_values<V: AsRef<str>>(&self, values: &[V]) -> S {
+    pub(crate) fn with_label_values<V: AsRef<str>>(&self, values: &[V]) -> S {
         let key: Box<[Box<str>]> = values.iter().map(|value| value.as_ref().into()).collect();
         if let Some(series) = self.series().get(&key) {
             return series.clone();
@@ -63,13 +63,13 @@ impl<S: Series> MetricVec<S> {
     }
 
     /// Forgets a series. Fails if there is none.
-    pub fn remove_label_values<V: AsRef<str>>(&self, values: &[V]) -> Result<()> {
+    pub(crate) fn remove_label_values<V: AsRef<str>>(&self, values: &[V]) -> Result<()> {
         let key: Box<[Box<str>]> = values.iter().map(|value| value.as_ref().into()).collect();
         let mut all = self.0.series.write();
         all.remove(&key).map(drop).ok_or_else(|| Error::Msg("there is no such series".into()))
     }
 
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.series.write().clear();
     }
 
