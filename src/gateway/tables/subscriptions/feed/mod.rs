@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
+use prometheus::IntCounter;
 use tokio::sync::Notify;
 
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
 use super::inbox::Inbox;
-use crate::telemetry::metrics::families::NamesRefused;
 use crate::upstream::Upstream;
 use protocol::subscription::Lists;
 
@@ -173,8 +173,9 @@ impl Feed {
             list.wanted += 1;
             list.offer.ask_again(now, refused_lists);
         }
+        let refused = &self.upstream.series.subscription_names_refused;
         for wanted in names {
-            shared.join_name(key, source, wanted, now, &self.upstream.series.subscription_names_refused);
+            shared.join_name(key, source, wanted, now, (&refused.full, &refused.cut_off));
         }
         drop(shared);
         if !lists.is_empty() {
@@ -346,7 +347,7 @@ impl FeedState {
         source: u64,
         wanted: &WantedName<'_>,
         now: Instant,
-        refused: &NamesRefused,
+        (full, cut_off): (&IntCounter, &IntCounter),
     ) {
         let known_until = self.refusals.name_until(wanted.is_task, wanted.inner, now);
         let is_cut_off = self.refusals.is_cut_off(source, now);
@@ -358,7 +359,7 @@ impl FeedState {
         let name = match names.get_mut(wanted.inner) {
             Some(name) if !(name.clients.is_empty() && is_share_taken) => name,
             None if !is_full => names.entry(wanted.inner.into()).or_default(),
-            _ => return refused.full.inc(),
+            _ => return full.inc(),
         };
         let is_first = name.clients.is_empty();
         name.clients.push((key, wanted.index));
@@ -367,7 +368,7 @@ impl FeedState {
             Some(until) if was_refused => name.offer = OfferState::Refused(until),
             // If somebody else comes to want it, it is asked for.
             None if was_refused && is_cut_off => {
-                refused.cut_off.inc();
+                cut_off.inc();
                 name.offer = OfferState::Refused(now);
             }
             _ => name.offer.ask_again(now, refused_names),
