@@ -43,8 +43,8 @@ impl Proxy {
         let cursor = message.cursor()?;
         let declared = cx.session.as_ref().map_or(NO_CAPABILITIES, |session| &session.grant.capabilities);
         let dialect = match legacy_version {
-            Some(version) => Dialect::Legacy { version, capabilities: declared.as_bytes() },
-            None => Dialect::Modern { capabilities: capabilities(message)? },
+            Some(version) => Dialect::Legacy(version, declared.as_bytes()),
+            None => Dialect::Modern(capabilities(message)?),
         };
         let ask = ListRequest {
             list,
