@@ -1,7 +1,6 @@
 //! A new connection to a replica.
 
 use std::cell::Cell;
-use std::io;
 use std::rc::Rc;
 
 use hyper::client::conn::http1;
@@ -18,7 +17,6 @@ use super::{Replica, Upstream};
 use crate::telemetry::metrics::GaugeGuard;
 use net::framing::{Framed, Sender};
 use net::socket::{self, Observed};
-use net::tls::Fault;
 use protocol::error::UpstreamError;
 
 /// There may be very many streams.
@@ -42,33 +40,26 @@ impl Client {
         }
         let counter = if is_stream { Rc::default() } else { Rc::clone(&self.open) };
         let open = (ConnectionSlot::new(counter), GaugeGuard::new(&upstream.series.connections));
+        let name = upstream.config.name.as_str();
         let connected = timeout(upstream.config.connect_timeout, async {
-            let stream = replica.open().await?;
-            socket::tune(&stream)?;
-            match &replica.tls {
-                None => Ok(MaybeTls::Clear(stream)),
-                Some(tls) => Ok(MaybeTls::Tls(Box::new(tls.connect(stream, &replica.host).await?))),
-            }
+            let stream = replica.open().await.and_then(|stream| socket::tune(&stream).map(|()| stream));
+            let stream = stream
+                .inspect_err(|error| tracing::debug!(upstream = name, %error, "cannot connect"))
+                .ok()?;
+            let Some(tls) = &replica.tls else { return Some(MaybeTls::Clear(stream)) };
+            let stream = tls.connect(stream, &replica.host).await;
+            let stream = stream.inspect_err(|fault| upstream.access.remark(name, *fault)).ok()?;
+            Some(MaybeTls::Tls(Box::new(stream)))
         });
-        let line = match connected.await {
-            Ok(Ok(line)) => line,
-            Ok(Err(NotConnected::Io(error))) => {
-                upstream.series.connects.error.inc();
-                tracing::debug!(upstream = upstream.config.name, %error, "cannot connect");
-                return Err(UpstreamError::Unreachable);
-            }
-            Ok(Err(NotConnected::Tls(fault))) => {
-                upstream.series.connects.error.inc();
-                upstream.access.remark(&upstream.config.name, fault);
-                return Err(UpstreamError::Unreachable);
-            }
-            Err(_) => {
-                upstream.series.connects.error.inc();
-                tracing::debug!(upstream = upstream.config.name, "connecting took too long");
-                return Err(UpstreamError::Unreachable);
-            }
+        let connected = connected.await.unwrap_or_else(|_| {
+            tracing::debug!(upstream = name, "connecting took too long");
+            None
+        });
+        let Some(connected) = connected else {
+            upstream.series.connects.error.inc();
+            return Err(UpstreamError::Unreachable);
         };
-        match line {
+        match connected {
             MaybeTls::Clear(stream) => self.start(upstream, stream, open, is_stream).await,
             MaybeTls::Tls(stream) => self.start(upstream, *stream, open, is_stream).await,
         }
@@ -108,21 +99,4 @@ impl Client {
 enum MaybeTls {
     Clear(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-}
-
-enum NotConnected {
-    Io(io::Error),
-    Tls(Fault),
-}
-
-impl From<io::Error> for NotConnected {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<Fault> for NotConnected {
-    fn from(fault: Fault) -> Self {
-        Self::Tls(fault)
-    }
 }

@@ -125,6 +125,11 @@ pub(crate) fn message(event: Event) -> Option<Bytes> {
     event.data.filter(|_| is_message)
 }
 
+/// The message in an event that is more than a priming one.
+pub(crate) fn nonempty_message(event: Event) -> Option<Bytes> {
+    message(event).filter(|message| !message.is_empty())
+}
+
 /// A stream, read event by event.
 pub(crate) struct Messages {
     body: Incoming,

@@ -3,6 +3,7 @@
 //! What a reply means to a client is the relay's business; here a reply is a head and a body.
 
 pub(crate) mod ask;
+mod attempt;
 pub(crate) mod balance;
 pub(crate) mod body;
 pub(crate) mod bridge;
@@ -224,9 +225,6 @@ impl Upstream {
 
     /// From now on this is the upstream that its connections belong to.
     pub(crate) fn take_up(self: &Arc<Self>) {
-        if let Some(streams) = self.sse() {
-            streams.belong_to(self);
-        }
         self.bridge.belong_to(self);
         if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
             gate.reconfigure(bounds);

@@ -145,7 +145,7 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
     if let Some(streams) = upstream.sse()
         && matches!(&opened, Err(InitializeError::Refused { status, .. }) if hints_at_sse(*status))
         && !streams.is_spoken()
-        && streams.are_offered(asker.client, deadline).await
+        && streams.are_offered(asker.client, upstream, deadline).await
     {
         streams.learn(true);
         opened = initialize::open(asker, upstream, offer, deadline).await;

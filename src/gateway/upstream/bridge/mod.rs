@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Client, Reply, RequestBody};
-use super::incoming::BrokenReply;
+use super::incoming::{BrokenReply, Incoming};
 use super::{ReplicaSelection, Upstream};
 use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
@@ -116,6 +116,14 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// What comes of this future; without one, nothing ever does.
+async fn or_never<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
 /// The era of a request by its headers.
 pub(crate) fn era_of(headers: &HeaderMap) -> Era {
     let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
@@ -146,11 +154,16 @@ pub(crate) struct EventBody {
 
 impl EventBody {
     /// The events of this stream, each piece one or several of them, whole. An error is its end.
-    pub(crate) fn new<E: Into<UpstreamError>>(
-        events: impl Stream<Item = Result<Bytes, E>> + 'static,
-    ) -> Self {
+    fn new<E: Into<UpstreamError>>(events: impl Stream<Item = Result<Bytes, E>> + 'static) -> Self {
         let events = events.map(|event| event.map_err(Into::into));
         Self { events: Box::pin(events), fault: None }
+    }
+
+    /// The reply whose body they are.
+    pub(crate) fn reply<E: Into<UpstreamError>>(
+        events: impl Stream<Item = Result<Bytes, E>> + 'static,
+    ) -> Reply {
+        Reply::events(Incoming::Translated(Self::new(events)))
     }
 
     pub(crate) fn poll_frame(

@@ -18,7 +18,8 @@ use zeroize::Zeroizing;
 
 use self::oauth::AccessTokens;
 use super::Upstream;
-use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, RequestClock, SendOptions};
+use super::attempt::{RequestClock, copy};
+use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
 use super::throttle::Throttle;
 use crate::telemetry::trace::Trail;
 use config::{self, Authorization, HeaderSource};
@@ -205,9 +206,7 @@ impl Client {
             return self.attempt(upstream, delivery, request, clock).await;
         };
         let token = tokens.get(&self.tasks, clock.deadline).await?;
-        let mut again = Request::new(request.body().clone());
-        request.method().clone_into(again.method_mut());
-        request.headers().clone_into(again.headers_mut());
+        let mut again = copy(&request);
         if let Some(held) = request.extensions().get::<DedicatedConnection>() {
             again.extensions_mut().insert(*held);
         }

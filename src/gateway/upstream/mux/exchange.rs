@@ -15,14 +15,16 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
 use memchr::memmem;
+use tokio::time::timeout_at;
 
 use super::sessions::{MuxSessions, SessionHandle};
 use super::{MuxCall, MuxConnection, MuxRequest, OwnRequest, outgoing, queue};
 use crate::upstream::Upstream;
-use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
+use crate::upstream::ask::SESSION_ID;
+use crate::upstream::bridge::era_of;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::incoming::{BrokenReply, Incoming};
 use crate::upstream::sending::Sending;
@@ -34,9 +36,6 @@ use protocol::version::Era;
 /// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
 /// gateway itself, or a client that nobody asked who it is.
 pub(crate) const CALLER: HeaderName = HeaderName::from_static("trunkline-caller");
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// How the connections of one kind of upstream are made.
 pub(crate) trait Connect {
@@ -103,48 +102,56 @@ pub(crate) async fn send(
     request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    let (parts, RequestBody { message: body, sending }) = request.into_parts();
-    let headers = &parts.headers;
-    let session = headers.get(SESSION_ID);
-    let asking = ConnectRequest { client, upstream, caller: headers.get(CALLER), deadline };
+    let (parts, body) = request.into_parts();
+    let session = parts.headers.get(SESSION_ID);
     match parts.method {
         HttpMethod::GET => {
-            let Some(session) = session else { return Ok(empty(StatusCode::METHOD_NOT_ALLOWED)) };
+            let Some(session) = session else { return Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED)) };
             let handle = connect.sessions().get(session);
             let stream = handle.and_then(|handle| handle.connection.listen(handle.session));
-            return Ok(stream.map_or_else(
-                || empty(StatusCode::NOT_FOUND),
-                |stream| respond(SSE, Incoming::Pieces(Box::new(Body::new(None, stream, None)))),
-            ));
+            Ok(stream.map_or_else(
+                || Reply::empty(StatusCode::NOT_FOUND),
+                |stream| Reply::events(Incoming::Pieces(Box::new(Body::new(None, stream, None)))),
+            ))
         }
         HttpMethod::DELETE => {
             let handle = session.and_then(|session| connect.sessions().remove(session));
-            let Some(handle) = handle else { return Ok(empty(StatusCode::NOT_FOUND)) };
+            let Some(handle) = handle else { return Ok(Reply::empty(StatusCode::NOT_FOUND)) };
             connect.end(handle);
-            return Ok(empty(StatusCode::OK));
+            Ok(Reply::empty(StatusCode::OK))
         }
-        _ => {}
+        _ => {
+            let caller = parts.headers.get(CALLER);
+            let asking = ConnectRequest { client, upstream, caller, deadline };
+            let posting = send_message(connect, asking, &parts, body);
+            timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
+        }
     }
+}
+
+async fn send_message(
+    connect: &impl Connect,
+    asking: ConnectRequest<'_>,
+    parts: &Parts,
+    RequestBody { message: body, sending }: RequestBody,
+) -> Result<Reply, UpstreamError> {
+    let (headers, deadline) = (&parts.headers, asking.deadline);
     let message = body.to_bytes();
-    let json_depth_max = client.host.shared.limits().json_depth_max;
+    let json_depth_max = asking.client.limits().json_depth_max;
+    let envelope = asking.client.read_json(|(scratch, _)| Envelope::parse(scratch, &message, json_depth_max));
     // Only what was checked comes here; of what was not, an upstream would say the same.
-    let envelope = Envelope::parse(&mut client.host.scratch.borrow_mut(), &message, json_depth_max);
-    let Ok(envelope) = envelope else {
-        return Ok(empty(StatusCode::BAD_REQUEST));
-    };
-    let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let is_modern = version.is_some_and(|version| Era::of_version(version) != Some(Era::Legacy));
-    let era = if is_modern { Era::Modern } else { Era::Legacy };
+    let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
+    let era = era_of(headers);
     let is_own = parts.extensions.get::<OwnRequest>().is_some();
     let envelope = &envelope;
     let sending = sending.as_deref();
     let post =
         MuxPost { message: &message, envelope, headers, is_own, era, json_depth_max, deadline, sending };
-    if is_modern {
+    if era == Era::Modern {
         let mut may_repeat = true;
         loop {
             let Some(connection) = connect.modern(asking).await? else {
-                return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+                return Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED));
             };
             match pass(&connection, super::ONLY_SESSION, post).await {
                 // It ended between the two.
@@ -156,11 +163,13 @@ pub(crate) async fn send(
     if envelope.kind == MessageKind::Request && post.is("initialize") {
         return connect.initialize(asking, post).await;
     }
-    let Some(session) = session else { return Ok(empty(StatusCode::BAD_REQUEST)) };
-    let Some(handle) = connect.sessions().get(session) else { return Ok(empty(StatusCode::NOT_FOUND)) };
+    let Some(session) = headers.get(SESSION_ID) else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
+    let Some(handle) = connect.sessions().get(session) else {
+        return Ok(Reply::empty(StatusCode::NOT_FOUND));
+    };
     match connect.post(handle, post).await {
         // It ended between the two: the session is gone.
-        Err(UpstreamError::Unreachable) => Ok(empty(StatusCode::NOT_FOUND)),
+        Err(UpstreamError::Unreachable) => Ok(Reply::empty(StatusCode::NOT_FOUND)),
         result => result,
     }
 }
@@ -196,11 +205,11 @@ pub(crate) async fn pass(
                 connection.cancel(own);
                 connection.tell(outgoing::cancellation(message, span, own)).await?;
             }
-            Ok(empty(StatusCode::ACCEPTED))
+            Ok(Reply::empty(StatusCode::ACCEPTED))
         }
         MessageKind::Notification | MessageKind::Response => {
             connection.tell(outgoing::unchanged(message.clone())).await?;
-            Ok(empty(StatusCode::ACCEPTED))
+            Ok(Reply::empty(StatusCode::ACCEPTED))
         }
     }
 }
@@ -234,27 +243,13 @@ pub(crate) async fn open_session(
     Ok(reply)
 }
 
-pub(crate) fn empty(status: StatusCode) -> Reply {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    Reply { head: response.into_parts().0, body: Incoming::Whole(None), lease: None, replica: None }
-}
-
-pub(crate) fn json(answer: Bytes) -> Reply {
-    respond(JSON, Incoming::Whole(Some(answer)))
-}
-
-pub(crate) fn stream(events: Incoming) -> Reply {
-    respond(SSE, events)
-}
-
 /// The first message decides what kind of reply it is.
 async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Result<Reply, UpstreamError> {
     match rest.next().await {
-        Some(Ok(piece)) if piece.is_answer => Ok(json(piece.data)),
+        Some(Ok(piece)) if piece.is_answer => Ok(Reply::json(piece.data)),
         Some(Ok(piece)) => {
             let body = Body::new(Some(piece.data), rest, Some(in_flight));
-            Ok(respond(SSE, Incoming::Pieces(Box::new(body))))
+            Ok(Reply::events(Incoming::Pieces(Box::new(body))))
         }
         Some(Err(BrokenReply)) => Err(UpstreamError::Reset),
         None => Err(UpstreamError::TimedOut),
@@ -280,12 +275,6 @@ fn modern_status(answer: &[u8]) -> StatusCode {
         Ok(ReplyEnvelope { error: Some(ReplyError { code: -32022..=-32020 }) }) => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
     }
-}
-
-fn respond(media: HeaderValue, body: Incoming) -> Reply {
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, media);
-    Reply { head: response.into_parts().0, body, lease: None, replica: None }
 }
 
 #[derive(Debug)]

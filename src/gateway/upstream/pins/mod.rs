@@ -106,17 +106,6 @@ impl Round {
     }
 }
 
-/// What a list comes to.
-#[derive(Debug)]
-pub(crate) struct Review {
-    /// For each tool whether it may be shown.
-    pub shown: Vec<bool>,
-    /// True if other tools may be called and listed than before.
-    pub is_turn: bool,
-    /// True if the gateway should look itself.
-    pub is_doubt: bool,
-}
-
 impl Pins {
     /// Pins that have not been read yet.
     pub(crate) fn new(series: PinSeries) -> Self {
@@ -178,25 +167,25 @@ impl Pins {
         source: ListSource,
         listed: &[ListedTool],
         is_whole: bool,
-    ) -> Review {
+    ) -> ListVerdict {
         let pins = upstream.config.pins;
         let standing = self.current.load().standing;
         if standing != PinFileState::Open {
             // There is nothing to compare with, and nothing may be taken on trust.
             let shown = vec![!pins.is_strict(); listed.len()];
-            return Review { shown, is_turn: false, is_doubt: false };
+            return ListVerdict { shown, ..ListVerdict::default() };
         }
         let mut inner = self.inner();
-        let ListVerdict { shown, findings, is_turn, is_dirty, is_doubt } =
-            inner.book.look(source, pins.mode, listed, is_whole);
-        inner.report(&self.series, upstream, &findings);
-        inner.is_dirty |= is_dirty;
-        if is_turn || is_dirty || is_doubt {
+        let mut verdict = inner.book.look(source, pins.mode, listed, is_whole);
+        inner.report(&self.series, upstream, &verdict.findings);
+        inner.is_dirty |= verdict.is_dirty;
+        if verdict.is_turn || verdict.is_dirty || verdict.is_doubt {
             self.publish(&inner, |current| {
-                current.round = current.round.filter(|_| !is_doubt);
+                current.round = current.round.filter(|_| !verdict.is_doubt);
             });
         }
-        Review { shown, is_turn: is_turn && pins.is_strict(), is_doubt }
+        verdict.is_turn &= pins.is_strict();
+        verdict
     }
 
     /// Approves a definition that waits. False if this one does not.

@@ -44,12 +44,14 @@ const ACCEPTED_BYTES_MAX: usize = 64 * 1024;
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why there is no stream.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum SseOpenError {
     /// Nothing is known of what the upstream speaks.
-    Upstream(UpstreamError),
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
     /// It does not speak this.
-    NoEndpoint(EndpointFault),
+    #[error(transparent)]
+    NoEndpoint(#[from] EndpointFault),
 }
 
 /// A stream whose address is known.
@@ -73,18 +75,6 @@ enum PostError {
     Message(UpstreamError),
     /// The server does not know the session.
     Session,
-}
-
-impl From<UpstreamError> for SseOpenError {
-    fn from(error: UpstreamError) -> Self {
-        Self::Upstream(error)
-    }
-}
-
-impl From<EndpointFault> for SseOpenError {
-    fn from(fault: EndpointFault) -> Self {
-        Self::NoEndpoint(fault)
-    }
 }
 
 /// Opens a stream and waits for the address.
@@ -168,19 +158,9 @@ pub(super) async fn run(
     let SseConnection { client, upstream, replica, target, mut events } = opened;
     let (connection, name) = (read_half.connection().clone(), &upstream.config.name);
     let to = Destination { replica, target: Some(&target) };
-    let mut over = pin!(async {
-        tokio::select! {
-            () = connection.closing() => {}
-            () = host.cut() => {}
-            () = retired.cancelled() => {}
-            () = unneeded(&host, &connection) => {}
-        }
-    });
-    let depth_max = host.shared.limits().json_depth_max;
-    let mut scratch = Scratch::default();
+    let mut over = pin!(over(&host, &connection, &retired));
     let mut posts = FuturesUnordered::new();
-    let mut requests = Vec::new();
-    let mut is_alone = false;
+    let mut order = PostOrder::new(host.shared.limits().json_depth_max);
     loop {
         tokio::select! {
             () = &mut over => return,
@@ -196,34 +176,24 @@ pub(super) async fn run(
                 }
             }
             Some(PostResult { id, result }) = posts.next(), if !posts.is_empty() => {
-                is_alone &= id.is_some();
-                match (result, id) {
-                    (Ok(()), _) => {}
-                    (Err(PostError::Session), _) => {
+                order.is_alone &= id.is_some();
+                match result {
+                    Ok(()) => {}
+                    Err(PostError::Session) => {
                         tracing::debug!(upstream = name, "a session of HTTP+SSE is not known any more");
                         return;
                     }
-                    (Err(PostError::Message(error)), id) => {
+                    Err(PostError::Message(error)) => {
                         tracing::debug!(upstream = name, %error, "a message was refused");
-                        let id = id.as_deref().and_then(|id| std::str::from_utf8(id).ok());
-                        if let Some(id) = id {
+                        if let Some(id) = id.as_deref().and_then(|id| std::str::from_utf8(id).ok()) {
                             read_half.receive(&Error::from(error).body(Some(id), Era::Legacy).into());
                         }
                     }
                 }
             }
-            message = write_half.next(), if !is_alone && posts.len() < POSTS_MAX => {
+            message = write_half.next(), if !order.is_alone && posts.len() < POSTS_MAX => {
                 let Some(message) = message else { return };
-                let id = request_id(&mut scratch, &message, depth_max);
-                is_alone = id.is_none();
-                requests.retain(|request: &Arc<Sending>| !request.is_behind());
-                let mut body = RequestBody::from(message);
-                let earlier = if is_alone {
-                    std::mem::take(&mut requests)
-                } else {
-                    requests.push(Arc::clone(body.sending.insert(Arc::default())));
-                    Vec::new()
-                };
+                let (body, id, earlier) = order.next(message);
                 let (client, upstream) = (&client, &upstream);
                 posts.push(async move {
                     overtake_none(earlier).await;
@@ -231,6 +201,16 @@ pub(super) async fn run(
                 });
             }
         }
+    }
+}
+
+/// Completes when the session is to end.
+async fn over(host: &Host, connection: &MuxConnection, retired: &CancellationToken) {
+    tokio::select! {
+        () = connection.closing() => {}
+        () = host.cut() => {}
+        () = retired.cancelled() => {}
+        () = unneeded(host, connection) => {}
     }
 }
 
@@ -242,15 +222,45 @@ async fn unneeded(host: &Host, connection: &MuxConnection) {
     }
 }
 
-/// The literal of the id of a request; `None`: it is no request.
-fn request_id(scratch: &mut Scratch, message: &Segments, depth_max: usize) -> Option<Bytes> {
-    let message = message.to_bytes();
-    let envelope = Envelope::parse(scratch, &message, depth_max).ok()?;
-    let id = envelope.id.filter(|_| envelope.kind == MessageKind::Request)?;
-    message.get(id).map(Bytes::copy_from_slice)
+/// In which order messages are sent: what is no request, such as the cancellation of one, is alone.
+struct PostOrder {
+    scratch: Scratch,
+    depth_max: usize,
+    /// Requests that may not have been read yet.
+    requests: Vec<Arc<Sending>>,
+    /// Nothing else is sent meanwhile.
+    is_alone: bool,
 }
 
-/// What is no request, such as the cancellation of one, is sent when those before it were.
+impl PostOrder {
+    fn new(depth_max: usize) -> Self {
+        Self { scratch: Scratch::default(), depth_max, requests: Vec::new(), is_alone: false }
+    }
+
+    /// The next message: its body, the literal of its id if it is a request, and the requests that it must not overtake.
+    fn next(&mut self, message: Segments) -> (RequestBody, Option<Bytes>, Vec<Arc<Sending>>) {
+        let id = self.request_id(&message);
+        self.is_alone = id.is_none();
+        self.requests.retain(|request| !request.is_behind());
+        let mut body = RequestBody::from(message);
+        let earlier = if self.is_alone {
+            std::mem::take(&mut self.requests)
+        } else {
+            self.requests.push(Arc::clone(body.sending.insert(Arc::default())));
+            Vec::new()
+        };
+        (body, id, earlier)
+    }
+
+    fn request_id(&mut self, message: &Segments) -> Option<Bytes> {
+        let message = message.to_bytes();
+        let envelope = Envelope::parse(&mut self.scratch, &message, self.depth_max).ok()?;
+        let id = envelope.id.filter(|_| envelope.kind == MessageKind::Request)?;
+        message.get(id).map(Bytes::copy_from_slice)
+    }
+}
+
+/// Waits until what is sent then overtakes none of these, for a bounded time.
 async fn overtake_none(earlier: Vec<Arc<Sending>>) {
     let sent = async {
         for request in earlier {

@@ -8,11 +8,10 @@
 mod connection;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::connection::SseOpenError;
@@ -29,8 +28,6 @@ pub(crate) struct SseUpstream {
     is_configured: bool,
     is_spoken: AtomicBool,
     sessions: MuxSessions,
-    /// The upstream that the streams lead to.
-    upstream: Mutex<Weak<Upstream>>,
     retired: CancellationToken,
 }
 
@@ -38,11 +35,6 @@ impl SseUpstream {
     /// No stream yet. `is_configured`: the operator says that this is what the upstream speaks.
     pub(crate) fn new(is_configured: bool) -> Arc<Self> {
         Arc::new(Self { is_configured, is_spoken: AtomicBool::new(is_configured), ..Self::default() })
-    }
-
-    /// From now on the streams are those of `upstream`: new ones go by its settings.
-    pub(crate) fn belong_to(&self, upstream: &Arc<Upstream>) {
-        *self.upstream.lock() = Arc::downgrade(upstream);
     }
 
     /// The upstream is no longer configured: its streams end.
@@ -60,13 +52,14 @@ impl SseUpstream {
     }
 
     /// Whether the upstream names an address when it is asked for a stream.
-    pub(crate) async fn are_offered(&self, client: &Client, deadline: Instant) -> bool {
-        let Some(upstream) = self.upstream() else { return false };
+    pub(crate) async fn are_offered(&self, client: &Client, upstream: &Upstream, deadline: Instant) -> bool {
+        let Some(upstream) = self.current(upstream) else { return false };
         connection::open(client, &upstream, deadline).await.is_ok()
     }
 
-    fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.upstream.lock().upgrade().filter(|_| !self.retired.is_cancelled())
+    /// The upstream as it is configured now: new streams go by its settings.
+    fn current(&self, upstream: &Upstream) -> Option<Arc<Upstream>> {
+        upstream.bridge.upstream().filter(|_| !self.retired.is_cancelled())
     }
 }
 
@@ -84,7 +77,7 @@ impl Connect for SseUpstream {
         asking: ConnectRequest<'_>,
         post: MuxPost<'_>,
     ) -> Result<Reply, UpstreamError> {
-        let upstream = self.upstream().filter(|_| !asking.client.host.is_leaving());
+        let upstream = self.current(asking.upstream).filter(|_| !asking.client.host.is_leaving());
         let upstream = upstream.ok_or(UpstreamError::Unreachable)?;
         let opened = connection::open(asking.client, &upstream, asking.deadline).await;
         let opened = opened.map_err(|not_opened| match not_opened {

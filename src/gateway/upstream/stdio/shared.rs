@@ -14,7 +14,7 @@ use tokio::sync::Mutex as Turn;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::mux::exchange::{CloseOnDrop, MuxPost, empty, json, pass};
+use crate::upstream::mux::exchange::{CloseOnDrop, MuxPost, pass};
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
 use protocol::envelope::{Envelope, MessageKind};
@@ -56,7 +56,7 @@ impl SharedChildren {
             let starting = CloseOnDrop::new(start()?);
             match open(starting.connection(), post).await? {
                 Ok(result) => *opened = Some(InitializedChild { connection: starting.keep(), result }),
-                Err(refusal) => return Ok(json(refusal)),
+                Err(refusal) => return Ok(Reply::json(refusal)),
             }
         }
         let Some(InitializedChild { connection, result }) = &*opened else {
@@ -64,7 +64,7 @@ impl SharedChildren {
         };
         let handle = SessionHandle { connection: connection.clone(), session: connection.add_session() };
         let id = sessions.keep(handle).ok_or(UpstreamError::Reset)?;
-        let mut reply = json(answer(&post, result));
+        let mut reply = Reply::json(answer(&post, result));
         reply.head.headers.insert(SESSION_ID, id);
         Ok(reply)
     }
@@ -101,9 +101,9 @@ pub(super) async fn post(handle: &SessionHandle, post: MuxPost<'_>) -> Result<Re
     let SessionHandle { connection, session } = handle;
     match post.envelope.kind {
         // The child was told of no capability that these could be about.
-        MessageKind::Response => return Ok(empty(http::StatusCode::ACCEPTED)),
+        MessageKind::Response => return Ok(Reply::empty(http::StatusCode::ACCEPTED)),
         MessageKind::Notification if !post.is("notifications/cancelled") => {
-            return Ok(empty(http::StatusCode::ACCEPTED));
+            return Ok(Reply::empty(http::StatusCode::ACCEPTED));
         }
         MessageKind::Notification => return pass(connection, *session, post).await,
         MessageKind::Request => {}
@@ -113,7 +113,7 @@ pub(super) async fn post(handle: &SessionHandle, post: MuxPost<'_>) -> Result<Re
         && let Some(uri) = uri()
     {
         if !connection.subscribe(*session, &uri) {
-            return Ok(json(answer(&post, b"{}")));
+            return Ok(Reply::json(answer(&post, b"{}")));
         }
         let reply = pass(connection, *session, post).await;
         if !reply.as_ref().is_ok_and(|reply| has_result(reply, post.json_depth_max)) {
@@ -125,7 +125,7 @@ pub(super) async fn post(handle: &SessionHandle, post: MuxPost<'_>) -> Result<Re
         && let Some(uri) = uri()
         && !connection.unsubscribe(*session, &uri)
     {
-        return Ok(json(answer(&post, b"{}")));
+        return Ok(Reply::json(answer(&post, b"{}")));
     }
     if post.is("logging/setLevel")
         && let Some(level) = level_in(&post)
@@ -135,7 +135,7 @@ pub(super) async fn post(handle: &SessionHandle, post: MuxPost<'_>) -> Result<Re
             if let Some(told) = told {
                 tell_level(connection, told);
             }
-            return Ok(json(answer(&post, b"{}")));
+            return Ok(Reply::json(answer(&post, b"{}")));
         }
     }
     pass(connection, *session, post).await

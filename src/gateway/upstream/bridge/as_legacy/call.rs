@@ -120,10 +120,9 @@ impl LegacyCall {
 
     fn body(&self, added: &str, own_id: &str) -> Result<Segments, UpstreamError> {
         let introduction = self.session.introduced();
-        let depth_max = self.client.host.shared.limits().json_depth_max;
-        let mut scratch = self.client.host.scratch.borrow_mut();
         let renamed = Renamed { id: Some(own_id), token: None };
-        let body = to_modern(&self.message, &introduction, added, renamed, (&mut scratch, depth_max));
+        let body =
+            self.client.read_json(|memory| to_modern(&self.message, &introduction, added, renamed, memory));
         body.map_err(|_| UpstreamError::Nonsense)
     }
 

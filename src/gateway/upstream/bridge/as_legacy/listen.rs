@@ -104,12 +104,9 @@ impl Listen {
             let message = self.message().await?;
             match heard(client, &message, &self.id) {
                 Heard::Updated(notice) if session.subscribed.wants(&notice.name) => {
-                    let depth_max = client.host.shared.limits().json_depth_max;
                     let ids = Ids { own: &self.id, client: "null" };
-                    let mut scratch = client.host.scratch.borrow_mut();
-                    if let Said::Notification(told) =
-                        answer::read(&message, ids, false, (&mut scratch, depth_max))
-                    {
+                    let read = client.read_json(|memory| answer::read(&message, ids, false, memory));
+                    if let Said::Notification(told) = read {
                         return Ok(told);
                     }
                 }
@@ -122,7 +119,7 @@ impl Listen {
     async fn message(&mut self) -> Result<Bytes, UpstreamError> {
         loop {
             let event = self.messages.next().await?.ok_or(UpstreamError::Reset)?;
-            if let Some(message) = get_stream::message(event).filter(|message| !message.is_empty()) {
+            if let Some(message) = get_stream::nonempty_message(event) {
                 return Ok(message);
             }
         }
@@ -130,7 +127,6 @@ impl Listen {
 }
 
 fn heard(client: &Client, message: &Bytes, id: &str) -> Heard {
-    let depth_max = client.host.shared.limits().json_depth_max;
-    let mut scratch = client.host.scratch.borrow_mut();
-    hear(&mut scratch, message, id, depth_max).unwrap_or(Heard::Other)
+    let heard = client.read_json(|(scratch, depth_max)| hear(scratch, message, id, depth_max));
+    heard.unwrap_or(Heard::Other)
 }

@@ -30,9 +30,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode, request::Parts};
+use futures_util::stream;
+use http::{HeaderValue, Method as HttpMethod, Request, StatusCode, request::Parts};
 use parking_lot::Mutex;
 
 use self::initialize::ClientOffer;
@@ -46,9 +45,7 @@ use crate::telemetry::metrics::gauge;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
-use crate::upstream::incoming::Incoming;
 use crate::upstream::mux::OwnRequest;
-use crate::upstream::mux::exchange::{empty, json};
 use crate::upstream::mux::sessions::random_name;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -114,27 +111,27 @@ pub(crate) async fn answer(
     match parts.method {
         HttpMethod::GET => {
             let Some(session) = id.and_then(|id| server.get(id)) else {
-                return Ok(empty(StatusCode::NOT_FOUND));
+                return Ok(Reply::empty(StatusCode::NOT_FOUND));
             };
-            let unasked = NotificationStream::new(client, &upstream.bridge, &session);
-            return Ok(events(stream::unfold(unasked, |mut unasked| async {
-                unasked.next().await.map(|event| (Ok(event), unasked))
+            let notifications = NotificationStream::new(client, &upstream.bridge, &session);
+            return Ok(EventBody::reply(stream::unfold(notifications, |mut notifications| async {
+                let event = notifications.next().await?;
+                Some((Ok::<_, UpstreamError>(event), notifications))
             })));
         }
         HttpMethod::DELETE => {
             let Some(session) = id.and_then(|id| server.remove(id, &upstream.bridge.series)) else {
-                return Ok(empty(StatusCode::NOT_FOUND));
+                return Ok(Reply::empty(StatusCode::NOT_FOUND));
             };
             session.ended.cancel();
-            return Ok(empty(StatusCode::OK));
+            return Ok(Reply::empty(StatusCode::OK));
         }
         _ => {}
     }
     let message = body.to_bytes();
-    let depth_max = client.host.shared.limits().json_depth_max;
     // Only what was checked comes here; of what was not, a server would say the same.
-    let envelope = Envelope::parse(&mut client.host.scratch.borrow_mut(), &message, depth_max);
-    let Ok(envelope) = envelope else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    let envelope = client.read_json(|(scratch, depth_max)| Envelope::parse(scratch, &message, depth_max));
+    let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
     let method = envelope.method.as_ref().and_then(|method| method.decode(&message));
     let method = method.as_deref().map_or(Method::Other, Method::of);
     if (envelope.kind, method) == (MessageKind::Request, Method::Initialize) {
@@ -142,7 +139,7 @@ pub(crate) async fn answer(
     }
     let Some(session) = id.and_then(|id| server.get(id)) else {
         let status = if id.is_none() { StatusCode::BAD_REQUEST } else { StatusCode::NOT_FOUND };
-        return Ok(empty(status));
+        return Ok(Reply::empty(status));
     };
     match envelope.kind {
         MessageKind::Request => {
@@ -155,8 +152,8 @@ pub(crate) async fn answer(
             post.answer(method, parts, deadline).await
         }
         MessageKind::Notification | MessageKind::Response => {
-            hear(client, &session, &message, &envelope);
-            Ok(empty(StatusCode::ACCEPTED))
+            receive(client, &session, &message, &envelope);
+            Ok(Reply::empty(StatusCode::ACCEPTED))
         }
     }
 }
@@ -168,13 +165,11 @@ fn open(
     message: &Bytes,
     envelope: &Envelope,
 ) -> Result<Reply, UpstreamError> {
-    let depth_max = client.host.shared.limits().json_depth_max;
-    let mut scratch = client.host.scratch.borrow_mut();
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
-    let offer = ClientOffer::read(message, &parts.headers, (&mut scratch, depth_max));
+    let offer = client.read_json(|memory| ClientOffer::read(message, &parts.headers, memory));
     let offer = offer.ok_or(UpstreamError::Nonsense)?;
     let header = upstream.bridge.as_legacy.keep(offer.session(), &upstream.bridge.series)?;
-    let mut reply = json(offer.answer(upstream, id, (&mut scratch, depth_max)));
+    let mut reply = Reply::json(client.read_json(|memory| offer.answer(upstream, id, memory)));
     reply.head.headers.insert(SESSION_ID, header);
     Ok(reply)
 }
@@ -186,31 +181,21 @@ fn count(sessions: &HashMap<Box<[u8]>, Arc<LegacySession>>, series: &BridgeSerie
 
 /// A notification or a response. What a modern server cannot be told goes nowhere: that roots changed, how far the client
 /// is with an answer.
-fn hear(client: &Client, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
-    let depth_max = client.host.shared.limits().json_depth_max;
-    let mut scratch = client.host.scratch.borrow_mut();
+fn receive(client: &Client, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
     if envelope.kind == MessageKind::Response {
         let number = envelope.id.clone().and_then(|id| std::str::from_utf8(message.get(id)?).ok());
         let number = number.and_then(|number| number.parse().ok());
-        if let (Some(number), Some(answer)) = (number, input::answer(message, (&mut scratch, depth_max))) {
+        let answer = client.read_json(|memory| input::answer(message, memory));
+        if let (Some(number), Some(answer)) = (number, answer) {
             session.answer(number, answer);
         }
         return;
     }
-    let is_cancelled =
-        envelope.method.as_ref().is_some_and(|method| method.equals(message, "notifications/cancelled"));
-    if is_cancelled && let Ok(root) = scratch.index(message, depth_max).map(Document::root) {
-        let id = root.get("params").and_then(|params| params.get("requestId")).map(Value::raw);
-        if let Some(id) = id {
-            session.cancel(id);
-        }
+    if envelope.method.as_ref().is_some_and(|method| method.equals(message, "notifications/cancelled")) {
+        client.read_json(|(scratch, depth_max)| {
+            let root = scratch.index(message, depth_max).map(Document::root).ok();
+            let id = root.and_then(|root| root.get("params")?.get("requestId")).map(Value::raw);
+            id.into_iter().for_each(|id| session.cancel(id));
+        });
     }
-}
-
-/// A reply of events that are made while it is read.
-fn events(events: impl Stream<Item = Result<Bytes, UpstreamError>> + 'static) -> Reply {
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    let body = Incoming::Translated(EventBody::new(events));
-    Reply { head: response.into_parts().0, body, lease: None, replica: None }
 }

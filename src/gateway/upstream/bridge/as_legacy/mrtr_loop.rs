@@ -127,7 +127,7 @@ impl MrtrLoop {
                     let ended = |event: Option<Event>| event.ok_or(UpstreamError::Reset);
                     let event = messages.next().await.and_then(ended);
                     let event = event.inspect_err(|error| messages.note_error(error))?;
-                    let message = get_stream::message(event).filter(|message| !message.is_empty());
+                    let message = get_stream::nonempty_message(event);
                     let Some(message) = message else {
                         return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT))));
                     };
@@ -189,11 +189,8 @@ impl MrtrLoop {
 
     async fn take(&mut self, message: &Bytes) -> Result<Option<MrtrEvent>, UpstreamError> {
         let ids = Ids { own: &self.own_id, client: &self.call.id };
-        let said = {
-            let depth_max = self.call.client.host.shared.limits().json_depth_max;
-            let mut scratch = self.call.client.host.scratch.borrow_mut();
-            answer::read(message, ids, self.call.may_ask(), (&mut scratch, depth_max))
-        };
+        let may_ask = self.call.may_ask();
+        let said = self.call.client.read_json(|memory| answer::read(message, ids, may_ask, memory));
         let is_alone = matches!(self.stage, MrtrStage::Asking(_));
         match said {
             Said::Answer(answer) => {

@@ -16,7 +16,7 @@ use tokio::time::sleep_until;
 use super::listen::{Listen, ListenError, open};
 use super::session::LegacySession;
 use super::subscriptions::AgreedUris;
-use crate::upstream::bridge::Bridge;
+use crate::upstream::bridge::{Bridge, or_never};
 use crate::upstream::exchange::Client;
 use net::jitter::jittered;
 use protocol::json::quote;
@@ -128,24 +128,9 @@ impl NotificationStream {
 
     async fn event(&mut self) -> Event {
         let Self { client, session, number, streams, changes, listen, opening, again_at, .. } = self;
-        let opened = async {
-            match opening {
-                Some(opening) => opening.await,
-                None => std::future::pending().await,
-            }
-        };
-        let heard = async {
-            match listen {
-                Some(listen) => listen.update(client, session).await,
-                None => std::future::pending().await,
-            }
-        };
-        let again = async {
-            match again_at {
-                Some(at) => sleep_until((*at).into()).await,
-                None => std::future::pending().await,
-            }
-        };
+        let opened = or_never(opening.as_mut());
+        let heard = or_never(listen.as_mut().map(|listen| listen.update(client, session)));
+        let again = or_never(again_at.map(|at| sleep_until(at.into())));
         tokio::select! {
             () = session.ended.cancelled() => Event::Over,
             _ = streams.wait_for(|latest| *latest != *number) => Event::Over,

@@ -9,12 +9,11 @@ use http::request::Parts;
 use tokio::time::timeout_at;
 
 use super::call::LegacyCall;
-use super::events;
 use super::mrtr_loop::{MrtrEvent, MrtrLoop};
 use super::session::LegacySession;
 use crate::upstream::Upstream;
+use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::mux::exchange::json;
 use crate::upstream::sending::Sending;
 use protocol::envelope::Envelope;
 use protocol::error::{UpstreamError, error_body};
@@ -74,12 +73,12 @@ impl LegacyPost<'_> {
         let first = match line.first().await? {
             MrtrEvent::Answer(answer) => {
                 line.finish();
-                return Ok(json(answer));
+                return Ok(Reply::json(answer));
             }
             MrtrEvent::Begun => None,
             MrtrEvent::Events(events) => Some(events),
         };
-        Ok(events(stream::unfold((first, line), |(first, mut line)| async {
+        Ok(EventBody::reply(stream::unfold((first, line), |(first, mut line)| async {
             let next = match first {
                 Some(first) => Some(Ok(first)),
                 None => line.events().await,
@@ -89,11 +88,11 @@ impl LegacyPost<'_> {
     }
 
     fn set_level(&self) -> Reply {
-        let depth_max = self.client.host.shared.limits().json_depth_max;
-        let mut scratch = self.client.host.scratch.borrow_mut();
-        let root = scratch.index(&self.message, depth_max).map(Document::root);
-        let level = root.ok().and_then(|root| root.get("params")?.get("level")?.as_literal());
-        match level.and_then(|level| Level::of(&level.decode(&self.message)?)) {
+        let level = self.client.read_json(|(scratch, depth_max)| {
+            let root = scratch.index(&self.message, depth_max).map(Document::root).ok()?;
+            Level::of(&root.get("params")?.get("level")?.as_literal()?.decode(&self.message)?)
+        });
+        match level {
             Some(level) => {
                 self.session.set_level(level);
                 self.done()
@@ -132,11 +131,11 @@ impl LegacyPost<'_> {
     }
 
     fn done(&self) -> Reply {
-        json(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, self.id()).into())
+        Reply::json(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, self.id()).into())
     }
 
     fn error(&self, code: i32, why: &str) -> Reply {
         let error = format!(r#"{{"code":{code},"message":{}}}"#, quote(why));
-        json(error_body(Some(self.id()), &error).into())
+        Reply::json(error_body(Some(self.id()), &error).into())
     }
 }

@@ -14,7 +14,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::call::LegacyCall;
-use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::{AskRequest, Asker, modern_headers};
 use crate::upstream::listing::Annotations;
 use crate::upstream::mux::exchange::CALLER;
@@ -86,10 +85,7 @@ async fn list(call: &LegacyCall, deadline: Instant) -> Result<(), UpstreamError>
     loop {
         let body = ask(call, cursors.last(), bytes_left, deadline).await?;
         bytes_left = bytes_left.saturating_sub(body.len());
-        let page = {
-            let depth_max = call.client.host.shared.limits().json_depth_max;
-            read(&body, (&mut call.client.host.scratch.borrow_mut(), depth_max))
-        };
+        let page = call.client.read_json(|memory| read(&body, memory));
         let page = page.ok_or(UpstreamError::Nonsense)?;
         names.extend(page.names);
         annotated.extend(page.annotated);
@@ -116,14 +112,8 @@ async fn ask(
         r#"{{"jsonrpc":"2.0","id":"trunkline-list","method":"tools/list","params":{{"_meta":{{{}}}{cursor}}}}}"#,
         session.introduction
     );
-    let limits = Arc::clone(&call.client.host.shared.limits());
-    let asker = Asker {
-        client: &call.client,
-        scratch: &call.client.host.scratch,
-        limits: &limits.all,
-        budget: &limits.budget,
-        aim: ReplicaSelection::Any,
-    };
+    let limits = call.client.limits();
+    let asker = Asker::of(&call.client, &limits);
     let mut headers = modern_headers(MODERN[0], Method::ToolsList);
     if let Some(caller) = &session.caller {
         headers.insert(CALLER, caller.clone());

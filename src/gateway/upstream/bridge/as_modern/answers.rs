@@ -20,7 +20,6 @@ use memchr::memmem;
 use super::call::ModernCall;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
-use crate::upstream::mux::exchange::json;
 use protocol::asking::Asked;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, Scratch, Value};
@@ -54,7 +53,7 @@ struct ServerIntroduction {
 impl CallAnswer {
     /// As the whole reply.
     pub(crate) fn into_reply(self) -> Reply {
-        let mut reply = json(self.message);
+        let mut reply = Reply::json(self.message);
         reply.head.status = self.status;
         reply
     }

@@ -5,9 +5,7 @@
 //!
 //! Invariant: the server gets one answer to each of its requests, and the client's call one end.
 
-use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,10 +23,9 @@ use super::open_questions::{OpenQuestions, QUESTIONS_MAX};
 use super::response_reader::{BridgedRequest, CallExchange};
 use super::session_client::{SessionClient, cancellation};
 use super::state::Binding;
-use super::suspended;
+use super::suspended::{self, LaterLines, Suspension};
 use crate::access::limit::byte_budget::Reservation;
-use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::bridge::{Bridge, next_number};
+use crate::upstream::bridge::{next_number, or_never};
 use crate::upstream::mux::queue::NotSent;
 use protocol::asking::{NO_METHOD, NotAsked};
 use protocol::error::UpstreamError;
@@ -39,9 +36,6 @@ use protocol::translation::question;
 
 /// Messages on their way to the server at once; while there are as many, it is not listened to.
 const TELLING_MAX: usize = 2 * QUESTIONS_MAX;
-/// Log lines that wait for a client that is about to come back; of more, the oldest are dropped.
-const LATER_MAX: usize = 16;
-const LATER_BYTES_MAX: usize = 4 * 1024;
 /// How long the end of a reply is waited for after its answer.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may take to hear that a call is over.
@@ -58,32 +52,6 @@ pub(crate) enum CallEnd {
     Lost(Box<CallReplySink>),
     /// The process ends now.
     Cut,
-}
-
-/// A call that waits. Dropped, it does so no longer.
-struct Suspension {
-    bridge: Arc<Bridge>,
-    number: u64,
-    until: Instant,
-    _counted: GaugeGuard,
-}
-
-impl Suspension {
-    fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
-        let counted = GaugeGuard::new(&bridge.series.suspended);
-        Self { bridge: Arc::clone(bridge), number, until, _counted: counted }
-    }
-
-    /// Nobody can go on with it from now on. False: somebody does already.
-    fn leave(&self) -> bool {
-        self.bridge.as_modern.suspended.leave(self.number)
-    }
-}
-
-impl Drop for Suspension {
-    fn drop(&mut self) {
-        self.leave();
-    }
 }
 
 struct CallDriver<'s> {
@@ -103,7 +71,7 @@ struct CallDriver<'s> {
     is_taken: bool,
     /// The server's answer, should the client not be there.
     answered: Option<(Bytes, Reservation)>,
-    later: VecDeque<(Option<Level>, Bytes)>,
+    later: LaterLines,
     telling: FuturesUnordered<LocalBoxFuture<'static, Result<(), UpstreamError>>>,
 }
 
@@ -153,7 +121,7 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
         suspension: None,
         is_taken: false,
         answered: None,
-        later: VecDeque::new(),
+        later: LaterLines::default(),
         telling: FuturesUnordered::new(),
     };
     driver.run().await
@@ -193,6 +161,7 @@ impl CallDriver<'_> {
         let host = Rc::clone(&self.session.server.client.host);
         let is_suspended = self.suspension.is_some();
         let listens = self.telling.len() < TELLING_MAX;
+        let expiry = self.suspension.as_ref().map(|suspension| sleep_until(suspension.until.into()));
         tokio::select! {
             biased;
             () = host.cut() => DriverEvent::Cut,
@@ -201,9 +170,9 @@ impl CallDriver<'_> {
             message = self.session.notifications.message(), if listens => DriverEvent::Notification(message),
             message = self.exchange.next(), if listens => DriverEvent::Reply(message),
             command = self.session.commands.recv(), if is_suspended => DriverEvent::Command(command),
-            () = left(self.reply.as_deref()) => DriverEvent::Left,
-            () = at(self.questions.ask_at) => DriverEvent::Ask,
-            () = at(self.suspension.as_ref().map(|suspension| suspension.until)) => DriverEvent::Expired,
+            () = or_never(self.reply.as_deref().map(CallReplySink::closed)) => DriverEvent::Left,
+            () = or_never(self.questions.ask_at.map(|at| sleep_until(at.into()))) => DriverEvent::Ask,
+            () = or_never(expiry) => DriverEvent::Expired,
             () = self.session.retired.cancelled(), if is_suspended => DriverEvent::Ending,
             () = host.closing(), if is_suspended => DriverEvent::Ending,
         }
@@ -264,12 +233,7 @@ impl CallDriver<'_> {
         if let Some(reply) = &self.reply {
             return if wants(reply, level) { self.pass(message.clone()) } else { None };
         }
-        // Kept alive by nothing but what it says itself.
-        self.later.push_back((level, Bytes::copy_from_slice(message)));
-        let bytes = |later: &VecDeque<(_, Bytes)>| later.iter().map(|(_, line)| line.len()).sum::<usize>();
-        while self.later.len() > LATER_MAX || bytes(&self.later) > LATER_BYTES_MAX {
-            self.later.pop_front();
-        }
+        self.later.push(level, message);
         None
     }
 
@@ -381,7 +345,7 @@ impl CallDriver<'_> {
             self.finish(*reply, &message);
             return Some(CallEnd::Clean);
         }
-        for (level, message) in std::mem::take(&mut self.later) {
+        for (level, message) in std::mem::take(&mut self.later.0) {
             if wants(&reply, level) {
                 let _ = reply.tell(message);
             }
@@ -486,18 +450,4 @@ impl CallDriver<'_> {
 /// Whether the client wants this log line: whoever asked for none gets none, whatever the server thinks.
 fn wants(reply: &CallReplySink, level: Option<Level>) -> bool {
     reply.call.level.is_some_and(|least| level.is_none_or(|level| level >= least))
-}
-
-async fn left(reply: Option<&CallReplySink>) {
-    match reply {
-        Some(reply) => reply.closed().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => sleep_until(instant.into()).await,
-        None => std::future::pending().await,
-    }
 }

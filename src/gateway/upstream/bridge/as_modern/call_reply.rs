@@ -18,8 +18,7 @@ use super::call::ModernCall;
 use super::multiplexed::COMMENT;
 use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::incoming::{BrokenReply, Incoming};
-use crate::upstream::mux::exchange::stream;
+use crate::upstream::incoming::BrokenReply;
 use crate::upstream::mux::queue::{self, NotSent, Piece};
 use protocol::error::UpstreamError;
 use protocol::sse::data_event;
@@ -143,7 +142,7 @@ impl CallReply {
             };
             Some((event, (None, waiting, is_last)))
         });
-        stream(Incoming::Translated(EventBody::new(events)))
+        EventBody::reply(events)
     }
 
     fn error(&self) -> UpstreamError {

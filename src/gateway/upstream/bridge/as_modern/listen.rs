@@ -13,14 +13,14 @@ use tokio::time::timeout_at;
 
 use super::answers;
 use super::call::ModernCall;
-use super::multiplexed::{COMMENT, events_reply, failure};
+use super::multiplexed::{COMMENT, failure};
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use super::shared_session::apart;
 use crate::access::limit::quota::QuotaPermit;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::{BridgedCaller, EventBody, next_number};
+use crate::upstream::bridge::{BridgedCaller, EventBody, next_number, or_never};
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::get_stream;
 use crate::upstream::incoming::BrokenReply;
@@ -67,11 +67,11 @@ pub(crate) async fn open(
     let first = Some(data_event(Bytes::from(first)));
     let open =
         OpenSubscription { client: client.clone(), upstream: Arc::clone(upstream), call, resources, first };
-    Ok(events_reply(EventBody::new(stream::unfold(Some(open), |open| async move {
+    Ok(EventBody::reply(stream::unfold(Some(open), |open| async move {
         let mut open = open?;
         let event = open.next().await;
         event.map(|(event, goes_on)| (Ok::<_, BrokenReply>(event), goes_on.then_some(open)))
-    }))))
+    })))
 }
 
 /// A client's subscription to resources of a legacy server.
@@ -92,12 +92,7 @@ impl OpenSubscription {
         }
         let Self { client, upstream, call, resources, .. } = self;
         let end = || data_event(Bytes::from(subscription::completion(&call.id)));
-        let told = async {
-            match resources {
-                Some(resources) => resources.next(client, &call.id).await,
-                None => std::future::pending().await,
-            }
-        };
+        let told = or_never(resources.as_mut().map(|resources| resources.next(client, &call.id)));
         tokio::select! {
             told = told => Some(match told {
                 Ok(event) => (event, true),

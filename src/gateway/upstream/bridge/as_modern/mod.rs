@@ -42,7 +42,6 @@ use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::{Client, Reply, RequestBody};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
-use crate::upstream::mux::exchange::empty;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 
@@ -114,13 +113,13 @@ pub(crate) async fn answer(
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
     if request.method() != HttpMethod::POST {
-        return Ok(empty(StatusCode::METHOD_NOT_ALLOWED));
+        return Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED));
     }
     let call = client.read_json(|memory| ModernCall::read(request, deadline, memory));
-    let Some(call) = call else { return Ok(empty(StatusCode::BAD_REQUEST)) };
+    let Some(call) = call else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
     if !call.is_request() {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
-        return Ok(empty(StatusCode::ACCEPTED));
+        return Ok(Reply::empty(StatusCode::ACCEPTED));
     }
     upstream.bridge.series.requests.modern.inc();
     match call.method {

@@ -10,8 +10,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
 use tokio::time::timeout;
 
 use super::answers;
@@ -23,8 +21,6 @@ use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{EventBody, next_number};
 use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::incoming::Incoming;
-use crate::upstream::mux::exchange::empty;
 use crate::upstream::mux::queue;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::{Document, JsonError};
@@ -242,14 +238,7 @@ fn events(first: Bytes, under_way: StreamedCall) -> Reply {
         };
         Some((Ok(event), (None, under_way)))
     });
-    events_reply(EventBody::new(rest))
-}
-
-pub(crate) fn events_reply(events: EventBody) -> Reply {
-    let mut reply = empty(http::StatusCode::OK);
-    reply.head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    reply.body = Incoming::Translated(events);
-    reply
+    EventBody::reply(rest)
 }
 
 /// What a client is told in the middle of a stream that breaks off.

@@ -95,7 +95,7 @@ impl StreamPosition {
         if let Some(id) = get_stream::id(&event) {
             self.after = Some(id).filter(|id| !id.is_empty());
         }
-        let message = get_stream::message(event).filter(|message| !message.is_empty());
+        let message = get_stream::nonempty_message(event);
         if message.is_some() {
             self.quiet = 0;
         }

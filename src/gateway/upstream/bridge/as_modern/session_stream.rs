@@ -93,7 +93,7 @@ impl SessionStream {
             let StreamStage::Reading(messages) = &mut self.stage else { return None };
             match messages.next().await {
                 Ok(Some(event)) => {
-                    let message = get_stream::message(event).filter(|message| !message.is_empty());
+                    let message = get_stream::nonempty_message(event);
                     if message.is_some() {
                         return message;
                     }

@@ -6,8 +6,9 @@
 //!
 //! Invariant: a call is taken out by its own principal alone, with the same request, before it expires.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -20,13 +21,20 @@ use super::exclusive_session::Command;
 use super::state::{Binding, RequestState, StateSeal};
 use super::{answers, call_reply::CallReply};
 use crate::clock::now_s;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
+use crate::upstream::bridge::Bridge;
 use crate::upstream::exchange::{Client, Reply};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Kind, Scratch};
+use protocol::level::Level;
 
 /// What the client of a call that does not wait is told.
 const WHY_REJECTED: &str = "no call waits for this requestState any more: call again without requestState";
+
+/// Log lines that wait; of more, the oldest are dropped.
+const LATER_MAX: usize = 16;
+const LATER_BYTES_MAX: usize = 4 * 1024;
 
 /// The calls of one upstream that wait.
 #[derive(Debug, Default)]
@@ -52,6 +60,47 @@ struct SuspendedEntry {
 /// There are as many as there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
+
+/// A call that waits. Dropped, it does so no longer.
+pub(super) struct Suspension {
+    pub(super) bridge: Arc<Bridge>,
+    number: u64,
+    pub(super) until: Instant,
+    _counted: GaugeGuard,
+}
+
+impl Suspension {
+    pub(super) fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
+        let counted = GaugeGuard::new(&bridge.series.suspended);
+        Self { bridge: Arc::clone(bridge), number, until, _counted: counted }
+    }
+
+    /// Nobody can go on with it from now on. False: somebody does already.
+    pub(super) fn leave(&self) -> bool {
+        self.bridge.as_modern.suspended.leave(self.number)
+    }
+}
+
+impl Drop for Suspension {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Log lines for a client that is about to come back.
+#[derive(Default)]
+pub(super) struct LaterLines(pub(super) VecDeque<(Option<Level>, Bytes)>);
+
+impl LaterLines {
+    pub(super) fn push(&mut self, level: Option<Level>, line: &Bytes) {
+        // Kept alive by nothing but what it says itself.
+        self.0.push_back((level, Bytes::copy_from_slice(line)));
+        let bytes = |lines: &VecDeque<(_, Bytes)>| lines.iter().map(|(_, line)| line.len()).sum::<usize>();
+        while self.0.len() > LATER_MAX || bytes(&self.0) > LATER_BYTES_MAX {
+            self.0.pop_front();
+        }
+    }
+}
 
 impl SuspendedCalls {
     /// From now on this call waits. Returns its number, and the state for its client.

@@ -20,7 +20,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::answers;
 use super::call::ModernCall;
-use super::multiplexed::{COMMENT, CallInProgress, ServerEvent, events_reply, failure};
+use super::multiplexed::{COMMENT, CallInProgress, ServerEvent, failure};
 use super::response_reader::{BridgedRequest, ReplyStart};
 use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
@@ -199,7 +199,7 @@ fn events(driven: TaskDriver) -> Reply {
         };
         Some((Ok::<_, BrokenReply>(event), driven))
     });
-    events_reply(EventBody::new(events))
+    EventBody::reply(events)
 }
 
 impl TaskDriver {

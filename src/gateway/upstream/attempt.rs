@@ -1,0 +1,271 @@
+//! A request over HTTP: the connection it goes by, and the head of its reply.
+//!
+//! It is sent again only where that is safe: it never left the gateway, or repeating it does no harm and the connection it
+//! was written to had been waiting idle, which is how servers that close idle connections look. Everything else is
+//! reported with what is known about its outcome.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{Request, Response, StatusCode, Uri, header};
+use hyper::client::conn::TrySendError;
+use tokio::time::timeout_at;
+
+use super::balance::NotChosen;
+use super::exchange::{
+    CallerDeadline, Client, DedicatedConnection, FireAndForget, Reply, RequestBody, SendOptions,
+};
+use super::fresh_id::{self, FreshId, RestoringBody};
+use super::health::breaker::{Pass, RequestFault};
+use super::incoming::Incoming;
+use super::pool::{ConnectionLease, ReplicaRequest};
+use super::{ReplicaSelection, Upstream};
+use crate::telemetry::trace::Trail;
+use protocol::error::UpstreamError;
+
+/// Having waited less for a reply says nothing of a replica.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
+const JSON: &[u8] = b"application/json";
+
+impl Client {
+    pub(super) async fn attempt(
+        &self,
+        upstream: &Upstream,
+        (SendOptions { is_safe_to_repeat, aim, .. }, target): (SendOptions, Option<&Uri>),
+        mut request: Request<RequestBody>,
+        clock: RequestClock,
+    ) -> Result<Reply, UpstreamError> {
+        let is_stream = request.extensions().get::<DedicatedConnection>().is_some();
+        let may_be_late = is_stream || request.extensions().get::<FireAndForget>().is_some();
+        let trail = Trail::of(&request);
+        // Where there is no choice, this is known even if there is no connection to be had.
+        if let (Some(trail), [only]) = (&trail, upstream.replicas.load().as_slice()) {
+            trail.goes_to(&only.host, only.port);
+        }
+        let mut repetition = Repetition { may_repeat: is_safe_to_repeat, fresh_id: None };
+        let head_deadline = if is_stream || request.extensions().get::<CallerDeadline>().is_some() {
+            clock.deadline
+        } else {
+            clock.deadline.min(clock.now + upstream.config.first_byte_timeout)
+        };
+        self.pools.earn(upstream);
+        loop {
+            let (mut lease, is_pooled) = self.lease(upstream, aim, is_stream, clock).await?;
+            address(&mut request, &lease);
+            if let Some(trail) = &trail {
+                let replica = lease.in_flight.replica();
+                trail.goes_to(&replica.host, replica.port);
+            }
+            upstream.access.show(request.headers_mut());
+            if let Some(target) = target {
+                target.clone_into(request.uri_mut());
+            }
+            let copy = (is_pooled && repetition.may_repeat).then(|| copy(&request));
+            let sent = SentRequest { is_pooled, copy, bytes_before: lease.connection.received_bytes.get() };
+            let response = lease.connection.sender.try_send_request(request);
+            request = match timeout_at(head_deadline.into(), response).await {
+                Ok(Ok(response)) => {
+                    if let Some(trail) = &trail {
+                        trail.is_answered(response.status());
+                    }
+                    return Ok(reply(response, lease, repetition.fresh_id));
+                }
+                Ok(Err(error)) => self.repeat(upstream, &mut lease, sent, error, &mut repetition)?,
+                Err(_) => {
+                    if !may_be_late && clock.was_patient(upstream) {
+                        lease.in_flight.fail(RequestFault::TimedOut);
+                    }
+                    return Err(UpstreamError::TimedOut);
+                }
+            };
+            upstream.series.retries.inc();
+            if let Some(trail) = &trail {
+                trail.goes_again();
+            }
+        }
+    }
+
+    /// What is sent again after this error. Where that is not safe, what is known of the outcome.
+    fn repeat(
+        &self,
+        upstream: &Upstream,
+        lease: &mut ConnectionLease,
+        sent: SentRequest,
+        mut error: TrySendError<Request<RequestBody>>,
+        repetition: &mut Repetition,
+    ) -> Result<Request<RequestBody>, UpstreamError> {
+        let SentRequest { is_pooled, copy, bytes_before } = sent;
+        let unsent = error.take_message();
+        let error = error.into_error();
+        tracing::debug!(upstream = upstream.config.name, %error, is_pooled, "exchange failed");
+        let is_silent = lease.connection.received_bytes.get() == bytes_before;
+        // A connection that had been idle may have been closed for that.
+        if !is_pooled || !is_silent {
+            lease.in_flight.fail(RequestFault::Broken);
+        }
+        match (unsent, copy) {
+            (Some(request), _) if is_pooled => Ok(request),
+            (Some(_), _) => Err(UpstreamError::Unreachable),
+            (None, Some(mut copy)) if is_silent => {
+                repetition.may_repeat = false;
+                if !self.pools.spend(upstream) {
+                    upstream.series.retries_refused.inc();
+                    return Err(UpstreamError::Reset);
+                }
+                repetition.fresh_id = renew(&mut copy);
+                Ok(copy)
+            }
+            _ if upstream.access.was_refused(&upstream.config.name, &error) => {
+                Err(UpstreamError::Unreachable)
+            }
+            _ if error.is_parse() => Err(UpstreamError::Nonsense),
+            _ => Err(UpstreamError::Reset),
+        }
+    }
+
+    /// A connection to the replica that a request goes to, and whether it had been idle. Where there is none to be had,
+    /// nothing was sent: another replica is tried.
+    async fn lease(
+        &self,
+        upstream: &Upstream,
+        aim: ReplicaSelection,
+        is_stream: bool,
+        clock: RequestClock,
+    ) -> Result<(ConnectionLease, bool), UpstreamError> {
+        let mut tried = Vec::new();
+        let mut failed = UpstreamError::Unreachable;
+        loop {
+            let (replica, pass) = {
+                let set = upstream.replicas.load();
+                let random = if set.len() > 1 { self.pools.random() } else { 0 };
+                let chosen = Upstream::choose(&set, (aim, &tried), random, clock.now);
+                let (replica, pass) = match chosen {
+                    Ok(chosen) => chosen,
+                    Err(NotChosen::AllTried) => return Err(failed),
+                    Err(NotChosen::Gone) => return Err(UpstreamError::SessionLost),
+                    // What was tried says more than what was not.
+                    Err(NotChosen::Unfit { .. }) if !tried.is_empty() => return Err(failed),
+                    Err(NotChosen::Unfit { retry_after_ms }) => {
+                        let retry_after_s = u32::try_from(retry_after_ms.div_ceil(1000)).unwrap_or(u32::MAX);
+                        return Err(UpstreamError::OutOfOrder { retry_after_s: retry_after_s.max(1) });
+                    }
+                };
+                let is_reusable = !is_stream && pass != Pass::Aside;
+                if is_reusable && let Some(lease) = self.pools.take(upstream, replica, pass, clock.now) {
+                    return Ok((lease, true));
+                }
+                (Arc::clone(replica), pass)
+            };
+            tried.push(replica.key);
+            let is_counted = !is_stream && pass != Pass::Aside;
+            let mut in_flight = ReplicaRequest::begin(Rc::new(Arc::clone(&replica)), pass, is_counted);
+            let place = self.pools.place(upstream, is_counted).ok_or(UpstreamError::TooManyConnections)?;
+            let connecting = Box::pin(self.connect(upstream, &replica, is_stream));
+            match timeout_at(clock.deadline.into(), connecting).await {
+                Ok(Ok(connection)) => {
+                    return Ok((self.pools.lease(upstream, connection, place, in_flight), false));
+                }
+                Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
+                Ok(Err(error)) => {
+                    in_flight.fail(RequestFault::Broken);
+                    failed = error;
+                }
+                Err(_) => {
+                    if clock.was_patient(upstream) {
+                        in_flight.fail(RequestFault::Broken);
+                    }
+                    return Err(UpstreamError::TimedOut);
+                }
+            }
+        }
+    }
+}
+
+/// A request that was handed to its connection.
+struct SentRequest {
+    /// The connection had been idle.
+    is_pooled: bool,
+    /// What could be sent again.
+    copy: Option<Request<RequestBody>>,
+    /// How much had come on the connection before.
+    bytes_before: u64,
+}
+
+/// How a request may be sent again, and was.
+struct Repetition {
+    may_repeat: bool,
+    /// What it was sent with the last time, if that is not its own.
+    fresh_id: Option<FreshId>,
+}
+
+/// When a request began, and when the head of its reply must be there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestClock {
+    pub(super) now: Instant,
+    pub(super) deadline: Instant,
+}
+
+impl RequestClock {
+    /// For what begins only now.
+    pub(super) fn starting_now(self) -> Self {
+        Self { now: Instant::now(), ..self }
+    }
+
+    /// Whether it was waited long enough to say something of the replica: of a list, only the last page may have had
+    /// little time.
+    fn was_patient(self, upstream: &Upstream) -> bool {
+        self.now.elapsed() >= PATIENCE_MIN.min(upstream.config.first_byte_timeout)
+    }
+}
+
+fn reply(
+    response: Response<hyper::body::Incoming>,
+    mut lease: ConnectionLease,
+    fresh_id: Option<FreshId>,
+) -> Reply {
+    let (head, body) = response.into_parts();
+    lease.respect_keep_alive(&head.headers);
+    judge(&mut lease.in_flight, &head);
+    let replica = Some(lease.in_flight.key());
+    let body = match fresh_id {
+        None => Incoming::Http(body),
+        Some(id) => Incoming::Restored(Box::new(RestoringBody::new(Incoming::Http(body), id))),
+    };
+    Reply { head, body, lease: Some(lease), replica }
+}
+
+/// What the head of a reply says of its replica. The rest says the end of the reply.
+fn judge(in_flight: &mut ReplicaRequest, head: &http::response::Parts) {
+    let media = head.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    let is_json = media.get(..JSON.len()).is_some_and(|start| start.eq_ignore_ascii_case(JSON));
+    match head.status {
+        // Busy, not broken.
+        StatusCode::SERVICE_UNAVAILABLE => in_flight.succeed(),
+        // Some servers send errors of JSON-RPC like this.
+        status if status.is_server_error() && is_json => in_flight.postpone(),
+        status if status.is_server_error() => in_flight.fail(RequestFault::Broken),
+        status if status.is_success() && is_json => {}
+        _ => in_flight.succeed(),
+    }
+}
+
+fn address(request: &mut Request<RequestBody>, lease: &ConnectionLease) {
+    let replica = lease.in_flight.replica();
+    *request.uri_mut() = replica.target.clone();
+    request.headers_mut().insert(header::HOST, replica.authority.clone());
+}
+
+/// Gives a request that is sent again another id, if it has one.
+fn renew(request: &mut Request<RequestBody>) -> Option<FreshId> {
+    let (message, id) = fresh_id::replace(&request.body().message)?;
+    request.body_mut().message = message;
+    Some(id)
+}
+
+pub(super) fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(request.body().clone());
+    request.method().clone_into(copy.method_mut());
+    request.headers().clone_into(copy.headers_mut());
+    copy
+}
