@@ -102,6 +102,11 @@ impl ModernCall {
         may_be_asked && (self.may_be_asked || self.level.is_some())
     }
 
+    /// Whether the client wants log lines of this level: whoever asked for none gets none, whatever the server thinks.
+    pub(crate) fn wants(&self, level: Option<Level>) -> bool {
+        self.level.is_some_and(|least| level.is_none_or(|level| level >= least))
+    }
+
     /// The message as a legacy server takes it, under another id and progress token, which are JSON literals; `added`:
     /// members of `params` separated by commas, or nothing.
     pub(crate) fn to_legacy(

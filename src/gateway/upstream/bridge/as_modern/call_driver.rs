@@ -231,7 +231,7 @@ impl CallDriver<'_> {
     /// Gives the client a log line, now or when it is back.
     fn log(&mut self, message: &Bytes, level: Option<Level>) -> Option<CallEnd> {
         if let Some(reply) = &self.reply {
-            return if wants(reply, level) { self.pass(message.clone()) } else { None };
+            return if reply.call.wants(level) { self.pass(message.clone()) } else { None };
         }
         self.later.push(level, message);
         None
@@ -346,7 +346,7 @@ impl CallDriver<'_> {
             return Some(CallEnd::Clean);
         }
         for (level, message) in std::mem::take(&mut self.later.0) {
-            if wants(&reply, level) {
+            if reply.call.wants(level) {
                 let _ = reply.tell(message);
             }
         }
@@ -445,9 +445,4 @@ impl CallDriver<'_> {
         // Whether it hears or not, the session is closed.
         self.session.server.last(LAST_PATIENCE, async { while telling.next().await.is_some() {} }).await;
     }
-}
-
-/// Whether the client wants this log line: whoever asked for none gets none, whatever the server thinks.
-fn wants(reply: &CallReplySink, level: Option<Level>) -> bool {
-    reply.call.level.is_some_and(|least| level.is_none_or(|level| level >= least))
 }
