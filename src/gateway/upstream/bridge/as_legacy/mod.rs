@@ -195,7 +195,9 @@ fn receive(client: &Client, session: &LegacySession, message: &Bytes, envelope: 
         client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(message, depth_max).map(Document::root).ok();
             let id = root.and_then(|root| root.get("params")?.get("requestId")).map(Value::raw);
-            id.into_iter().for_each(|id| session.cancel(id));
+            if let Some(id) = id {
+                session.cancel(id);
+            }
         });
     }
 }
