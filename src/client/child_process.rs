@@ -38,8 +38,17 @@ pub(super) fn start(
     let started = Guarded::start(&program.name, &program.arguments);
     let (child, stdin, stdout, stderr) = started.map_err(|error| not_started(why(&error)))?;
     let (lines, waiting) = DuplexTransport::new(Rc::clone(&handler));
-    let running = RunningProgram { child, lines: Rc::clone(&lines), last_words: Rc::default() };
-    lines.tasks.spawn(run(running, handler, stdin, stdout, stderr, waiting));
+    let last_words = Rc::default();
+    let listening = listen(stderr, handler, Rc::clone(&last_words));
+    let running = Rc::clone(&lines);
+    lines.tasks.spawn(async move {
+        let ended = run(child, &running, stdin, stdout, waiting, listening).await;
+        let failure = match ended {
+            Err(fault) => RequestError::Exchange(fault),
+            Ok(status) => RequestError::Ended { how: how(status), last_words: last_words.take() },
+        };
+        running.end(&failure);
+    });
     Ok(lines)
 }
 
@@ -51,26 +60,18 @@ fn why(error: &std::io::Error) -> String {
     }
 }
 
-struct RunningProgram {
-    child: Guarded,
-    lines: Rc<DuplexTransport>,
-    last_words: Rc<RefCell<String>>,
-}
-
-/// Runs a program to its end.
+/// Runs a program to its end, and `listening` meanwhile, which never completes. An error: it broke the protocol.
 async fn run(
-    mut running: RunningProgram,
-    handler: Rc<IncomingHandler>,
+    mut child: Guarded,
+    lines: &Rc<DuplexTransport>,
     stdin: ChildStdin,
     mut stdout: ChildStdout,
-    stderr: ChildStderr,
     outgoing: mpsc::Receiver<Bytes>,
-) {
-    let last_words = Rc::clone(&running.last_words);
-    let mut listening = Box::pin(listen(stderr, handler, last_words));
-    let lines = Rc::clone(&running.lines);
-    let end = {
-        let mut reading = Box::pin(read(&mut stdout, &lines));
+    listening: impl Future<Output = ()>,
+) -> Result<Option<ExitStatus>, ExchangeError> {
+    let mut listening = Box::pin(listening);
+    let fault = {
+        let mut reading = Box::pin(read(&mut stdout, lines));
         let mut writing = Box::pin(write(stdin, outgoing));
         tokio::select! {
             fault = &mut reading => fault,
@@ -84,16 +85,12 @@ async fn run(
         }
     };
     let status = tokio::select! {
-        status = running.child.stop(PATIENCE) => status,
+        status = child.stop(PATIENCE) => status,
         () = discard(&mut stdout) => None,
         () = &mut listening => None,
     };
     let _ = timeout(LAST_WORDS_TIMEOUT, &mut listening).await;
-    let failure = match end {
-        Some(fault) => RequestError::Exchange(fault),
-        None => RequestError::Ended { how: how(status), last_words: running.last_words.borrow().clone() },
-    };
-    running.lines.end(&failure);
+    fault.map_or(Ok(status), Err)
 }
 
 fn how(status: Option<ExitStatus>) -> String {

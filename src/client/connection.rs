@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use super::duplex::DuplexTransport;
@@ -18,13 +19,16 @@ use super::param_headers::ParamHeaders;
 use super::server::Server;
 use super::streamable_http::StreamableHttp;
 use super::user_interaction::UserInteraction;
+use protocol::json::Scratch;
 use protocol::level::Level;
-use protocol::version::Era;
+use protocol::version::{Era, LegacyVersion};
 
 /// What a list may have at most.
 const PAGES_MAX: usize = 2000;
 const ENTRIES_MAX: usize = 200_000;
 const LIST_BYTES_MAX: usize = 256 << 20;
+/// How deep a list of tools, or the arguments of one, may be nested.
+const DEPTH_MAX: usize = 128;
 /// Requests whose progress is of interest.
 const WITH_PROGRESS: &[&str] = &["tools/call", "prompts/get", "resources/read"];
 
@@ -67,7 +71,7 @@ pub(super) struct Request<'a> {
     /// The revision, in the modern era.
     pub(super) modern: Option<&'a str>,
     /// Headers that mirror arguments.
-    pub(super) param_headers: Vec<(String, String)>,
+    pub(super) param_headers: HeaderMap,
 }
 
 impl Client {
@@ -95,7 +99,10 @@ impl Client {
             Era::Legacy => self.exchange_in_session(method, params).await?,
         };
         if method == "tools/list" {
-            self.param_headers.borrow_mut().learn(&result);
+            let (mut scratch, text) = (Scratch::default(), result.to_string());
+            if let Ok(document) = scratch.index(text.as_bytes(), DEPTH_MAX) {
+                self.param_headers.borrow_mut().learn(document.root());
+            }
         }
         Ok(result)
     }
@@ -144,7 +151,8 @@ impl Client {
     async fn exchange_in_session(&self, method: &str, params: Value) -> Result<Value, RequestError> {
         match self.exchange(method, params.clone()).await {
             Err(RequestError::Exchange(ExchangeError::SessionGone)) => {
-                handshake::reopen(&self.link, &self.introduction.version, &self.settings).await?;
+                let version = LegacyVersion::of(&self.introduction.version).unwrap_or(LegacyVersion::NEWEST);
+                handshake::initialize(&self.link, version, &self.settings).await?;
                 self.exchange(method, params).await
             }
             outcome => outcome,
@@ -156,8 +164,8 @@ impl Client {
         let id = self.link.next_id();
         let modern = (self.introduction.era == Era::Modern).then_some(&*self.introduction.version);
         let param_headers = match modern {
-            Some(_) if method == "tools/call" => self.param_headers.borrow().headers(&params),
-            _ => Vec::new(),
+            Some(_) if method == "tools/call" => self.mirrored(&params),
+            _ => HeaderMap::new(),
         };
         let log_level = self.settings.log_level.map(Level::as_str);
         let params = with_meta(params, |meta| {
@@ -170,6 +178,17 @@ impl Client {
         });
         let request = Request { id, method, params, modern, param_headers };
         self.link.exchange(&request, self.settings.timeout).await
+    }
+
+    /// The headers that mirror arguments of a `tools/call`.
+    fn mirrored(&self, params: &Value) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
+        let arguments = params.get("arguments").map(Value::to_string).unwrap_or_default();
+        if let Ok(document) = Scratch::default().index(arguments.as_bytes(), DEPTH_MAX) {
+            self.param_headers.borrow().mirror(name, Some(document.root()), &mut headers);
+        }
+        headers
     }
 }
 
@@ -187,6 +206,18 @@ impl Connection {
     pub(super) fn next_id(&self) -> u64 {
         self.ids.set(self.ids.get() + 1);
         self.ids.get()
+    }
+
+    /// A request of the legacy era.
+    pub(super) async fn ask(
+        &self,
+        method: &str,
+        params: Value,
+        timeout: Duration,
+    ) -> Result<Value, RequestError> {
+        let param_headers = HeaderMap::new();
+        self.exchange(&Request { id: self.next_id(), method, params, modern: None, param_headers }, timeout)
+            .await
     }
 
     pub(super) async fn exchange(
@@ -228,6 +259,12 @@ impl Request<'_> {
         let Self { id, method, params, .. } = self;
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string().into_bytes()
     }
+}
+
+/// Takes the request with this id back.
+pub(super) fn cancellation(id: u64) -> Value {
+    let params = json!({"requestId": id, "reason": "no longer wanted"});
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 }
 
 /// What every request of the modern era says about its sender.

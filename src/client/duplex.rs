@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Request;
+use super::connection::{Request, cancellation};
 use super::error::{RequestError, RpcError};
 use super::exchange_error::ExchangeError;
 use super::incoming_handler::IncomingHandler;
@@ -21,8 +21,6 @@ use net::tasks::Tasks;
 
 /// Messages that wait to be written.
 const OUTGOING_MAX: usize = 64;
-/// Answers on their way to the server.
-const ANSWERS_MAX: usize = 32;
 /// How long the end may take.
 const FAREWELL: Duration = Duration::from_secs(6);
 
@@ -35,7 +33,6 @@ pub(super) struct DuplexTransport {
     ended: RefCell<Option<RequestError>>,
     handler: Rc<IncomingHandler>,
     last_heard: Cell<Instant>,
-    answers: Cell<usize>,
     pub(super) tasks: Tasks,
     /// Cancelled when the other side is gone.
     pub(super) gone: CancellationToken,
@@ -51,7 +48,6 @@ impl DuplexTransport {
             ended: RefCell::default(),
             handler,
             last_heard: Cell::new(Instant::now()),
-            answers: Cell::new(0),
             tasks: Tasks::default(),
             gone: CancellationToken::new(),
         });
@@ -109,19 +105,10 @@ impl DuplexTransport {
                         let _ = waiting.send(Ok(outcome)); // nobody waits for what was given up
                     }
                 }
-                IncomingMessage::Notification { method, params } => {
-                    self.handler.handle_notification(&method, &params);
-                }
-                IncomingMessage::Request { .. } if self.answers.get() >= ANSWERS_MAX => {}
-                IncomingMessage::Request { id, method, params } => {
+                other => {
                     let lines = Rc::clone(self);
-                    self.answers.set(self.answers.get() + 1);
-                    self.tasks.spawn(async move {
-                        if let Some(answer) = lines.handler.handle_request(&id, &method, &params).await {
-                            let _ = lines.tell(&answer).await;
-                        }
-                        lines.answers.set(lines.answers.get() - 1);
-                    });
+                    let send = async move |answer: &Value| drop(lines.tell(answer).await);
+                    self.handler.take(other, &self.tasks, send);
                 }
             }
         }
@@ -176,9 +163,7 @@ impl Drop for PendingResponse {
         if !is_waiting || !self.is_cancellable {
             return;
         }
-        let params = json!({"requestId": self.id, "reason": "no longer wanted"});
-        let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        let body = Bytes::from(message.to_string());
+        let body = Bytes::from(cancellation(self.id).to_string());
         self.lines.handler.user.trace(&WireMessage { is_sent: true, head: String::new(), body: &body });
         if let Some(outgoing) = &*self.lines.outgoing.borrow() {
             let _ = outgoing.try_send(body); // a server that reads nothing is not told either

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::child_process;
@@ -76,16 +76,6 @@ pub(super) async fn open(
     Ok((link, introduction))
 }
 
-/// Opens a new session in place of a lost one.
-pub(super) async fn reopen(
-    link: &Connection,
-    version: &str,
-    settings: &Settings,
-) -> Result<(), RequestError> {
-    let version = LegacyVersion::of(version).unwrap_or(LegacyVersion::NEWEST);
-    initialize(link, version, settings).await.map(drop)
-}
-
 /// Whether a server refuses `initialize` like one of HTTP+SSE alone.
 fn may_be_older(failure: &RequestError) -> bool {
     let status = match failure {
@@ -105,9 +95,8 @@ async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, 
     let params = with_meta(json!({}), |meta| {
         own_meta(meta, newest, link.handler.user.capabilities(), None);
     });
-    let id = link.next_id();
-    let request =
-        Request { id, method: "server/discover", params, modern: Some(newest), param_headers: Vec::new() };
+    let (id, method) = (link.next_id(), "server/discover");
+    let request = Request { id, method, params, modern: Some(newest), param_headers: HeaderMap::new() };
     let failure = match link.exchange(&request, timeout).await {
         Ok(result) => return understood(result),
         Err(failure) => failure,
@@ -156,7 +145,8 @@ fn is_for_now(status: Option<u16>) -> bool {
         || matches!(status.as_u16(), 401 | 403 | 407 | 408 | 429)
 }
 
-async fn initialize(
+/// Opens a session, in place of any that was lost.
+pub(super) async fn initialize(
     link: &Connection,
     version: LegacyVersion,
     settings: &Settings,
@@ -166,8 +156,7 @@ async fn initialize(
     let params = json!({
         "protocolVersion": version.as_str(), "capabilities": capabilities, "clientInfo": client_info(),
     });
-    let request = Request { id: link.next_id(), method, params, modern: None, param_headers: Vec::new() };
-    let result = link.exchange(&request, settings.timeout).await?;
+    let result = link.ask(method, params, settings.timeout).await?;
     let agreed = result.get("protocolVersion").and_then(Value::as_str).map(str::to_owned);
     let Some(agreed) = agreed else {
         let why = "it names no protocolVersion".to_owned();
@@ -186,10 +175,7 @@ async fn initialize(
     let introduction = Introduction::read(Era::Legacy, version.as_str(), result);
     if let Some(level) = settings.log_level.filter(|_| introduction.has("logging")) {
         let params = json!({"level": level.as_str()});
-        let id = link.next_id();
-        let request =
-            Request { id, method: "logging/setLevel", params, modern: None, param_headers: Vec::new() };
-        match link.exchange(&request, settings.timeout).await {
+        match link.ask("logging/setLevel", params, settings.timeout).await {
             // A server that says it has levels and does not know the method: what it sends is shown.
             Ok(_) | Err(RequestError::Rpc(RpcError { code: -32601, .. })) => {}
             Err(failure) => return Err(failure),

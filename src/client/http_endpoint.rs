@@ -81,7 +81,11 @@ impl HttpEndpoint {
         message: Bytes,
         patience: Duration,
     ) -> Result<(), ExchangeError> {
-        let mut reply = self.post(headers, message, false, patience).await?;
+        self.accepted(self.post(headers, message, false, patience).await?).await
+    }
+
+    /// Whether a message was accepted that has no answer here.
+    pub(super) async fn accepted(&self, mut reply: Reply) -> Result<(), ExchangeError> {
         let status = reply.head.status;
         let deadline = Instant::now() + ACCEPTED_TIMEOUT;
         if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {

@@ -14,29 +14,17 @@ use super::error::RequestError;
 use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
 use super::incoming_handler::IncomingHandler;
-use super::response_reader::{ResponseReader, StreamPosition};
+use super::response_reader::ResponseReader;
 use super::server::HttpServer;
-use net::http_client::collect;
 use net::tasks::Tasks;
-use protocol::sse::Event;
 use protocol::sse_endpoint::{Base, resolve};
 
 /// How long a server may take to accept a message.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(30);
-const ACCEPTED_BYTES_MAX: usize = 64 << 10;
-
-/// The stream of a server.
-#[derive(Debug)]
-pub struct SseStream {
-    reader: ResponseReader,
-    position: StreamPosition,
-}
 
 /// Where messages for the server go.
 #[derive(Debug)]
-pub struct MessageEndpoint {
-    endpoint: HttpEndpoint,
-}
+pub struct MessageEndpoint(HttpEndpoint);
 
 /// Opens the stream. An error: there is none.
 pub(super) async fn open(
@@ -61,41 +49,31 @@ pub(super) async fn open(
 pub async fn connect(
     address: &HttpServer,
     deadline: Instant,
-) -> Result<(SseStream, MessageEndpoint), ExchangeError> {
+) -> Result<(ResponseReader, MessageEndpoint), ExchangeError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
     let reply = endpoint(address)?.send(Method::GET, headers, Bytes::new(), true, deadline).await?;
     if !reply.head.status.is_success() {
         return Err(ExchangeError::Status(reply.head.status));
     }
-    let mut stream = SseStream { reader: ResponseReader::of(reply), position: StreamPosition::default() };
-    if !stream.reader.is_stream() {
+    let mut stream = ResponseReader::of(reply);
+    if !stream.is_stream() {
         return Err(ExchangeError::Nonsense);
     }
-    let first =
-        timeout_at(deadline.into(), stream.first_event()).await.map_err(|_| ExchangeError::TimedOut)?;
-    let first = first?.ok_or(ExchangeError::Reset)?;
+    let first = async {
+        // The first event with data in it.
+        loop {
+            let event = stream.next_event(None).await?.ok_or(ExchangeError::Reset)?;
+            if event.data.is_some() {
+                return Ok::<_, ExchangeError>(event);
+            }
+        }
+    };
+    let first = timeout_at(deadline.into(), first).await.map_err(|_| ExchangeError::TimedOut)??;
     let path = first.data.as_deref().filter(|_| first.event.as_deref() == Some(b"endpoint"));
     let path = path.and_then(|path| std::str::from_utf8(path).ok()).ok_or(ExchangeError::Nonsense)?;
     let posts = endpoint(&beside(address, path.trim()).ok_or(ExchangeError::Nonsense)?)?;
-    Ok((stream, MessageEndpoint { endpoint: posts }))
-}
-
-impl SseStream {
-    /// The next message; `None` at the end of the stream. Nothing is lost if it is not waited for to the end.
-    pub async fn message(&mut self) -> Result<Option<Bytes>, ExchangeError> {
-        self.reader.next(None, &mut self.position).await
-    }
-
-    /// The first event with data in it.
-    async fn first_event(&mut self) -> Result<Option<Event>, ExchangeError> {
-        while let Some(event) = self.reader.next_event(None, &mut self.position).await? {
-            if event.data.is_some() {
-                return Ok(Some(event));
-            }
-        }
-        Ok(None)
-    }
+    Ok((stream, MessageEndpoint(posts)))
 }
 
 impl MessageEndpoint {
@@ -103,14 +81,7 @@ impl MessageEndpoint {
     pub async fn send(&self, message: Bytes, deadline: Instant) -> Result<(), ExchangeError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let mut reply = self.endpoint.send(Method::POST, headers, message, false, deadline).await?;
-        if !reply.head.status.is_success() {
-            return Err(ExchangeError::Status(reply.head.status));
-        }
-        if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
-            self.endpoint.put_back(reply).await;
-        }
-        Ok(())
+        self.0.accepted(self.0.send(Method::POST, headers, message, false, deadline).await?).await
     }
 }
 
@@ -129,9 +100,9 @@ fn beside(address: &HttpServer, named: &str) -> Option<HttpServer> {
     Some(beside)
 }
 
-async fn read(mut stream: SseStream, lines: &Rc<DuplexTransport>) -> RequestError {
+async fn read(mut stream: ResponseReader, lines: &Rc<DuplexTransport>) -> RequestError {
     loop {
-        match stream.message().await {
+        match stream.next(None).await {
             Ok(Some(message)) => {
                 lines.take(&message);
                 // A flood must not keep everything else from its turn.

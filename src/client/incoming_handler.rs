@@ -11,10 +11,14 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::error::RequestError;
+use super::incoming_message::IncomingMessage;
 use super::user_interaction::{Refusal, UserInteraction};
+use net::tasks::Tasks;
 
 /// Questions that wait at once.
 const QUESTIONS_MAX: usize = 16;
+/// Answers on their way to the server.
+const ANSWERS_MAX: usize = 32;
 /// Messages before one answer.
 const MESSAGES_MAX: u64 = 1_000_000;
 
@@ -27,6 +31,8 @@ pub(super) struct IncomingHandler {
     questions: RefCell<HashMap<String, CancellationToken>>,
     /// Requests under way: who may report progress.
     under_way: RefCell<Vec<u64>>,
+    /// Answers under way.
+    answers: Cell<usize>,
     /// Messages since an answer.
     messages: Cell<u64>,
 }
@@ -38,6 +44,7 @@ impl IncomingHandler {
             asking: Mutex::default(),
             questions: RefCell::default(),
             under_way: RefCell::default(),
+            answers: Cell::new(0),
             messages: Cell::new(0),
         }
     }
@@ -69,8 +76,31 @@ impl IncomingHandler {
         self.under_way.borrow_mut().retain(|other| *other != id);
     }
 
-    /// A notification.
-    pub(super) fn handle_notification(&self, method: &str, params: &Value) {
+    /// Takes a message that answers nothing. What it asks is answered in one of `tasks`, by `send`.
+    pub(super) fn take(
+        self: &Rc<Self>,
+        message: IncomingMessage,
+        tasks: &Tasks,
+        send: impl AsyncFnOnce(&Value) + 'static,
+    ) {
+        match message {
+            IncomingMessage::Response { .. } => {}
+            IncomingMessage::Notification { method, params } => self.notified(&method, &params),
+            IncomingMessage::Request { .. } if self.answers.get() >= ANSWERS_MAX => {}
+            IncomingMessage::Request { id, method, params } => {
+                let handler = Rc::clone(self);
+                self.answers.update(|answers| answers + 1);
+                tasks.spawn(async move {
+                    if let Some(answer) = handler.handle_request(&id, &method, &params).await {
+                        send(&answer).await;
+                    }
+                    handler.answers.update(|answers| answers - 1);
+                });
+            }
+        }
+    }
+
+    fn notified(&self, method: &str, params: &Value) {
         match method {
             "notifications/cancelled" => {
                 if self.cancel(params.get("requestId").unwrap_or(&Value::Null)) {
@@ -88,7 +118,7 @@ impl IncomingHandler {
     }
 
     /// A question of a server of the legacy era. `None`: it was taken back.
-    pub(super) async fn handle_request(&self, id: &Value, method: &str, params: &Value) -> Option<Value> {
+    async fn handle_request(&self, id: &Value, method: &str, params: &Value) -> Option<Value> {
         let outcome = match method {
             "ping" => Ok(json!({})),
             _ if self.questions.borrow().len() >= QUESTIONS_MAX => {

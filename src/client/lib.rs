@@ -10,7 +10,7 @@
 //! | `tool/` | tools as a person meets them |
 //! | `incoming_message.rs`, `incoming_handler.rs` | the server's messages, and what becomes of those that are no responses |
 //! | `mrtr.rs` | results that need input first (multi round-trip requests) |
-//! | `param_headers.rs` | arguments that headers mirror |
+//! | `message_headers.rs`, `param_headers.rs` | headers of sessions and those that mirror messages; arguments that headers mirror |
 //! | `streamable_http.rs` | messages over Streamable HTTP, sessions and streams |
 //! | `duplex.rs` | messages on one stream in each direction |
 //! | `child_process.rs` | the same on standard input and output of a program |
@@ -33,8 +33,9 @@ pub mod http_sse;
 mod incoming_handler;
 mod incoming_message;
 mod introduction;
+pub mod message_headers;
 mod mrtr;
-mod param_headers;
+pub mod param_headers;
 pub mod response_reader;
 pub mod server;
 mod streamable_http;

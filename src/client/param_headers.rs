@@ -2,43 +2,41 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use protocol::json::Scratch;
+use protocol::json::Value;
 use protocol::param_headers::{self, Annotation};
 
-/// How deep a tool or its arguments may be nested.
-const DEPTH_MAX: usize = 128;
+/// Tools whose mirrored parameters are remembered.
+const TOOLS_MAX: usize = 10_000;
 
 /// The mirrored parameters of the tools that were listed.
 #[derive(Debug, Default)]
-pub(super) struct ParamHeaders(HashMap<String, Vec<Annotation>>);
+pub struct ParamHeaders(HashMap<String, Vec<Annotation>>);
 
 impl ParamHeaders {
-    /// Reads a page of `tools/list`.
-    pub(super) fn learn(&mut self, page: &Value) {
-        let mut scratch = Scratch::default();
-        for tool in page.get("tools").and_then(Value::as_array).into_iter().flatten() {
-            let Some(name) = tool.get("name").and_then(Value::as_str) else { continue };
-            let text = tool.to_string();
-            let document = scratch.index(text.as_bytes(), DEPTH_MAX).ok();
-            let found = document.and_then(|document| param_headers::annotations(document.root()).ok());
-            match found {
-                Some(found) if !found.is_empty() => self.0.insert(name.to_owned(), found),
-                _ => self.0.remove(name),
-            };
+    /// Reads the result of `tools/list`.
+    pub fn learn(&mut self, result: Value<'_>) {
+        for tool in result.get("tools").into_iter().flat_map(Value::items) {
+            let name = tool.get("name").and_then(|name| name.as_literal()?.decode(tool.text()));
+            let Some(name) = name else { continue };
+            match param_headers::annotations(tool) {
+                Ok(found) if !found.is_empty() && self.0.len() < TOOLS_MAX => {
+                    self.0.insert(name.into_owned(), found);
+                }
+                _ => drop(self.0.remove(&*name)),
+            }
         }
     }
 
-    /// The headers for the parameters of a `tools/call`.
-    pub(super) fn headers(&self, params: &Value) -> Vec<(String, String)> {
-        let name = params.get("name").and_then(Value::as_str);
-        let Some(found) = name.and_then(|name| self.0.get(name)) else { return Vec::new() };
-        let arguments = params.get("arguments").map(Value::to_string).unwrap_or_default();
-        let mut scratch = Scratch::default();
-        let Ok(document) = scratch.index(arguments.as_bytes(), DEPTH_MAX) else { return Vec::new() };
-        let headers = param_headers::mirror(found, Some(document.root()));
-        headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    /// Adds the headers that mirror the arguments of a call, as far as the tool is known.
+    pub fn mirror(&self, tool: &str, arguments: Option<Value<'_>>, headers: &mut HeaderMap) {
+        let Some(annotations) = self.0.get(tool) else { return };
+        for (name, value) in param_headers::mirror(annotations, arguments) {
+            if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(&value)) {
+                headers.insert(name, value);
+            }
+        }
     }
 }
 
@@ -47,18 +45,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use protocol::json::Scratch;
 
     #[test]
     fn listed_tools_are_mirrored() {
+        let mut param_headers = ParamHeaders::default();
+        let mut learn = |tools: serde_json::Value| {
+            let (mut scratch, text) = (Scratch::default(), json!({ "tools": tools }).to_string());
+            param_headers.learn(scratch.index(text.as_bytes(), 128).unwrap().root());
+            let text = br#"{"city": "Oslo"}"#;
+            ["forecast", "other"].map(|tool| {
+                let mut headers = HeaderMap::new();
+                param_headers.mirror(tool, Some(scratch.index(text, 128).unwrap().root()), &mut headers);
+                headers.get("mcp-param-city").map(|value| value.to_str().unwrap().to_owned())
+            })
+        };
         let city = json!({"type": "string", "x-mcp-header": "City"});
         let schema = json!({"type": "object", "properties": {"city": city}});
-        let mut param_headers = ParamHeaders::default();
-        param_headers
-            .learn(&json!({"tools": [{"name": "forecast", "inputSchema": schema}, {"name": "other"}]}));
-        let call = json!({"name": "forecast", "arguments": {"city": "Oslo"}});
-        assert_eq!(param_headers.headers(&call), [("mcp-param-city".to_owned(), "Oslo".to_owned())]);
-        assert!(param_headers.headers(&json!({"name": "other", "arguments": {"city": "Oslo"}})).is_empty());
-        param_headers.learn(&json!({"tools": [{"name": "forecast"}, 7]}));
-        assert!(param_headers.headers(&call).is_empty());
+        let listed = learn(json!([{"name": "forecast", "inputSchema": schema}, {"name": "other"}]));
+        assert_eq!(listed, [Some("Oslo".to_owned()), None]);
+        assert_eq!(learn(json!([{"name": "forecast"}, 7])), [None, None]);
     }
 }

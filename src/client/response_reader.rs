@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 
 use super::MESSAGE_BYTES_MAX;
 use super::exchange_error::ExchangeError;
@@ -23,11 +23,13 @@ const DELAY_MAX: Duration = Duration::from_secs(30);
 /// A longer id is forgotten: it has to fit into a header.
 const EVENT_ID_BYTES_MAX: usize = 4096;
 
-/// The messages of one reply.
+/// The messages of one reply, which may be a stream that goes on in another.
 #[derive(Debug)]
 pub struct ResponseReader {
     /// The reply they are read from.
     pub reply: Reply,
+    /// How far they were read.
+    pub position: StreamPosition,
     format: Format,
 }
 
@@ -59,12 +61,17 @@ pub struct StreamPosition {
 impl ResponseReader {
     /// The messages of a reply that is neither JSON nor a stream are none.
     pub fn of(reply: Reply) -> Self {
+        Self::behind(StreamPosition::default(), reply)
+    }
+
+    /// The messages of a reply that goes on behind `position`.
+    pub fn behind(position: StreamPosition, reply: Reply) -> Self {
         let format = match media(&reply.head.headers).as_str() {
             "application/json" => Format::Json,
             "text/event-stream" => Format::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
             _ => Format::Read,
         };
-        Self { reply, format }
+        Self { reply, position, format }
     }
 
     /// Whether it is a stream.
@@ -74,17 +81,13 @@ impl ResponseReader {
 
     /// The next message; `None` at the end of the reply. Nothing for `silence_max` is an error, and so is a message that
     /// takes longer than that to arrive. Comments of a stream are signs of life.
-    pub async fn next(
-        &mut self,
-        silence_max: Option<Duration>,
-        position: &mut StreamPosition,
-    ) -> Result<Option<Bytes>, ExchangeError> {
+    pub async fn next(&mut self, silence_max: Option<Duration>) -> Result<Option<Bytes>, ExchangeError> {
         if matches!(self.format, Format::Json) {
             self.format = Format::Read;
             let deadline = Instant::now() + silence_max.unwrap_or(RETRY_MAX);
             return Ok(Some(collect(&mut self.reply.body, MESSAGE_BYTES_MAX, deadline).await?));
         }
-        while let Some(event) = self.next_event(silence_max, position).await? {
+        while let Some(event) = self.next_event(silence_max).await? {
             if let Some(data) = message(event) {
                 return Ok(Some(data));
             }
@@ -96,14 +99,13 @@ impl ResponseReader {
     pub(super) async fn next_event(
         &mut self,
         silence_max: Option<Duration>,
-        position: &mut StreamPosition,
     ) -> Result<Option<Event>, ExchangeError> {
         let Format::Events(events) = &mut self.format else { return Ok(None) };
         let mut began = None;
         loop {
             if let Some(event) = events.next() {
                 let event = event.map_err(|_| ExchangeError::TooLarge)?;
-                position.note(&event);
+                self.position.note(&event);
                 return Ok(Some(event));
             }
             let now = Instant::now();
@@ -124,7 +126,7 @@ impl ResponseReader {
                 None => {
                     let last = events.finish();
                     self.format = Format::Read;
-                    return Ok(last.inspect(|event| position.note(event)));
+                    return Ok(last.inspect(|event| self.position.note(event)));
                 }
             }
         }
@@ -142,6 +144,23 @@ impl StreamPosition {
             None => grown,
         };
         jittered(delay, 1.0..1.25)
+    }
+
+    /// Opens a stream again that broke off; `None`: the server refuses, or fails so often.
+    pub async fn resume(
+        &self,
+        attempts: u32,
+        open: impl AsyncFn(&Self) -> Result<Reply, ExchangeError>,
+    ) -> Option<Reply> {
+        for attempt in 0..attempts {
+            sleep(self.delay(attempt)).await;
+            match open(self).await {
+                Ok(reply) if reply.head.status.is_success() => return Some(reply),
+                Ok(reply) if reply.head.status.is_client_error() => return None,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        None
     }
 
     fn note(&mut self, event: &Event) {

@@ -4,32 +4,27 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ::http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, StatusCode, header};
+use ::http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header};
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::Request;
+use super::connection::{Request, cancellation};
 use super::error::{RequestError, RpcError};
 use super::exchange_error::{ExchangeError, unusable};
 use super::http_endpoint::HttpEndpoint;
 use super::incoming_handler::IncomingHandler;
 use super::incoming_message::{self, IncomingMessage};
+use super::message_headers::{self, SESSION_ID};
 use super::response_reader::{ResponseReader, StreamPosition};
 use super::server::HttpServer;
 use super::user_interaction::WireMessage;
 use net::http_client::{Reply, collect};
 use net::tasks::Tasks;
-use protocol::header::encode_value;
 use protocol::method::{Method, NameSource};
 use protocol::version::LegacyVersion;
-
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// A stream that lived for so long brought something, if only signs of life.
 const LIVED: Duration = Duration::from_secs(1);
@@ -41,8 +36,6 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const STREAM_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a stream that broke off is resumed in vain.
 const RESUMES_MAX: u32 = 4;
-/// Answers on their way to the server.
-const ANSWERS_MAX: usize = 32;
 
 /// The way to a server over HTTP.
 pub(super) struct StreamableHttp {
@@ -53,7 +46,6 @@ pub(super) struct StreamableHttp {
     /// The revision and id of the session, in the legacy era.
     version: Cell<Option<LegacyVersion>>,
     session_id: RefCell<Option<HeaderValue>>,
-    answers: Cell<usize>,
     over: CancellationToken,
 }
 
@@ -66,7 +58,6 @@ impl StreamableHttp {
             messages: Tasks::default(),
             version: Cell::new(None),
             session_id: RefCell::default(),
-            answers: Cell::new(0),
             over: CancellationToken::new(),
         }))
     }
@@ -125,23 +116,21 @@ impl StreamableHttp {
     async fn read(
         self: &Rc<Self>,
         request: &Request<'_>,
-        mut reply: Reply,
+        reply: Reply,
         patience: Duration,
     ) -> Result<Value, RequestError> {
-        let status = reply.head.status;
-        if !status.is_success() {
+        if !reply.head.status.is_success() {
             return Err(self.refusal(request, reply, patience).await);
         }
         if request.method == "initialize" {
             *self.session_id.borrow_mut() = reply.head.headers.get(SESSION_ID).cloned();
         }
-        let mut position = StreamPosition::default();
+        let mut messages = ResponseReader::of(reply);
         let mut quiet_since = Instant::now();
         loop {
             let (begun, counted) = (Instant::now(), self.handler.message_count());
-            let mut messages = ResponseReader::of(reply);
             let is_stream = messages.is_stream();
-            let failure = match self.find(request, &mut messages, patience, &mut position).await {
+            let failure = match self.find(request, &mut messages, patience).await {
                 Ok(Some(outcome)) => {
                     let http = Rc::clone(self);
                     self.messages.spawn(async move { http.endpoint.put_back(messages.reply).await });
@@ -152,7 +141,7 @@ impl StreamableHttp {
                 Err(failure) => failure,
             };
             let is_broken = matches!(failure, RequestError::Exchange(ExchangeError::Reset));
-            if !is_broken || request.modern.is_some() || position.last_event_id.is_none() {
+            if !is_broken || request.modern.is_some() || messages.position.last_event_id.is_none() {
                 return Err(failure);
             }
             // What counts is a server that answers each time at once, and with nothing.
@@ -162,7 +151,9 @@ impl StreamableHttp {
             } else if quiet_since.elapsed() >= patience {
                 return Err(ExchangeError::TimedOut.into());
             }
-            reply = self.resume(&position).await.ok_or(failure)?;
+            let position = messages.position;
+            let reply = position.resume(RESUMES_MAX, async |position| self.get(position).await).await;
+            messages = ResponseReader::behind(position, reply.ok_or(failure)?);
         }
     }
 
@@ -191,12 +182,11 @@ impl StreamableHttp {
         request: &Request<'_>,
         messages: &mut ResponseReader,
         patience: Duration,
-        position: &mut StreamPosition,
     ) -> Result<Option<Result<Value, RpcError>>, RequestError> {
         let is_stream = messages.is_stream();
         let status = messages.reply.head.status;
         loop {
-            let text = match messages.next(Some(patience), position).await {
+            let text = match messages.next(Some(patience)).await {
                 Ok(Some(text)) => text,
                 Ok(None) => return Ok(None),
                 Err(ExchangeError::TimedOut) if is_stream && self.handler.is_waiting_for_user() => continue,
@@ -222,23 +212,9 @@ impl StreamableHttp {
 
     /// Takes what answers nothing.
     fn take(self: &Rc<Self>, message: IncomingMessage) {
-        match message {
-            IncomingMessage::Response { .. } => {}
-            IncomingMessage::Notification { method, params } => {
-                self.handler.handle_notification(&method, &params);
-            }
-            IncomingMessage::Request { .. } if self.answers.get() >= ANSWERS_MAX => {}
-            IncomingMessage::Request { id, method, params } => {
-                let http = Rc::clone(self);
-                self.answers.set(self.answers.get() + 1);
-                self.messages.spawn(async move {
-                    if let Some(answer) = http.handler.handle_request(&id, &method, &params).await {
-                        let _ = http.tell(&answer, FAREWELL).await;
-                    }
-                    http.answers.set(http.answers.get() - 1);
-                });
-            }
-        }
+        let http = Rc::clone(self);
+        let send = async move |answer: &Value| drop(http.tell(answer, FAREWELL).await);
+        self.handler.take(message, &self.messages, send);
     }
 
     /// Listens to the session for as long as it lasts. Returns when that has begun, or cannot.
@@ -264,11 +240,11 @@ impl StreamableHttp {
             match self.get(&position).await {
                 Ok(reply) if reply.head.status.is_success() => {
                     begun.notify_one();
-                    let mut messages = ResponseReader::of(reply);
+                    let mut messages = ResponseReader::behind(position, reply);
                     if !messages.is_stream() {
                         return;
                     }
-                    while let Ok(Some(text)) = messages.next(None, &mut position).await {
+                    while let Ok(Some(text)) = messages.next(None).await {
                         failures = 0;
                         self.trace(false, "stream", &HeaderMap::new(), &text);
                         incoming_message::read(&text)
@@ -276,6 +252,7 @@ impl StreamableHttp {
                             .into_iter()
                             .for_each(|incoming_message| self.take(incoming_message));
                     }
+                    position = messages.position;
                 }
                 Ok(reply) if reply.head.status.is_client_error() => return,
                 Ok(_) | Err(_) => {}
@@ -283,19 +260,6 @@ impl StreamableHttp {
             sleep(position.delay(failures)).await;
             failures += 1;
         }
-    }
-
-    /// Goes on with a stream that broke off.
-    async fn resume(&self, position: &StreamPosition) -> Option<Reply> {
-        for attempt in 0..RESUMES_MAX {
-            sleep(position.delay(attempt)).await;
-            match self.get(position).await {
-                Ok(reply) if reply.head.status.is_success() => return Some(reply),
-                Ok(reply) if reply.head.status.is_client_error() => return None,
-                Ok(_) | Err(_) => {}
-            }
-        }
-        None
     }
 
     async fn get(&self, position: &StreamPosition) -> Result<Reply, ExchangeError> {
@@ -306,36 +270,21 @@ impl StreamableHttp {
 
     /// The headers of MCP.
     fn headers(&self, request: Option<&Request<'_>>) -> HeaderMap {
-        let mut headers = HeaderMap::new();
         match request {
-            Some(request) if request.method == "initialize" => return headers,
+            Some(request) if request.method == "initialize" => HeaderMap::new(),
             Some(Request { modern: Some(version), method, params, param_headers, .. }) => {
-                insert(&mut headers, PROTOCOL_VERSION, version);
-                insert(&mut headers, METHOD, method);
                 let key = Method::of(method).name_source().map(|source| match source {
                     NameSource::Name => "name",
                     NameSource::Uri => "uri",
                     NameSource::TaskId => "taskId",
                 });
-                if let Some(name) = key.and_then(|key| params.get(key)?.as_str()) {
-                    insert(&mut headers, NAME, &encode_value(name));
-                }
-                for (name, value) in param_headers {
-                    if let Ok(name) = name.parse::<HeaderName>() {
-                        insert(&mut headers, name, value);
-                    }
-                }
-                return headers;
+                let name = key.and_then(|key| params.get(key)?.as_str());
+                let mut headers = message_headers::mirrored(version, Some(method), name).unwrap_or_default();
+                headers.extend(param_headers.clone());
+                headers
             }
-            _ => {}
+            _ => message_headers::in_session(self.version.get(), self.session_id.borrow().as_ref()),
         }
-        if let Some(version) = self.version.get() {
-            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version.as_str()));
-        }
-        if let Some(id) = &*self.session_id.borrow() {
-            headers.insert(SESSION_ID, id.clone());
-        }
-        headers
     }
 
     fn trace(&self, is_sent: bool, line: &str, headers: &HeaderMap, body: &[u8]) {
@@ -352,12 +301,6 @@ impl StreamableHttp {
     }
 }
 
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
-}
-
 /// A request of the legacy era that is cancelled when this is dropped, as long as it has the id.
 struct CancelOnDrop {
     http: Rc<StreamableHttp>,
@@ -369,9 +312,7 @@ impl Drop for CancelOnDrop {
         let Some(id) = self.id else { return };
         let http = Rc::clone(&self.http);
         self.http.messages.spawn(async move {
-            let params = json!({"requestId": id, "reason": "no longer wanted"});
-            let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            let _ = http.tell(&message, FAREWELL).await;
+            let _ = http.tell(&cancellation(id), FAREWELL).await;
         });
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::server::ServerArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE};
-use tools::connect::{self, ConnectSettings};
+use tools::connect;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -28,6 +28,6 @@ pub(super) struct ConnectArgs {
 
 pub(super) fn connect(options: &ConnectArgs) -> Result<ExitCode, CommandFailure> {
     let address = options.how.address(&options.url).map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
-    connect::run(&ConnectSettings { address, timeout: options.how.timeout() })?;
+    connect::run(&address, options.how.timeout())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -121,7 +121,7 @@ fn print(options: &DoctorArgs, report: &Report) {
 }
 
 fn code(options: &DoctorArgs, report: &Report) -> ExitCode {
-    if report.not_inspected.is_some() {
+    if !report.is_inspected() {
         return ExitCode::from(EXIT_UNREACHABLE);
     }
     let counted = match options.fail_on {

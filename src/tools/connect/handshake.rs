@@ -6,14 +6,13 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::in_flight::InFlight;
-use super::message::{Message, SESSION_ID, agreed_version, key};
+use super::message::{Message, agreed_version, key};
 use super::proxy::{ACCEPT_TIMEOUT, StdioProxy};
 use super::request::ClientRequest;
 use super::session::Session;
 use client::exchange_error::ExchangeError;
+use client::message_headers::SESSION_ID;
 use protocol::initialize::INITIALIZED;
-use protocol::version::Era;
 
 impl StdioProxy {
     /// Opens the session that the client asks for.
@@ -53,15 +52,8 @@ impl StdioProxy {
         let message = Message::read(&mut self.scratch.borrow_mut(), lost.initialize.clone());
         let message = message.map_err(|(_, fault)| fault)?;
         let id = message.id().unwrap_or_default();
-        let in_flight = InFlight {
-            era: Era::Legacy,
-            is_open_ended: false,
-            stop: CancellationToken::new(),
-            is_withdrawn: Rc::default(),
-            is_sent: Rc::default(),
-        };
         let key = key(id.as_bytes()).unwrap_or_default();
-        let call = ClientRequest { message, id, key, modern_version: None, in_flight, written_before: 0 };
+        let call = ClientRequest { message, id, key, in_flight: Rc::default(), written_before: 0 };
         let (_, session) = self.open(&call).await?;
         let Some(session) = session.map(Rc::new) else { return Err(ExchangeError::SessionGone) };
         if session.version != lost.version {

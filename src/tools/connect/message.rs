@@ -1,13 +1,13 @@
 //! What the two sides write, as far as the way in between must know it. Pure.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 
 use client::exchange_error::ExchangeError;
+use client::message_headers;
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, EnvelopeError};
 use protocol::error::error_body;
-use protocol::header::encode_value;
 use protocol::initialize;
 use protocol::json::{Kind, Literal, Scratch, Span, is_integer, quote};
 use protocol::method::Method;
@@ -17,11 +17,6 @@ use protocol::version::{Era, LegacyVersion};
 pub(super) const DEPTH_MAX: usize = 128;
 /// The most messages in one batch.
 const BATCH_MAX: usize = 50;
-
-pub(super) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-pub(super) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// A message, read.
 #[derive(Clone, Debug)]
@@ -64,25 +59,16 @@ impl Message {
     pub(super) fn modern_headers(&self, version: &str) -> Result<HeaderMap, ExchangeError> {
         let invalid =
             |_| ExchangeError::NotJsonRpc("params._meta names a protocol version that no header can hold");
-        let mut headers = HeaderMap::new();
-        headers.insert(PROTOCOL_VERSION, HeaderValue::from_str(version).map_err(invalid)?);
         let method = self.envelope.method.as_ref().and_then(|method| method.decode(&self.body));
-        insert(&mut headers, METHOD, method.as_deref());
         let name = self.method.name_source().and_then(|source| name_in_body(&self.envelope, source));
-        insert(&mut headers, NAME, name.and_then(|name| name.decode(&self.body)).as_deref());
-        Ok(headers)
+        let name = name.and_then(|name| name.decode(&self.body));
+        message_headers::mirrored(version, method.as_deref(), name.as_deref()).map_err(invalid)
     }
 
     /// The request that a `notifications/cancelled` is about, as [`key`] writes it.
     pub(super) fn cancelled(&self, scratch: &mut Scratch) -> Option<String> {
         let root = scratch.index(&self.body, DEPTH_MAX).ok()?.root();
         key(root.get("params")?.get("requestId")?.raw())
-    }
-}
-
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: Option<&str>) {
-    if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(&encode_value(value))) {
-        headers.insert(name, value);
     }
 }
 
@@ -169,9 +155,9 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"name":"a"}}"#, "tools/list", None),
         ] {
             let headers = read(text).modern_headers("2026-07-28").unwrap();
-            let header = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap());
-            assert_eq!(header(PROTOCOL_VERSION), Some("2026-07-28"));
-            assert_eq!((header(METHOD), header(NAME)), (Some(method), name), "{text}");
+            let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap());
+            assert_eq!(header("mcp-protocol-version"), Some("2026-07-28"));
+            assert_eq!((header("mcp-method"), header("mcp-name")), (Some(method), name), "{text}");
         }
         assert!(read(r#"{"jsonrpc":"2.0","method":"a"}"#).modern_headers("a\nb").is_err());
     }

@@ -15,7 +15,6 @@
 mod handshake;
 mod in_flight;
 mod message;
-mod param_headers;
 mod proxy;
 mod request;
 mod server_stream;
@@ -46,15 +45,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long the last messages may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Where to connect, and how.
-#[derive(Debug)]
-pub struct ConnectSettings {
-    /// The server.
-    pub address: HttpServer,
-    /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
-    pub timeout: Duration,
-}
-
 /// Why it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndReason {
@@ -63,8 +53,9 @@ enum EndReason {
     Signal,
 }
 
-/// Runs until one side ends it, or a signal.
-pub fn run(settings: &ConnectSettings) -> anyhow::Result<()> {
+/// Runs until one side ends it, or a signal. A reply may take as long as `reply_timeout` to begin, as long again until a
+/// message of it has arrived, and to pause before the next.
+pub fn run(address: &HttpServer, reply_timeout: Duration) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) =
@@ -74,8 +65,8 @@ pub fn run(settings: &ConnectSettings) -> anyhow::Result<()> {
         let output = OutputQueue::start(OUTPUT_BYTES_MAX, closed.clone())?;
         let stderr_log = StderrLog::start()?;
         let mut lines = stdio::read(MESSAGE_BYTES_MAX)?;
-        let endpoint = HttpEndpoint::new(&settings.address, tasks.clone())?;
-        let proxy = StdioProxy::start(endpoint, output, stderr_log, tasks, settings.timeout);
+        let endpoint = HttpEndpoint::new(address, tasks.clone())?;
+        let proxy = StdioProxy::start(endpoint, output, stderr_log, tasks, reply_timeout);
         let mut end = tokio::select! {
             () = take_lines(&proxy, &mut lines) => EndReason::Input,
             () = closed.cancelled() => EndReason::Output,
@@ -86,7 +77,7 @@ pub fn run(settings: &ConnectSettings) -> anyhow::Result<()> {
         if end == EndReason::Input {
             proxy.stop_listening();
             tokio::select! {
-                _ = timeout(GRACE, proxy.finished()) => {}
+                _ = timeout(GRACE, proxy.unfinished.wait()) => {}
                 () = closed.cancelled() => end = EndReason::Output,
                 _ = terminate.recv() => end = EndReason::Signal,
                 _ = interrupt.recv() => end = EndReason::Signal,
@@ -94,7 +85,7 @@ pub fn run(settings: &ConnectSettings) -> anyhow::Result<()> {
         }
         proxy.close().await;
         if end != EndReason::Output {
-            let _ = timeout(FAREWELL, proxy.written()).await;
+            let _ = timeout(FAREWELL, proxy.output.written()).await;
         }
         Ok(())
     })

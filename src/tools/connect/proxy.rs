@@ -1,7 +1,6 @@
 //! What becomes of each line of the client.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -9,22 +8,23 @@ use bytes::Bytes;
 use http::{Method as HttpMethod, StatusCode};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::FAREWELL;
-use super::in_flight::{InFlight, InFlightRequests, PendingCount, PendingGuard};
+use super::in_flight::{InFlight, InFlightRequests};
 use super::message::{Message, batch, key};
 use super::request::ClientRequest;
 use super::session::{CurrentSession, Session};
 use super::stdio::{OutputQueue, StderrLog};
 use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
+use client::param_headers::ParamHeaders;
 use net::tasks::Tasks;
 use protocol::envelope::MessageKind;
 use protocol::json::Scratch;
 use protocol::method::Method;
-use protocol::param_headers::Annotation;
-use protocol::version::{Era, LegacyVersion};
+use protocol::version::LegacyVersion;
 
 /// Requests under way at once.
 const CALLS_MAX: usize = 512;
@@ -47,13 +47,13 @@ pub(super) struct StdioProxy {
     pub(super) sessions: CurrentSession,
     /// Held while a session is opened anew.
     pub(super) reopening: Mutex<()>,
-    /// The mirrored parameters of tools that were listed.
-    pub(super) annotated: RefCell<HashMap<String, Vec<Annotation>>>,
+    pub(super) param_headers: RefCell<ParamHeaders>,
     /// Each `initialize` under way: nothing else of a session leaves before its answer.
-    pub(super) initializing: PendingCount,
+    pub(super) initializing: TaskTracker,
     /// Each `notifications/initialized` under way: no request of a session leaves before it.
-    pub(super) introducing: PendingCount,
-    unfinished: PendingCount,
+    pub(super) introducing: TaskTracker,
+    /// Each request that waits for its answer, and whatever waits to be sent.
+    pub(super) unfinished: TaskTracker,
     forwarded: mpsc::Sender<QueuedMessage>,
     /// How many were put there, and how many of these were sent or given up.
     queued: Cell<u64>,
@@ -64,8 +64,7 @@ pub(super) struct StdioProxy {
 struct QueuedMessage {
     message: Message,
     modern_version: Option<String>,
-    _counted: PendingGuard,
-    _introducing: Option<PendingGuard>,
+    _counted: (TaskTrackerToken, Option<TaskTrackerToken>),
 }
 
 impl StdioProxy {
@@ -88,14 +87,17 @@ impl StdioProxy {
             calls: InFlightRequests::default(),
             sessions: CurrentSession::default(),
             reopening: Mutex::default(),
-            annotated: RefCell::default(),
-            initializing: PendingCount::default(),
-            introducing: PendingCount::default(),
-            unfinished: PendingCount::default(),
+            param_headers: RefCell::default(),
+            initializing: TaskTracker::new(),
+            introducing: TaskTracker::new(),
+            unfinished: TaskTracker::new(),
             forwarded,
             queued: Cell::default(),
             finished: watch::Sender::new(0),
         });
+        for tracker in [&proxy.initializing, &proxy.introducing, &proxy.unfinished] {
+            tracker.close(); // one that is open is waited for although it is empty
+        }
         proxy.tasks.spawn(Rc::clone(&proxy).forward(waiting));
         proxy
     }
@@ -137,29 +139,26 @@ impl StdioProxy {
             return self.refuse(None, &ExchangeError::NotJsonRpc("the id is not valid text")).await;
         };
         let is_initialize = message.method == Method::Initialize;
-        let modern_version = message.modern_version().filter(|_| !is_initialize);
-        let in_flight = InFlight {
-            era: if modern_version.is_some() { Era::Modern } else { Era::Legacy },
+        let in_flight = Rc::new(InFlight {
+            modern_version: message.modern_version().filter(|_| !is_initialize),
             is_open_ended: message.method == Method::Listen,
-            stop: CancellationToken::new(),
-            is_withdrawn: Rc::default(),
-            is_sent: Rc::default(),
-        };
+            ..InFlight::default()
+        });
         if self.calls.get(&key).is_some() {
             let fault = ExchangeError::NotJsonRpc("another request with this id is under way");
             return self.refuse(Some(&id), &fault).await;
         }
-        if !self.calls.add(key.clone(), in_flight.clone(), CALLS_MAX) {
+        if !self.calls.add(key.clone(), Rc::clone(&in_flight), CALLS_MAX) {
             return self.refuse(Some(&id), &ExchangeError::Busy).await;
         }
-        let initializing = is_initialize.then(|| self.initializing.one());
-        let counted = (!in_flight.is_open_ended).then(|| self.unfinished.one());
+        let initializing = is_initialize.then(|| self.initializing.token());
+        let unfinished = (!in_flight.is_open_ended).then(|| self.unfinished.token());
         let written_before = self.queued.get();
-        let call = ClientRequest { message, id, key, modern_version, in_flight, written_before };
+        let call = ClientRequest { message, id, key, in_flight, written_before };
         let proxy = Rc::clone(self);
         self.tasks.spawn(async move {
             proxy.answer(&call).await;
-            drop((initializing, counted));
+            drop((initializing, unfinished));
         });
     }
 
@@ -168,7 +167,7 @@ impl StdioProxy {
     fn cancel(&self, message: Message) {
         let key = message.cancelled(&mut self.scratch.borrow_mut());
         match key.and_then(|key| self.calls.get(&key)) {
-            Some(call) if call.era == Era::Modern || !call.is_sent.get() => call.stop.cancel(),
+            Some(call) if call.modern_version.is_some() || !call.is_sent.get() => call.stop.cancel(),
             Some(call) => {
                 call.is_withdrawn.set(true);
                 self.queue(message);
@@ -179,11 +178,10 @@ impl StdioProxy {
 
     fn queue(&self, message: Message) {
         let modern_version = message.modern_version();
-        let introducing = message.is("notifications/initialized").then(|| self.introducing.one());
-        let counted = self.unfinished.one();
-        let forwarded =
-            QueuedMessage { message, modern_version, _counted: counted, _introducing: introducing };
-        match self.forwarded.try_send(forwarded) {
+        let introducing = message.is("notifications/initialized").then(|| self.introducing.token());
+        let unfinished = self.unfinished.token();
+        let queued = QueuedMessage { message, modern_version, _counted: (unfinished, introducing) };
+        match self.forwarded.try_send(queued) {
             Ok(()) => self.queued.update(|queued| queued + 1),
             Err(_) => self.stderr_log.say("dropped a notification or response: too many wait to be sent"),
         }
@@ -207,7 +205,7 @@ impl StdioProxy {
     async fn forward_one(self: &Rc<Self>, forwarded: &QueuedMessage) {
         let QueuedMessage { message, modern_version, .. } = forwarded;
         if modern_version.is_none() {
-            self.initializing.none().await;
+            self.initializing.wait().await;
         }
         let session = self.sessions.current();
         let headers = match (modern_version, &session) {
@@ -238,16 +236,6 @@ impl StdioProxy {
     /// Ends what would stay open for ever.
     pub(super) fn stop_listening(&self) {
         self.calls.stop(|call| call.is_open_ended);
-    }
-
-    /// Returns when no request waits for its answer and nothing waits to be sent.
-    pub(super) async fn finished(&self) {
-        self.unfinished.none().await;
-    }
-
-    /// Returns when all messages are written.
-    pub(super) async fn written(&self) {
-        self.output.written().await;
     }
 
     /// Stops everything, and ends the session.

@@ -2,18 +2,17 @@
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use tokio::time::sleep;
 
 use super::in_flight::InFlight;
 use super::message::{DEPTH_MAX, Message, batch, key, refusal};
 use super::proxy::StdioProxy;
 use super::session::Session;
 use client::exchange_error::ExchangeError;
-use client::response_reader::{ResponseReader, StreamPosition};
+use client::response_reader::ResponseReader;
 use net::http_client::{Reply, collect};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::method::Method;
@@ -31,9 +30,7 @@ pub(super) struct ClientRequest {
     pub(super) id: String,
     /// One spelling of it.
     pub(super) key: String,
-    /// The version it names in `_meta`; `None` in the legacy era.
-    pub(super) modern_version: Option<String>,
-    pub(super) in_flight: InFlight,
+    pub(super) in_flight: Rc<InFlight>,
     /// How many notifications and responses the client wrote before it.
     pub(super) written_before: u64,
 }
@@ -63,26 +60,33 @@ impl StdioProxy {
     }
 
     async fn exchange(self: &Rc<Self>, call: &ClientRequest) -> Result<Bytes, ExchangeError> {
-        if let Some(version) = &call.modern_version {
+        if let Some(version) = &call.in_flight.modern_version {
             let mut headers = call.message.modern_headers(version)?;
-            self.mirror_params(&call.message, &mut headers);
+            if call.message.method == Method::ToolsCall {
+                self.mirror_params(&call.message, &mut headers);
+            }
             let answer = self.attempt(call, headers, None).await?;
-            self.learn(&call.message, &answer);
+            if call.message.method == Method::ToolsList
+                && let Ok(document) = self.scratch.borrow_mut().index(&answer, DEPTH_MAX)
+                && let Some(result) = document.root().get("result")
+            {
+                self.param_headers.borrow_mut().learn(result);
+            }
             return Ok(answer);
         }
         if call.message.method == Method::Initialize {
             call.in_flight.is_sent.set(true);
             return self.initialize(call).await;
         }
-        self.initializing.none().await;
-        self.introducing.none().await;
+        self.initializing.wait().await;
+        self.introducing.wait().await;
         self.forwarded(call.written_before).await;
         call.in_flight.is_sent.set(true);
         let mut may_reopen = true;
         loop {
             let session = self.sessions.current();
             let headers = session.as_ref().map(|session| session.headers()).unwrap_or_default();
-            match (self.attempt(call, headers, session.as_ref()).await, session) {
+            match (self.attempt(call, headers, session.as_deref()).await, session) {
                 // It was not executed.
                 (Err(ExchangeError::SessionGone), Some(session)) if std::mem::take(&mut may_reopen) => {
                     self.reopen(&session).await?;
@@ -92,11 +96,20 @@ impl StdioProxy {
         }
     }
 
+    /// Adds the headers that mirror arguments of a `tools/call`.
+    fn mirror_params(&self, message: &Message, headers: &mut HeaderMap) {
+        let name = message.envelope.name.as_ref().and_then(|name| name.decode(&message.body));
+        let mut scratch = self.scratch.borrow_mut();
+        let (Some(name), Ok(document)) = (name, scratch.index(&message.body, DEPTH_MAX)) else { return };
+        let arguments = document.root().get("params").and_then(|params| params.get("arguments"));
+        self.param_headers.borrow().mirror(&name, arguments, headers);
+    }
+
     async fn attempt(
         self: &Rc<Self>,
         call: &ClientRequest,
         headers: HeaderMap,
-        session: Option<&Rc<Session>>,
+        session: Option<&Session>,
     ) -> Result<Bytes, ExchangeError> {
         let is_safe_to_repeat = call.message.method.is_safe_to_repeat();
         let message = call.message.body.clone();
@@ -109,7 +122,7 @@ impl StdioProxy {
         self: &Rc<Self>,
         call: &ClientRequest,
         mut reply: Reply,
-        session: Option<&Rc<Session>>,
+        session: Option<&Session>,
     ) -> Result<Bytes, ExchangeError> {
         let status = reply.head.status;
         if status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
@@ -122,12 +135,10 @@ impl StdioProxy {
             let refusal = refusal(&mut self.scratch.borrow_mut(), &body, &call.id);
             return refusal.ok_or(ExchangeError::Status(status));
         }
-        let mut position = StreamPosition::default();
+        let mut messages = ResponseReader::of(reply);
         loop {
-            let silence_max = (!call.in_flight.is_open_ended).then_some(self.timeout);
-            let mut messages = ResponseReader::of(reply);
             let is_stream = messages.is_stream();
-            let fault = match self.find_answer(call, &mut messages, silence_max, &mut position).await {
+            let fault = match self.find_answer(call, &mut messages).await {
                 Ok(Some(answer)) => {
                     self.recycle(messages.reply);
                     return Ok(answer);
@@ -137,8 +148,11 @@ impl StdioProxy {
                 Err(fault) => fault,
             };
             let session = session.filter(|_| fault == ExchangeError::Reset);
+            let position = messages.position;
             let (Some(session), Some(_)) = (session, &position.last_event_id) else { return Err(fault) };
-            reply = self.resume(session, &position).await.ok_or(fault)?;
+            let open = async |position: &_| self.endpoint.open_stream(session.headers(), position).await;
+            let reply = position.resume(RESUMES_MAX, open).await.ok_or(fault)?;
+            messages = ResponseReader::behind(position, reply);
         }
     }
 
@@ -147,11 +161,10 @@ impl StdioProxy {
         &self,
         call: &ClientRequest,
         messages: &mut ResponseReader,
-        silence_max: Option<Duration>,
-        position: &mut StreamPosition,
     ) -> Result<Option<Bytes>, ExchangeError> {
+        let silence_max = (!call.in_flight.is_open_ended).then_some(self.timeout);
         let is_stream = messages.is_stream();
-        while let Some(message) = messages.next(silence_max, position).await? {
+        while let Some(message) = messages.next(silence_max).await? {
             if let ControlFlow::Break(answer) = self.pass(message.clone(), Some(call)).await {
                 return Ok(Some(answer));
             }
@@ -186,26 +199,15 @@ impl StdioProxy {
                         self.drop_message("it answers another request");
                     }
                 }
-                Ok((MessageKind::Request, _)) if call.is_some_and(|call| call.modern_version.is_some()) => {
+                Ok((MessageKind::Request, _))
+                    if call.is_some_and(|call| call.in_flight.modern_version.is_some()) =>
+                {
                     self.drop_message("this revision has no requests of servers");
                 }
                 Ok(_) => self.output.write(part).await,
             }
         }
         answer.map_or(ControlFlow::Continue(()), ControlFlow::Break)
-    }
-
-    /// Goes on with a stream that broke off.
-    async fn resume(&self, session: &Session, position: &StreamPosition) -> Option<Reply> {
-        for attempt in 0..RESUMES_MAX {
-            sleep(position.delay(attempt)).await;
-            match self.endpoint.open_stream(session.headers(), position).await {
-                Ok(reply) if reply.head.status == StatusCode::OK => return Some(reply),
-                Ok(reply) if reply.head.status.is_client_error() => return None,
-                Ok(_) | Err(_) => {}
-            }
-        }
-        None
     }
 
     fn recycle(self: &Rc<Self>, reply: Reply) {

@@ -31,14 +31,15 @@ impl StdioProxy {
         loop {
             match self.endpoint.open_stream(session.headers(), &position).await {
                 Ok(reply) if reply.head.status.is_success() => {
-                    let mut messages = ResponseReader::of(reply);
+                    let mut messages = ResponseReader::behind(position, reply);
                     if !messages.is_stream() {
                         return self.stderr_log.say("the server has no stream for this session");
                     }
-                    while let Ok(Some(message)) = messages.next(None, &mut position).await {
+                    while let Ok(Some(message)) = messages.next(None).await {
                         failures = 0;
                         let _ = self.pass(message, None).await; // it answers nothing, so nothing breaks
                     }
+                    position = messages.position;
                 }
                 Ok(reply) => match reply.head.status {
                     StatusCode::METHOD_NOT_ALLOWED => return,

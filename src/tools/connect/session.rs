@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
-use super::message::{PROTOCOL_VERSION, SESSION_ID};
+use client::message_headers;
 use protocol::version::LegacyVersion;
 
 /// A session with the server.
@@ -26,12 +26,7 @@ pub(super) struct Session {
 impl Session {
     /// What its requests carry.
     pub(super) fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(self.version.as_str()));
-        if let Some(id) = &self.id {
-            headers.insert(SESSION_ID, id.clone());
-        }
-        headers
+        message_headers::in_session(Some(self.version), self.id.as_ref())
     }
 }
 

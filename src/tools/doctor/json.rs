@@ -11,7 +11,7 @@ use protocol::version::Era;
 impl Report {
     /// The report as JSON.
     pub fn json(&self) -> Value {
-        let introduction = self.introduction.as_ref();
+        let introduction = self.facts.introduction();
         let measured = &self.measured;
         json!({
             "server": {
@@ -19,11 +19,11 @@ impl Report {
                 "name": introduction.and_then(|introduction| introduction.name.as_ref()),
                 "title": introduction.and_then(|introduction| introduction.title.as_ref()),
                 "version": introduction.and_then(|introduction| introduction.server_version.as_ref()),
-                "protocolVersions": self.versions,
+                "protocolVersions": self.versions(),
             },
-            "inspected": self.not_inspected.is_none(),
-            "notInspected": self.not_inspected,
-            "cutShort": self.cut_short,
+            "inspected": self.is_inspected(),
+            "notInspected": self.facts.not_inspected,
+            "cutShort": self.facts.cut_short,
             "summary": {
                 "errors": self.count(Severity::Error),
                 "warnings": self.count(Severity::Warning),
@@ -31,10 +31,10 @@ impl Report {
                 "kept": self.kept(),
                 "ignored": self.ignored,
             },
-            "findings": self.findings().into_iter().map(|outcome| finding(outcome, self.era)).collect::<Vec<_>>(),
+            "findings": self.findings().into_iter().map(|outcome| finding(outcome, self.era())).collect::<Vec<_>>(),
             "kept": self.outcomes.iter().filter(|outcome| outcome.is_kept).map(kept).collect::<Vec<_>>(),
             "measured": {
-                "requests": self.requests,
+                "requests": self.facts.requests,
                 "tools": measured.tools,
                 "toolsBytes": measured.tools_bytes,
                 "toolsTokensEstimated": measured.tools_tokens,

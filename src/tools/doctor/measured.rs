@@ -7,41 +7,34 @@ use serde_json::Value;
 use super::facts::{Facts, ListKind, Listing};
 use super::tokens;
 
-/// What can be counted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
-    /// How many tools there are.
-    pub tools: usize,
+pub(crate) struct Measured {
+    pub(crate) tools: usize,
     /// Their list, in bytes of JSON.
-    pub tools_bytes: usize,
+    pub(crate) tools_bytes: usize,
     /// What they cost in a model's context, estimated.
-    pub tools_tokens: usize,
-    /// How many prompts there are.
-    pub prompts: usize,
-    /// How many resources there are.
-    pub resources: usize,
-    /// How many templates of resources there are.
-    pub templates: usize,
+    pub(crate) tools_tokens: usize,
+    pub(crate) prompts: usize,
+    pub(crate) resources: usize,
+    pub(crate) templates: usize,
     /// How long requests take that do nothing.
-    pub latency: Option<Latency>,
+    pub(crate) latency: Option<Latency>,
     /// How long the calls took that were asked for.
-    pub calls: Option<Latency>,
+    pub(crate) calls: Option<Latency>,
 }
 
 /// How long something took, several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Latency {
-    /// How often.
-    pub count: usize,
+pub(crate) struct Latency {
+    pub(crate) count: usize,
     /// Half took at most this.
-    pub median: Duration,
+    pub(crate) median: Duration,
     /// All took at most this.
-    pub most: Duration,
+    pub(crate) most: Duration,
 }
 
 impl Measured {
-    /// Counts.
-    pub fn of(facts: &Facts) -> Self {
+    pub(crate) fn of(facts: &Facts) -> Self {
         let count = |kind| facts.listing(kind).map_or(0, |listing| listing.items().count());
         let calls: Vec<_> =
             facts.calls.iter().filter(|call| call.outcome.is_ok()).map(|call| call.took).collect();
@@ -60,7 +53,7 @@ impl Measured {
 
 impl Latency {
     /// `None` of nothing.
-    pub fn of(times: &[Duration]) -> Option<Self> {
+    pub(crate) fn of(times: &[Duration]) -> Option<Self> {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
         let median = *sorted.get(sorted.len().checked_sub(1)? / 2)?;

@@ -1,7 +1,7 @@
 //! `trunkline doctor`: what is wrong with an MCP server, why, and what to do about it.
 //!
 //! Two halves of [`inspect`]: `gather` asks the server (`gather/`, within limits on requests, bytes and time) and
-//! returns plain [`facts`]; `Report::of` judges them (`checks/`, pure) by `rules/`. What is shown of a
+//! returns plain `facts`; `Report::of` judges them (`checks/`, pure) by `rules/`. What is shown of a
 //! report is made in `text.rs` and `json.rs`.
 //!
 //! Deliberately absent: calls of tools that nobody asked for, load, tries to break in, and anything that
@@ -14,7 +14,7 @@
 mod answer;
 mod challenge;
 mod checks;
-pub mod facts;
+mod facts;
 mod gather;
 mod introduction;
 mod json;
@@ -28,8 +28,6 @@ mod text;
 mod tokens;
 
 pub use self::gather::{InspectSettings, inspect};
-pub use self::measured::{Latency, Measured};
 pub use self::report::Report;
-pub use self::rule::{Area, Rule, Severity};
+pub use self::rule::{Rule, Severity};
 pub use self::rules::find as find_rule;
-pub use self::sheet::Outcome;

@@ -19,7 +19,6 @@ const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct ProbeRequest {
     pub(super) http_method: Method,
@@ -29,14 +28,10 @@ pub(super) struct ProbeRequest {
     pub(super) until: Until,
 }
 
-/// What is sent.
 #[derive(Clone, Debug)]
 pub(super) enum Body {
-    /// A message.
     Message(Value),
-    /// Anything.
     Raw(&'static str),
-    /// Nothing.
     None,
 }
 
@@ -52,7 +47,6 @@ pub(super) enum Until {
 }
 
 impl ProbeRequest {
-    /// A request of the modern era.
     pub(super) fn modern(id: impl Into<Value>, method: &str, params: Value) -> Self {
         let mut params = into_object(params);
         let meta = json!({
@@ -77,7 +71,6 @@ impl ProbeRequest {
         }
     }
 
-    /// A request of the legacy era.
     pub(super) fn legacy(id: impl Into<Value>, method: &str, params: Value) -> Self {
         let mut message = json!({ "jsonrpc": "2.0", "id": id.into(), "method": method });
         if params.as_object().is_none_or(|params| !params.is_empty()) {
@@ -96,18 +89,15 @@ impl ProbeRequest {
         Self::legacy(1, "initialize", params)
     }
 
-    /// A notification.
     pub(super) fn notification(method: &str) -> Self {
         Self::of(Body::Message(json!({ "jsonrpc": "2.0", "method": method })))
     }
 
-    /// With this body.
     pub(super) fn of(body: Body) -> Self {
         let ask = Self { http_method: Method::POST, headers: HeaderMap::new(), body, until: Until::Answer };
         ask.with("content-type", "application/json").with("accept", "application/json, text/event-stream")
     }
 
-    /// Without a body.
     pub(super) fn bare(http_method: Method) -> Self {
         let accept = if http_method == Method::GET { "text/event-stream" } else { "application/json" };
         let ask = Self { http_method, headers: HeaderMap::new(), body: Body::None, until: Until::Head };
@@ -123,14 +113,12 @@ impl ProbeRequest {
         self
     }
 
-    /// The same without a header.
     #[must_use]
     pub(super) fn without(mut self, name: &str) -> Self {
         self.headers.remove(name);
         self
     }
 
-    /// The same for a session.
     #[must_use]
     pub(super) fn in_session(self, version: &str, session_id: Option<&str>) -> Self {
         let ask = self.with("mcp-protocol-version", version);
@@ -140,7 +128,6 @@ impl ProbeRequest {
         }
     }
 
-    /// The same with another body.
     #[must_use]
     pub(super) fn with_body(mut self, body: Body) -> Self {
         self.body = body;
@@ -156,7 +143,6 @@ impl ProbeRequest {
         self
     }
 
-    /// The same, read so far.
     #[must_use]
     pub(super) fn until(mut self, until: Until) -> Self {
         self.until = until;
@@ -174,7 +160,6 @@ impl ProbeRequest {
         self
     }
 
-    /// The same for another version.
     #[must_use]
     pub(super) fn of_version(self, version: &str) -> Self {
         let ask = self.with("mcp-protocol-version", version);
@@ -191,7 +176,6 @@ impl ProbeRequest {
         })
     }
 
-    /// The id of the request.
     pub(super) fn id(&self) -> Option<&Value> {
         match &self.body {
             Body::Message(message) => message.get("id"),
@@ -199,7 +183,6 @@ impl ProbeRequest {
         }
     }
 
-    /// What is sent.
     pub(super) fn bytes(&self) -> Bytes {
         match &self.body {
             Body::Message(message) => Bytes::from(message.to_string()),

@@ -23,8 +23,7 @@ impl Severity {
     /// All, what matters most first.
     pub const ALL: [Self; 3] = [Self::Error, Self::Warning, Self::Advice];
 
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Warning => "warning",
@@ -39,10 +38,8 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the words say it")]
-pub enum Area {
+pub(crate) enum Area {
     Access,
     Versions,
     Requests,
@@ -54,8 +51,8 @@ pub enum Area {
 }
 
 impl Area {
-    /// All, as they are shown.
-    pub const ALL: [Self; 8] = [
+    /// As they are shown.
+    pub(crate) const ALL: [Self; 8] = [
         Self::Access,
         Self::Versions,
         Self::Requests,
@@ -66,8 +63,7 @@ impl Area {
         Self::Speed,
     ];
 
-    /// The word for it.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Access => "access",
             Self::Versions => "versions",
@@ -85,26 +81,26 @@ impl Area {
 #[derive(Debug)]
 pub struct Rule {
     /// The name for it, which never changes.
-    pub id: &'static str,
+    pub(crate) id: &'static str,
     /// How much it matters that a server breaks it.
-    pub severity: Severity,
+    pub(crate) severity: Severity,
     /// What it is about.
-    pub area: Area,
+    pub(crate) area: Area,
     /// What is said of a server that keeps it.
-    pub good: &'static str,
+    pub(crate) good: &'static str,
     /// What is said of a server that does not.
-    pub bad: &'static str,
+    pub(crate) bad: &'static str,
     /// Why that is bad.
-    pub why: &'static str,
+    pub(crate) why: &'static str,
     /// What to do about it.
-    pub fix: &'static str,
+    pub(crate) fix: &'static str,
     /// The section of the specification, below its address; empty if there is none.
-    pub section: &'static str,
+    pub(crate) section: &'static str,
 }
 
 impl Rule {
     /// Where to read more, in a revision that the server speaks; `None` where the specification says nothing of it.
-    pub fn link(&self, era: Era) -> Option<String> {
+    pub(crate) fn link(&self, era: Era) -> Option<String> {
         let section = match era {
             Era::Modern => self.section.to_owned(),
             Era::Legacy => self.legacy_section(),

@@ -7,17 +7,13 @@ use super::rule::Rule;
 const ITEM_CHARS_MAX: usize = 300;
 const ITEMS_MAX: usize = 20;
 
-/// What one rule led to.
 #[derive(Clone, Debug)]
-pub struct Outcome {
-    /// The rule.
-    pub rule: &'static Rule,
-    /// Whether the server keeps it.
-    pub is_kept: bool,
+pub(crate) struct Outcome {
+    pub(crate) rule: &'static Rule,
+    pub(crate) is_kept: bool,
     /// What was seen, in the first few places.
-    pub items: Vec<String>,
-    /// In how many places.
-    pub items_total: usize,
+    pub(crate) items: Vec<String>,
+    pub(crate) items_total: usize,
 }
 
 /// What all rules led to.
@@ -38,18 +34,18 @@ pub(super) struct Refusal {
 impl Sheet {
     /// The server keeps a rule.
     pub(super) fn kept(&mut self, rule: &'static Rule) {
-        self.judge(rule, Vec::new());
+        self.judge(rule, None);
     }
 
     /// The server breaks a rule, as was seen.
     pub(super) fn broken(&mut self, rule: &'static Rule, seen: impl Into<String>) {
-        self.judge(rule, vec![seen.into()]);
+        self.judge(rule, Some(seen.into()));
     }
 
     /// The server keeps a rule if nothing was seen that breaks it. A rule may be judged more than once.
-    pub(super) fn judge(&mut self, rule: &'static Rule, seen: Vec<String>) {
-        let total = seen.len();
-        let items = seen.into_iter().map(|item| clip(&item, ITEM_CHARS_MAX));
+    pub(super) fn judge(&mut self, rule: &'static Rule, seen: impl IntoIterator<Item = String>) {
+        let items: Vec<_> = seen.into_iter().map(|item| clip(&item, ITEM_CHARS_MAX)).collect();
+        let (total, items) = (items.len(), items.into_iter());
         match self.outcomes.iter_mut().find(|outcome| std::ptr::eq(outcome.rule, rule)) {
             Some(outcome) => {
                 outcome.is_kept &= total == 0;
@@ -98,9 +94,7 @@ impl Sheet {
         if matches!(exchange.answer, Answer::Silence) {
             return; // has a rule of its own
         }
-        let seen =
-            if wanted.fits(exchange) { None } else { Some(format!("{what}: {}", wanted.against(exchange))) };
-        self.judge(rule, seen.into_iter().collect());
+        self.judge(rule, (!wanted.fits(exchange)).then(|| format!("{what}: {}", wanted.against(exchange))));
     }
 }
 
@@ -195,7 +189,7 @@ mod tests {
         let mut sheet = Sheet::default();
         sheet.kept(&GARBAGE);
         assert!(sheet.outcomes[0].is_kept);
-        sheet.judge(&GARBAGE, (0..30).map(|number| number.to_string()).collect());
+        sheet.judge(&GARBAGE, (0..30).map(|number| number.to_string()));
         sheet.kept(&GARBAGE);
         sheet.broken(&GARBAGE, "x".repeat(1000));
         let [outcome] = &sheet.outcomes[..] else { panic!("one rule, one outcome") };

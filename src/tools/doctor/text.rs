@@ -6,17 +6,20 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use anstyle::Style;
+
 use super::measured::{Latency, Measured};
 use super::report::Report;
 use super::rule::{Area, Severity};
 use super::sheet::Outcome;
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
-use protocol::text::{columns, shown, wrapped};
+use protocol::text::{shown, wrapped};
 use protocol::version::Era;
 
 /// What is shown of a finding's places, unless all are wanted.
 const PLACES_MAX: usize = 5;
 const WIDTH_MIN: usize = 20;
+const PLAIN: Style = Style::new();
 /// Longer lines are hard to read.
 const WIDTH_MAX: usize = 100;
 
@@ -33,13 +36,13 @@ impl Report {
             let severity = outcome.rule.severity;
             if previous != Some(severity) {
                 page.blank();
-                page.line(STRONG, "", heading(severity));
+                page.line(STRONG, heading(severity));
                 previous = Some(severity);
             }
-            page.finding(outcome, self.era, is_long);
+            page.finding(outcome, self.era(), is_long);
         }
         self.good(&mut page, is_long);
-        if self.not_inspected.is_none() || !self.outcomes.is_empty() {
+        if self.is_inspected() || !self.outcomes.is_empty() {
             page.blank();
             self.sum(&mut page);
         }
@@ -47,7 +50,7 @@ impl Report {
     }
 
     fn head(&self, page: &mut ReportPage) {
-        let introduction = self.introduction.as_ref();
+        let introduction = self.facts.introduction();
         let name = introduction.and_then(|found| found.title.as_ref().or(found.name.as_ref()));
         let release = introduction.and_then(|found| found.server_version.as_ref());
         let mut title = name.map(|name| shown(name)).unwrap_or_default();
@@ -56,30 +59,31 @@ impl Report {
         }
         let title = title.trim();
         if title.is_empty() {
-            page.line(STRONG, "", &shown(&self.server));
+            page.line(STRONG, &shown(&self.server));
         } else {
-            page.line(STRONG, "", title);
-            page.line(FAINT, "", &shown(&self.server));
+            page.line(STRONG, title);
+            page.line(FAINT, &shown(&self.server));
         }
-        if let Some(why) = &self.not_inspected {
+        if let Some(why) = &self.facts.not_inspected {
             page.blank();
-            page.line(BAD, "", &format!("✗ Not inspected: {}", shown(why)));
+            page.line(BAD, &format!("✗ Not inspected: {}", shown(why)));
             return;
         }
-        if !self.versions.is_empty() {
-            let versions: Vec<_> = self.versions.iter().map(|version| shown(version)).collect();
-            page.line(FAINT, "", &format!("speaks {}", versions.join(", ")));
+        let versions = self.versions();
+        if !versions.is_empty() {
+            let versions: Vec<_> = versions.iter().map(|version| shown(version)).collect();
+            page.line(FAINT, &format!("speaks {}", versions.join(", ")));
         }
-        page.line(FAINT, "", &has(&self.measured));
+        page.line(FAINT, &has(&self.measured));
         if let Some(latency) = self.measured.latency {
-            page.line(FAINT, "", &format!("answers in {}", took(latency)));
+            page.line(FAINT, &format!("answers in {}", took(latency)));
         }
         if let Some(latency) = self.measured.calls {
-            page.line(FAINT, "", &format!("the tool took {}", took(latency)));
+            page.line(FAINT, &format!("the tool took {}", took(latency)));
         }
-        if let Some(why) = &self.cut_short {
+        if let Some(why) = &self.facts.cut_short {
             page.blank();
-            page.line(WARNING, "", &format!("! Not everything was inspected: {}", shown(why)));
+            page.line(WARNING, &format!("! Not everything was inspected: {}", shown(why)));
         }
     }
 
@@ -89,27 +93,23 @@ impl Report {
             return;
         }
         page.blank();
-        page.line(STRONG, "", "Good");
+        page.line(STRONG, "Good");
         for area in Area::ALL {
-            let texts: Vec<_> =
-                kept.iter().filter(|outcome| outcome.rule.area == area).map(|outcome| outcome.rule).collect();
-            if texts.is_empty() {
-                continue;
-            }
-            if is_long {
-                for rule in texts {
-                    page.marked(GOOD, "✓", area.word(), &format!("{} ({})", rule.good, rule.id));
-                }
+            let rules = kept.iter().map(|outcome| outcome.rule).filter(|rule| rule.area == area);
+            let goods: Vec<_> = if is_long {
+                rules.map(|rule| format!("{} ({})", rule.good, rule.id)).collect()
             } else {
-                let goods: Vec<_> = texts.iter().map(|rule| rule.good).collect();
-                page.marked(GOOD, "✓", area.word(), &goods.join("; "));
+                let goods: Vec<_> = rules.map(|rule| rule.good).collect();
+                if goods.is_empty() { Vec::new() } else { vec![goods.join("; ")] }
+            };
+            for good in goods {
+                page.marked(GOOD, "✓", area.word(), &good);
             }
         }
     }
 
     fn sum(&self, page: &mut ReportPage) {
-        let (errors, warnings, advice) =
-            (self.count(Severity::Error), self.count(Severity::Warning), self.count(Severity::Advice));
+        let [errors, warnings, advice] = Severity::ALL.map(|severity| self.count(severity));
         let ignored = if self.ignored > 0 { format!(", {} ignored", self.ignored) } else { String::new() };
         let text = format!(
             "{}, {}, {} of advice{ignored}; {} kept; {} made",
@@ -117,16 +117,16 @@ impl Report {
             counted(warnings, "warning", "warnings"),
             counted(advice, "piece", "pieces"),
             counted(self.kept(), "rule", "rules"),
-            counted(self.requests as usize, "request", "requests"),
+            counted(self.facts.requests as usize, "request", "requests"),
         );
-        let style = if errors > 0 || self.not_inspected.is_some() {
+        let style = if errors > 0 || !self.is_inspected() {
             BAD
         } else if warnings > 0 {
             WARNING
         } else {
             GOOD
         };
-        page.line(style, "", &text);
+        page.line(style, &text);
     }
 }
 
@@ -143,70 +143,52 @@ impl ReportPage {
         }
     }
 
-    /// Wrapped text behind an indent.
-    fn line(&mut self, style: anstyle::Style, indent: &str, text: &str) {
-        for line in wrapped(text, self.width.saturating_sub(indent.len())) {
-            let _ = writeln!(self.text, "{indent}{}", painted(style, line));
-        }
+    fn line(&mut self, style: Style, text: &str) {
+        self.hanging("", 0, style, text);
     }
 
-    /// Wrapped text behind a mark and a word.
-    fn marked(&mut self, style: anstyle::Style, mark: &str, word: &str, text: &str) {
-        let head = format!("{mark} {word:<9}");
-        let indent = if self.width < 40 { 2 } else { columns(&head) };
-        let lines = wrapped(text, self.width.saturating_sub(indent));
+    /// Wrapped text behind a mark and a word, which stand above it where there is little room.
+    fn marked(&mut self, style: Style, mark: &str, word: &str, text: &str) {
+        let mark = painted(style, mark);
         if self.width < 40 {
-            let _ = writeln!(self.text, "{} {}", painted(style, mark), painted(FAINT, word));
-        }
-        for (number, line) in lines.iter().enumerate() {
-            if number == 0 && self.width >= 40 {
-                let _ = writeln!(
-                    self.text,
-                    "{} {}{line}",
-                    painted(style, mark),
-                    painted(FAINT, format!("{word:<9}"))
-                );
-            } else {
-                let _ = writeln!(self.text, "{:indent$}{line}", "");
-            }
+            let _ = writeln!(self.text, "{mark} {}", painted(FAINT, word));
+            self.hanging("  ", 2, PLAIN, text);
+        } else {
+            self.hanging(&format!("{mark} {}", painted(FAINT, format!("{word:<9}"))), 11, PLAIN, text);
         }
     }
 
     fn finding(&mut self, outcome: &Outcome, era: Era, is_long: bool) {
         let rule = outcome.rule;
         let (style, mark) = look(rule.severity);
-        let title = wrapped(&format!("{} ({})", rule.bad, rule.id), self.width.saturating_sub(2));
-        for (number, line) in title.iter().enumerate() {
-            let mark = if number == 0 { mark } else { " " };
-            let _ = writeln!(self.text, "{} {}", painted(style, mark), painted(STRONG, line));
-        }
+        let mark = format!("{} ", painted(style, mark));
+        self.hanging(&mark, 2, STRONG, &format!("{} ({})", rule.bad, rule.id));
         let places_max = if is_long { usize::MAX } else { PLACES_MAX };
-        for item in outcome.items.iter().take(places_max) {
-            self.behind("–", &shown(item));
-        }
-        let more = outcome.items_total - outcome.items.len().min(places_max);
+        let mut places: Vec<_> = outcome.items.iter().take(places_max).map(|item| shown(item)).collect();
+        let more = outcome.items_total - places.len();
         if more > 0 {
-            self.behind("–", &format!("and {more} more"));
+            places.push(format!("and {more} more"));
         }
-        self.labelled("why", rule.why);
-        self.labelled("fix", rule.fix);
+        for place in places {
+            self.hanging("    – ", 6, PLAIN, &place);
+        }
+        for (label, text) in [("why:", rule.why), ("fix:", rule.fix)] {
+            self.hanging(&format!("    {} ", painted(FAINT, label)), 9, PLAIN, text);
+        }
         if let Some(link) = rule.link(era) {
             // A link that is cut is none.
             let _ = writeln!(self.text, "    {}", painted(USE, link));
         }
     }
 
-    fn behind(&mut self, mark: &str, text: &str) {
-        for (number, line) in wrapped(text, self.width.saturating_sub(6)).iter().enumerate() {
-            let mark = if number == 0 { mark } else { " " };
-            let _ = writeln!(self.text, "    {mark} {line}");
-        }
-    }
-
-    fn labelled(&mut self, label: &str, text: &str) {
-        for (number, line) in wrapped(text, self.width.saturating_sub(9)).iter().enumerate() {
-            let label = if number == 0 { format!("{label}:") } else { String::new() };
-            let _ = writeln!(self.text, "    {} {line}", painted(FAINT, format!("{label:<4}")));
+    /// Wrapped text behind `head`, which is as wide as `indent`.
+    fn hanging(&mut self, head: &str, indent: usize, style: Style, text: &str) {
+        for (number, line) in wrapped(text, self.width.saturating_sub(indent)).iter().enumerate() {
+            let line = painted(style, line);
+            let _ = match number {
+                0 => writeln!(self.text, "{head}{line}"),
+                _ => writeln!(self.text, "{:indent$}{line}", ""),
+            };
         }
     }
 }
@@ -219,7 +201,7 @@ fn heading(severity: Severity) -> &'static str {
     }
 }
 
-fn look(severity: Severity) -> (anstyle::Style, &'static str) {
+fn look(severity: Severity) -> (Style, &'static str) {
     match severity {
         Severity::Error => (BAD, "✗"),
         Severity::Warning => (WARNING, "!"),
@@ -279,21 +261,16 @@ mod tests {
     use super::*;
     use crate::doctor::facts::Facts;
     use crate::doctor::rules::access::{CLEAR_TEXT, ORIGIN};
+    use protocol::text::columns;
 
     fn report(items: Vec<String>) -> Report {
         let items_total = items.len() + 3;
-        Report {
-            outcomes: vec![
-                Outcome { rule: &CLEAR_TEXT, is_kept: true, items: vec![], items_total: 0 },
-                Outcome { rule: &ORIGIN, is_kept: false, items, items_total },
-            ],
-            not_inspected: None,
-            ..Report::of(
-                "http://host/\u{1b}[2J",
-                &Facts { not_inspected: Some(String::new()), ..Facts::default() },
-                &[],
-            )
-        }
+        let mut report = Report::of("http://host/\u{1b}[2J", Facts::default(), &[]);
+        report.outcomes = vec![
+            Outcome { rule: &CLEAR_TEXT, is_kept: true, items: vec![], items_total: 0 },
+            Outcome { rule: &ORIGIN, is_kept: false, items, items_total },
+        ];
+        report
     }
 
     #[test]

@@ -9,8 +9,10 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     let Reached::Http { is_tls, is_loopback } = facts.reached else { return };
     if facts.exchanges.values().any(|exchange| exchange.status.is_some()) {
         let is_open = !is_tls && !is_loopback;
-        let seen = is_open.then(|| "the URL begins with http:// and is not of this machine".to_owned());
-        sheet.judge(&rules::CLEAR_TEXT, seen.into_iter().collect());
+        sheet.judge(
+            &rules::CLEAR_TEXT,
+            is_open.then(|| "the URL begins with http:// and is not of this machine".to_owned()),
+        );
     }
     let what = "a request with Origin: http://page.example";
     sheet.refused(facts, Probe::ForeignOrigin, &rules::ORIGIN, what, Refusal::new(&[], &[]));
@@ -19,8 +21,10 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     door(facts, sheet);
     if let Some(exchange) = facts.answer(Probe::WithoutKey) {
         let is_open = matches!(exchange.answer, Answer::Result(_));
-        let seen = is_open.then(|| format!("a request without Authorization got {}", exchange.words()));
-        sheet.judge(&rules::OPEN_WITHOUT_KEY, seen.into_iter().collect());
+        sheet.judge(
+            &rules::OPEN_WITHOUT_KEY,
+            is_open.then(|| format!("a request without Authorization got {}", exchange.words())),
+        );
     }
 }
 
@@ -33,14 +37,14 @@ fn door(facts: &Facts, sheet: &mut Sheet) {
         }
         _ => None,
     };
-    sheet.judge(&rules::CHALLENGE, seen.into_iter().collect());
+    sheet.judge(&rules::CHALLENGE, seen);
     let Some(metadata) = &door.metadata else { return };
     let url = door.metadata_url.as_deref().unwrap_or_default();
     let fault = match metadata {
         Ok(metadata) => challenge::fault(metadata, facts.url.as_ref()),
         Err(why) => Some(why.clone()),
     };
-    sheet.judge(&rules::METADATA, fault.map(|why| format!("{url}: {why}")).into_iter().collect());
+    sheet.judge(&rules::METADATA, fault.map(|why| format!("{url}: {why}")));
 }
 
 #[cfg(test)]

@@ -11,10 +11,12 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     let Some(process) = &facts.process else { return };
     sheet.judge(&rules::STDOUT, lines(&process.noise, "lines"));
     let crash = process.crash.as_ref().map(|how| format!("it exited by itself: {how}"));
-    sheet.judge(&rules::CRASH, crash.into_iter().collect());
+    sheet.judge(&rules::CRASH, crash);
     if process.crash.is_none() {
-        let seen = process.exit.is_none().then(|| "it had to be stopped after 5 seconds".to_owned());
-        sheet.judge(&rules::EXIT, seen.into_iter().collect());
+        sheet.judge(
+            &rules::EXIT,
+            process.exit.is_none().then(|| "it had to be stopped after 5 seconds".to_owned()),
+        );
     }
     if facts.modern.is_some() {
         sheet.judge(&rules::REQUESTS, lines(&process.modern_requests, "requests"));

@@ -41,7 +41,7 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
             if let Some(exchange) = facts.answer(*probe) {
                 let seen =
                     Some(exchange).filter(is_taken).map(|taken| format!("{what}: got {}", taken.words()));
-                sheet.judge(rule, seen.into_iter().collect());
+                sheet.judge(rule, seen);
             }
             continue;
         }
@@ -62,13 +62,14 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     listen(facts, sheet);
     if let Some(exchange) = facts.answer(Probe::OldBatch) {
         let is_answered = matches!(exchange.answer, Answer::Result(_));
-        let seen = (!is_answered).then(|| format!("an array with one ping got {}", exchange.words()));
-        sheet.judge(&rules::BATCH_OLD, seen.into_iter().collect());
+        sheet.judge(
+            &rules::BATCH_OLD,
+            (!is_answered).then(|| format!("an array with one ping got {}", exchange.words())),
+        );
     }
     if let Some(exchange) = facts.answer(Probe::Ping) {
         let is_answered = exchange.result().is_some();
-        let seen = (!is_answered).then(|| format!("ping got {}", exchange.words()));
-        sheet.judge(&rules::PING, seen.into_iter().collect());
+        sheet.judge(&rules::PING, (!is_answered).then(|| format!("ping got {}", exchange.words())));
     }
     form(facts, sheet);
     silence(facts, sheet);
@@ -77,8 +78,10 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
 fn encoding(facts: &Facts, sheet: &mut Sheet) {
     let Some(exchange) = facts.answer(Probe::EncodedName) else { return };
     let is_refused = exchange.error().is_some_and(|error| error.code == -32020);
-    let seen = is_refused.then(|| format!("Mcp-Name in Base64 form got {}", exchange.words()));
-    sheet.judge(&rules::NAME_ENCODING, seen.into_iter().collect());
+    sheet.judge(
+        &rules::NAME_ENCODING,
+        is_refused.then(|| format!("Mcp-Name in Base64 form got {}", exchange.words())),
+    );
 }
 
 /// What a server does with an `Accept` that clients must not send is its own choice, as long as it is understood.
@@ -96,7 +99,7 @@ fn accept(facts: &Facts, sheet: &mut Sheet) {
             let form = if exchange.media == "text/event-stream" { " as text/event-stream" } else { "" };
             format!("{what}: got {}{form}", exchange.words())
         });
-        sheet.judge(&rules::ACCEPT, seen.into_iter().collect());
+        sheet.judge(&rules::ACCEPT, seen);
     }
 }
 
@@ -117,8 +120,10 @@ fn garbage(facts: &Facts, sheet: &mut Sheet) {
         sheet.refused(facts, Probe::Garbage, &rules::GARBAGE, "half an object", refusal);
     } else if let Some(exchange) = facts.answer(Probe::AfterGarbage) {
         let goes_on = matches!(exchange.answer, Answer::Result(_) | Answer::Error(_));
-        let seen = (!goes_on).then(|| format!("the request after half an object got {}", exchange.words()));
-        sheet.judge(&rules::GARBAGE, seen.into_iter().collect());
+        sheet.judge(
+            &rules::GARBAGE,
+            (!goes_on).then(|| format!("the request after half an object got {}", exchange.words())),
+        );
     }
 }
 
@@ -135,16 +140,14 @@ fn notification(facts: &Facts, sheet: &mut Sheet) {
             Some(status) => status >= 400 && probe == Probe::Notification,
             None => false,
         };
-        let seen = (!is_right).then(|| format!("{what} got {}", exchange.words()));
-        sheet.judge(&rules::NOTIFICATION, seen.into_iter().collect());
+        sheet.judge(&rules::NOTIFICATION, (!is_right).then(|| format!("{what} got {}", exchange.words())));
     }
 }
 
 fn listen(facts: &Facts, sheet: &mut Sheet) {
     let Some(exchange) = facts.answer(Probe::Listen) else { return };
     if exchange.media == "text/event-stream" {
-        let seen = (!exchange.is_unbuffered).then(|| "subscriptions/listen".to_owned());
-        sheet.judge(&rules::BUFFERING, seen.into_iter().collect());
+        sheet.judge(&rules::BUFFERING, (!exchange.is_unbuffered).then(|| "subscriptions/listen".to_owned()));
     }
     let first = exchange.remarks.first();
     let method = first.and_then(|first| first.get("method")?.as_str());
@@ -162,7 +165,7 @@ fn listen(facts: &Facts, sheet: &mut Sheet) {
             Some(format!("listChanged is declared, but subscriptions/listen got {}", exchange.words()))
         }
     };
-    sheet.judge(&rules::LISTEN, seen.into_iter().collect());
+    sheet.judge(&rules::LISTEN, seen);
 }
 
 /// What is wrong with the form of any answer.

@@ -27,8 +27,7 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     {
         let is_stream = exchange.status == Some(200) && exchange.media == "text/event-stream";
         let is_right = is_stream || exchange.status == Some(405);
-        let seen = (!is_right).then(|| format!("GET got {}", exchange.words()));
-        sheet.judge(&rules::GET_STREAM, seen.into_iter().collect());
+        sheet.judge(&rules::GET_STREAM, (!is_right).then(|| format!("GET got {}", exchange.words())));
     }
     modern(facts, sheet);
 }
@@ -51,8 +50,8 @@ fn modern(facts: &Facts, sheet: &mut Sheet) {
         return;
     }
     let given = facts.answer(Probe::Discover).and_then(|exchange| exchange.session_id.as_ref());
-    let seen = given.map(|_| "server/discover came with an Mcp-Session-Id".to_owned());
-    sheet.judge(&rules::SESSION_ECHO, seen.into_iter().collect());
+    sheet
+        .judge(&rules::SESSION_ECHO, given.map(|_| "server/discover came with an Mcp-Session-Id".to_owned()));
     if facts.legacy.is_empty() {
         let what = "GET with a version of 2026";
         sheet.refused(facts, Probe::ModernGet, &rules::GET_GONE, what, Refusal::new(&[405], &[]));

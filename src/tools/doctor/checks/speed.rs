@@ -15,5 +15,5 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     let seen = (latency.median > SLOW).then(|| {
         format!("half of {} requests took more than {} ms", latency.count, latency.median.as_millis())
     });
-    sheet.judge(&rules::SLOW, seen.into_iter().collect());
+    sheet.judge(&rules::SLOW, seen);
 }

@@ -33,8 +33,7 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     negotiation(facts, sheet);
     let info = facts.introduction();
     let is_named = info.is_some_and(|info| info.name.is_some() && info.server_version.is_some());
-    let seen = (!is_named).then(|| "no name, or no version, in serverInfo".to_owned());
-    sheet.judge(&rules::SERVER_INFO, seen.into_iter().collect());
+    sheet.judge(&rules::SERVER_INFO, (!is_named).then(|| "no name, or no version, in serverInfo".to_owned()));
 }
 
 fn refusal(facts: &Facts, probe: Probe, what: &str) -> String {
@@ -135,6 +134,8 @@ fn hint(facts: &Facts, sheet: &mut Sheet) {
         let data = error.data.as_ref().map(Value::to_string).unwrap_or_default();
         MODERN.iter().any(|version| error.message.contains(version) || data.contains(version))
     });
-    let seen = (!names_version).then(|| format!("initialize got {}, without a version", exchange.words()));
-    sheet.judge(&rules::INITIALIZE_HINT, seen.into_iter().collect());
+    sheet.judge(
+        &rules::INITIALIZE_HINT,
+        (!names_version).then(|| format!("initialize got {}, without a version", exchange.words())),
+    );
 }

@@ -14,7 +14,7 @@ use crate::doctor::request::{ProbeRequest, Until};
 use client::MESSAGE_BYTES_MAX;
 use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
-use client::response_reader::{ResponseReader, StreamPosition};
+use client::response_reader::ResponseReader;
 use client::server::HttpServer;
 use net::http_client::{Reply, collect};
 use net::tasks::Tasks;
@@ -100,11 +100,10 @@ impl HttpTransport {
         exchange: &mut Exchange,
     ) {
         let mut messages = ResponseReader::of(reply);
-        let mut position = StreamPosition::default();
         let mut search = Search::new(ask, exchange);
         loop {
             // Bytes that make no message are no reason to wait any longer.
-            let next = timeout_at(deadline.into(), messages.next(None, &mut position)).await;
+            let next = timeout_at(deadline.into(), messages.next(None)).await;
             let text = match next.unwrap_or(Err(ExchangeError::TimedOut)) {
                 Ok(Some(text)) => text,
                 Ok(None) => return,

@@ -127,7 +127,7 @@ pub fn inspect(
             _ = interrupt.recv() => Ok(None),
         }
     })?;
-    Ok(facts.map(|facts| Report::of(name, &facts, ignored)))
+    Ok(facts.map(|facts| Report::of(name, facts, ignored)))
 }
 
 /// Asks a server for everything; `told` hears what is going on.

@@ -14,13 +14,14 @@ use crate::doctor::answer::reply_to;
 use crate::doctor::facts::{Answer, Exchange};
 use crate::doctor::request::ProbeRequest;
 use client::exchange_error::ExchangeError;
-use client::http_sse::{MessageEndpoint, SseStream, connect};
+use client::http_sse::{MessageEndpoint, connect};
+use client::response_reader::ResponseReader;
 use client::server::HttpServer;
 
 /// A stream of a server, which is a session of its own, and where messages for it go.
 #[derive(Debug)]
 pub(super) struct SseTransport {
-    stream: SseStream,
+    stream: ResponseReader,
     posts: MessageEndpoint,
 }
 
@@ -57,7 +58,7 @@ impl SseTransport {
         }
         let mut search = Search::new(ask, exchange);
         loop {
-            let Some(text) = self.stream.message().await? else {
+            let Some(text) = self.stream.next(None).await? else {
                 search.fail("the stream ended");
                 return Ok(());
             };
