@@ -49,7 +49,6 @@ pub struct Client {
     param_headers: RefCell<ParamHeaders>,
 }
 
-/// The way that messages travel.
 pub(super) enum Transport {
     Http(Rc<StreamableHttp>),
     Lines(Rc<DuplexTransport>),
@@ -70,7 +69,6 @@ pub(super) struct Request<'a> {
     pub(super) params: Value,
     /// The revision, in the modern era.
     pub(super) modern: Option<&'a str>,
-    /// Headers that mirror arguments.
     pub(super) param_headers: HeaderMap,
 }
 
@@ -254,7 +252,6 @@ impl Drop for InFlight<'_> {
 }
 
 impl Request<'_> {
-    /// The message.
     pub(super) fn text(&self) -> Vec<u8> {
         let Self { id, method, params, .. } = self;
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string().into_bytes()

@@ -36,7 +36,6 @@ pub enum EraChoice {
     Legacy(LegacyVersion),
 }
 
-/// What `server/discover` led to.
 enum Discovered {
     Modern(Introduction),
     /// The server does not know it, for this reason.

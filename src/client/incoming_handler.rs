@@ -138,13 +138,11 @@ impl IncomingHandler {
         })
     }
 
-    /// Asks the user.
     pub(super) async fn ask_user(&self, method: &str, params: &Value) -> Result<Value, Refusal> {
         let _alone = self.asking.lock().await;
         self.user.ask(method, params).await
     }
 
-    /// Takes every question back.
     pub(super) fn cancel_all(&self) {
         self.questions.borrow().values().for_each(CancellationToken::cancel);
     }

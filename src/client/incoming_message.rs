@@ -8,7 +8,6 @@ use super::exchange_error::ExchangeError;
 /// The most messages in one batch.
 const BATCH_MAX: usize = 100;
 
-/// One message of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum IncomingMessage {
     /// The answer to a request of ours. An error need not say to which.

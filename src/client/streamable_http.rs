@@ -268,7 +268,6 @@ impl StreamableHttp {
         self.endpoint.open_stream(headers, position).await
     }
 
-    /// The headers of MCP.
     fn headers(&self, request: Option<&Request<'_>>) -> HeaderMap {
         match request {
             Some(request) if request.method == "initialize" => HeaderMap::new(),

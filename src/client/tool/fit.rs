@@ -160,7 +160,6 @@ fn compiler(with_formats: bool) -> Compiler {
     compiler
 }
 
-/// Fetches nothing, from nowhere.
 struct Nothing;
 
 impl UrlLoader for Nothing {

@@ -116,7 +116,6 @@ pub(super) fn answers(given: &[String]) -> Result<Vec<(String, String)>, CallErr
     answers.ok_or_else(|| CallError::Wrong("--answer is written FIELD=VALUE".to_owned()))
 }
 
-/// The arguments of the call.
 pub(super) async fn arguments(
     tool: &Tool,
     Parsed { object, words, .. }: Parsed,

@@ -142,7 +142,6 @@ async fn converse(
     code
 }
 
-/// The tool of this name.
 pub(super) fn find(definitions: &[Value], name: &str) -> Result<Tool, CallError> {
     let is_it = |definition: &&Value| definition.get("name").is_some_and(|other| other == name);
     if let Some(tool) = definitions.iter().find(is_it).and_then(Tool::read) {

@@ -44,7 +44,6 @@ pub(super) fn list(server: &Introduction, tools: &[Tool]) -> String {
     text
 }
 
-/// All about one tool.
 pub(super) fn tool(tool: &Tool, address: &str) -> String {
     let mut text = String::new();
     let title = tool.title.as_deref().filter(|title| *title != tool.name);

@@ -13,13 +13,11 @@ const FIELDS_MAX: usize = 50;
 /// How much of what is said about a field is shown.
 const TEXT_COLUMNS_MAX: usize = 500;
 
-/// The fields of a question.
 #[derive(Debug)]
 pub(super) struct ElicitationForm {
     pub(super) fields: Vec<FormField>,
 }
 
-/// A field.
 #[derive(Debug)]
 pub(super) struct FormField {
     pub(super) name: String,

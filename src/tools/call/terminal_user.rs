@@ -35,7 +35,6 @@ pub(super) struct Interactivity {
     pub(super) may_ask: bool,
 }
 
-/// A user at a terminal.
 pub(super) struct TerminalUser {
     interactivity: Interactivity,
     /// Whether every message is shown.
@@ -77,7 +76,6 @@ impl TerminalUser {
         }
     }
 
-    /// Nothing is waited for any more.
     pub(super) fn wait_no_more(&self) {
         self.progress.borrow_mut().take();
     }
@@ -87,7 +85,6 @@ impl TerminalUser {
         *self.answers.borrow_mut() = answers;
     }
 
-    /// Who is spoken to.
     pub(super) fn meet(&self, server: &str) {
         server.clone_into(&mut self.server.borrow_mut());
     }

@@ -10,7 +10,6 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub(super) struct InFlightRequests(RefCell<HashMap<String, Rc<InFlight>>>);
 
-/// A request under way.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     /// The version it names in `_meta`; `None` in the legacy era.
@@ -44,7 +43,6 @@ impl InFlightRequests {
         self.0.borrow().get(key).cloned()
     }
 
-    /// Stops all that are meant.
     pub(super) fn stop(&self, is_meant: impl Fn(&InFlight) -> bool) {
         self.0.borrow().values().filter(|call| is_meant(call)).for_each(|call| call.stop.cancel());
     }

@@ -18,7 +18,6 @@ pub(super) const DEPTH_MAX: usize = 128;
 /// The most messages in one batch.
 const BATCH_MAX: usize = 50;
 
-/// A message, read.
 #[derive(Clone, Debug)]
 pub(super) struct Message {
     pub(super) body: Bytes,
@@ -39,12 +38,10 @@ impl Message {
         Ok(Self { body, envelope, method })
     }
 
-    /// The literal of its id.
     pub(super) fn id(&self) -> Option<String> {
         text(&self.body, self.envelope.id.clone())
     }
 
-    /// True if it is this notification.
     pub(super) fn is(&self, method: &str) -> bool {
         self.envelope.method.as_ref().is_some_and(|literal| literal.equals(&self.body, method))
     }

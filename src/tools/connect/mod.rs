@@ -45,7 +45,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long the last messages may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Why it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndReason {
     Input,

@@ -102,7 +102,6 @@ impl StdioProxy {
         proxy
     }
 
-    /// Takes a line.
     pub(super) async fn take(self: &Rc<Self>, line: Bytes) {
         let has_batches = || {
             let session = self.sessions.current();
@@ -227,7 +226,6 @@ impl StdioProxy {
         }
     }
 
-    /// Answers with an error.
     pub(super) async fn refuse(&self, id: Option<&str>, fault: &ExchangeError) {
         self.stderr_log.say(fault.to_string());
         self.output.write(Bytes::from(fault.body(id))).await;

@@ -22,7 +22,6 @@ const REFUSAL_BYTES_MAX: usize = 1 << 20;
 /// How often in a row a stream is resumed in vain.
 const RESUMES_MAX: u32 = 6;
 
-/// A request of the client.
 #[derive(Debug)]
 pub(super) struct ClientRequest {
     pub(super) message: Message,

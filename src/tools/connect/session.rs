@@ -10,32 +10,26 @@ use tokio_util::sync::CancellationToken;
 use client::message_headers;
 use protocol::version::LegacyVersion;
 
-/// A session with the server.
 #[derive(Debug)]
 pub(super) struct Session {
     /// Its id, where the server gave one.
     pub(super) id: Option<HeaderValue>,
-    /// The version that was agreed to.
     pub(super) version: LegacyVersion,
-    /// The client's `initialize`.
     pub(super) initialize: Bytes,
     /// Cancelled when it is over or another one took its place.
     pub(super) over: CancellationToken,
 }
 
 impl Session {
-    /// What its requests carry.
     pub(super) fn headers(&self) -> HeaderMap {
         message_headers::in_session(Some(self.version), self.id.as_ref())
     }
 }
 
-/// The session of the moment.
 #[derive(Debug, Default)]
 pub(super) struct CurrentSession(RefCell<Option<Rc<Session>>>);
 
 impl CurrentSession {
-    /// The session of the moment, if there is one.
     pub(super) fn current(&self) -> Option<Rc<Session>> {
         self.0.borrow().clone()
     }
@@ -46,7 +40,6 @@ impl CurrentSession {
         before.inspect(|before| before.over.cancel())
     }
 
-    /// Whether it is still this one.
     pub(super) fn is_current(&self, session: &Rc<Session>) -> bool {
         self.0.borrow().as_ref().is_some_and(|current| Rc::ptr_eq(current, session))
     }

@@ -23,7 +23,6 @@ const OUTPUT_MESSAGES_MAX: usize = 1024;
 /// Remarks that may wait to be written.
 const REMARKS_MAX: usize = 64;
 
-/// A line of the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum InputLine {
     /// Without its end; never empty.
@@ -147,7 +146,6 @@ pub(super) async fn output_closed() {
 pub(super) struct StderrLog(SyncSender<String>);
 
 impl StderrLog {
-    /// Starts writing.
     pub(super) fn start() -> io::Result<Self> {
         let (sender, stderr_log) = sync_channel::<String>(REMARKS_MAX);
         std::thread::Builder::new().name("stderr".into()).spawn(move || {

@@ -8,7 +8,6 @@ use serde_json::Value;
 use client::{Introduction, RpcError};
 use protocol::version::Era;
 
-/// Everything that was found out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) reached: Reached,
@@ -45,7 +44,6 @@ pub(crate) enum Reached {
     Http {
         /// Whether nobody on the way can read it.
         is_tls: bool,
-        /// Whether it never leaves the machine.
         is_loopback: bool,
     },
 }
@@ -169,7 +167,6 @@ pub(crate) enum ListEnd {
     Failed(String),
 }
 
-/// How a server is protected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessFacts {
     /// The challenges of its refusal.
@@ -214,39 +211,30 @@ impl ListKind {
 
     /// The method that lists them.
     pub(crate) fn method(self) -> &'static str {
-        match self {
-            Self::Tools => "tools/list",
-            Self::Prompts => "prompts/list",
-            Self::Resources => "resources/list",
-            Self::Templates => "resources/templates/list",
-        }
+        self.names().0
     }
 
     /// The member of the result that holds them.
     pub(crate) fn member(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
+        self.names().1
     }
 
     /// The member of an entry that is unique.
     pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::Templates => "uriTemplate",
-        }
+        self.names().2
     }
 
     /// The capability that declares them.
     pub(crate) fn capability(self) -> &'static str {
+        self.names().3
+    }
+
+    fn names(self) -> (&'static str, &'static str, &'static str, &'static str) {
         match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources | Self::Templates => "resources",
+            Self::Tools => ("tools/list", "tools", "name", "tools"),
+            Self::Prompts => ("prompts/list", "prompts", "name", "prompts"),
+            Self::Resources => ("resources/list", "resources", "uri", "resources"),
+            Self::Templates => ("resources/templates/list", "resourceTemplates", "uriTemplate", "resources"),
         }
     }
 }

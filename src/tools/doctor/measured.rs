@@ -23,7 +23,6 @@ pub(crate) struct Measured {
     pub(crate) calls: Option<Latency>,
 }
 
-/// How long something took, several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Latency {
     pub(crate) count: usize,

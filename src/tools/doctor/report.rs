@@ -65,7 +65,6 @@ impl Report {
         self.outcomes.iter().filter(|outcome| !outcome.is_kept && outcome.rule.severity == severity).count()
     }
 
-    /// How many rules are kept.
     pub(super) fn kept(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.is_kept).count()
     }

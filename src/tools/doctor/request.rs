@@ -24,7 +24,6 @@ pub(super) struct ProbeRequest {
     pub(super) http_method: Method,
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
-    /// How far the reply is read.
     pub(super) until: Until,
 }
 

@@ -1,8 +1,6 @@
 //! What a server is inspected for, one by one: what to say of a server that does well, and of one that does
 //! not.
 
-use std::fmt;
-
 use protocol::version::Era;
 
 /// Where all sections that are referred to stand.
@@ -32,12 +30,6 @@ impl Severity {
     }
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Area {
     Access,
@@ -51,7 +43,6 @@ pub(crate) enum Area {
 }
 
 impl Area {
-    /// As they are shown.
     pub(crate) const ALL: [Self; 8] = [
         Self::Access,
         Self::Versions,
@@ -84,15 +75,12 @@ pub struct Rule {
     pub(crate) id: &'static str,
     /// How much it matters that a server breaks it.
     pub(crate) severity: Severity,
-    /// What it is about.
     pub(crate) area: Area,
     /// What is said of a server that keeps it.
     pub(crate) good: &'static str,
     /// What is said of a server that does not.
     pub(crate) bad: &'static str,
-    /// Why that is bad.
     pub(crate) why: &'static str,
-    /// What to do about it.
     pub(crate) fix: &'static str,
     /// The section of the specification, below its address; empty if there is none.
     pub(crate) section: &'static str,

@@ -16,7 +16,6 @@ pub(crate) struct Outcome {
     pub(crate) items_total: usize,
 }
 
-/// What all rules led to.
 #[derive(Debug, Default)]
 pub(super) struct Sheet {
     pub(super) outcomes: Vec<Outcome>,

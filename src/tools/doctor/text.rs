@@ -130,7 +130,6 @@ impl Report {
     }
 }
 
-/// Text that grows.
 struct ReportPage {
     text: String,
     width: usize,

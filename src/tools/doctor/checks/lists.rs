@@ -46,12 +46,10 @@ pub(super) fn check(facts: &Facts, sheet: &mut Sheet) {
     size(facts, sheet);
 }
 
-/// Whether a time to live is one.
 pub(super) fn is_ttl(value: Option<&Value>) -> bool {
     value.is_some_and(Value::is_u64)
 }
 
-/// Whether a scope is one.
 pub(super) fn is_scope(value: Option<&Value>) -> bool {
     matches!(value.and_then(Value::as_str), Some("public" | "private"))
 }
@@ -122,7 +120,6 @@ fn brings_nothing_new(listing: &Listing) -> bool {
     last.items.iter().all(|item| known.contains(&key(item)))
 }
 
-/// A list that takes many requests.
 fn long(listing: &Listing) -> Option<String> {
     let pages = listing.pages.len();
     let more = if listing.end == ListEnd::TooLong { "more than " } else { "" };

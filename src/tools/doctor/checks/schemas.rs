@@ -24,7 +24,6 @@ pub(super) struct Faults {
     pub(super) size: Option<String>,
 }
 
-/// Looks at a schema.
 pub(super) fn faults(schema: &Value) -> Faults {
     let bytes = schema.to_string().len();
     let depth = depth(schema);

@@ -58,7 +58,6 @@ fn modern(facts: &Facts, sheet: &mut Sheet) {
     }
 }
 
-/// What is wrong with session ids.
 fn faults(ids: &[String]) -> Vec<String> {
     let mut seen = Vec::new();
     let unsendable = ids.iter().find(|id| id.is_empty() || !id.bytes().all(|b| (0x21..=0x7e).contains(&b)));

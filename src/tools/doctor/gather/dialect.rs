@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::doctor::request::ProbeRequest;
 use protocol::version::Era;
 
-/// How the server is spoken to.
 #[derive(Clone, Debug)]
 pub(super) enum Dialect {
     /// Every request stands for itself.

@@ -51,7 +51,6 @@ pub struct InspectSettings {
     pub call: Option<(String, Value, u32)>,
 }
 
-/// What is under way.
 struct Inspection<'a> {
     facts: Facts,
     budget: Budget,

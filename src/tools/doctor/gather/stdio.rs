@@ -41,7 +41,6 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// The beginning of standard error that is kept.
 const STDERR_KEPT_BYTES: usize = 4096;
 
-/// A program that runs.
 #[derive(Debug)]
 pub(super) struct StdioTransport {
     child: Guarded,

@@ -26,7 +26,6 @@ pub(super) struct Budget {
     /// How long each request may take.
     timeout: Duration,
     ends: Instant,
-    /// How many were made.
     pub(super) requests: u32,
     bytes: usize,
     silences: u32,

@@ -13,7 +13,6 @@ use super::rule::Rule;
 /// How much a name must be like a rule's for that to be suggested.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// Every rule.
 fn all() -> impl Iterator<Item = &'static Rule> {
     [access::ALL, versions::ALL, requests::ALL, sessions::ALL, process::ALL, lists::ALL, tools::ALL]
         .into_iter()
