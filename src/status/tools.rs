@@ -47,8 +47,8 @@ objects! {
         pin: Option<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         left_out: Option<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        public: Vec<PublicName>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        public: Option<Vec<PublicName>>,
     }
 
     /// What clients call a tool at one endpoint.
@@ -93,7 +93,10 @@ mod tests {
             json!({"total": 9, "tools": [7, {"name": "a", "public": [{"name": "b"}], "p99_s": "x"}]});
         let page = ToolsPage::read(&answer).unwrap_or_default();
         assert_eq!((page.total, page.matched(), page.tools.len()), (9, 1, 1));
-        assert_eq!(page.tools[0].public, [PublicName { endpoint: String::new(), name: "b".to_owned() }]);
+        assert_eq!(
+            page.tools[0].public.as_deref(),
+            Some(&[PublicName { endpoint: String::new(), name: "b".to_owned() }][..])
+        );
         assert_eq!(page.tools[0].p99_s, None);
     }
 }

@@ -260,7 +260,7 @@ fn a_reply_of_many_pieces_is_counted_as_answered_and_keeps_its_connection() {
         daemon.send(&call(id, "echo")).assert_ok();
     }
     let metrics = daemon.get_admin("/metrics").text();
-    let is_cancelled = |line: &str| !line.starts_with('#') && line.contains("\"cancelled\"");
+    let is_cancelled = |line: &str| !line.starts_with('#') && line.contains("error_type=\"cancelled\"");
     assert!(!metrics.lines().any(is_cancelled), "{metrics}");
     let is_answered_call = |line: &&str| {
         line.starts_with("mcp_server_operation_duration_seconds_count")

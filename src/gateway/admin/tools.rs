@@ -284,7 +284,7 @@ impl Reader {
             definition_bytes: row.item.map(|(_, item)| count(item.span.len())),
             pin: upstream.pins.as_ref().and_then(|pins| pins.state_of(&row.name)).map(str::to_owned),
             left_out: row.left_out.as_deref().map(short),
-            public: public(row, upstream, snapshot),
+            public: Some(public(row, upstream, snapshot)),
             ..row.state(snapshot, history)?
         };
         if !(is_measured && upstream.tools.tells_apart(&row.name)) {

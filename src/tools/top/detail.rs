@@ -236,7 +236,7 @@ impl Text {
         }
         self.blank();
         self.fact("upstream", &tool.upstream);
-        for PublicName { endpoint, name } in &tool.public {
+        for PublicName { endpoint, name } in tool.public.iter().flatten() {
             self.fact("called as", &format!("{name} at {endpoint}"));
         }
         if let Some(why) = &tool.left_out {

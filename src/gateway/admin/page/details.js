@@ -225,7 +225,7 @@ function toolDetails(view, upstream, name) {
     ]),
     factSection(
       'Public names',
-      list(tool.public ?? [])
+      list(tool.public)
         .slice(0, 40)
         .map((one) => [one.endpoint, h('code', shown(one.name))]),
     ),
