@@ -96,6 +96,9 @@
 //! and listens to upstreams ([`catalog::subscriptions::upstream`]); it is never on the way of a call. What replicas share goes through it,
 //! too (`runtime::replicas`, over [`redis`]): a call at most waits for an answer that comes by there, for a bounded time.
 //!
+//! What a test would hold in its hand has one place each: time is asked for in [`clock`] (timers are tokio's), sockets are
+//! named by [`net::socket`], files that outlive the process lie in a [`directory`], and what replicas share is [`redis`].
+//!
 //! Held to in few places: simd-json is named in `protocol::json` alone, error bodies are written in `protocol::error`
 //! alone, tasks are spawned through [`net::tasks`] alone, and whatever starts a program does so under a [`net::guardian`].
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+/// The gateway names the types of its sockets by these, so that another network can be put in their place.
+pub use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// How long written bytes may stay unacknowledged, or a peer's window closed.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);

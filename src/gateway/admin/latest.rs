@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use tokio::sync::Mutex;
 
+use crate::clock;
 use net::tasks::Tasks;
 
 /// An answer that takes long to make.
@@ -23,7 +24,7 @@ impl<T> Default for Latest<T> {
 impl<T: Clone + Send + 'static> Latest<T> {
     /// An answer that was begun after this was called; made on the blocking pool.
     pub(super) async fn get(&self, tasks: &Tasks, make: impl FnOnce() -> T + Send + 'static) -> T {
-        let asked = Instant::now();
+        let asked = clock::now();
         let mut latest = Arc::clone(&self.0).lock_owned().await;
         if let Some((begun, answer)) = &*latest
             && *begun >= asked
@@ -31,7 +32,7 @@ impl<T: Clone + Send + 'static> Latest<T> {
             return answer.clone();
         }
         let begin = move || {
-            let begun = Instant::now();
+            let begun = clock::now();
             let answer = make();
             *latest = Some((begun, answer.clone()));
             answer

@@ -25,6 +25,7 @@ use super::latest::Latest;
 use super::page::Page;
 use super::sampler::Sampler;
 use super::{Process, servers, status, tools};
+use crate::clock;
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
@@ -142,7 +143,7 @@ impl Routes {
         self.state.metrics.gateway.admin_refused.with_label_values(&[refused.label()]).inc();
         let mut answer = page(refused.status(), TEXT, refused.text());
         if refused == Refused::Token {
-            let now = Instant::now();
+            let now = clock::now();
             let is_due = |last: Instant| now.duration_since(last) >= WRONG_TOKEN_LOG_INTERVAL;
             if self.wrong_token_logged.get().is_none_or(is_due) {
                 self.wrong_token_logged.set(Some(now));

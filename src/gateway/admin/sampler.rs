@@ -4,7 +4,7 @@
 //! followed by a hundred times as long without, though never by more than a minute. Bounded by the series there are.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::history::{History, INTERVAL_MIN, Moment, interval_after};
 use super::status::{json_line, unix_s};
+use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::telemetry::totals::{Figures, Sums};
@@ -30,14 +31,14 @@ impl Sampler {
     /// Counts from now on.
     pub(super) fn new(state: Arc<State>) -> Self {
         let (endpoints, upstreams) = subjects(&state.snapshot.load());
-        let history = History::new(unix_s(SystemTime::now()), Arc::default(), &endpoints, &upstreams);
+        let history = History::new(unix_s(clock::calendar()), Arc::default(), &endpoints, &upstreams);
         let sums = state.metrics.sums().map(Mutex::new);
         Self { state, history: Mutex::new(history), sums }
     }
 
     /// Keeps the history; ends at once where nothing is measured.
     pub(super) async fn run(self: Arc<Self>, tasks: Tasks) {
-        let (mut last, mut interval) = (Instant::now(), INTERVAL_MIN);
+        let (mut last, mut interval) = (clock::now(), INTERVAL_MIN);
         loop {
             sleep(interval).await;
             let this = Arc::clone(&self);
@@ -64,11 +65,11 @@ impl Sampler {
 
     /// When it was begun, and how long it took.
     fn sample(&self, last: Instant) -> Option<(Instant, Duration)> {
-        let begun = Instant::now();
+        let begun = clock::now();
         let figures = self.figures()?;
         let (endpoints, upstreams) = subjects(&self.state.snapshot.load());
         let since = begun.saturating_duration_since(last);
-        let moment = Moment { at_s: unix_s(SystemTime::now()), since };
+        let moment = Moment { at_s: unix_s(clock::calendar()), since };
         self.history().add(moment, figures, &endpoints, &upstreams);
         Some((begun, begun.elapsed()))
     }

@@ -38,7 +38,7 @@ struct SocketFile {
 }
 
 /// A connection of either kind.
-pub(crate) type Stream = Either<tokio::net::TcpStream, tokio::net::UnixStream>;
+pub(crate) type Stream = Either<net::socket::TcpStream, net::socket::UnixStream>;
 
 /// Takes connections of either kind.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ pub(crate) struct Acceptor(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener, #[expect(dead_code, reason = "removed when dropped")] Option<SocketFile>),
+    Tcp(net::socket::TcpListener),
+    Unix(net::socket::UnixListener, #[expect(dead_code, reason = "removed when dropped")] Option<SocketFile>),
 }
 
 impl Socket {
@@ -90,9 +90,9 @@ impl Socket {
     /// Registers it with the runtime of this thread.
     pub(crate) fn acceptor(self) -> io::Result<Acceptor> {
         Ok(Acceptor(match self {
-            Self::Tcp(socket) => Kind::Tcp(tokio::net::TcpListener::from_std(socket)?),
+            Self::Tcp(socket) => Kind::Tcp(net::socket::TcpListener::from_std(socket)?),
             Self::Unix(UnixSocket { listener, file, .. }) => {
-                Kind::Unix(tokio::net::UnixListener::from_std(listener)?, file)
+                Kind::Unix(net::socket::UnixListener::from_std(listener)?, file)
             }
         }))
     }

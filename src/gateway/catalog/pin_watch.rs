@@ -19,6 +19,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use crate::catalog::lists::fetch::FetchContext;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
+use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::Dialect;
@@ -156,7 +157,7 @@ impl PinWatcher {
             }
             self.follow_configuration().await;
             self.look_at_files().await;
-            let now = Instant::now();
+            let now = clock::now();
             for (name, watched) in &mut self.watched {
                 if rounds.len() < CONCURRENT_MAX && watched.is_due(now, is_demanded) {
                     watched.is_under_way = true;
@@ -187,7 +188,7 @@ impl PinWatcher {
                         tracing::warn!(upstream = name, %error, "the definitions of this upstream's tools cannot be looked at");
                     }
                     watched.pause_until =
-                        Some(Instant::now() + doubled(PAUSE_MIN, watched.failures, PAUSE_MAX));
+                        Some(clock::now() + doubled(PAUSE_MIN, watched.failures, PAUSE_MAX));
                     watched.failures += 1;
                 }
             }
@@ -231,7 +232,7 @@ impl PinWatcher {
     }
 
     async fn look_at_files(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         let is_early = self.files_looked_at.is_some_and(|last| now < last + FILES_INTERVAL);
         if is_early || self.watched.is_empty() {
             return;
@@ -331,7 +332,7 @@ impl PinWatcher {
         let (Some(folder), Some(watched)) = (self.folder.clone(), self.watched.get_mut(name)) else {
             return true;
         };
-        if watched.write_again.is_some_and(|at| Instant::now() < at) {
+        if watched.write_again.is_some_and(|at| clock::now() < at) {
             return false;
         }
         let pins = Arc::clone(&watched.pins);
@@ -374,7 +375,7 @@ impl PinnedUpstream {
             (self.writes_failed, self.write_again) = (0, None);
             return;
         };
-        self.write_again = Some(Instant::now() + doubled(WRITE_PAUSE_MIN, self.writes_failed, PAUSE_MAX));
+        self.write_again = Some(clock::now() + doubled(WRITE_PAUSE_MIN, self.writes_failed, PAUSE_MAX));
         self.writes_failed = self.writes_failed.saturating_add(1);
         if self.complaint.is_news(error) || self.writes_failed.is_power_of_two() {
             let failures = self.writes_failed;
@@ -408,7 +409,7 @@ async fn look(
     is_lenient: bool,
 ) -> Result<Round, UpstreamError> {
     let count = upstream.changes.count(ChangedList::Tools);
-    let round = Round { upstream: upstream.id, begun: Instant::now(), count };
+    let round = Round { upstream: upstream.id, begun: clock::now(), count };
     let eras = upstream.eras().ok_or(UpstreamError::OtherEra)?;
     let speaks = |dialect: &Dialect<&[u8]>| match dialect {
         Dialect::Modern(_) => eras.modern,

@@ -4,11 +4,11 @@
 //! and told in one line. No line holds a key, a body or a URI's query.
 
 use std::cell::Cell;
-use std::time::Instant;
 
 use prometheus::IntCounter;
 
 use crate::access::policy::PolicyVerdict;
+use crate::clock;
 use crate::identity::Principal;
 use crate::snapshot::Endpoint;
 use crate::telemetry::logs::{Lines, shorten};
@@ -66,7 +66,7 @@ impl AuditLog {
             return;
         }
         if !matches!(verdict, PolicyVerdict::Allowed(_)) {
-            let Some(dropped) = self.refusals.admit(Instant::now()) else { return };
+            let Some(dropped) = self.refusals.admit(clock::now()) else { return };
             if dropped > 0 {
                 tracing::warn!(target: "audit", dropped, "lines about refusals were left out");
             }

@@ -14,6 +14,7 @@ use http::HeaderMap;
 
 use crate::access::caller::Caller;
 use crate::access::limit::connections::client_network;
+use crate::clock;
 use crate::context::peer::{InCall, Peer};
 use crate::identity::Principal;
 use crate::session::Payer;
@@ -96,7 +97,7 @@ impl Call {
     ) -> Self {
         observers.pulse.enter();
         Self {
-            started: Instant::now(),
+            started: clock::now(),
             seen: RequestFacts { method: Method::Other, era: Era::Modern },
             caller: None,
             endpoint: None,
@@ -210,7 +211,7 @@ impl Call {
                 client: &client,
                 error,
             },
-            Instant::now(),
+            clock::now(),
         );
     }
 }
@@ -223,7 +224,7 @@ impl Drop for Call {
             CallOutcome::Open => Some(Reason::Cancelled),
         };
         let series = self.endpoint.as_ref().map_or(&**self.unmatched, |endpoint| &*endpoint.series);
-        let now = Instant::now();
+        let now = clock::now();
         let spoken = match self.spoken.get() {
             // Whatever says nothing of itself and is answered is of the modern era.
             Spoken::Unknown if reason.is_none() && self.seen.era == Era::Modern => Spoken::Modern,

@@ -12,6 +12,7 @@ use crate::access::auth::caller_cache::CallerCache;
 use crate::access::auth::certificate::ClientCertificate;
 use crate::access::tls::names::CertificateNames;
 use crate::access::tls::{TlsServer, TlsServers};
+use crate::clock;
 use config::Limits;
 
 /// What is known of the other end of a connection, and its clocks.
@@ -93,7 +94,7 @@ impl Peer {
             is_http2: Cell::new(false),
             calls: Cell::new(0),
             head_since: Cell::new(None),
-            idle_since: Cell::new(Instant::now()),
+            idle_since: Cell::new(clock::now()),
         })
     }
 
@@ -109,7 +110,7 @@ impl Peer {
 
     /// The first byte of a request came.
     pub(crate) fn begin(&self, is_http2: bool) {
-        self.head_since.set(Some(Instant::now()));
+        self.head_since.set(Some(clock::now()));
         self.is_http2.set(is_http2);
     }
 
@@ -126,7 +127,7 @@ impl Peer {
     /// Bytes came: between two calls they are the beginning of a head.
     pub(crate) fn received(&self) {
         if self.calls.get() == 0 && self.head_since.get().is_none() {
-            self.head_since.set(Some(Instant::now()));
+            self.head_since.set(Some(clock::now()));
         }
     }
 

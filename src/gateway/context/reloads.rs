@@ -10,6 +10,8 @@ use std::time::SystemTime;
 
 use tokio::sync::{Notify, watch};
 
+use crate::clock;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReloadOutcome {
     /// The new configuration is in force.
@@ -106,7 +108,7 @@ impl ReloadRequests {
         self.progress.send_modify(|progress| {
             progress.ended = progress.begun;
             progress.outcome = Some(outcome);
-            progress.ended_at = Some(SystemTime::now());
+            progress.ended_at = Some(clock::calendar());
         });
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
@@ -14,6 +13,7 @@ use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
 use crate::access::tls::expiry;
 use crate::access::tls::{ListenerProtocols, TlsError, TlsServers};
+use crate::clock;
 use crate::context::reloads::ReloadRequests;
 use crate::redis::{Redis, SharedError};
 use crate::sealing::SealingKeys;
@@ -234,7 +234,7 @@ impl State {
         for upstream in &self.snapshot.load().upstreams {
             let name = upstream.config.name.as_str();
             let replicas = upstream.replicas.load();
-            let now_ms = clock_ms(Instant::now());
+            let now_ms = clock_ms(clock::now());
             let healthy =
                 replicas.iter().filter(|replica| replica.breaker.0.is_fit(&replica.rules, now_ms)).count();
             for (state, count) in [("healthy", healthy), ("unhealthy", replicas.len() - healthy)] {

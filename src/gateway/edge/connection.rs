@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::stream::ClientSocket;
+use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
@@ -138,8 +139,8 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
             () = &mut clocks => {
                 // No clock runs while a call does, and most of those that take so long are idle streams.
                 pause = if peer.is_busy() { (pause * 2).min(period * PAUSE_PERIODS_MAX) } else { period };
-                clocks.as_mut().reset((Instant::now() + pause).into());
-                match peer.overdue(Instant::now(), limits) {
+                clocks.as_mut().reset((clock::now() + pause).into());
+                match peer.overdue(clock::now(), limits) {
                     None => {}
                     // A call may be on the wire: GOAWAY lets its client send it elsewhere.
                     Some(_) if is_http2 && !is_old => {

@@ -7,9 +7,9 @@ use std::io::{self, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use net::socket::TcpStream;
 use rustls::HandshakeKind;
 use rustls::server::{Accepted, Acceptor};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::server::{StartHandshake, TlsStream};
 

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
+use net::socket::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::access::limit::connections::{ConnectionLimit, ConnectionPermit};

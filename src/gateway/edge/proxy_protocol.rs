@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use net::socket::TcpStream;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 
 use protocol::proxy_header::{PREFIX_BYTES, Prefix, ProxyHeaderError};
 

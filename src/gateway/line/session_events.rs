@@ -6,12 +6,13 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
 
 use crate::catalog::subscriptions::subscriber::Subscriber;
+use crate::clock;
 use crate::session::outbox::{ReaderGuard, SentEvent};
 use protocol::subscription::session_list_changed;
 
@@ -31,7 +32,7 @@ pub(super) struct SessionEvents {
 
 impl SessionEvents {
     pub(super) fn new(reader: Option<ReaderGuard>, news: Subscriber, keep_alive_interval: Duration) -> Self {
-        let clock = Box::pin(sleep_until((Instant::now() + keep_alive_interval).into()));
+        let clock = Box::pin(sleep_until((clock::now() + keep_alive_interval).into()));
         Self { reader, news, keep_alive_interval, clock }
     }
 
@@ -73,7 +74,7 @@ impl SessionEvents {
         } else {
             events.freeze()
         };
-        self.clock.as_mut().reset((Instant::now() + self.keep_alive_interval).into());
+        self.clock.as_mut().reset((clock::now() + self.keep_alive_interval).into());
         Poll::Ready(Some(piece))
     }
 }

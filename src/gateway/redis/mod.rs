@@ -27,7 +27,7 @@ use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
@@ -35,6 +35,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, RedisResult, Script, Serv
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
+use crate::clock;
 use crate::telemetry::metrics::families::{SharedFailures, SharedMetrics};
 use net::secret::{Secret, SecretError};
 use net::tls::{Connector, SettingsError};
@@ -181,7 +182,7 @@ impl Redis {
             self.failed(Unavailable::Away);
             return Err(Unavailable::Away);
         };
-        let started = Instant::now();
+        let started = clock::now();
         let answer = tokio::time::timeout(self.config.timeout, ask(link.connection.clone())).await;
         let failure = match answer {
             Ok(Ok(answer)) => {

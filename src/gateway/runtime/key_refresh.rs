@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -17,6 +17,7 @@ use tokio::time::sleep_until;
 
 use crate::access::auth::jwt::issuer::{DOCUMENT_BYTES_MAX, FileError, Issuer, read_file};
 use crate::access::auth::jwt::keys::{JwksError, KeySet};
+use crate::clock;
 use crate::context::state::State;
 use crate::telemetry::metrics::gauge;
 use config::KeySource;
@@ -48,7 +49,7 @@ pub(super) async fn run(state: Arc<State>, tasks: Tasks) {
     let ended = Rc::new(Notify::new());
     loop {
         let snapshot = state.snapshot.load_full();
-        let now = Instant::now();
+        let now = clock::now();
         let mut next = now + IDLE_MAX;
         for issuer in &snapshot.issuers.all {
             if issuer.begin(now) {
@@ -85,7 +86,7 @@ async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
             None
         }
     };
-    if issuer.end(keys, Instant::now()) {
+    if issuer.end(keys, clock::now()) {
         tracing::info!(issuer = name, keys = issuer.key_count(), "the keys of an issuer changed");
     }
     metrics.keys.with_label_values(&[name]).set(gauge(issuer.key_count()));
@@ -94,7 +95,7 @@ async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
 async fn fetch(url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
     let request =
         Request::get(url.clone()).header(ACCEPT, "application/json").body(Full::new(Bytes::new()))?;
-    let response = fetcher.fetch(request, DOCUMENT_BYTES_MAX, Instant::now() + FETCH_TIMEOUT).await?;
+    let response = fetcher.fetch(request, DOCUMENT_BYTES_MAX, clock::now() + FETCH_TIMEOUT).await?;
     if response.status() != StatusCode::OK {
         return Err(RefreshError::Status(response.status()));
     }

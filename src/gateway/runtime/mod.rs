@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -52,6 +52,7 @@ use crate::admin;
 use crate::catalog::pin_watch::PinWatcher;
 use crate::catalog::probe::Prober;
 use crate::catalog::{lists, subscriptions};
+use crate::clock;
 use crate::context::state::{State, StateError};
 use crate::context::worker::Worker;
 use crate::telemetry::logs;
@@ -199,7 +200,7 @@ impl Gateway {
         supervise: impl FnOnce() + Send + 'static,
     ) -> anyhow::Result<ExitCause> {
         let Self { state, config, source, addresses, sockets, admin, sockets_outlive_us } = self;
-        let (started, since) = (SystemTime::now(), Instant::now());
+        let (started, since) = (clock::calendar(), clock::now());
         // Signals are caught before anybody is told that we are ready.
         let signals = Signals::new()?;
         let notifier = Rc::new(Notifier::from_environment());

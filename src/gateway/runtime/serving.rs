@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{MissedTickBehavior, sleep};
 
+use crate::clock;
 use crate::clock::now_s;
 use crate::context::worker::Worker;
 use crate::edge;
@@ -103,9 +104,9 @@ async fn sweep(worker: &Rc<Worker>) {
     loop {
         interval.tick().await;
         let view = worker.view();
-        worker.client.pools.sweep(Instant::now());
+        worker.client.pools.sweep(clock::now());
         legacy::pending_answers::sweep(worker);
-        view.snapshot.rates.sweep(Instant::now());
+        view.snapshot.rates.sweep(clock::now());
         let (state, snapshot) = (Arc::clone(&worker.state), Arc::clone(&view.snapshot));
         // There may be very many sessions.
         let sweep = move || {

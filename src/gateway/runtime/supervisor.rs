@@ -14,12 +14,13 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::control;
 use super::notify::Notifier;
+use crate::clock;
 use crate::context::state::State;
 use crate::telemetry::logs;
 use crate::telemetry::pulse::Seen;
@@ -126,12 +127,12 @@ fn exit_after(limit: Duration) {
 }
 
 fn wait_until(notifier: &Notifier, time: Duration, is_so: impl Fn() -> bool) {
-    let started = Instant::now();
+    let started = clock::now();
     let mut told = started;
     while !is_so() && started.elapsed() < time {
         if told.elapsed() >= LOOK_INTERVAL {
             notifier.alive();
-            told = Instant::now();
+            told = clock::now();
         }
         std::thread::sleep(DRAIN_LOOK_INTERVAL);
     }

@@ -107,7 +107,7 @@ mod tests {
 
     /// Candidates of principals, with the seconds for which they have been quiet, and how many each holds; which goes.
     fn chosen(who: &str, quiet: &[(&str, u64)], held: &[(&str, usize)]) -> Option<u128> {
-        let now = Instant::now() + Duration::from_hours(1);
+        let now = crate::clock::now() + Duration::from_hours(1);
         let held = held.iter().map(|(who, count)| (Arc::from(*who), *count)).collect();
         let candidates = quiet.iter().enumerate().map(|(index, (who, seconds))| Candidate {
             session: SessionId(index as u128),

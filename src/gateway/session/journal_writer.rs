@@ -18,6 +18,7 @@ use prometheus::IntCounter;
 use tokio::sync::oneshot;
 
 use super::journal::{JournalRecord, Replay};
+use crate::clock;
 use crate::clock::now_s;
 use crate::directory::open_own;
 
@@ -128,7 +129,7 @@ impl JournalWriter {
             file,
             bytes,
             compact_at_bytes: compact_at_bytes(bytes),
-            compacted: Instant::now(),
+            compacted: clock::now(),
             is_torn: false,
             logged: None,
             lost: lost.clone(),
@@ -166,7 +167,7 @@ impl JournalWriter {
         if let Err(error) = result.and_then(|()| self.write(batch)) {
             self.lost.inc_by(lines);
             if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_PAUSE) {
-                self.logged = Some(Instant::now());
+                self.logged = Some(clock::now());
                 let path = self.path.display();
                 tracing::error!(%error, %path, "cannot write the session journal; a restart will not know of the latest changes");
             }
@@ -189,7 +190,7 @@ impl JournalWriter {
     }
 
     fn compact(&mut self) -> io::Result<()> {
-        self.compacted = Instant::now();
+        self.compacted = clock::now();
         let (_, file, bytes) = compact(&self.path, now_s())?;
         self.file = file;
         self.bytes = bytes;
@@ -318,7 +319,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("sessions.journal");
         let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
-        writer.compacted = Instant::now().checked_sub(COMPACTION_PAUSE).expect("a past");
+        writer.compacted = clock::now().checked_sub(COMPACTION_PAUSE).expect("a past");
         let line = ended(1, u64::MAX).line().expect("a line");
         let batch = line.repeat((1 << 20) / line.len());
         writer.append(&batch, 1);

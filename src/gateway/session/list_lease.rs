@@ -14,6 +14,7 @@ use super::list_pool::{ListPool, ListSlot};
 use super::session_state::ClosedSession;
 use super::{SessionId, Sessions};
 use crate::access::limit::quota::QuotaPermit;
+use crate::clock;
 
 /// Who is charged for what is opened.
 #[derive(Clone, Debug)]
@@ -125,7 +126,7 @@ impl Sessions {
     pub(super) fn restore_for_list(&self, session: SessionId, upstream: &str) {
         if session.is_for_lists() {
             let mut pools = self.list_pools.0.lock();
-            pools.entry(upstream.into()).or_default().add_unused(session, Instant::now());
+            pools.entry(upstream.into()).or_default().add_unused(session, clock::now());
         }
     }
 

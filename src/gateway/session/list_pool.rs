@@ -196,7 +196,7 @@ mod tests {
 
     impl Test {
         fn new() -> Self {
-            Self { pool: ListPool::default(), now: Instant::now() }
+            Self { pool: ListPool::default(), now: crate::clock::now() }
         }
 
         /// Finds a session, and takes it in where there is room.

@@ -159,7 +159,7 @@ mod tests {
         QueuedMessage {
             session,
             body: Bytes::from_static(text.as_bytes()),
-            posted_at: Instant::now(),
+            posted_at: crate::clock::now(),
             reservation: None,
         }
     }

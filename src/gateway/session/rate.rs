@@ -53,7 +53,7 @@ mod tests {
     fn as_many_a_second_as_there_may_be() {
         let rate = Rate::default();
         rate.set_max(4);
-        let start = Instant::now();
+        let start = crate::clock::now();
         let at = |ms| start + Duration::from_millis(ms);
         for (who, ms, expected) in [
             ("a", 0, true),
@@ -77,7 +77,7 @@ mod tests {
     fn too_many_to_know_share_one_rate() {
         let rate = Rate::default();
         rate.set_max(1);
-        let now = Instant::now();
+        let now = crate::clock::now();
         assert!((0..KNOWN_MAX).all(|number| rate.admit(&number.to_string(), now)));
         assert!(rate.admit("one", now) && !rate.admit("other", now));
         let later = now + Duration::from_secs(2);

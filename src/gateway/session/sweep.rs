@@ -11,6 +11,7 @@ use super::journal::JournalRecord;
 use super::replication::PeerQueries;
 use super::session_state::{ClosedSession, SessionState};
 use super::{SessionId, Sessions};
+use crate::clock;
 
 /// Of how many idle sessions others are asked after one sweep.
 const UNSURE_MAX: usize = 1000;
@@ -40,7 +41,7 @@ impl Sessions {
         if self.swept_s.swap(now_s, Ordering::Relaxed) == now_s {
             return Vec::new();
         }
-        self.note_clock(Instant::now(), now_s);
+        self.note_clock(clock::now(), now_s);
         self.sweep_with(now_s, is_irreplaceable)
     }
 

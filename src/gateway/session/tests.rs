@@ -301,7 +301,7 @@ fn a_clock_that_jumps_makes_nobody_idle_and_keeps_nobody_for_longer() {
     let sessions = store(None);
     let (session, token) = issue(&sessions);
     open(&sessions, session, "a", "kept").expect("opens");
-    let start = Instant::now();
+    let start = crate::clock::now();
     let at = |passed_s: u64, now_s: u64| {
         sessions.note_clock(start + Duration::from_secs(passed_s), now_s);
         names(&sessions.sweep(now_s))

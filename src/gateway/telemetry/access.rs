@@ -5,13 +5,14 @@
 //! worker keeps, and handed over without waiting.
 
 use std::cell::{Cell, RefCell};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use prometheus::IntCounter;
 
 use super::call_record::CallRecord;
 use super::logs::line::Line;
 use super::logs::{self, Lines, cut};
+use crate::clock;
 use crate::identity::Principal;
 use config::{Access, AccessField, Log, LogFormat};
 use protocol::error::Reason;
@@ -69,14 +70,14 @@ impl AccessLog {
         let form = self.form.borrow();
         let Some(form) = form.as_ref() else { return };
         if call.reason.is_some() {
-            let Some(dropped) = self.failures.admit(Instant::now()) else { return };
+            let Some(dropped) = self.failures.admit(clock::now()) else { return };
             if dropped > 0 {
                 tracing::warn!(dropped, "lines about calls were left out of the access log");
             }
         }
         let mut line = self.line.borrow_mut();
         line.clear();
-        form.write(call, SystemTime::now(), &mut line);
+        form.write(call, clock::calendar(), &mut line);
         logs::push_access(&line);
     }
 }
@@ -182,7 +183,7 @@ mod tests {
 
     fn line(form: &Form, name: Option<&str>) -> String {
         let principal = Principal::api_key("ci");
-        let started = Instant::now();
+        let started = clock::now();
         let call = CallRecord {
             request_id: &RequestId::Client("r=1".into()),
             started,

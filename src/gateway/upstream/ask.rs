@@ -21,6 +21,7 @@ use super::own_id::{self, OwnId, SessionTag};
 use super::pool;
 use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::byte_budget::ByteBudget;
+use crate::clock;
 use crate::upstream::body::collect;
 use config::Limits;
 use protocol::answer_id::{AnswerId, Verdict};
@@ -120,7 +121,7 @@ impl<'a> Asker<'a> {
             request.extensions_mut().insert(FireAndForget);
         }
         let delivery = SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
-        self.client.send(upstream, request, delivery, Instant::now(), deadline).await
+        self.client.send(upstream, request, delivery, clock::now(), deadline).await
     }
 
     /// Asks. An error is a fault of the exchange; a refusal is an answer.
@@ -172,7 +173,7 @@ impl<'a> Asker<'a> {
                     let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
                     lease.in_flight.decide(is_busy || self.response_id(&body).is_some());
                 }
-                pool::give_back(lease, Instant::now());
+                pool::give_back(lease, clock::now());
                 Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
             }
         }
@@ -194,7 +195,7 @@ impl<'a> Asker<'a> {
         *request.headers_mut() = legacy_headers(session.version, session.id);
         let delivery =
             SendOptions { is_safe_to_repeat: true, aim: self.aim_at(session.replica), asked: None };
-        let reply = match self.client.send(upstream, request, delivery, Instant::now(), deadline).await {
+        let reply = match self.client.send(upstream, request, delivery, clock::now(), deadline).await {
             Ok(reply) => reply,
             Err(error) => {
                 tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");
@@ -203,7 +204,7 @@ impl<'a> Asker<'a> {
         };
         let Reply { head, mut body, lease, .. } = reply;
         if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
-            pool::give_back(lease, Instant::now());
+            pool::give_back(lease, clock::now());
         }
         head.status.is_success() || head.status == StatusCode::NOT_FOUND
     }

@@ -21,6 +21,7 @@ use super::health::breaker::{Pass, RequestFault};
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::{ReplicaSelection, Upstream};
+use crate::clock;
 use crate::telemetry::trace::Trail;
 use protocol::error::UpstreamError;
 
@@ -209,7 +210,7 @@ pub(super) struct RequestClock {
 impl RequestClock {
     /// For what begins only now.
     pub(super) fn starting_now(self) -> Self {
-        Self { now: Instant::now(), ..self }
+        Self { now: clock::now(), ..self }
     }
 
     /// Whether it was waited long enough to say something of the replica: of a list, only the last page may have had

@@ -14,6 +14,7 @@ use super::exchange::{Client, Reply};
 use super::incoming::Incoming;
 use super::{Upstream, pool};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::clock;
 use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
 use protocol::media::{Media, media_of};
@@ -88,7 +89,7 @@ pub(crate) async fn collect_answer(
         let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
         lease.in_flight.decide(is_busy || is_answer(&whole));
     }
-    pool::give_back(lease, Instant::now());
+    pool::give_back(lease, clock::now());
     Ok((whole, held))
 }
 

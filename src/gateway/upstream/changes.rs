@@ -10,6 +10,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use protocol::subscription::Lists;
 
 /// A client that is wrong again and again must not have the lists fetched as often.
@@ -60,7 +61,7 @@ impl Default for Changes {
         Self {
             counts: Default::default(),
             watched: AtomicU8::new(0),
-            made: Instant::now(),
+            made: clock::now(),
             refusals_from_ms: AtomicU64::new(0),
         }
     }

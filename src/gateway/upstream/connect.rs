@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use net::socket::TcpStream;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;

@@ -22,6 +22,7 @@ use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::sending::Sending;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream};
+use crate::clock;
 use crate::telemetry::calls::Asked;
 use net::tasks::Tasks;
 use protocol::error::{Error, UpstreamError};
@@ -185,7 +186,7 @@ impl Client {
     ) -> Result<Reply, UpstreamError> {
         let delivery =
             SendOptions { is_safe_to_repeat: false, aim: ReplicaSelection::Session(to.replica), asked: None };
-        let clock = RequestClock { now: Instant::now(), deadline };
+        let clock = RequestClock { now: clock::now(), deadline };
         Box::pin(self.attempt_with_token(upstream, (delivery, to.target), request, clock)).await
     }
 }

@@ -3,7 +3,7 @@
 //! When it is opened, and again, and what becomes of its messages, is the caller's business.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
@@ -17,6 +17,7 @@ use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptio
 use super::incoming::Incoming;
 use super::pool::{self, ConnectionLease};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::clock;
 use protocol::error::UpstreamError;
 use protocol::media::{Media, media_of};
 use protocol::splice::Segments;
@@ -64,7 +65,7 @@ pub(crate) async fn open(
     }
     *request.headers_mut() = headers;
     request.extensions_mut().insert(DedicatedConnection);
-    let now = Instant::now();
+    let now = clock::now();
     let delivery = SendOptions { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
     let reply = match client.send(upstream, request, delivery, now, now + HEAD_TIMEOUT).await {
         // Its replica is gone, and with it the session.
@@ -93,7 +94,7 @@ pub(crate) async fn is_session_known(
         is_safe_to_repeat: true,
         replica: session.replica,
         bytes_max: PING_ANSWER_BYTES_MAX,
-        deadline: Instant::now() + PING_TIMEOUT,
+        deadline: clock::now() + PING_TIMEOUT,
     };
     let answer = match asker.ask(upstream, question).await {
         Ok(answer) => answer,
@@ -163,7 +164,7 @@ impl Messages {
 
     /// The stream has ended as it should: its connection can be used again.
     pub(crate) fn give_back(&mut self) {
-        pool::give_back(self.lease.take(), Instant::now());
+        pool::give_back(self.lease.take(), clock::now());
     }
 
     /// Reads what comes after an answer, so that the connection can be used again.

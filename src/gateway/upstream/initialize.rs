@@ -16,6 +16,7 @@ use super::mux::exchange::CALLER;
 use super::stdio;
 use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::byte_budget::ByteBudget;
+use crate::clock;
 use config::Limits;
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
@@ -182,7 +183,7 @@ impl Closing {
         let Self { client, limits, budget, aim, upstream, version, session: (id, replica) } = &self;
         let scratch = RefCell::default();
         let asker = Asker { client, scratch: &scratch, limits, budget, aim: *aim };
-        let deadline = Instant::now() + CLOSE_TIMEOUT;
+        let deadline = clock::now() + CLOSE_TIMEOUT;
         let session = SessionHeaders { id: Some(id), version: version.as_str(), replica: *replica };
         asker.close(upstream, session, deadline).await;
     }

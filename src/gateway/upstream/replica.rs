@@ -3,18 +3,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use std::sync::Arc;
 
 use http::{HeaderValue, Uri};
+use net::socket::TcpStream;
 use prometheus::IntCounter;
 use sha2::{Digest as _, Sha256};
-use tokio::net::TcpStream;
 
 use super::health::breaker::{Breaker, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
+use crate::clock;
 use net::dns;
 use net::tls::Connector;
 
@@ -120,14 +120,14 @@ impl Replica {
 
     pub(crate) fn note_success(&self, pass: Pass) {
         // Only what closes the breaker needs to know what time it is.
-        let now_ms = if pass == Pass::Trial { clock_ms(Instant::now()) } else { 0 };
+        let now_ms = if pass == Pass::Trial { clock_ms(clock::now()) } else { 0 };
         if self.breaker.0.succeed(pass, now_ms) {
             self.say_closed();
         }
     }
 
     pub(crate) fn note_failure(&self, pass: Pass, failure: RequestFault) {
-        if self.breaker.0.fail(pass, failure, &self.rules, clock_ms(Instant::now())) {
+        if self.breaker.0.fail(pass, failure, &self.rules, clock_ms(clock::now())) {
             self.say_opened(if failure == RequestFault::TimedOut {
                 "does not answer in time"
             } else {
@@ -138,7 +138,7 @@ impl Replica {
 
     /// It answered a question, or did not.
     pub(crate) fn note_found(&self, is_fit: bool) {
-        let now_ms = clock_ms(Instant::now());
+        let now_ms = clock_ms(clock::now());
         if is_fit {
             if self.breaker.0.found_fit(&self.rules, now_ms) {
                 self.say_closed();

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
+use crate::clock;
+
 /// How long after it was written a request counts as read, should its reply not begin earlier.
 const READ_WITHIN: Duration = Duration::from_millis(200);
 
@@ -32,7 +34,7 @@ enum SendStage {
 impl Sending {
     /// Its connection has taken all of it.
     pub(crate) fn mark_written(&self) {
-        self.advance(|stage| (stage == SendStage::Waits).then(|| SendStage::Written(Instant::now())));
+        self.advance(|stage| (stage == SendStage::Waits).then(|| SendStage::Written(clock::now())));
     }
 
     /// What is sent after it cannot overtake it.
@@ -71,7 +73,7 @@ impl Sending {
                 SendStage::Over => return false,
                 SendStage::Written(at) => {
                     let until = at + READ_WITHIN;
-                    if Instant::now() >= until {
+                    if clock::now() >= until {
                         return true;
                     }
                     tokio::select! {

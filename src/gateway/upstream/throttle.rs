@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_throttle_admits_once_in_its_interval() {
         let throttle = Throttle::new(Duration::from_secs(10));
-        let start = Instant::now();
+        let start = crate::clock::now();
         for (after_s, admits) in [(0, true), (1, false), (9, false), (10, true), (11, false), (30, true)] {
             assert_eq!(throttle.admits(start + Duration::from_secs(after_s)), admits, "{after_s}");
         }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn lets_a_few_lines_through_in_a_second() {
-        let (mut pace, now) = (LogPace::default(), Instant::now());
+        let (mut pace, now) = (LogPace::default(), crate::clock::now());
         for _ in 0..LINES_MAX {
             assert_eq!(pace.next(now), Some(0));
         }

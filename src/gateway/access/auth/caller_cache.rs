@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_connection_remembers_the_last() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let ends = Some(now + Duration::from_secs(9));
         let long = "0123456789abcdef0";
         for (kept, endpoint, presented, at, is_found) in [
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_worker_remembers_a_bounded_number() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let mut callers = Callers::default();
         let digest_of = |number: usize| digest(&number.to_le_bytes());
         callers.keep(digest_of(0), known(1, Some("a"), None));

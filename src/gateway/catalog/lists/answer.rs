@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
@@ -12,6 +12,7 @@ use super::merge::Merge;
 use super::upstream_dialect::UpstreamDialects;
 use super::{discover, fetch_context, wanted};
 use crate::access::policy::Class;
+use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
 use crate::session::Payer;
@@ -156,7 +157,7 @@ impl<'r> Request<'r> {
             Some(kept) => (Arc::clone(&kept.pages), kept.digest),
             None => self.merge(&contents, &directory).await?,
         };
-        let now = Instant::now();
+        let now = clock::now();
         let fresh_until = parts.iter().flatten().map(|part| part.fresh_until).min();
         let merged = Arc::new(Merged {
             pages,
@@ -230,7 +231,7 @@ impl<'r> Request<'r> {
         if count != merged.count {
             return 0;
         }
-        let left = merged.fresh_until.saturating_duration_since(Instant::now());
+        let left = merged.fresh_until.saturating_duration_since(clock::now());
         u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
     }
 

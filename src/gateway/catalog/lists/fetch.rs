@@ -13,6 +13,7 @@ use http::StatusCode;
 
 use super::upstream_dialect::{NO_CAPABILITIES, UpstreamDialect, own_session};
 use crate::catalog::own_session;
+use crate::clock;
 use crate::context::state::State;
 use crate::session::UpstreamSession;
 use crate::snapshot::Snapshot;
@@ -137,7 +138,7 @@ impl<'f> Fetch<'f> {
         let scratch = &mut self.scratch.borrow_mut();
         let result = introduction::to_modern(result, (scratch, self.thread.snapshot.limits.json_depth_max));
         let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
-        Ok(FetchResult { content, ttl: Duration::ZERO, arrived: Instant::now() })
+        Ok(FetchResult { content, ttl: Duration::ZERO, arrived: clock::now() })
     }
 
     async fn session(
@@ -171,7 +172,7 @@ impl<'f> Fetch<'f> {
                 Err(trouble) => return Err(trouble),
             };
             bytes_left = bytes_left.saturating_sub(body.len());
-            let arrived = *arrived.get_or_insert_with(Instant::now);
+            let arrived = *arrived.get_or_insert_with(clock::now);
             let page = match self.read(&body, &reading).await? {
                 PartRead::Page(page) => page,
                 PartRead::Absent => {
@@ -193,7 +194,7 @@ impl<'f> Fetch<'f> {
         }
         content.annotated = Arc::new(annotated);
         let ttl = if content.cut.is_some() { Duration::ZERO } else { ttl };
-        Ok(FetchResult { content, ttl, arrived: arrived.unwrap_or_else(Instant::now) })
+        Ok(FetchResult { content, ttl, arrived: arrived.unwrap_or_else(clock::now) })
     }
 
     async fn ask(

@@ -11,12 +11,13 @@
 //! another asks for too much.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::time::{sleep_until, timeout_at};
 
 use super::fetch::{Fetch, FetchContext};
 use super::upstream_dialect::UpstreamDialect;
+use crate::clock;
 use crate::session::{ListLease, Payer};
 use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::flight::{Flight, FlightRole, Landing};
@@ -81,12 +82,12 @@ impl PartRequest {
     /// The part, within the upstream's `list_timeout`.
     pub(crate) async fn get(&self, thread: &FetchContext) -> CachedPart {
         let parts = &thread.state.catalog.parts;
-        let entered_at = Instant::now();
+        let entered_at = clock::now();
         let deadline = entered_at + self.upstream.config.list_timeout;
         let entered = self.count();
         let mut lease = None;
         loop {
-            let (now, count) = (Instant::now(), self.count());
+            let (now, count) = (clock::now(), self.count());
             if let Some(part) = parts.get(&self.key) {
                 if part.is_fresh(count, now) {
                     return CachedPart::Kept(part);
@@ -133,7 +134,7 @@ impl PartRequest {
         thread: &FetchContext,
         may_begin: bool,
     ) -> Option<Result<Arc<ListPart>, UpstreamError>> {
-        let deadline = Instant::now() + self.upstream.config.list_timeout;
+        let deadline = clock::now() + self.upstream.config.list_timeout;
         let fetching = &thread.state.catalog.fetching;
         let flight = if may_begin {
             Some(match fetching.join(&self.key) {
@@ -161,7 +162,7 @@ impl PartRequest {
 
     fn last_good(&self, thread: &FetchContext, error: UpstreamError) -> CachedPart {
         let kept = thread.state.catalog.parts.get(&self.key);
-        match kept.filter(|part| Instant::now() < part.stale_until) {
+        match kept.filter(|part| clock::now() < part.stale_until) {
             Some(part) => CachedPart::Stale(part, Some(error)),
             None => CachedPart::Missing(error),
         }
@@ -178,7 +179,7 @@ impl PartRequest {
             FlightRole::Wait(flight) => Ok(flight),
             FlightRole::Begin(landing) => {
                 let kept = catalog.parts.get(&self.key);
-                match kept.filter(|part| part.is_fresh(self.count(), Instant::now())) {
+                match kept.filter(|part| part.is_fresh(self.count(), clock::now())) {
                     Some(part) => {
                         landing.land(Ok(Arc::clone(&part)));
                         Err(part)
@@ -214,7 +215,7 @@ impl PartRequest {
         if let Some(kept) = kept.filter(|kept| kept.count != self.count()) {
             sleep_until((kept.asked + CHANGES_INTERVAL).into()).await;
         }
-        let (count, asked) = (self.count(), Instant::now());
+        let (count, asked) = (self.count(), clock::now());
         // Nobody else sets it.
         let _ = flight.count.set(count);
         let was_watched = self.is_watched();

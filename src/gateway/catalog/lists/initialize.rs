@@ -214,7 +214,6 @@ fn members(version: LegacyVersion, capabilities: &[(String, String)]) -> Vec<(St
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
-    use std::time::Instant;
 
     use super::*;
     use crate::telemetry::metrics::Metrics;
@@ -351,11 +350,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_upstream_that_was_never_asked_is_waited_for_a_second() {
-        let started = Instant::now();
+        let started = crate::clock::now();
         of(&[EraFacts::default(), EraFacts::default(), nothing()], "2025-11-25").await;
         let waited = started.elapsed();
         assert!(waited >= PATIENCE && waited < PATIENCE * 2, "{waited:?}");
-        let started = Instant::now();
+        let started = crate::clock::now();
         of(&[nothing()], "2025-11-25").await;
         assert!(started.elapsed() < PATIENCE);
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::fetch::{FetchContext, FetchResult};
 use super::gather::PartRequest;
+use crate::clock;
 use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::part::{Content, ExcludeReason, Excluded, ListPart, Truncation};
 use crate::tables::lists::{CatalogQuery, DialectKey, List};
@@ -108,7 +109,7 @@ impl PartRequest {
         };
         count(&lists.entries_ambiguous, &[name, list], &ambiguous);
         count(&lists.tools_excluded, &[name], &invalid);
-        if !self.upstream.listing.log.admits(Instant::now()) {
+        if !self.upstream.listing.log.admits(clock::now()) {
             return;
         }
         if !ambiguous.is_empty() {
@@ -136,7 +137,7 @@ impl PartRequest {
     pub(super) fn note_cut(&self, thread: &FetchContext, cut: Truncation, is_new: bool) {
         let name = &self.upstream.config.name;
         thread.state.metrics.lists.truncated.with_label_values(&[name, cut.label()]).inc();
-        if is_new && self.upstream.listing.log.admits(Instant::now()) {
+        if is_new && self.upstream.listing.log.admits(clock::now()) {
             let (list, reason) = (self.key.kind.method().label(), cut.label());
             tracing::warn!(
                 upstream = name,

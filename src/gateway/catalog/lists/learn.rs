@@ -17,6 +17,7 @@ use super::gather::CachedPart;
 use super::upstream_dialect::UpstreamDialect;
 use super::wanted;
 use crate::access::policy::NameScope;
+use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::{CatalogQuery, List};
@@ -54,7 +55,7 @@ pub(crate) async fn run(state: Arc<State>, client: Client) {
             // Each result counts as soon as it is there: a slow upstream holds up nobody.
             Some((upstream, names)) = asked.next() => note(&mut known, &upstream, names),
         }
-        let now = Instant::now();
+        let now = clock::now();
         client.pools.sweep(now);
         let snapshot = state.snapshot.load_full();
         let needed = needed(&snapshot);
@@ -168,7 +169,7 @@ fn note(
     upstream: &Upstream,
     names: Result<MemberNames, UpstreamError>,
 ) {
-    let now = Instant::now();
+    let now = clock::now();
     // It may have been removed while it was asked.
     let Some(entry) = known.get_mut(&upstream.id) else { return };
     entry.is_asked = false;

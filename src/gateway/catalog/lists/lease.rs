@@ -12,6 +12,7 @@ use tokio::time::timeout_at;
 use super::fetch::FetchContext;
 use super::gather::PartRequest;
 use super::upstream_dialect::{UpstreamDialect, own_session};
+use crate::clock;
 use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForList};
 use crate::tables::lists::CatalogQuery;
 use crate::upstream::Upstream;
@@ -54,7 +55,7 @@ async fn lease(
         let notify = waiting.as_ref().map(|waiting| Arc::clone(&waiting.released));
         // Asked for before the look, so that what is released in between is not missed.
         let released = notify.as_ref().map(|notify| notify.notified());
-        let (mut ousted, now) = (Vec::new(), Instant::now());
+        let (mut ousted, now) = (Vec::new(), clock::now());
         let leased = sessions.lease_for_list(claim, now, &mut ousted);
         for (_, session) in ousted {
             close(thread, upstream, session);
@@ -85,7 +86,7 @@ fn close(thread: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamS
     let tasks = thread.client.tasks.clone();
     tasks.spawn(async move {
         let scratch = RefCell::default();
-        let (asker, deadline) = (thread.asker(&scratch), Instant::now() + CLOSE_TIMEOUT);
+        let (asker, deadline) = (thread.asker(&scratch), clock::now() + CLOSE_TIMEOUT);
         asker.close(&upstream, session.named(), deadline).await;
     });
 }

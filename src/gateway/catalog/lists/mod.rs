@@ -40,13 +40,13 @@ pub(crate) mod upstream_dialect;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use self::answer::Request;
 use self::fetch::FetchContext;
 use self::gather::PartRequest;
 use self::upstream_dialect::UpstreamDialect;
 use crate::access::policy::Class;
+use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
 use crate::session::Payer;
@@ -122,7 +122,7 @@ pub(crate) async fn refetch_tools(worker: &Rc<Worker>, view: &View, upstream: &A
     let thread = fetch_context(worker, view);
     let wanted = wanted(upstream, CatalogQuery::List(List::Tools), UpstreamDialect::own(upstream).keyed());
     // What came of it is kept.
-    let _ = wanted.renew(&thread, upstream.listing.refetch.admits(Instant::now())).await;
+    let _ = wanted.renew(&thread, upstream.listing.refetch.admits(clock::now())).await;
 }
 
 fn fetch_context(worker: &Worker, view: &View) -> FetchContext {
@@ -140,7 +140,7 @@ pub(crate) async fn look_at_tools(
     upstream: &Arc<Upstream>,
     dialect: Dialect<&'static [u8]>,
 ) -> Result<(), UpstreamError> {
-    let begun = Instant::now();
+    let begun = clock::now();
     let dialect = UpstreamDialect::of(dialect, thread.snapshot.limits.json_depth_max);
     let wanted = wanted(upstream, CatalogQuery::List(List::Tools), dialect.keyed());
     loop {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request as HttpRequest, Response, StatusCode};
@@ -18,6 +18,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::Semaphore;
 
 use super::{ListRequest, learn, list, refetch_tools};
+use crate::clock;
 use crate::context::state::State;
 use crate::context::worker::Worker;
 use crate::identity::Principal;
@@ -70,7 +71,7 @@ impl Server {
     }
 
     async fn listen(&self) -> u16 {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = net::socket::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = self.clone();
         tokio::task::spawn_local(async move {
@@ -220,7 +221,7 @@ fn what_is_invalid_is_given_out_only_after_the_deadline() {
         let script = Rc::clone(&bench.server.script);
         script.may_answer.forget_permits(Semaphore::MAX_PERMITS);
         bench.change();
-        let started = Instant::now();
+        let started = clock::now();
         assert_eq!(bench.tool().await, ("t0".into(), 0));
         assert!(started.elapsed() >= Duration::from_secs(2), "{:?}", started.elapsed());
     });
@@ -255,7 +256,7 @@ fn a_list_fetched_before_a_change_answers_nobody_who_asked_after_it() {
 fn a_storm_of_changes_is_a_breeze_of_fetches() {
     run(async {
         let bench = Rc::new(Bench::new("").await);
-        let started = Instant::now();
+        let started = clock::now();
         let clients: Vec<_> = (0..8)
             .map(|_| {
                 let bench = Rc::clone(&bench);

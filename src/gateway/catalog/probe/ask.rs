@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::StatusCode;
 
+use crate::clock;
 use crate::tables::lists::part::ttl_ms;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers};
@@ -70,7 +71,7 @@ impl EraFinding {
 }
 
 pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> EraFinding {
-    let now = Instant::now();
+    let now = clock::now();
     let patience = if upstream.is_child() {
         // A process may have to start.
         upstream.config.reply_timeout
@@ -158,7 +159,7 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
     match opened {
         Ok(opened) => {
             // However long opening took.
-            let closing = deadline.max(Instant::now() + initialize::CLOSE_TIMEOUT);
+            let closing = deadline.max(clock::now() + initialize::CLOSE_TIMEOUT);
             let is_closed = asker.close(upstream, opened.named(), closing).await;
             // Each question may take a process of its own.
             let fresh_for =

@@ -17,6 +17,7 @@ use tokio::time::timeout_at;
 
 use super::ProbeContext;
 use super::ask::discover_question;
+use crate::clock;
 use crate::snapshot::Snapshot;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers};
 use crate::upstream::health::breaker::BreakerState;
@@ -237,7 +238,7 @@ impl Check {
             let Self { place, upstream, replica, mut session } = self;
             let answered_before = replica.load.0.answered();
             let asker = asking.asker(&snapshot, ReplicaSelection::Question(replica.key));
-            let deadline = Instant::now() + upstream.config.replicas.health.timeout;
+            let deadline = clock::now() + upstream.config.replicas.health.timeout;
             let found = question(&asker, &upstream, &replica, &mut session, deadline);
             let verdict = timeout_at(deadline.into(), found).await.unwrap_or(ReplicaVerdict::Unfit);
             CheckResult { place, verdict, session, answered_before }
@@ -313,7 +314,7 @@ pub(super) async fn close(
 ) {
     for (upstream, session) in left {
         let asker = asking.asker(&snapshot, ReplicaSelection::Probe);
-        let deadline = Instant::now() + upstream.config.replicas.health.timeout;
+        let deadline = clock::now() + upstream.config.replicas.health.timeout;
         asker.close(&upstream, session.named(), deadline).await;
     }
 }
@@ -336,7 +337,7 @@ mod tests {
         let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
         let snapshot =
             Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
-        let mut now = Instant::now();
+        let mut now = clock::now();
         let mut checks = Checks::default();
         checks.follow(&snapshot, now);
         checks.look(now);

@@ -35,6 +35,7 @@ use self::memory::Memory;
 use self::names::NameLookups;
 use self::schedule::Schedule;
 use crate::access::limit::byte_budget::ByteBudget;
+use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::upstream::ask::Asker;
@@ -106,14 +107,14 @@ impl Prober {
             names: NameLookups::new(names::by_system()),
             followed: Arc::clone(&snapshot),
         };
-        prober.follow(&snapshot, Instant::now());
+        prober.follow(&snapshot, clock::now());
         prober.endpoints.refresh(&snapshot);
         prober
     }
 
     /// Looks up the names of hosts before the first call.
     pub(crate) async fn resolve(&mut self) {
-        let now = Instant::now();
+        let now = clock::now();
         self.names.follow(&self.followed, now);
         // Whatever is not found by then is looked up later.
         let _ = timeout(FIRST_LOOKUPS_TIMEOUT, self.names.look_up_all(now)).await;
@@ -133,11 +134,11 @@ impl Prober {
             tokio::select! {
                 _ = interval.tick() => is_tick = true,
                 Some(checked) = checked.next() => self.note_checked(checked),
-                Some(found) = self.names.next() => self.names.take(found, Instant::now()),
+                Some(found) = self.names.next() => self.names.take(found, clock::now()),
                 // Each finding counts as soon as it is there: a slow upstream holds up nobody.
                 Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
             }
-            let now = Instant::now();
+            let now = clock::now();
             let snapshot = self.state.snapshot.load_full();
             if !Arc::ptr_eq(&self.followed, &snapshot) {
                 self.follow(&snapshot, now);
@@ -197,7 +198,7 @@ impl Prober {
     }
 
     fn note_checked(&mut self, checked: CheckResult) {
-        if let Some((upstream, is_fit)) = self.checks.note(checked, Instant::now()) {
+        if let Some((upstream, is_fit)) = self.checks.note(checked, clock::now()) {
             let series = &upstream.series.health_checks;
             if is_fit { series.ok.inc() } else { series.error.inc() }
         }
@@ -246,7 +247,7 @@ impl Prober {
         let name = &upstream.config.name;
         state.metrics.replicas.probes.with_label_values(&[name, finding.label(era)]).inc();
         let before = EraFacts::clone(&upstream.facts.known());
-        let now = Instant::now();
+        let now = clock::now();
         let Some(mut known) = entry.learn(era, finding, &before, now) else { return false };
         // A process that waited for this answer is asked the other question at once.
         if era == Era::Modern {

@@ -183,7 +183,7 @@ mod tests {
         let answers: Vec<Option<&[&str]>> =
             vec![Some(&["10.0.0.1", "10.0.0.2"]), None, Some(&[]), Some(&["10.0.0.2", "10.0.0.3"])];
         let mut names = NameLookups::new(scripted(answers));
-        let mut now = Instant::now();
+        let mut now = crate::clock::now();
         names.follow(&snapshot, now);
         let labels = || {
             let set = snapshot.upstreams[0].replicas.load();
@@ -207,7 +207,7 @@ mod tests {
     fn without_an_interval_it_is_looked_up_once() {
         let snapshot = snapshot("0s");
         let mut names = NameLookups::new(scripted(vec![None, Some(&["10.0.0.1"])]));
-        let now = Instant::now();
+        let now = crate::clock::now();
         names.follow(&snapshot, now);
         for pause_s in [0, 2, 100_000] {
             let then = now + Duration::from_secs(pause_s);

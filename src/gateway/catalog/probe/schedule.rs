@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_are_bounded() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let mut schedule = Schedule::new(now);
         let exact = [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000];
         for (pause, exact_ms) in pauses(&mut schedule, now, exact.len()).into_iter().zip(exact) {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_refreshed_no_sooner_than_it_says() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         for (fresh_for, expected) in [
             (Duration::ZERO, REFRESH_INTERVAL),
             (Duration::from_hours(1), Duration::from_hours(1)),
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn doubts_that_come_to_nothing_count_less() {
-        let mut now = Instant::now();
+        let mut now = crate::clock::now();
         let mut schedule = Schedule::new(now);
         schedule.begin(now);
         schedule.settle(now, Duration::ZERO, true);
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_was_known_is_denied_several_times() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let mut schedule = Schedule::new(now);
         assert!(schedule.believes_denial(&Fact::Unknown) && schedule.believes_denial(&Fact::Absent));
         let introduction = crate::upstream::facts::Introduction { version: "".into(), result: "{}".into() };

@@ -8,7 +8,7 @@ use std::future::Future as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
@@ -16,6 +16,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::subscriber::{FeedMembership, Subscriber, WatchedName};
 use crate::access::caller::Caller;
 use crate::access::limit::byte_budget::Reservation;
+use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::subscriptions::feed::OfferState;
@@ -79,7 +80,7 @@ pub(crate) fn open(
         subscriber,
         id: id.into(),
         stage: SubscriptionStage::Opening,
-        clock: Box::pin(sleep_until((Instant::now() + PATIENCE).into())),
+        clock: Box::pin(sleep_until((clock::now() + PATIENCE).into())),
         _held: held,
     }))
 }
@@ -184,7 +185,7 @@ impl ClientSubscription {
 
     /// Starts the clock of silence.
     fn rest(&mut self) {
-        self.clock.as_mut().reset((Instant::now() + KEEP_ALIVE_INTERVAL).into());
+        self.clock.as_mut().reset((clock::now() + KEEP_ALIVE_INTERVAL).into());
     }
 
     fn tell(&self, lists: Lists, updates: &Updates) -> Bytes {

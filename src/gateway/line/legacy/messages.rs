@@ -14,7 +14,7 @@
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::poll;
@@ -23,6 +23,7 @@ use tokio::time::{timeout, timeout_at};
 use super::notification_routing::answers_a_call;
 use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
 use crate::access::limit::byte_budget::Reservation;
+use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
 use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
@@ -76,7 +77,7 @@ pub(crate) fn send(
     body: Bytes,
 ) {
     let MessageReservation { place, reservation } = room;
-    let message = QueuedMessage { session, body, posted_at: Instant::now(), reservation };
+    let message = QueuedMessage { session, body, posted_at: clock::now(), reservation };
     if let Some(delivery) = place.post(message) {
         let (sender, upstream, outbox) = (Rc::clone(worker), Arc::clone(upstream), Arc::clone(outbox));
         worker.client.tasks.spawn_unboxed(async move { deliver(&sender, &outbox, upstream, delivery).await });
@@ -139,7 +140,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, m
         dropped.ended.inc();
         return;
     }
-    let deadline = (Instant::now() + MESSAGE_TIMEOUT).min(posted_at + WAIT_MAX);
+    let deadline = (clock::now() + MESSAGE_TIMEOUT).min(posted_at + WAIT_MAX);
     let sent = async {
         let turn = upstream.message_turns.take(client);
         let turn = timeout_at(deadline.into(), turn).await.map_err(|_| UpstreamError::TimedOut)?;
@@ -175,12 +176,12 @@ async fn finish(worker: &Rc<Worker>, reply: Reply, turn: MessageTurn) {
     let reader = Rc::clone(worker);
     let mut rest = Box::pin(async move {
         let Reply { mut body, lease, .. } = reply;
-        let deadline = Instant::now() + REST_TIMEOUT;
+        let deadline = clock::now() + REST_TIMEOUT;
         let budget = &reader.state.buffered;
         let rest = collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await;
         // A message that has no answer got that to a call: the connection is out of step.
         if rest.is_ok_and(|(rest, _)| !answers_a_call(&reader, &rest)) {
-            pool::give_back(lease, Instant::now());
+            pool::give_back(lease, clock::now());
         }
         drop(turn);
     });

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 
+use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
@@ -183,7 +184,7 @@ async fn open_apart(
     holder: &SessionHolder,
 ) -> Result<Arc<UpstreamSession>, Error> {
     // Whoever has to wait for another's opening does so at the cost of its own time.
-    let deadline = Instant::now() + upstream.config.reply_timeout;
+    let deadline = clock::now() + upstream.config.reply_timeout;
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let (worker_of_task, view, upstream) = (Rc::clone(worker), Rc::clone(view), Arc::clone(upstream));
     let holder = holder.clone();
@@ -208,7 +209,7 @@ async fn open(
     let told_level = Cell::new(None);
     let told_uris = Cell::new(Vec::new());
     let open = async || {
-        if !is_wanted() || Instant::now() >= deadline {
+        if !is_wanted() || clock::now() >= deadline {
             return Err(UpstreamError::TimedOut);
         }
         let found = sessions.find(holder.id(), &upstream.session_key).await;
@@ -308,7 +309,7 @@ async fn tell(
         is_safe_to_repeat: true,
         replica: session.replica,
         bytes_max: MESSAGE_ANSWER_BYTES_MAX,
-        deadline: Instant::now() + MESSAGE_TIMEOUT,
+        deadline: clock::now() + MESSAGE_TIMEOUT,
     };
     if let Err(error) = worker.asker(view).ask(upstream, question).await {
         tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream failed");
@@ -333,7 +334,7 @@ pub(crate) fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc
         let view = owner.view();
         let close =
             async |(upstream, (id, replica), version): (Arc<Upstream>, (HeaderValue, _), LegacyVersion)| {
-                let deadline = Instant::now() + MESSAGE_TIMEOUT;
+                let deadline = clock::now() + MESSAGE_TIMEOUT;
                 let session = SessionHeaders { id: Some(&id), version: version.as_str(), replica };
                 owner.asker(&view).close(&upstream, session, deadline).await;
             };

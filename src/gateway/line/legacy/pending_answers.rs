@@ -4,16 +4,16 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::answers;
+use crate::clock;
 use crate::context::in_session::{InSession, PendingAnswer};
 use crate::context::worker::Worker;
 use crate::session::outbox::OutboundMessage;
 use protocol::json::quote;
 
 pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
-    let due = Instant::now() + session.upstream.config.client_response_timeout;
+    let due = clock::now() + session.upstream.config.client_response_timeout;
     worker.pending_answers.borrow_mut().push(PendingAnswer {
         public_id: public_id.into(),
         due,
@@ -23,7 +23,7 @@ pub(super) fn note(worker: &Worker, session: &InSession, public_id: &str) {
 
 /// Gives up what is due: the upstream is told, and so is the client where it listens.
 pub(crate) fn sweep(worker: &Rc<Worker>) {
-    let now = Instant::now();
+    let now = clock::now();
     let mut due = Vec::new();
     worker.pending_answers.borrow_mut().retain_mut(|pending| {
         let is_waited_for = pending.session.outbox.has_question(&pending.public_id);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use super::{SessionHolder, close};
+use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::eviction::ProcessUse;
 use crate::session::{ClosedSession, UpstreamSession};
@@ -39,7 +40,7 @@ pub(super) async fn open(
     loop {
         let opened = initialize::open(&asker, upstream, holder.offer(), deadline).await;
         let is_full = matches!(opened, Err(InitializeError::Upstream(UpstreamError::TooManyChildren)));
-        let now = Instant::now();
+        let now = clock::now();
         if !is_full || now >= deadline {
             return opened;
         }
@@ -86,7 +87,7 @@ async fn oust(
             }
             None => ProcessUse::Other,
         };
-        let closed = state.sessions.oust(&principal, Instant::now(), process_of)?;
+        let closed = state.sessions.oust(&principal, clock::now(), process_of)?;
         let children = processes.get(&*closed.0)?;
         children.series().evicted.inc();
         tracing::debug!(upstream = &*closed.0, "the process of an idle session makes room for another");

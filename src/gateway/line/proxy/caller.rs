@@ -1,13 +1,14 @@
 //! Who calls: the credentials of a request, checked before its body is awaited.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Proxy;
 use super::context::RequestContext;
 use crate::access::auth::authenticator::{AuthError, Authenticated};
 use crate::access::auth::caller_cache::{CachedCaller, digest};
 use crate::access::caller::Caller;
+use crate::clock;
 use crate::clock::now_s;
 use crate::context::call::Call;
 use crate::identity::Principal;
@@ -58,9 +59,8 @@ impl Proxy {
         }
         let Authenticated { principal, keys, ends_s } = self.identify(endpoint, head, call).await?;
         require_scopes(endpoint, &principal)?;
-        let ends = ends_s.and_then(|ends_s| {
-            Instant::now().checked_add(Duration::from_secs(ends_s.saturating_sub(now_s())))
-        });
+        let ends = ends_s
+            .and_then(|ends_s| clock::now().checked_add(Duration::from_secs(ends_s.saturating_sub(now_s()))));
         let class = endpoint.policy.class_of(&principal);
         let caller = Rc::new(Caller { principal, class, ends });
         let known = Rc::new(CachedCaller {

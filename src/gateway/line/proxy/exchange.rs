@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
@@ -13,6 +13,7 @@ use super::Proxy;
 use super::address::Outbound;
 use super::resource_subscriptions::{ResourceSubscription, is_refused};
 use crate::access::limit::concurrency::Permit;
+use crate::clock;
 use crate::context::call::Call;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
@@ -90,7 +91,7 @@ impl Proxy {
             request.extensions_mut().insert(BridgedCaller::of(call.principal().id()));
         }
         call.watch.leaves(&mut request, upstream.is_child());
-        let now = Instant::now();
+        let now = clock::now();
         let deadline = now + upstream.config.reply_timeout;
         let delivery = SendOptions {
             is_safe_to_repeat: outbound.is_safe_to_repeat,
@@ -207,7 +208,7 @@ impl SessionExchange {
         let sent_id = own_id.as_ref().map_or(id.as_bytes(), |own_id| own_id.sent());
         let in_flight = session.outbox.begin(id, InFlightCall::new(session.addressee(), sent_id));
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
-        let now = Instant::now();
+        let now = clock::now();
         let deadline = now + upstream.config.reply_timeout;
         let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
         if reply.head.status.is_success() {

@@ -4,14 +4,13 @@
 //! Without a session only `initialize`, `ping` and the lists are answered. What a client learns of an upstream's
 //! sessions is nothing: its own session id is a sealed token.
 
-use std::time::Instant;
-
 use http::{HeaderValue, Response, StatusCode};
 
 use super::address::Outbound;
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision, answer};
 use crate::catalog::lists;
+use crate::clock;
 use crate::clock::now_s;
 use crate::context::call::Call;
 use crate::line::legacy::{self, no_state};
@@ -99,7 +98,7 @@ impl Proxy {
         if message.body.len() > INITIALIZE_BYTES_MAX {
             return Err(ClientError::TooLarge { bytes_max: INITIALIZE_BYTES_MAX }.into());
         }
-        if !self.worker.state.sessions.admit(&cx.call.client(), Instant::now()) {
+        if !self.worker.state.sessions.admit(&cx.call.client(), clock::now()) {
             return Err(PolicyError::InitializeRate.into());
         }
         let params = self.initialize_params(message, cx.depth_max())?;

@@ -11,6 +11,7 @@ use crate::access::limit::concurrency::{Admission, Permit};
 use crate::access::limit::rate::shared::{RateError, SharedLimits};
 use crate::access::limit::rate::{CallTarget, LimitSubject};
 use crate::access::policy::{NameScope, PolicyVerdict};
+use crate::clock;
 use crate::context::audit::AuditedDecision;
 use crate::context::call::Call;
 use crate::line::intake::Intake;
@@ -100,7 +101,7 @@ impl Proxy {
         ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), RateError>,
     ) -> Result<(), Error> {
         let shared = self.worker.state.shared.as_deref();
-        let asked = ask(Instant::now(), shared.map(|shared| SharedLimits { shared, is_late: false }));
+        let asked = ask(clock::now(), shared.map(|shared| SharedLimits { shared, is_late: false }));
         match (asked, shared) {
             (Ok(()), _) => Ok(()),
             (Err(RateError::Wait(lease)), Some(shared)) => Box::pin(wait(lease, shared, ask)).await,
@@ -112,7 +113,7 @@ impl Proxy {
     /// was read: who sends slowly keeps nobody from calling, and who leaves is noticed.
     pub(super) async fn acquire_slot(upstream: &Upstream, call: &Call) -> Result<Option<Rc<Permit>>, Error> {
         let Some(gate) = &upstream.gate else { return Ok(None) };
-        let now = Instant::now();
+        let now = clock::now();
         let permit = match gate.enter(call.client().as_bytes(), now) {
             Ok(Admission::Passed(permit)) => Ok(permit),
             Ok(Admission::Waits(waiting)) => {
@@ -218,10 +219,10 @@ async fn wait(
     shared: &Redis,
     ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), RateError>,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + shared.timeout();
+    let deadline = clock::now() + shared.timeout();
     loop {
         let is_late = tokio::time::timeout_at(deadline.into(), lease.answered()).await.is_err();
-        let now = Instant::now();
+        let now = clock::now();
         let is_late = is_late || now >= deadline;
         match ask(now, Some(SharedLimits { shared, is_late })) {
             Err(RateError::Wait(other)) if !is_late => lease = other,

@@ -8,7 +8,6 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response};
@@ -16,6 +15,7 @@ use http::{HeaderValue, Response};
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision};
 use crate::catalog::subscriptions;
+use crate::clock;
 use crate::context::in_session::InSession;
 use crate::line::legacy::client_stream::ClientStream;
 use crate::line::legacy::{no_state, upstream_stream};
@@ -124,7 +124,7 @@ impl Proxy {
             return Err(GatewayError::Streams.into());
         }
         let upstream = Arc::clone(&in_session.upstream);
-        let deadline = Instant::now() + upstream.config.reply_timeout;
+        let deadline = clock::now() + upstream.config.reply_timeout;
         let Ok(reply) = resume(&self.worker, &in_session, last_event, deadline).await else {
             return Ok(None);
         };

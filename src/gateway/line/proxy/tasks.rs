@@ -27,6 +27,7 @@ use super::{Proxy, RequestDecision};
 use crate::access::caller::Caller;
 use crate::access::limit::byte_budget::Reservation;
 use crate::access::policy::{NameScope, PolicyVerdict};
+use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::message::Message;
@@ -260,7 +261,7 @@ impl Proxy {
         let mapper = (!cx.is_transparent())
             .then(|| Mapper::new(Rc::clone(cx.endpoint), member, Method::TasksList, cx.depth_max()))
             .map(|mapper| mapper.for_owner(&self.worker.state.sessions, caller.principal.id()));
-        let deadline = Instant::now() + upstream.config.list_timeout;
+        let deadline = clock::now() + upstream.config.list_timeout;
         let (mut tasks, mut bytes, mut may_learn) = (Vec::new(), 0, LEARNED_MAX);
         let mut params = String::from("{}");
         for number in 0..limits.list_pages_max {

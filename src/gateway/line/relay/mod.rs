@@ -30,6 +30,7 @@ use memchr::memmem::{self, Finder};
 use tokio::time::timeout_at;
 
 use crate::access::limit::concurrency::Permit;
+use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::mapper::{Mapper, NotMapped, is_same_text};
@@ -172,7 +173,7 @@ async fn relay_json(
             NotMapped::OtherId => plan.mismatch(lease.as_mut()),
             NotMapped::Json(_) => UpstreamError::Nonsense,
         })?;
-        pool::give_back(lease, Instant::now());
+        pool::give_back(lease, clock::now());
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
         return Ok(respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::new(reservation))));
     }
@@ -196,7 +197,7 @@ async fn relay_json(
     }
     let body = if body.is_end_stream() {
         note_task(worker, plan.new_task.as_deref(), &first).await;
-        pool::give_back(lease, Instant::now());
+        pool::give_back(lease, clock::now());
         ReplyBody::Whole(Segments::from(first), BodyGuard::default())
     } else {
         let first = JsonHead { pieces: first.into(), check: None, held: BodyGuard::default() };
@@ -286,7 +287,7 @@ fn hand_on_checked(
         None => Segments::from(begun),
     };
     let body = if body.is_end_stream() {
-        pool::give_back(lease, Instant::now());
+        pool::give_back(lease, clock::now());
         ReplyBody::Whole(pieces, held)
     } else {
         let first = JsonHead { pieces, check: Some(check), held };
@@ -413,7 +414,7 @@ fn relay_error(
         // An error of JSON-RPC is an answer, whatever its status.
         lease.in_flight.decide(answers_us || status == StatusCode::SERVICE_UNAVAILABLE);
     }
-    pool::give_back(lease, Instant::now());
+    pool::give_back(lease, clock::now());
     note_refusal(plan.upstream, whole);
     // Servers of this era answer what they do not understand with codes of this era.
     let is_of_era =
@@ -455,7 +456,7 @@ fn note_refusal(upstream: &Upstream, reply: &[u8]) {
     }
     let holds = |code: &str| memmem::find(reply, code.as_bytes()).is_some();
     if holds("-32602") || holds("-32020") {
-        upstream.changes.note_refusal(Instant::now());
+        upstream.changes.note_refusal(clock::now());
     }
     if holds("-32022") {
         upstream.facts.doubt();

@@ -10,6 +10,7 @@ use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Request};
 
 use super::SSE;
+use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::upstream::ask::legacy_headers;
@@ -46,7 +47,7 @@ async fn reopen(
 ) -> Result<Reply, UpstreamError> {
     for _ in 0..ATTEMPTS_MAX {
         tokio::time::sleep(wait).await;
-        let deadline = Instant::now() + session.upstream.config.reply_timeout;
+        let deadline = clock::now() + session.upstream.config.reply_timeout;
         match resume(&worker, &session, last_id.clone(), deadline).await {
             Ok(reply) if reply.is_stream() => {
                 session.upstream.series.resumed.inc();
@@ -74,5 +75,5 @@ pub(crate) async fn resume(
     request.headers_mut().insert(ACCEPT, SSE);
     request.headers_mut().insert(LAST_EVENT_ID, last_id);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
-    worker.client.send(upstream, request, delivery, Instant::now(), deadline).await
+    worker.client.send(upstream, request, delivery, clock::now(), deadline).await
 }

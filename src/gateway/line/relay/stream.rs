@@ -20,6 +20,7 @@ use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
 use super::new_task::NewTask;
 use crate::access::limit::concurrency::Permit;
+use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::Worker;
 use crate::session::outbox::CallInFlight;
@@ -153,7 +154,7 @@ impl RelayedReply {
         lease: Option<ConnectionLease>,
         mut plan: RelayPlan<'_>,
     ) -> Box<Self> {
-        let (now, config) = (Instant::now(), &plan.upstream.config);
+        let (now, config) = (clock::now(), &plan.upstream.config);
         let stream_duration_max = Some(config.stream_duration_max).filter(|timeout| !timeout.is_zero());
         let answer_by = stream_duration_max.map(|timeout| now + timeout);
         let deadline = now + config.stream_idle_timeout;
@@ -217,7 +218,7 @@ impl RelayedReply {
                 return None;
             }
             let patience = if events.has_answered() { END_PATIENCE } else { events.detach() };
-            self.clock.as_mut().reset((Instant::now() + patience).into());
+            self.clock.as_mut().reset((clock::now() + patience).into());
         }
         Some(ended)
     }
@@ -228,7 +229,7 @@ impl RelayedReply {
         }
         let polled = self.poll_pieces(cx);
         if !self.is_over && polled.is_ready() {
-            self.given = Some(Instant::now());
+            self.given = Some(clock::now());
         }
         polled
     }
@@ -322,7 +323,7 @@ impl RelayedReply {
             }
             ReplySource::Events(events) => {
                 if !self.is_detached && !events.has_answered() {
-                    let deadline = at_most(Instant::now() + events.idle(), self.answer_by);
+                    let deadline = at_most(clock::now() + events.idle(), self.answer_by);
                     self.clock.as_mut().reset(deadline.into());
                 }
                 events.push(&self.worker, data).map(|data| Poll::Ready(Some(Ok(data))))
@@ -334,11 +335,11 @@ impl RelayedReply {
     /// if it never pauses.
     fn is_too_much(&mut self, data: &Bytes) -> bool {
         if !self.is_detached && !self.has_answered() {
-            return self.answer_by.is_some_and(|bound| Instant::now() >= bound);
+            return self.answer_by.is_some_and(|bound| clock::now() >= bound);
         }
         self.leftover_bytes += data.len();
         self.leftover_bytes > self.worker.limits().reply_bytes_max
-            || Instant::now() >= self.clock.deadline().into_std()
+            || clock::now() >= self.clock.deadline().into_std()
     }
 
     /// What can be sent without waiting: the first piece of JSON, or the next event.
@@ -351,7 +352,7 @@ impl RelayedReply {
                 if !had_answered && events.has_answered() {
                     // What else its server has to say keeps nobody from calling it.
                     self.permit = None;
-                    self.clock.as_mut().reset((Instant::now() + END_PATIENCE).into());
+                    self.clock.as_mut().reset((clock::now() + END_PATIENCE).into());
                 }
                 next
             }
@@ -394,7 +395,7 @@ impl RelayedReply {
         }
         self.in_flight = None;
         self.permit = None;
-        pool::give_back(self.lease.take(), Instant::now());
+        pool::give_back(self.lease.take(), clock::now());
         if let Some(call) = &mut self.call {
             call.finish();
         }

@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::feed::{Feed, WantedName};
 use self::inbox::Inbox;
+use crate::clock;
 use crate::snapshot::Snapshot;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::{Upstream, UpstreamId};
@@ -62,7 +62,7 @@ impl Hub {
     pub(crate) fn tell(&self, upstream: &Upstream, changed: ChangedList) {
         let feed = self.feeds().by_upstream.get(&upstream.id).cloned();
         if let Some(feed) = feed {
-            feed.list_changed(changed as usize, Instant::now());
+            feed.list_changed(changed as usize, clock::now());
         }
     }
 

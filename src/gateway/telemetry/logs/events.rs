@@ -12,6 +12,7 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::line::Line;
+use crate::clock;
 use config::{LogFormat, LogLevel};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,7 @@ impl Subscriber for Events {
 fn write(out: &mut Vec<u8>, event: &Event<'_>) {
     let form = super::form();
     let metadata = event.metadata();
-    let mut line = begin(form, out, (*metadata.level(), metadata.target()), SystemTime::now());
+    let mut line = begin(form, out, (*metadata.level(), metadata.target()), clock::calendar());
     event.record(&mut Message(&mut line));
     event.record(&mut Others(&mut line));
     end(line);
@@ -130,7 +131,7 @@ fn write(out: &mut Vec<u8>, event: &Event<'_>) {
 
 /// A line that does not come from `tracing`.
 pub(super) fn write_own(out: &mut Vec<u8>, form: Form, message: &str, fields: [(&str, &str); 2]) {
-    let mut line = begin(form, out, (Level::ERROR, module_path!()), SystemTime::now());
+    let mut line = begin(form, out, (Level::ERROR, module_path!()), clock::calendar());
     line.message(&message);
     for (key, value) in fields {
         line.string(key, value);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
 
+use crate::clock;
 use crate::telemetry::request_id::RequestId;
 use protocol::error::Error;
 
@@ -78,7 +79,7 @@ impl Lines {
     pub(crate) fn new(per_second_max: usize, dropped_total: IntCounter) -> Self {
         Self {
             per_second_max: Cell::new(per_second_max),
-            second: Cell::new(Instant::now()),
+            second: Cell::new(clock::now()),
             written: Cell::new(0),
             dropped: Cell::new(0),
             dropped_total,
@@ -118,7 +119,7 @@ mod tests {
     fn bounds_the_lines_of_a_second() {
         let dropped = IntCounter::new("dropped", "dropped").expect("counter");
         let log = Lines::new(2, dropped);
-        let start = Instant::now();
+        let start = clock::now();
         let later = start + Duration::from_secs(2);
         assert_eq!([start, start, start, later].map(|now| log.has_room(now)), [true, true, false, true]);
         log.set_max(3);

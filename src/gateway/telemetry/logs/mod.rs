@@ -29,7 +29,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
@@ -37,6 +37,7 @@ use prometheus::IntCounter;
 
 use self::events::{Events, Form};
 use self::sink::{Enqueued, FlushPriority, Sink, Watcher, WriteFault};
+use crate::clock;
 use config::{Log, LogFormat, LogLevel};
 
 pub(crate) use self::failures::Lines;
@@ -215,7 +216,7 @@ pub(crate) fn set_level(level: LogLevel) {
 /// Waits until what was logged is written, but for no place that does not take it.
 pub fn finish() {
     let Some(logs) = LOGS.get() else { return };
-    let deadline = Instant::now() + PATIENCE_AT_END;
+    let deadline = clock::now() + PATIENCE_AT_END;
     logs.sinks().iter().for_each(|sink| sink.wait_written(deadline));
 }
 

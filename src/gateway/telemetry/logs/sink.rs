@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::clock;
+
 /// How long lines that are in no hurry wait for others.
 const GATHER: Duration = Duration::from_millis(100);
 /// Up to here.
@@ -145,7 +147,7 @@ impl Sink {
         let mut queue = self.queue.lock();
         queue.is_urgent = true;
         self.wanted.notify_one();
-        let patience = deadline.saturating_duration_since(Instant::now());
+        let patience = deadline.saturating_duration_since(clock::now());
         let is_busy = |queue: &mut Queue| queue.is_writing || !queue.bytes.is_empty();
         self.written.wait_while_for(&mut queue, is_busy, patience);
     }
@@ -242,7 +244,7 @@ impl Writer {
     fn tell_lost(&mut self) {
         let is_soon = self.told.is_some_and(|told| told.elapsed() < TELL_INTERVAL);
         if self.lost > 0 && !self.is_failing && !is_soon {
-            self.told = Some(Instant::now());
+            self.told = Some(clock::now());
             (self.watcher.tell)(WriteFault::Lost(std::mem::take(&mut self.lost)));
         }
     }
@@ -258,7 +260,7 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     fn deadline() -> Instant {
-        Instant::now() + SOON
+        clock::now() + SOON
     }
 
     /// A sink, the other end of its pipe, and what its thread tells.
@@ -293,7 +295,7 @@ mod tests {
     fn a_pipe_that_is_not_read_holds_nobody_up_and_what_is_left_out_is_told() {
         let (sink, reader, told) = piped(64 * 1024);
         let line = [&[b'x'; 999][..], b"\n"].concat();
-        let started = Instant::now();
+        let started = clock::now();
         let full = (0..1000).filter(|_| sink.push(&line, FlushPriority::Now) == Enqueued::Full).count();
         assert!(started.elapsed() < SOON && full > 500, "{full} left out");
         // Access lines leave room for the others.

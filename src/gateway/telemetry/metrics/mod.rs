@@ -20,7 +20,7 @@ mod tests;
 pub(crate) mod vec;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use prometheus::{Encoder as _, IntGauge, TextEncoder};
 
@@ -175,7 +175,7 @@ impl Metrics {
     }
 
     fn config_in_force(&self) {
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let now_s = crate::clock::calendar().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         self.gateway.config_current.set(1);
         self.gateway.config_loaded_at.set(gauge(now_s));
     }

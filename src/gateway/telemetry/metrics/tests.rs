@@ -128,7 +128,7 @@ fn a_scrape_at_the_cap_is_quick() {
         }
         durations.observe(None, None, 0.1);
     }
-    let started = std::time::Instant::now();
+    let started = crate::clock::now();
     let text = text(&metrics);
     let took = started.elapsed();
     let tools = text.matches("mcp_server_operation_duration_seconds_count{").count();

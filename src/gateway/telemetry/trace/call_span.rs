@@ -9,6 +9,7 @@ use opentelemetry::trace::TraceState;
 use super::context::{self, SAMPLED, SpanId, TRACEPARENT, TRACESTATE, TraceId};
 use super::random_u64;
 use super::trail::Trail;
+use crate::clock;
 use crate::telemetry::logs::shorten;
 use protocol::error::{Error, Reason};
 use protocol::header::decode_value;
@@ -57,7 +58,7 @@ impl CallSpan {
             is_parent_remote: parent.is_some(),
             keeps_state: state.is_some(),
             state: state.unwrap_or_default(),
-            started: SystemTime::now(),
+            started: clock::calendar(),
             version: MODERN.iter().chain(LEGACY).find(|known| Some(**known) == version).copied(),
             request_id: None,
             exchanges: Vec::new(),
@@ -75,7 +76,7 @@ impl CallSpan {
             is_parent_remote: false,
             state: self.state.clone(),
             keeps_state: self.keeps_state,
-            started: SystemTime::now(),
+            started: clock::calendar(),
             version: self.version,
             request_id: None,
             exchanges: Vec::new(),
@@ -106,12 +107,12 @@ impl CallSpan {
         if !self.keeps_state {
             headers.remove(TRACESTATE);
         }
-        self.exchanges.push(Exchange { span_id, started: Instant::now(), end: None, name, is_child, trail });
+        self.exchanges.push(Exchange { span_id, started: clock::now(), end: None, name, is_child, trail });
     }
 
     pub(crate) fn returned(&mut self, error: Option<&Error>) {
         if let Some(exchange) = self.exchanges.last_mut() {
-            exchange.end = Some((Instant::now(), error.map(|error| error.outcome().reason)));
+            exchange.end = Some((clock::now(), error.map(|error| error.outcome().reason)));
         }
     }
 }

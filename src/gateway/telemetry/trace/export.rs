@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::otlp::{self, Receiver};
 use super::sampler::Sampler;
 use super::settings::{Settings, SettingsError};
+use crate::clock;
 use crate::telemetry::metrics::families::SpanResults;
 use net::fetch::Fetcher;
 use net::jitter::jittered;
@@ -133,11 +134,11 @@ impl Traces {
         let series = &self.queue.series;
         let count = batch.len() as u64;
         let batch = receiver.encode(batch);
-        let end = Instant::now() + self.settings.batch_timeout;
+        let end = clock::now() + self.settings.batch_timeout;
         let mut pause = PAUSE_MIN;
         loop {
             let is_last = self.closing.is_cancelled();
-            let deadline = end.min(Instant::now() + self.settings.timeout);
+            let deadline = end.min(clock::now() + self.settings.timeout);
             let refusal = match receiver.post(batch.clone(), deadline).await {
                 Ok(rejected) => {
                     let rejected = rejected.min(count);
@@ -147,7 +148,7 @@ impl Traces {
                 Err(refusal) => refusal,
             };
             let wait = refusal.again.map(|wanted| jittered(pause, 0.8..1.2).max(wanted));
-            let Some(wait) = wait.filter(|wait| !is_last && Instant::now() + *wait < end) else {
+            let Some(wait) = wait.filter(|wait| !is_last && clock::now() + *wait < end) else {
                 series.failed.inc_by(count);
                 return remarks.note(count, &refusal.why, series.dropped.get());
             };
@@ -191,7 +192,7 @@ impl Remarks {
     }
 
     fn may_tell(&mut self) -> bool {
-        let now = Instant::now();
+        let now = clock::now();
         let may_tell = self.told.is_none_or(|told| now.duration_since(told) >= REMARK_INTERVAL);
         if may_tell {
             self.told = Some(now);

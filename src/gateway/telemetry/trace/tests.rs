@@ -1,5 +1,5 @@
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{HeaderValue, Request, StatusCode};
 use opentelemetry::trace::{SpanKind, Status};
@@ -27,7 +27,7 @@ fn call_span(headers: &HeaderMap) -> CallSpan {
 }
 
 fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
-    let started = Instant::now();
+    let started = crate::clock::now();
     CallRecord {
         request_id: &RequestId::Own { thread: 0, number: 0 },
         version: None,

@@ -63,7 +63,7 @@ fn shares(set: &[Arc<Replica>], now: Instant) -> Vec<usize> {
 fn the_less_busy_of_two_gets_it() {
     let replicas = replicas(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     let set = replicas.load();
-    let now = Instant::now();
+    let now = crate::clock::now();
     assert!(shares(&set, now).iter().all(|share| *share > 200), "{:?}", shares(&set, now));
     set[0].load.0.begin();
     let shares = shares(&set, now);
@@ -74,7 +74,7 @@ fn the_less_busy_of_two_gets_it() {
 fn the_unfit_and_the_tried_get_nothing() {
     let replicas = replicas(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
     let set = replicas.load();
-    let now = Instant::now();
+    let now = crate::clock::now();
     set[1].note_failure(Pass::Free, RequestFault::Broken);
     let shares = shares(&set, now);
     assert!(shares[1] == 0 && shares[0] > 300 && shares[2] > 300, "{shares:?}");
@@ -98,7 +98,7 @@ fn a_name_becomes_its_addresses() {
     let replicas = replicas(&["10.0.0.1", "tools.example"]);
     assert_eq!(replicas.names(), [(1, "tools.example", 80)]);
     assert_eq!(labels(&replicas), ["10.0.0.1:80/mcp", "tools.example:80/mcp"]);
-    let now = Instant::now();
+    let now = crate::clock::now();
     assert!(replicas.resolve(1, addresses(&["10.0.1.2", "10.0.1.1", "10.0.1.2"]), now));
     assert_eq!(labels(&replicas), ["10.0.0.1:80/mcp", "10.0.1.1:80/mcp", "10.0.1.2:80/mcp"]);
     let before = replicas.load();
@@ -123,17 +123,17 @@ fn an_identity_lasts() {
     let one = replicas(&["tools.example", "other.example"]);
     let other = replicas(&["tools.example"]);
     for replicas in [&one, &other] {
-        replicas.resolve(0, addresses(&["10.0.1.1"]), Instant::now());
+        replicas.resolve(0, addresses(&["10.0.1.1"]), crate::clock::now());
     }
     assert_eq!(one.load()[0].key, other.load()[0].key);
-    one.resolve(1, addresses(&["10.0.1.1"]), Instant::now());
+    one.resolve(1, addresses(&["10.0.1.1"]), crate::clock::now());
     assert_ne!(one.load()[0].key, one.load()[1].key, "another name, another server");
 }
 
 #[test]
 fn what_is_known_outlives_a_reload_under_the_same_rules() {
     let old = replicas(&["10.0.0.1", "tools.example"]);
-    old.resolve(1, addresses(&["10.0.1.1", "10.0.1.2"]), Instant::now());
+    old.resolve(1, addresses(&["10.0.1.1", "10.0.1.2"]), crate::clock::now());
     let mut same = replicas(&["10.0.0.1", "tools.example"]);
     same.adopt(&old).expect("URLs");
     assert!(old.load().iter().zip(same.load().iter()).all(|(old, same)| Arc::ptr_eq(old, same)));

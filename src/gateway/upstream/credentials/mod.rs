@@ -8,7 +8,7 @@
 pub(crate) mod oauth;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,6 +21,7 @@ use super::Upstream;
 use super::attempt::{RequestClock, copy};
 use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
 use super::throttle::Throttle;
+use crate::clock;
 use crate::telemetry::trace::Trail;
 use config::{self, Authorization, HeaderSource};
 use net::secret::{Secret, SecretError};
@@ -186,7 +187,7 @@ impl Access {
             tracing::debug!(upstream, %fault, "no TLS");
             return;
         }
-        if self.remarks.admits(Instant::now()) {
+        if self.remarks.admits(clock::now()) {
             tracing::warn!(upstream, "cannot connect to an upstream over TLS: {fault}");
         }
     }

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout_at};
 use zeroize::Zeroizing;
 
 use super::{AccessError, basic, bearer};
+use crate::clock;
 use crate::upstream::throttle::Throttle;
 use config::{ClientAuth, OAuth};
 use net::fetch::Fetcher;
@@ -167,7 +168,7 @@ impl AccessTokens {
         tasks: &Tasks,
         deadline: Instant,
     ) -> Result<Arc<AccessToken>, UpstreamError> {
-        let now = Instant::now();
+        let now = clock::now();
         if let Some(token) = self.valid(now) {
             if token.life.is_some_and(|(refresh, _)| refresh <= now)
                 && let Ok(failures) = Arc::clone(&self.failures).try_lock_owned()
@@ -185,7 +186,7 @@ impl AccessTokens {
         let (sender, fetched) = tokio::sync::oneshot::channel();
         tasks.spawn(async move {
             let failures = Arc::clone(&tokens.failures).lock_owned().await;
-            let token = match tokens.valid(Instant::now()) {
+            let token = match tokens.valid(clock::now()) {
                 Some(token) => Some(token),
                 None => tokens.fetch(failures, &fetching).await,
             };
@@ -205,7 +206,7 @@ impl AccessTokens {
         if !is_current(&current) {
             return true;
         }
-        let is_due = self.rejections.admits(Instant::now());
+        let is_due = self.rejections.admits(clock::now());
         if is_due {
             self.current.compare_and_swap(&current, None);
         }
@@ -222,7 +223,7 @@ impl AccessTokens {
         mut failures: OwnedMutexGuard<Failures>,
         tasks: &Tasks,
     ) -> Option<Arc<AccessToken>> {
-        if failures.until.is_some_and(|until| Instant::now() < until) {
+        if failures.until.is_some_and(|until| clock::now() < until) {
             return None;
         }
         let fetcher = Fetcher { tasks: tasks.clone(), tls: self.tls.clone() };
@@ -245,7 +246,7 @@ impl AccessTokens {
         let wait = BACKOFF_MAX.min(BACKOFF_MIN * 2_u32.saturating_pow(failures.in_a_row.min(16)));
         let wait = jitter::jittered(wait, 0.8..1.2);
         failures.in_a_row += 1;
-        failures.until = Some(Instant::now() + wait);
+        failures.until = Some(clock::now() + wait);
         tracing::warn!(upstream = self.upstream, reason = %failure, retry_ms = wait.as_millis(), "no token for an upstream");
         None
     }
@@ -260,7 +261,7 @@ impl AccessTokens {
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
-        let asked = Instant::now();
+        let asked = clock::now();
         let answer = fetcher.fetch(request, ANSWER_BYTES_MAX, asked + FETCH_TIMEOUT).await?;
         read_answer(answer.status(), answer.body(), asked)
     }
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn answers_are_read() {
-        let asked = Instant::now();
+        let asked = clock::now();
         let s = Duration::from_secs;
         let life = |refresh, expiry| Some((asked + refresh, asked + expiry));
         let cases = [
@@ -384,7 +385,7 @@ mod tests {
         ];
         for (status, body, expected) in cases {
             let status = StatusCode::from_u16(status).expect("status");
-            let failure = read_answer(status, body.as_bytes(), Instant::now()).expect_err("refused");
+            let failure = read_answer(status, body.as_bytes(), clock::now()).expect_err("refused");
             assert_eq!(failure.to_string(), expected, "{body}");
         }
     }

@@ -10,9 +10,11 @@ pub(crate) mod load;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use crate::clock;
+
 /// Milliseconds of this process; never 0, so that 0 can stand for never.
 pub(crate) fn clock_ms(now: Instant) -> u64 {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    static START: LazyLock<Instant> = LazyLock::new(clock::now);
     millis(now.saturating_duration_since(*START)).saturating_add(1)
 }
 

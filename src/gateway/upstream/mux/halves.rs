@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::incoming_message;
 use super::state::CallDelivery;
 use super::{MuxConnection, outgoing};
+use crate::clock;
 use protocol::json::Scratch;
 use protocol::splice::Segments;
 use protocol::version::Era;
@@ -102,7 +103,7 @@ impl WriteHalf {
 impl Drop for MuxCall {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
-        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let is_late = self.deadline.is_some_and(|deadline| clock::now() >= deadline);
         if self.era == Era::Legacy && !is_late {
             state.pending.abandon(self.own);
             return;

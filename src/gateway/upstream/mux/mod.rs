@@ -36,6 +36,7 @@ use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
 use self::state::{MuxKind, MuxState, ReplyHandle};
 use crate::access::limit::byte_budget::ByteBudget;
+use crate::clock;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Span;
@@ -138,7 +139,7 @@ impl MuxConnection {
             if state.is_closing || state.is_gone {
                 return Err(UpstreamError::Unreachable);
             }
-            state.used = Instant::now();
+            state.used = clock::now();
             state.pending.enter(call)
         };
         slot.send(outgoing::request(message, envelope, own, headers));
@@ -146,7 +147,7 @@ impl MuxConnection {
     }
 
     pub(crate) async fn tell(&self, message: Segments) -> Result<(), UpstreamError> {
-        self.lock().used = Instant::now();
+        self.lock().used = clock::now();
         self.0.outgoing.send(message).await.map_err(|_| UpstreamError::Unreachable)
     }
 
@@ -197,7 +198,7 @@ impl MuxConnection {
         let mut state = self.lock();
         let before = state.most_verbose();
         let Some(removed) = state.listeners.remove(&session) else { return (Vec::new(), None) };
-        state.used = Instant::now();
+        state.used = clock::now();
         let mut uris = removed.uris();
         uris.retain(|uri| state.listeners.values().all(|listener| !listener.is_subscribed(uri)));
         let after = state.most_verbose();

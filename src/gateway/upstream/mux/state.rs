@@ -12,6 +12,7 @@ use super::listener::NotificationListener;
 use super::pending_calls::PendingCalls;
 use super::queue::{NotSent, Piece};
 use super::{ONLY_SESSION, outgoing, queue};
+use crate::clock;
 use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::sse::data_event;
@@ -78,7 +79,7 @@ impl MuxState {
             listeners: HashMap::new(),
             next_session: ONLY_SESSION + 1,
             kind: MuxKind::Modern,
-            used: Instant::now(),
+            used: clock::now(),
             has_answered: false,
             is_closing: false,
             is_gone: false,
@@ -178,7 +179,7 @@ impl MuxState {
 
     fn answer(&mut self, own: u64, message: Segments) -> bool {
         self.has_answered = true;
-        self.used = Instant::now();
+        self.used = clock::now();
         // An answer that nobody waits for any more is expected all the same.
         let Some(call) = self.pending.leave(own) else { return false };
         if let Some(handle) = call.handle {

@@ -24,7 +24,7 @@ async fn call(
 ) -> (queue::PieceReceiver, MuxCall) {
     let (message, envelope) = message(text);
     let headers = HeaderMap::new();
-    let far = Instant::now() + Duration::from_mins(1);
+    let far = clock::now() + Duration::from_mins(1);
     let request = MuxRequest {
         session,
         message: &message,
@@ -193,7 +193,7 @@ async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
         headers: &headers,
         is_own: false,
         era: Era::Legacy,
-        deadline: Some(Instant::now()),
+        deadline: Some(clock::now()),
     };
     drop(connection.call(request).await.expect("sent"));
     write_half.next().await.expect("the request");

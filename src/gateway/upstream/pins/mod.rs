@@ -29,6 +29,7 @@ use tokio::time::timeout_at;
 
 use self::file::PinnedTools;
 use self::pin_book::{ListSource, ListVerdict, ListedTool, PinBook, PinChange, PinFinding};
+use crate::clock;
 use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::families::{PinSeries, PinStates};
 use crate::telemetry::metrics::gauge;
@@ -210,7 +211,7 @@ impl Pins {
                 });
             }
             Err(error) => {
-                self.publish(&inner, |current| current.failed = Some((Instant::now(), error)));
+                self.publish(&inner, |current| current.failed = Some((clock::now(), error)));
             }
         }
     }
@@ -302,7 +303,7 @@ pub(crate) async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Resu
     if let Some(verdict) = pins.current.load().judge(upstream, tool) {
         return verdict;
     }
-    let entered = Instant::now();
+    let entered = clock::now();
     let deadline = entered + upstream.config.list_timeout;
     loop {
         let changed = pins.changed.notified();
@@ -348,7 +349,7 @@ impl PinState {
         let name = &upstream.config.name;
         for PinFinding { tool, hash, what } in findings {
             series.changes.inc();
-            if self.pace.next(Instant::now()).is_none() {
+            if self.pace.next(clock::now()).is_none() {
                 continue;
             }
             let (tool, mode) = (shorten(tool), upstream.config.pins.mode.label());

@@ -17,6 +17,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::upstream::exchange::{Client, DedicatedConnection, Destination, Reply, RequestBody};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
@@ -83,7 +84,7 @@ pub(super) async fn open(
     upstream: &Arc<Upstream>,
     deadline: Instant,
 ) -> Result<SseConnection, SseOpenError> {
-    let deadline = deadline.min(Instant::now() + ENDPOINT_TIMEOUT);
+    let deadline = deadline.min(clock::now() + ENDPOINT_TIMEOUT);
     let mut result = Err(UpstreamError::Unreachable.into());
     let mut tried = Vec::new();
     loop {
@@ -93,7 +94,7 @@ pub(super) async fn open(
                 &set,
                 (ReplicaSelection::Probe, &tried),
                 client.pools.random(),
-                Instant::now(),
+                clock::now(),
             );
             let Ok((replica, pass)) = chosen else { break };
             // It passes again when the request is sent.
@@ -278,7 +279,7 @@ async fn post(
     id: Option<Bytes>,
 ) -> PostResult {
     let patience = if id.is_some() { upstream.config.reply_timeout } else { MESSAGE_TIMEOUT };
-    let deadline = Instant::now() + patience;
+    let deadline = clock::now() + patience;
     let sending = message.sending.clone();
     let mut request = Request::new(message);
     *request.method_mut() = Method::POST;
@@ -292,7 +293,7 @@ async fn post(
                 return Ok(head.status);
             }
         }
-        pool::give_back(lease, Instant::now());
+        pool::give_back(lease, clock::now());
         Ok(head.status)
     });
     let accepted = accepted.await;

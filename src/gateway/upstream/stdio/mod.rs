@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::shared::SharedChildren;
 use self::starts::Starts;
 use crate::access::limit::quota::Quota;
+use crate::clock;
 use crate::sealing::hex;
 use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::Metrics;
@@ -142,7 +143,7 @@ impl Children {
         if self.retired.is_cancelled() || asking.client.host.is_leaving() {
             return Err(UpstreamError::Unreachable);
         }
-        let now = Instant::now();
+        let now = clock::now();
         if let Some(wait) = self.starts.lock().wait(now) {
             return Err(not_started(wait));
         }
@@ -210,7 +211,7 @@ impl Children {
             return;
         }
         self.series.crashes.inc();
-        let now = Instant::now();
+        let now = clock::now();
         let lived_ms = now.duration_since(since).as_millis();
         if let Some(left_out) = self.paces.lock().ends.next(now) {
             let upstream = &self.name;
@@ -230,7 +231,7 @@ impl Children {
 
     fn note_garbage(&self, line: &[u8]) {
         self.series.invalid_lines.inc();
-        if let Some(left_out) = self.paces.lock().garbage.next(Instant::now()) {
+        if let Some(left_out) = self.paces.lock().garbage.next(clock::now()) {
             let (upstream, line) = (&self.name, clean(line));
             tracing::warn!(
                 upstream,
@@ -242,7 +243,7 @@ impl Children {
     }
 
     fn note_stderr(&self, line: &[u8]) {
-        match self.paces.lock().stderr.next(Instant::now()) {
+        match self.paces.lock().stderr.next(clock::now()) {
             Some(left_out) => {
                 let (upstream, line) = (&self.name, clean(line));
                 tracing::info!(upstream, line, left_out = (left_out > 0).then_some(left_out), "stderr");

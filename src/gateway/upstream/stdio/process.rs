@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::{Children, program};
 use crate::access::limit::byte_budget::Reservation;
 use crate::access::limit::quota::QuotaPermit;
+use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
@@ -102,7 +103,7 @@ pub(super) async fn run(
 ) {
     let RunningChild { mut child, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
-    let since = Instant::now();
+    let since = clock::now();
     let counted = GaugeGuard::new(&children.series.running);
     let connection = read_half.connection().clone();
     let mut telling = pin!(tell(&children, stderr));

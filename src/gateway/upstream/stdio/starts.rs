@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_bound_and_end_with_an_answer() {
-        let now = Instant::now();
+        let now = crate::clock::now();
         let mut starts = Starts::default();
         assert_eq!(starts.wait(now), None);
         for (number, expected_ms) in
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn many_that_end_together_are_one_vain_start() {
-        let started = Instant::now();
+        let started = crate::clock::now();
         let mut starts = Starts::default();
         let ended = started + Duration::from_millis(5);
         for number in 0..50 {

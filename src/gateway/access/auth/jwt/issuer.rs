@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::keys::{JwksError, KeySet};
 use super::token::Token;
+use crate::clock;
 use crate::identity::refusal::CredentialFault;
 use config::{self, KeySource};
 use net::jitter::doubled;
@@ -142,7 +143,7 @@ impl Issuer {
         before: Option<&Arc<Self>>,
         wanted: Arc<Notify>,
     ) -> Self {
-        let now = Instant::now();
+        let now = clock::now();
         let mut plan = FetchSchedule { due: now, is_fetching: false, failures: 0, asked: None, stale: None };
         let mut held = None;
         if let Some(before) = before {
@@ -200,7 +201,7 @@ impl Issuer {
         let mut ended = self.ended.subscribe();
         let seen = *ended.borrow_and_update();
         {
-            let now = Instant::now();
+            let now = clock::now();
             let mut plan = self.plan();
             // What is due anyway is waited for, and counts for nobody.
             if !plan.is_fetching && plan.due > now {
@@ -301,7 +302,7 @@ mod tests {
     fn keys_last_until_they_are_too_old() {
         let issuers = Issuers::new(&[config(Duration::from_hours(1))], None).expect("issuers");
         let issuer = &issuers.all[0];
-        let start = Instant::now();
+        let start = clock::now();
         assert!(issuer.begin(start), "due at once");
         assert!(!issuer.begin(start), "under way");
         assert!(issuer.end(Some(keys("")), start));
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn a_reload_keeps_the_keys_of_an_issuer() {
         let old = Issuers::new(&[config(Duration::from_hours(1))], None).expect("issuers");
-        old.all[0].end(Some(keys("")), Instant::now());
+        old.all[0].end(Some(keys("")), clock::now());
         let same = Issuers::new(&[config(Duration::from_hours(1))], Some(&old)).expect("issuers");
         assert!(Arc::ptr_eq(&old.all[0], &same.all[0]));
         let changed = Issuers::new(&[config(Duration::from_hours(2))], Some(&same)).expect("issuers");

@@ -13,7 +13,7 @@ fn gate(calls_max: usize, calls_waiting_max: usize) -> Arc<Gate> {
 }
 
 fn enter(gate: &Arc<Gate>, who: &str) -> Result<Admission, QueueFull> {
-    gate.enter(who.as_bytes(), Instant::now())
+    gate.enter(who.as_bytes(), crate::clock::now())
 }
 
 fn pass(gate: &Arc<Gate>, who: &str) -> Permit {
@@ -146,7 +146,7 @@ fn threads_never_have_more_than_the_maximum_and_all_get_their_turn() {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
                 let call = |turn: u64| async move {
                     let who = [u8::try_from((number + turn) % 3).unwrap()];
-                    let permit = match gate.enter(&who, Instant::now()).unwrap() {
+                    let permit = match gate.enter(&who, crate::clock::now()).unwrap() {
                         Admission::Passed(permit) => permit,
                         // Every few, one leaves without looking.
                         Admission::Waits(waiting) if turn.is_multiple_of(5) => return drop(waiting),

@@ -28,6 +28,7 @@ pub(crate) use self::subject::{CallTarget, LimitSubject};
 pub(crate) use self::table::CellKey;
 use self::table::CellTable;
 use crate::access::limit::digest::Digester;
+use crate::clock;
 use crate::identity::Principal;
 use crate::telemetry::metrics::families::LimitSeries;
 use config::RateLimit;
@@ -75,7 +76,7 @@ impl Limiter {
             digester: Digester::default(),
             table: CellTable::new(keys_max, KEYS_PER_CLIENT_MAX, to_ns(linger)),
             overflow: Mutex::default(),
-            started: Instant::now(),
+            started: clock::now(),
             series,
             limit,
         })

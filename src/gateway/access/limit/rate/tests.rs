@@ -34,7 +34,7 @@ fn network(number: u32) -> IpAddr {
 fn a_million_addresses_harm_nobody_who_is_known() {
     let text = r#"limit = [{ name = "a", by = ["address"], calls = 10, period = "10s" }]"#;
     let limiter = &limiters(text, 100_000)[0];
-    let started = Instant::now();
+    let started = clock::now();
     let passes = |number, at_ms| {
         let key = limiter.key(&at(&Principal::Anonymous, network(number)));
         limiter.check(limiter.gcra, &key, 1, started + Duration::from_millis(at_ms)).is_ok()
@@ -66,7 +66,7 @@ fn a_client_that_sprays_values_gets_no_more_and_takes_nobodys_room() {
         { name = "r", by = ["param:Region"], calls = 1, period = "1h" },
     ]"#;
     let limiter = &limiters(text, 2000)[1];
-    let now = Instant::now();
+    let now = clock::now();
     let passes = |name: &str, region: &str| {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from_str(region).unwrap());
@@ -90,7 +90,7 @@ fn a_full_table_gives_nobody_more_than_its_part() {
         { name = "r", by = ["param:Region"], calls = 1, period = "1h" },
     ]"#;
     let limiter = &limiters(text, KEYS_PER_CLIENT_MAX + 2)[1];
-    let now = Instant::now();
+    let now = clock::now();
     let taken = |name: &str, region: usize| {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from(region));
@@ -116,7 +116,7 @@ fn what_a_later_limit_refuses_the_earlier_ones_get_back() {
         { name = "narrow", by = ["tool"], calls = 2, period = "1h", tools = ["big*", "t"], weights = { "big" = 2 } },
     ]"#;
     let rates = RateLimits::of_calls(limiters(text, 100));
-    let now = Instant::now();
+    let now = clock::now();
     let call = |tool| {
         let headers = HeaderMap::new();
         let target = Some(CallTarget { upstream: "u", tool, headers: &headers });
@@ -179,7 +179,7 @@ fn limits_are_about_whom_they_name() {
 fn many_at_once_get_no_more_than_the_limit() {
     let text = r#"limit = [{ name = "p", by = ["address"], calls = 1000, period = "1h" }]"#;
     let limiter = &limiters(text, 10)[0];
-    let now = Instant::now();
+    let now = clock::now();
     let passed: usize = std::thread::scope(|scope| {
         let one = || {
             let key = limiter.key(&at(&Principal::Anonymous, network(1)));

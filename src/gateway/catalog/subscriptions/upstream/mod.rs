@@ -24,6 +24,7 @@ use self::bisection::Bisection;
 use self::stream::{SubscribeError, SubscriptionStream};
 use self::thread::Thread;
 use self::trials::{Trial, Trials};
+use crate::clock;
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::{Feed, Filter, Lane, Need};
 use crate::upstream::changes::ChangedList;
@@ -138,7 +139,7 @@ impl StandingStream {
 
 impl Carrier {
     fn new(thread: &Rc<Thread>, feed: &Arc<Feed>, lane: Lane) -> Self {
-        let now = Instant::now();
+        let now = clock::now();
         Self {
             thread: Rc::clone(thread),
             feed: Arc::clone(feed),
@@ -160,7 +161,7 @@ impl Carrier {
 
     async fn run(mut self) {
         loop {
-            let now = Instant::now();
+            let now = clock::now();
             let mut wake = self.arrange(now);
             let mut consider = |at: Option<Instant>| wake = [wake, at].into_iter().flatten().min();
             if self.lane == Lane::Lists {
@@ -286,7 +287,7 @@ impl Carrier {
     }
 
     fn opened(&mut self, opened: Result<(SubscriptionStream, Acknowledged), SubscribeError>) {
-        let now = Instant::now();
+        let now = clock::now();
         let Some(PendingStream { ask, trial, .. }) = self.opening.take() else { return };
         let upstream = Arc::clone(&self.feed.upstream);
         match opened {
@@ -342,7 +343,7 @@ impl Carrier {
         let StreamRole::Complete(number) = role else { return };
         self.feed.lose_stream(number);
         self.log_loss(&stream, ended);
-        self.back_off(Instant::now());
+        self.back_off(clock::now());
     }
 
     fn lost(&mut self, ended: &StreamEnd) {
@@ -357,7 +358,7 @@ impl Carrier {
             opening => opening,
         };
         self.log_loss(&stream, ended);
-        self.back_off(Instant::now());
+        self.back_off(clock::now());
     }
 
     fn log_loss(&mut self, stream: &SubscriptionStream, ended: &StreamEnd) {
@@ -395,7 +396,7 @@ impl Carrier {
             Heard::Refused(_) => return Err(StreamEnd::Lost(UpstreamError::Reset)),
             Heard::Acknowledged(_) | Heard::Other => {}
         }
-        let now = Instant::now();
+        let now = clock::now();
         if now >= self.burst.0 + BURST_INTERVAL {
             self.burst = (now, 0);
         }

@@ -8,6 +8,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
+use crate::clock;
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::Filter;
 use crate::telemetry::metrics::GaugeGuard;
@@ -78,7 +79,7 @@ pub(super) async fn open(
     if is_absent && !is_bridged {
         return Err(SubscribeError::Refused);
     }
-    let now = Instant::now();
+    let now = clock::now();
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
     let request = request(ask, &id);
@@ -114,7 +115,7 @@ pub(super) async fn open(
     let acknowledged = timeout_at(deadline.into(), acknowledged).await;
     let acknowledged = acknowledged.unwrap_or(Err(SubscribeError::Failed(UpstreamError::TimedOut)))?;
     let counted = GaugeGuard::new(&upstream.series.subscription_streams);
-    Ok((SubscriptionStream { id, since: Instant::now(), reader, _counted: counted }, acknowledged))
+    Ok((SubscriptionStream { id, since: clock::now(), reader, _counted: counted }, acknowledged))
 }
 
 fn request(ask: &Filter, id: &str) -> Request<RequestBody> {

@@ -11,7 +11,7 @@ use std::future::pending;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::promised::ListCapabilities;
 use super::{LINGER, PAUSE_MAX, PAUSE_MIN, STEADY_AFTER, Thread};
 use crate::catalog::own_session::own_session;
+use crate::clock;
 use crate::session::{SessionId, UpstreamSession};
 use crate::tables::subscriptions::feed::{Feed, Lane};
 use crate::telemetry::metrics::GaugeGuard;
@@ -159,7 +160,7 @@ impl ResourceWatch {
     /// Hears what the upstream says in the session that there is.
     async fn hear_session(&mut self) -> WatchEnd {
         let upstream = Arc::clone(&self.feed.upstream);
-        let deadline = Instant::now() + upstream.config.list_timeout;
+        let deadline = clock::now() + upstream.config.list_timeout;
         let session = {
             let thread = Rc::clone(&self.thread);
             let limits = thread.limits();
@@ -208,7 +209,7 @@ impl ResourceWatch {
         };
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
         self.was_open = true;
-        let since = Instant::now();
+        let since = clock::now();
         let messages = Messages::new(reply, thread.limits().reply_bytes_max, &thread.state.buffered);
         let ended = self.read(upstream, named, messages).await;
         drop(standing);
@@ -317,7 +318,7 @@ impl ResourceWatch {
             is_safe_to_repeat: true,
             replica: session.replica,
             bytes_max: REMARK_BYTES_MAX,
-            deadline: Instant::now() + ANSWER_TIMEOUT,
+            deadline: clock::now() + ANSWER_TIMEOUT,
         };
         let (thread, upstream) = (Rc::clone(&self.thread), Arc::clone(&self.feed.upstream));
         let turn = Rc::clone(&self.answering);

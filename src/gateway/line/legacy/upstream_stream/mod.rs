@@ -12,7 +12,7 @@ mod lost;
 
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::events::EventsEnd;
 pub(crate) use self::lost::{announce_updates, come_back};
 use crate::access::limit::quota::QuotaPermit;
+use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
 use crate::session::outbox::SessionOutbox;
@@ -190,7 +191,7 @@ impl Listening {
             match Box::pin(self.open()).await {
                 StreamAttempt::Stream(reply) => {
                     self.was_open = true;
-                    let since = Instant::now();
+                    let since = clock::now();
                     let ended = self.read(*reply).await;
                     if since.elapsed() >= STEADY_AFTER {
                         self.failures = 0;

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
 use super::inbox::Inbox;
+use crate::clock;
 use crate::upstream::Upstream;
 use protocol::subscription::Lists;
 
@@ -156,7 +157,7 @@ impl Feed {
     }
 
     pub(crate) fn join(&self, inbox: Arc<Inbox>, member: u32, lists: Lists, names: &[WantedName<'_>]) -> u32 {
-        let now = Instant::now();
+        let now = clock::now();
         let mut shared = self.shared();
         let uris = names.iter().filter(|name| !name.is_task).count();
         shared.joined += 1;
@@ -235,7 +236,7 @@ impl Feed {
         let mut shared = self.shared();
         for wanted in names {
             let offer = shared.names(wanted.is_task).get(wanted.inner).map(|name| name.offer);
-            each(wanted.index, offer.unwrap_or(OfferState::Refused(Instant::now())));
+            each(wanted.index, offer.unwrap_or(OfferState::Refused(clock::now())));
         }
     }
 

@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_refusal_is_remembered_for_a_while() {
         let mut refusals = Refusals::default();
-        let now = Instant::now();
+        let now = crate::clock::now();
         let source = refusals.source("/mcp", "key:a", 1);
         assert_eq!(source, refusals.source("/mcp", "key:a", 2));
         assert_ne!(refusals.source("/mcp", "", 1), refusals.source("/mcp", "", 2));
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_oldest_make_room() {
         let mut recent = Recent::default();
-        let now = Instant::now();
+        let now = crate::clock::now();
         for digest in 0..5 {
             recent.add(digest, 3, now);
         }

@@ -51,7 +51,7 @@ fn offer(feed: &Feed, name: &str) -> OfferState {
 #[test]
 fn what_nobody_wants_any_more_is_carried_until_the_next_stream() {
     let (feed, inbox) = feed();
-    let now = Instant::now();
+    let now = clock::now();
     let key = feed.join(inbox(), 0, Lists::default(), &[uri("a")]);
     feed.join(inbox(), 0, Lists::default(), &[uri("b")]);
     assert!(feed.need(Lane::Names).has_pending && !feed.need(Lane::Lists).is_wanted);
@@ -69,7 +69,7 @@ fn what_nobody_wants_any_more_is_carried_until_the_next_stream() {
 #[test]
 fn what_is_refused_is_not_asked_again_at_once() {
     let (feed, inbox) = feed();
-    let now = Instant::now();
+    let now = clock::now();
     feed.join(inbox(), 0, Lists::default(), &[uri("a"), uri("b")]);
     feed.settle(&feed.ask(Lane::Names), &honouring(&["b"]), false, now);
     feed.join(inbox(), 0, Lists::default(), &[uri("a")]);
@@ -91,7 +91,7 @@ fn what_is_refused_is_not_asked_again_at_once() {
 #[test]
 fn only_what_was_promised_is_made_good() {
     let (feed, inbox) = feed();
-    let now = Instant::now();
+    let now = clock::now();
     let (promised, waiting) = (inbox(), inbox());
     promised.set_acknowledged();
     for inbox in [&promised, &waiting] {
@@ -116,7 +116,7 @@ fn a_list_is_told_at_intervals_and_its_last_change_is_not_lost() {
     let (feed, inbox) = feed();
     let inbox = inbox();
     feed.join(Arc::clone(&inbox), 0, Lists::one(0), &[]);
-    let start = Instant::now();
+    let start = clock::now();
     let told = || inbox.take().0.has(0);
     feed.list_changed(0, start);
     assert!(told());

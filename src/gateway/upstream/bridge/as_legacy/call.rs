@@ -8,6 +8,7 @@ use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::session::LegacySession;
 use crate::access::limit::byte_budget::Reservation;
+use crate::clock;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::{collect_answer, retry_after_s};
 use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
@@ -113,7 +114,7 @@ impl LegacyCall {
             aim: ReplicaSelection::Any,
             asked: None,
         };
-        let (client, now) = (&self.client, Instant::now());
+        let (client, now) = (&self.client, clock::now());
         let reply = client.send_as_it_is(&self.upstream, request, delivery, now, deadline).await?;
         self.receive(reply, own_id, deadline).await
     }

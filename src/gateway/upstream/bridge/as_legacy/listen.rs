@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::timeout_at;
 
 use super::session::LegacySession;
+use crate::clock;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
@@ -56,7 +57,7 @@ pub(super) async fn open(
     }
     let mut request = RequestBody::from(Segments::from(body)).posted(headers);
     request.extensions_mut().insert(DedicatedConnection);
-    let now = Instant::now();
+    let now = clock::now();
     let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
     let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;

@@ -14,6 +14,7 @@ use super::mrtr_round::{AnswerOutcome, MrtrRound};
 use super::session::CallGuard;
 use super::tools;
 use crate::access::limit::byte_budget::Reservation;
+use crate::clock;
 use crate::upstream::bridge::next_number;
 use crate::upstream::get_stream::{self, Messages};
 use protocol::error::{UpstreamError, error_body};
@@ -171,7 +172,7 @@ impl MrtrLoop {
     /// Sends the request. `None`: go on with the stage that it led to.
     async fn ask_server(&mut self, added: String) -> Result<Option<MrtrEvent>, UpstreamError> {
         let reply_timeout = self.call.upstream.config.reply_timeout;
-        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + reply_timeout);
+        let deadline = self.deadline.unwrap_or_else(|| clock::now() + reply_timeout);
         if self.may_list && self.call.is_of_tool() {
             tools::list_once(&self.call, deadline).await;
         }
@@ -215,9 +216,9 @@ impl MrtrLoop {
             }
             Said::Mismatch if self.may_list && is_alone => {
                 self.may_list = false;
-                self.call.upstream.changes.note_refusal(Instant::now());
+                self.call.upstream.changes.note_refusal(clock::now());
                 let patience = self.call.upstream.config.list_timeout;
-                tools::list_anew(&self.call, Instant::now() + patience).await;
+                tools::list_anew(&self.call, clock::now() + patience).await;
                 self.own_id = fresh_id();
                 Ok(None)
             }

@@ -7,6 +7,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use tokio::sync::mpsc;
 
 use super::session::{LegacySession, PendingQuestions, withdrawal};
+use crate::clock;
 use crate::upstream::mux::sessions::random_name;
 use protocol::error::UpstreamError;
 use protocol::sse::data_event;
@@ -55,7 +56,7 @@ impl MrtrRound {
             open.push(OpenQuestion { number, about: question.asked.method(), key: question.key });
         }
         let given = Vec::with_capacity(open.len());
-        let since = Instant::now();
+        let since = clock::now();
         Ok((Self { since, asked, answers, open, given, state: input.state }, events.freeze()))
     }
 

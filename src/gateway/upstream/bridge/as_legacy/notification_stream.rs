@@ -16,6 +16,7 @@ use tokio::time::sleep_until;
 use super::listen::{Listen, ListenError, open};
 use super::session::LegacySession;
 use super::subscriptions::AgreedUris;
+use crate::clock;
 use crate::upstream::bridge::{Bridge, or_never};
 use crate::upstream::exchange::Client;
 use net::jitter::jittered;
@@ -77,7 +78,7 @@ impl NotificationStream {
             opening: None,
             again_at: None,
             failures: 0,
-            since: Instant::now(),
+            since: clock::now(),
             has_missed: false,
             waiting: VecDeque::new(),
         }
@@ -148,7 +149,7 @@ impl NotificationStream {
         match opened {
             Ok((listen, honoured)) => {
                 self.listen = Some(listen);
-                self.since = Instant::now();
+                self.since = clock::now();
                 if std::mem::take(&mut self.has_missed) {
                     self.waiting.extend(honoured.iter().map(|uri| updated(uri)));
                 }
@@ -174,7 +175,7 @@ impl NotificationStream {
         self.has_missed = true;
         let pause = RETRY.saturating_mul(1 << self.failures.min(8)).min(PAUSE_MAX);
         self.failures += 1;
-        self.again_at = Some(Instant::now() + jittered(pause, 1.0..1.25));
+        self.again_at = Some(clock::now() + jittered(pause, 1.0..1.25));
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::time::timeout_at;
 use super::call::LegacyCall;
 use super::mrtr_loop::{MrtrEvent, MrtrLoop};
 use super::session::LegacySession;
+use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Client, Reply};
@@ -109,7 +110,7 @@ impl LegacyPost<'_> {
         let Some(number) = subscribed.add(&uri, uris_max) else {
             return self.error(-32000, "this session has as many subscriptions as it may");
         };
-        let patience = deadline.min(Instant::now() + SETTLE_PATIENCE);
+        let patience = deadline.min(clock::now() + SETTLE_PATIENCE);
         let settled = timeout_at(patience.into(), subscribed.settled(number)).await;
         match settled {
             Ok(Some(settled)) if !settled.honoured.contains(&*uri) => {

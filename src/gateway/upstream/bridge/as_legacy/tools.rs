@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::call::LegacyCall;
+use crate::clock;
 use crate::upstream::ask::{AskRequest, Asker, modern_headers};
 use crate::upstream::listing::Annotations;
 use crate::upstream::mux::exchange::CALLER;
@@ -46,7 +47,7 @@ pub(super) async fn list_once(call: &LegacyCall, deadline: Instant) {
     if was_asked() {
         return;
     }
-    let deadline = deadline.min(Instant::now() + call.upstream.config.list_timeout);
+    let deadline = deadline.min(clock::now() + call.upstream.config.list_timeout);
     let listed = timeout_at(deadline.into(), async {
         let Ok(_permit) = turn.one.acquire().await else { return };
         if !was_asked() {
@@ -60,7 +61,7 @@ pub(super) async fn list_once(call: &LegacyCall, deadline: Instant) {
 
 /// Asks for the list, but not again and again.
 pub(super) async fn list_anew(call: &LegacyCall, deadline: Instant) {
-    if !call.upstream.listing.refetch.admits(Instant::now()) {
+    if !call.upstream.listing.refetch.admits(clock::now()) {
         return;
     }
     if let Err(error) = list(call, deadline).await {

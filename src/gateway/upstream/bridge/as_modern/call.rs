@@ -168,7 +168,7 @@ mod tests {
             request.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         request.extensions_mut().insert(BridgedCaller::of("p"));
-        ModernCall::read(request, Instant::now(), (&mut Scratch::default(), 16))
+        ModernCall::read(request, crate::clock::now(), (&mut Scratch::default(), 16))
     }
 
     fn message(method: &str, capabilities: &str, more_meta: &str) -> String {

@@ -6,7 +6,7 @@
 //! Invariant: the server gets one answer to each of its requests, and the client's call one end.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -25,6 +25,7 @@ use super::session_client::{SessionClient, cancellation};
 use super::state::Binding;
 use super::suspended::{self, LaterLines, Suspension};
 use crate::access::limit::byte_budget::Reservation;
+use crate::clock;
 use crate::upstream::bridge::{next_number, or_never};
 use crate::upstream::mux::queue::NotSent;
 use protocol::asking::{NO_METHOD, NotAsked};
@@ -321,7 +322,7 @@ impl CallDriver<'_> {
         };
         let message = self.questions.input_required(&reply.call.id, &state);
         self.suspension =
-            Some(Suspension::new(&upstream.bridge, number, Instant::now() + bounds.suspended_call_timeout));
+            Some(Suspension::new(&upstream.bridge, number, clock::now() + bounds.suspended_call_timeout));
         upstream.bridge.series.input_requests.modern.inc();
         if !reply.finish(CallAnswer { status: StatusCode::OK, message }) {
             return Some(self.unpark());
@@ -371,7 +372,7 @@ impl CallDriver<'_> {
         let suspension = self.suspension.as_mut()?;
         if !suspension.leave() {
             // It is on its way.
-            suspension.until = Instant::now() + LAST_PATIENCE;
+            suspension.until = clock::now() + LAST_PATIENCE;
             return None;
         }
         self.suspension = None;
@@ -401,7 +402,7 @@ impl CallDriver<'_> {
 
     /// After the answer: reads what is left, so that the session is the next call's alone.
     async fn end(mut self) -> CallEnd {
-        let until = Instant::now() + END_PATIENCE;
+        let until = clock::now() + END_PATIENCE;
         loop {
             let rest = tokio::time::timeout_at(until.into(), self.exchange.rest()).await;
             let Ok(Some(message)) = rest else { break };

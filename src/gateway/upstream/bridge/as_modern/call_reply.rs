@@ -16,6 +16,7 @@ use tokio::time::timeout_at;
 use super::answers::CallAnswer;
 use super::call::ModernCall;
 use super::multiplexed::COMMENT;
+use crate::clock;
 use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Client, Reply};
 use crate::upstream::incoming::BrokenReply;
@@ -116,7 +117,7 @@ impl CallReply {
                 }
                 Some(Ok(Piece { data, .. })) if data.is_empty() => {
                     if !std::mem::replace(&mut has_begun, true) {
-                        until = deadline.min(Instant::now() + STREAM_PATIENCE);
+                        until = deadline.min(clock::now() + STREAM_PATIENCE);
                     }
                 }
                 Some(Ok(Piece { data, .. })) => return Ok(self.events(Some(data))),

@@ -18,6 +18,7 @@ use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use super::shared_session::apart;
 use crate::access::limit::quota::QuotaPermit;
+use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{BridgedCaller, EventBody, next_number, or_never};
@@ -237,7 +238,7 @@ async fn ask(server: &SessionClient, method: &str, uri: &Name) -> bool {
 
 /// Takes everything back.
 async fn end(server: &SessionClient, uris: &[Name]) {
-    let deadline = Instant::now() + CLOSE_TIMEOUT;
+    let deadline = clock::now() + CLOSE_TIMEOUT;
     if server.close(CLOSE_TIMEOUT).await {
         return;
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::session_client::SessionClient;
 use crate::access::limit::byte_budget::Reservation;
+use crate::clock;
 use protocol::asking::NotAsked;
 use protocol::json::quote;
 use protocol::translation::question::{self, Question};
@@ -69,12 +70,12 @@ impl OpenQuestions {
 
     /// The client is there: it is asked soon, unless it already is about to be.
     pub(super) fn ask_soon(&mut self) {
-        self.ask_at.get_or_insert_with(|| Instant::now() + TOGETHER);
+        self.ask_at.get_or_insert_with(|| clock::now() + TOGETHER);
     }
 
     /// What the client did not answer, or was not asked yet, it is asked now.
     pub(super) fn ask_now(&mut self) {
-        self.ask_at = (!self.open.is_empty()).then(Instant::now);
+        self.ask_at = (!self.open.is_empty()).then(clock::now);
     }
 
     /// The server wants no answer any more.

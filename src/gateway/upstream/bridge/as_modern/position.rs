@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::session_client::SessionClient;
+use crate::clock;
 use crate::upstream::exchange::Reply;
 use crate::upstream::get_stream;
 use protocol::sse::Event;
@@ -83,7 +84,7 @@ impl StreamPosition {
 
     /// A stream stands.
     pub(crate) fn stand(&mut self) {
-        self.since = Some(Instant::now());
+        self.since = Some(clock::now());
         self.was_open = true;
     }
 
@@ -163,7 +164,7 @@ mod tests {
         read(&mut position, "retry: 60000\n\n");
         assert_eq!(pauses(&mut position), [60; 7], "no sooner than the server wants");
         read(&mut position, "retry: 1000\n\n");
-        for (since, seconds) in [(Instant::now().checked_sub(STEADY_AFTER), 1), (Some(Instant::now()), 2)] {
+        for (since, seconds) in [(clock::now().checked_sub(STEADY_AFTER), 1), (Some(clock::now()), 2)] {
             position.since = since;
             assert_eq!(position.pause().as_secs(), seconds);
         }

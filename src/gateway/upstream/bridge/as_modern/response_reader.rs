@@ -14,6 +14,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
+use crate::clock;
 use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
 use crate::upstream::body::{collect_answer, retry_after_s};
@@ -108,7 +109,7 @@ impl CallExchange {
 impl SessionClient {
     pub(crate) async fn post(self: &Rc<Self>, request: BridgedRequest) -> Result<ReplyStart, UpstreamError> {
         let BridgedRequest { message, id, mut headers, trail, is_safe_to_repeat, deadline } = request;
-        let (upstream, now) = (self.upstream(), Instant::now());
+        let (upstream, now) = (self.upstream(), clock::now());
         headers.extend(self.session.headers());
         let mut request = RequestBody::from(message).posted(headers);
         if deadline.is_none() {
@@ -125,7 +126,7 @@ impl SessionClient {
                 return Ok(ReplyStart::Stream(Box::new(SessionStream::of_reply(self, reply))));
             }
             Ok(reply) => {
-                let deadline = deadline.unwrap_or_else(|| Instant::now() + upstream.config.reply_timeout);
+                let deadline = deadline.unwrap_or_else(|| clock::now() + upstream.config.reply_timeout);
                 self.answer(&upstream, reply, &id, deadline).await
             }
             Err(error) => Err(error),

@@ -6,12 +6,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
+use crate::clock;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use crate::upstream::bridge::Bridge;
 use crate::upstream::exchange::Client;
@@ -93,7 +94,7 @@ impl SessionClient {
             is_safe_to_repeat: false,
             replica: self.session.replica,
             bytes_max: ANSWER_BYTES_MAX,
-            deadline: Instant::now() + patience,
+            deadline: clock::now() + patience,
         };
         let limits = self.client.limits();
         Asker::of(&self.client, &limits).ask(&self.upstream(), question).await
@@ -149,7 +150,7 @@ impl SessionClient {
     pub(crate) async fn close(&self, patience: Duration) -> bool {
         let limits = self.client.limits();
         let asker = Asker::of(&self.client, &limits);
-        asker.close(&self.upstream(), self.session.named(), Instant::now() + patience).await
+        asker.close(&self.upstream(), self.session.named(), clock::now() + patience).await
     }
 
     /// Ends the session of one that makes room for another: at once, and without telling the server where as many tell it

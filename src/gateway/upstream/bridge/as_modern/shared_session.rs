@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use crate::access::limit::quota::QuotaPermit;
+use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::BridgedCaller;
@@ -174,7 +175,7 @@ impl SlotGuard {
         if let Some(error) = slot.failed.get() {
             return Err(error.clone());
         }
-        if Instant::now() >= deadline {
+        if clock::now() >= deadline {
             return Err(UpstreamError::TimedOut);
         }
         let opened = open(client, self, deadline).await;

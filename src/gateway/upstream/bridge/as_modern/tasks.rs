@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -24,6 +24,7 @@ use super::multiplexed::{COMMENT, CallInProgress, ServerEvent, failure};
 use super::response_reader::{BridgedRequest, ReplyStart};
 use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
+use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{EventBody, next_number};
 use crate::upstream::exchange::{Client, Reply};
@@ -274,7 +275,7 @@ impl TaskDriver {
             headers: HeaderMap::new(),
             trail: None,
             is_safe_to_repeat: true,
-            deadline: Some(Instant::now() + server.upstream().config.reply_timeout),
+            deadline: Some(clock::now() + server.upstream().config.reply_timeout),
         };
         match server.post(posted).await? {
             ReplyStart::Answer(answer) => Ok(Some(answer)),
