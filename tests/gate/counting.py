@@ -34,20 +34,23 @@ class Round:
 
 def count(scenario, binary, stub):
     """The best round, or the reason why there is no figure."""
-    with (
-        daemon.stub(stub, scenario.stub_options) as address,
-        tempfile.TemporaryDirectory(prefix="gate") as folder,
-        daemon.trunkline(binary, scenario.write(f"http://{address}/mcp", folder), folder) as counted,
-    ):
-        return best(rounds(scenario, counted), scenario.difference_max)
+
+    def trunkline(address, folder):
+        return daemon.trunkline(binary, scenario.write(f"http://{address}/mcp", folder), folder)
+
+    return count_of(scenario, stub, trunkline)
 
 
 def count_nginx(scenario, stub):
     """Likewise of nginx, which hands on what it is sent."""
+    return count_of(scenario, stub, daemon.nginx)
+
+
+def count_of(scenario, stub, start):
     with (
         daemon.stub(stub, scenario.stub_options) as address,
         tempfile.TemporaryDirectory(prefix="gate") as folder,
-        daemon.nginx(address, folder) as counted,
+        start(address, folder) as counted,
     ):
         return best(rounds(scenario, counted), scenario.difference_max)
 
