@@ -148,6 +148,8 @@ class Reader:
         return self.found
 
     def word(self, index, token):
+        if index and self.listed[index - 1].text == "$":
+            return  # A variable of a macro, whatever it is called.
         name = self.name_after(index)
         if token.text in NAMED_TYPES and name and not self.head:
             self.define(name, token.line)

@@ -79,6 +79,10 @@ class Types(unittest.TestCase):
         self.assertEqual(types("macro_rules! m { ($n:ident) => { struct $n; } }"), [])
         self.assertEqual(types("keys! { struct A { a: u8 } }"), [("A", ())])
 
+    def test_variables_of_macros_are_no_keywords(self):
+        text = "macro_rules! m { ($type:ty) => { <$type as B>::C }; ($struct:ident) => { $struct d {} } } struct A;"
+        self.assertEqual(types(text), [("A", ())])
+
 
 class TestModules(unittest.TestCase):
     def test_in_the_file(self):
