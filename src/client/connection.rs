@@ -34,7 +34,7 @@ const WITH_PROGRESS: &[&str] = &["tools/call", "prompts/get", "resources/read"];
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ClientSettings {
     /// How long a reply may take to begin, a message of it to arrive, and the pause before the next.
     pub timeout: Duration,
     /// The least level of log lines that are asked for; `None`: whatever the server sends unasked.
@@ -45,18 +45,18 @@ pub struct Settings {
 pub struct Client {
     link: Connection,
     introduction: Introduction,
-    settings: Settings,
+    settings: ClientSettings,
     param_headers: RefCell<ParamHeaders>,
 }
 
-pub(super) enum Transport {
+pub(super) enum ClientTransport {
     Http(Rc<StreamableHttp>),
     Lines(Rc<DuplexTransport>),
 }
 
 /// The way to a server, and what is counted on it.
 pub(super) struct Connection {
-    pub(super) way: Transport,
+    pub(super) way: ClientTransport,
     pub(super) handler: Rc<IncomingHandler>,
     pub(super) ids: Cell<u64>,
 }
@@ -78,7 +78,7 @@ impl Client {
         server: &Server,
         wanted: EraChoice,
         user: Rc<dyn UserInteraction>,
-        settings: Settings,
+        settings: ClientSettings,
     ) -> Result<Self, RequestError> {
         let (link, introduction) = handshake::open(server, wanted, user, &settings).await?;
         Ok(Self { link, introduction, settings, param_headers: RefCell::default() })
@@ -134,8 +134,8 @@ impl Client {
     /// Ends the conversation: the session, and the program.
     pub async fn close(self) {
         match self.link.way {
-            Transport::Http(http) => http.close().await,
-            Transport::Lines(lines) => lines.close().await,
+            ClientTransport::Http(http) => http.close().await,
+            ClientTransport::Lines(lines) => lines.close().await,
         }
     }
 
@@ -197,7 +197,7 @@ impl std::fmt::Debug for Client {
 }
 
 impl Connection {
-    pub(super) fn new(way: Transport, handler: Rc<IncomingHandler>) -> Self {
+    pub(super) fn new(way: ClientTransport, handler: Rc<IncomingHandler>) -> Self {
         Self { way, handler, ids: Cell::new(0) }
     }
 
@@ -224,28 +224,28 @@ impl Connection {
         timeout: Duration,
     ) -> Result<Value, RequestError> {
         self.handler.begin(request.id);
-        let _under_way = InFlight { handler: &self.handler, id: request.id };
+        let _under_way = InFlightGuard { handler: &self.handler, id: request.id };
         match &self.way {
-            Transport::Http(http) => http.exchange(request, timeout).await,
-            Transport::Lines(lines) => lines.exchange(request, timeout).await,
+            ClientTransport::Http(http) => http.exchange(request, timeout).await,
+            ClientTransport::Lines(lines) => lines.exchange(request, timeout).await,
         }
     }
 
     pub(super) async fn notify(&self, method: &str, timeout: Duration) -> Result<(), RequestError> {
         let message = json!({"jsonrpc": "2.0", "method": method});
         match &self.way {
-            Transport::Http(http) => http.tell(&message, timeout).await,
-            Transport::Lines(lines) => lines.tell(&message).await,
+            ClientTransport::Http(http) => http.tell(&message, timeout).await,
+            ClientTransport::Lines(lines) => lines.tell(&message).await,
         }
     }
 }
 
-struct InFlight<'a> {
+struct InFlightGuard<'a> {
     handler: &'a IncomingHandler,
     id: u64,
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.handler.end(self.id);
     }

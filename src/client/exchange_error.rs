@@ -30,7 +30,7 @@ pub enum ExchangeError {
     Unreachable(String),
     /// The server is not who it should be; nothing was sent.
     #[error("cannot connect to the server over TLS: {0}; the request was not executed")]
-    Tls(tls::Fault),
+    Tls(tls::TlsFault),
     /// The connection broke after the request may have been sent.
     #[error("the connection to the server broke; the outcome of the request is unknown")]
     Reset,

@@ -9,16 +9,17 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::child_process;
-use super::connection::{Connection, Request, Settings, Transport, client_info, own_meta, with_meta};
+use super::connection::{
+    ClientSettings, ClientTransport, Connection, Request, client_info, own_meta, with_meta,
+};
 use super::error::{RequestError, RpcError, texts};
 use super::exchange_error::ExchangeError;
-use super::http_sse;
 use super::incoming_handler::IncomingHandler;
 use super::introduction::Introduction;
 use super::server::Server;
 use super::streamable_http::StreamableHttp;
 use super::user_interaction::UserInteraction;
+use super::{child_process, http_sse};
 use protocol::version::{Era, LegacyVersion, MODERN};
 
 /// How long a program may leave `server/discover` without an answer before it is taken for a legacy one.
@@ -47,12 +48,12 @@ pub(super) async fn open(
     server: &Server,
     wanted: EraChoice,
     user: Rc<dyn UserInteraction>,
-    settings: &Settings,
+    settings: &ClientSettings,
 ) -> Result<(Connection, Introduction), RequestError> {
     let handler = Rc::new(IncomingHandler::new(user));
     let way = match server {
-        Server::Http(address) => Transport::Http(StreamableHttp::new(address, Rc::clone(&handler))?),
-        Server::Stdio(program) => Transport::Lines(child_process::start(program, Rc::clone(&handler))?),
+        Server::Http(address) => ClientTransport::Http(StreamableHttp::new(address, Rc::clone(&handler))?),
+        Server::Stdio(program) => ClientTransport::Lines(child_process::start(program, Rc::clone(&handler))?),
     };
     let link = Connection::new(way, handler);
     let version = match wanted {
@@ -70,7 +71,7 @@ pub(super) async fn open(
     let (Server::Http(address), true) = (server, may_be_older(&failure)) else { return Err(failure) };
     // What a server without the older transport says to a GET tells nobody anything.
     let older = http_sse::open(address, Rc::clone(&link.handler), settings.timeout).await;
-    let link = Connection::new(Transport::Lines(older.map_err(|_| failure)?), link.handler);
+    let link = Connection::new(ClientTransport::Lines(older.map_err(|_| failure)?), link.handler);
     let introduction = initialize(&link, version, settings).await?;
     Ok((link, introduction))
 }
@@ -85,11 +86,11 @@ fn may_be_older(failure: &RequestError) -> bool {
     matches!(status, 400 | 404 | 405)
 }
 
-async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, RequestError> {
+async fn discover(link: &Connection, settings: &ClientSettings) -> Result<Discovered, RequestError> {
     let newest = MODERN.first().copied().unwrap_or_default();
     let timeout = match link.way {
-        Transport::Http(_) => settings.timeout,
-        Transport::Lines(_) => settings.timeout.min(DISCOVER_TIMEOUT),
+        ClientTransport::Http(_) => settings.timeout,
+        ClientTransport::Lines(_) => settings.timeout.min(DISCOVER_TIMEOUT),
     };
     let params = with_meta(json!({}), |meta| {
         own_meta(meta, newest, link.handler.user.capabilities(), None);
@@ -115,7 +116,7 @@ async fn discover(link: &Connection, settings: &Settings) -> Result<Discovered, 
         RequestError::Exchange(ExchangeError::Status(status)) if !is_for_now(Some(status.as_u16())) => {
             Ok(Discovered::Legacy(failure))
         }
-        RequestError::Exchange(ExchangeError::TimedOut) if matches!(link.way, Transport::Lines(_)) => {
+        RequestError::Exchange(ExchangeError::TimedOut) if matches!(link.way, ClientTransport::Lines(_)) => {
             Ok(Discovered::Legacy(failure))
         }
         RequestError::Invalid { .. } => Ok(Discovered::Legacy(failure)),
@@ -148,7 +149,7 @@ fn is_for_now(status: Option<u16>) -> bool {
 pub(super) async fn initialize(
     link: &Connection,
     version: LegacyVersion,
-    settings: &Settings,
+    settings: &ClientSettings,
 ) -> Result<Introduction, RequestError> {
     let method = "initialize";
     let capabilities = link.handler.user.capabilities();
@@ -164,11 +165,11 @@ pub(super) async fn initialize(
     let Some(version) = LegacyVersion::of(&agreed) else {
         return Err(RequestError::NoCommonVersion(vec![agreed]));
     };
-    if let Transport::Http(http) = &link.way {
+    if let ClientTransport::Http(http) = &link.way {
         http.speak(version);
     }
     link.notify("notifications/initialized", settings.timeout).await?;
-    if let Transport::Http(http) = &link.way {
+    if let ClientTransport::Http(http) = &link.way {
         http.listen().await;
     }
     let introduction = Introduction::read(Era::Legacy, version.as_str(), result);

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use super::exchange_error::ExchangeError;
 use super::response_reader::StreamPosition;
 use super::server::HttpServer;
-use net::http_client::{Destination, HttpClient, Reply, collect};
+use net::http_client::{Destination, HttpClient, HttpReply, collect};
 use net::tasks::Tasks;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -51,7 +51,7 @@ impl HttpEndpoint {
         body: Bytes,
         is_safe_to_repeat: bool,
         deadline: Instant,
-    ) -> Result<Reply, ExchangeError> {
+    ) -> Result<HttpReply, ExchangeError> {
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = self.target.clone();
@@ -68,7 +68,7 @@ impl HttpEndpoint {
         message: Bytes,
         is_safe_to_repeat: bool,
         patience: Duration,
-    ) -> Result<Reply, ExchangeError> {
+    ) -> Result<HttpReply, ExchangeError> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         self.send(Method::POST, headers, message, is_safe_to_repeat, Instant::now() + patience).await
@@ -85,7 +85,7 @@ impl HttpEndpoint {
     }
 
     /// Whether a message was accepted that has no answer here.
-    pub(super) async fn accepted(&self, mut reply: Reply) -> Result<(), ExchangeError> {
+    pub(super) async fn accepted(&self, mut reply: HttpReply) -> Result<(), ExchangeError> {
         let status = reply.head.status;
         let deadline = Instant::now() + ACCEPTED_TIMEOUT;
         if collect(&mut reply.body, ACCEPTED_BYTES_MAX, deadline).await.is_ok() {
@@ -99,7 +99,7 @@ impl HttpEndpoint {
         &self,
         mut headers: HeaderMap,
         position: &StreamPosition,
-    ) -> Result<Reply, ExchangeError> {
+    ) -> Result<HttpReply, ExchangeError> {
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(id) = &position.last_event_id {
             headers.insert(LAST_EVENT_ID, id.clone());
@@ -108,7 +108,7 @@ impl HttpEndpoint {
     }
 
     /// Reads what is left of a reply, in case its connection can be used again.
-    pub async fn put_back(&self, reply: Reply) {
+    pub async fn put_back(&self, reply: HttpReply) {
         self.client.put_back(reply).await;
     }
 }

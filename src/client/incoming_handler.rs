@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::RequestError;
 use super::incoming_message::IncomingMessage;
-use super::user_interaction::{Refusal, UserInteraction};
+use super::user_interaction::{NoAnswer, UserInteraction};
 use net::tasks::Tasks;
 
 /// Questions that wait at once.
@@ -122,7 +122,7 @@ impl IncomingHandler {
         let outcome = match method {
             "ping" => Ok(json!({})),
             _ if self.questions.borrow().len() >= QUESTIONS_MAX => {
-                Err(Refusal::because("too many questions wait for an answer"))
+                Err(NoAnswer::because("too many questions wait for an answer"))
             }
             _ => {
                 let asked = self.register(id);
@@ -138,7 +138,7 @@ impl IncomingHandler {
         })
     }
 
-    pub(super) async fn ask_user(&self, method: &str, params: &Value) -> Result<Value, Refusal> {
+    pub(super) async fn ask_user(&self, method: &str, params: &Value) -> Result<Value, NoAnswer> {
         let _alone = self.asking.lock().await;
         self.user.ask(method, params).await
     }

@@ -42,12 +42,12 @@ mod streamable_http;
 pub mod tool;
 pub mod user_interaction;
 
-pub use self::connection::{Client, Settings};
+pub use self::connection::{Client, ClientSettings};
 pub use self::error::{RequestError, RpcError};
 pub use self::handshake::EraChoice;
 pub use self::http_endpoint::is_reserved;
 pub use self::introduction::Introduction;
-pub use self::user_interaction::{NoUser, Refusal, UserInteraction};
+pub use self::user_interaction::{NoAnswer, NoUser, UserInteraction};
 
 /// The longest message of either side.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout_at};
 
 use super::MESSAGE_BYTES_MAX;
 use super::exchange_error::ExchangeError;
-use net::http_client::{Reply, collect};
+use net::http_client::{HttpReply, collect};
 use net::jitter::jittered;
 use protocol::sse::{Event, Events};
 
@@ -27,7 +27,7 @@ const EVENT_ID_BYTES_MAX: usize = 4096;
 #[derive(Debug)]
 pub struct ResponseReader {
     /// The reply they are read from.
-    pub reply: Reply,
+    pub reply: HttpReply,
     /// How far they were read.
     pub position: StreamPosition,
     format: Format,
@@ -60,12 +60,12 @@ pub struct StreamPosition {
 
 impl ResponseReader {
     /// The messages of a reply that is neither JSON nor a stream are none.
-    pub fn of(reply: Reply) -> Self {
+    pub fn of(reply: HttpReply) -> Self {
         Self::behind(StreamPosition::default(), reply)
     }
 
     /// The messages of a reply that goes on behind `position`.
-    pub fn behind(position: StreamPosition, reply: Reply) -> Self {
+    pub fn behind(position: StreamPosition, reply: HttpReply) -> Self {
         let format = match media(&reply.head.headers).as_str() {
             "application/json" => Format::Json,
             "text/event-stream" => Format::Events(Box::new(Events::new(MESSAGE_BYTES_MAX))),
@@ -150,8 +150,8 @@ impl StreamPosition {
     pub async fn resume(
         &self,
         attempts: u32,
-        open: impl AsyncFn(&Self) -> Result<Reply, ExchangeError>,
-    ) -> Option<Reply> {
+        open: impl AsyncFn(&Self) -> Result<HttpReply, ExchangeError>,
+    ) -> Option<HttpReply> {
         for attempt in 0..attempts {
             sleep(self.delay(attempt)).await;
             match open(self).await {

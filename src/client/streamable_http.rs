@@ -21,7 +21,7 @@ use super::message_headers::{self, SESSION_ID};
 use super::response_reader::{ResponseReader, StreamPosition};
 use super::server::HttpServer;
 use super::user_interaction::WireMessage;
-use net::http_client::{Reply, collect};
+use net::http_client::{HttpReply, collect};
 use net::tasks::Tasks;
 use protocol::method::{Method, NameSource};
 use protocol::version::LegacyVersion;
@@ -116,7 +116,7 @@ impl StreamableHttp {
     async fn read(
         self: &Rc<Self>,
         request: &Request<'_>,
-        reply: Reply,
+        reply: HttpReply,
         patience: Duration,
     ) -> Result<Value, RequestError> {
         if !reply.head.status.is_success() {
@@ -158,7 +158,7 @@ impl StreamableHttp {
     }
 
     /// What a refused request fails with.
-    async fn refusal(&self, request: &Request<'_>, mut reply: Reply, patience: Duration) -> RequestError {
+    async fn refusal(&self, request: &Request<'_>, mut reply: HttpReply, patience: Duration) -> RequestError {
         let status = reply.head.status;
         let is_of_session = self.session_id.borrow().is_some() && request.method != "initialize";
         let body = collect(&mut reply.body, REFUSAL_BYTES_MAX, Instant::now() + patience).await;
@@ -262,7 +262,7 @@ impl StreamableHttp {
         }
     }
 
-    async fn get(&self, position: &StreamPosition) -> Result<Reply, ExchangeError> {
+    async fn get(&self, position: &StreamPosition) -> Result<HttpReply, ExchangeError> {
         let headers = self.headers(None);
         self.trace(true, "GET", &headers, b"");
         self.endpoint.open_stream(headers, position).await

@@ -18,8 +18,8 @@ pub trait UserInteraction {
 
     /// A question: `elicitation/create`, `sampling/createMessage` or `roots/list`. One at a time; dropped if the server
     /// takes it back or the call is over.
-    fn ask<'a>(&'a self, method: &'a str, _params: &'a Value) -> PendingAnswer<'a> {
-        Box::pin(std::future::ready(Err(Refusal::unknown(method))))
+    fn ask<'a>(&'a self, method: &'a str, _params: &'a Value) -> AnswerFuture<'a> {
+        Box::pin(std::future::ready(Err(NoAnswer::unknown(method))))
     }
 
     /// A message that travels.
@@ -30,7 +30,7 @@ pub trait UserInteraction {
 }
 
 /// An answer to a question, once there is one.
-pub type PendingAnswer<'a> = Pin<Box<dyn Future<Output = Result<Value, Refusal>> + 'a>>;
+pub type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<Value, NoAnswer>> + 'a>>;
 
 /// Nobody: is told nothing, and answers nothing.
 #[derive(Clone, Copy, Debug)]
@@ -40,14 +40,14 @@ impl UserInteraction for NoUser {}
 
 /// Why a question has no answer: the error that the server gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct NoAnswer {
     /// The code of the error.
     pub code: i64,
     /// What is said.
     pub message: String,
 }
 
-impl Refusal {
+impl NoAnswer {
     /// A question of a kind that is not answered.
     pub fn unknown(method: &str) -> Self {
         Self { code: -32601, message: format!("this client does not answer {method}") }

@@ -10,7 +10,7 @@ use super::server::ConversationArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE};
 use protocol::level::Level;
 use protocol::text::shown;
-use tools::call::{self, Call, CallOptions};
+use tools::call::{self, CallOptions, CallSettings};
 
 #[derive(Debug, Args)]
 #[command(
@@ -85,7 +85,7 @@ pub(super) fn call(options: &CallArgs) -> Result<ExitCode, CommandFailure> {
         answers: options.answer.clone(),
         json_args: options.json_args.clone(),
     };
-    Ok(call::call(Call { target, address: &address, tool, words, options: call_options }, &is_option))
+    Ok(call::call(CallSettings { target, address: &address, tool, words, options: call_options }, &is_option))
 }
 
 fn level() -> impl TypedValueParser<Value = Level> {

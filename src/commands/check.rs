@@ -9,11 +9,10 @@ use clap::Args;
 use super::permissions::PermissionArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
 use config::{self, Config};
-use gateway::Findings;
+use gateway::FileFindings;
 use protocol::text::{shown, shown_lines};
 use tools::admin_client::figures::number_of;
-use tools::terminal;
-use tools::terminal::put;
+use tools::terminal::{self, put};
 
 /// What is looked at beside the text.
 #[derive(Debug, Args)]
@@ -61,7 +60,7 @@ pub(super) fn check(
 
 /// Opens what the configuration names, and says what is wrong with it.
 fn can_use_files(config: &Config, name: &str) -> Result<bool, CommandFailure> {
-    let findings = Findings::of(config)?;
+    let findings = FileFindings::of(config)?;
     for warning in &findings.warnings {
         terminal::say(format_args!("warning: {}", shown_lines(warning)));
     }

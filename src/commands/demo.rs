@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-use demo::{DemoServer, Kind};
+use demo::{DemoKind, DemoServer};
 use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
@@ -31,8 +31,8 @@ pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (weather, notes) = runtime.block_on(async {
         Ok::<_, std::io::Error>((
-            DemoServer::bind(Kind::Weather).await?,
-            DemoServer::bind(Kind::Notes).await?,
+            DemoServer::bind(DemoKind::Weather).await?,
+            DemoServer::bind(DemoKind::Notes).await?,
         ))
     })?;
     let text = configuration(options, &weather.url(), &notes.url());

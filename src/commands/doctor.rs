@@ -9,9 +9,8 @@ use serde_json::Value;
 use super::server::{ServerArgs, server};
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use client::server::Server;
-use tools::doctor::{self, InspectSettings, Report, Rule, Severity};
-use tools::terminal;
-use tools::terminal::put;
+use tools::doctor::{self, InspectSettings, InspectionRule, Report, Severity};
+use tools::terminal::{self, put};
 
 const CALLS_MAX: i64 = 100;
 
@@ -46,7 +45,7 @@ pub(super) struct DoctorArgs {
     fail_on: FailOn,
     /// A rule to pass over, by its id; may be given more than once
     #[arg(long, value_name = "RULE", value_parser = doctor::find_rule)]
-    ignore: Vec<&'static Rule>,
+    ignore: Vec<&'static InspectionRule>,
     /// Call this tool, too
     #[arg(long, value_name = "TOOL")]
     call: Option<String>,

@@ -8,8 +8,7 @@ use clap::{Args, ValueHint};
 
 use protocol::text::shown;
 use tools::client_config::{self, DesktopClient, Export, ExportKey, GatewayUrl};
-use tools::terminal;
-use tools::terminal::{paint, put, put_text};
+use tools::terminal::{self, paint, put, put_text};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -7,8 +7,7 @@ use clap::{Args, ValueHint};
 
 use protocol::text::{shown, shown_lines};
 use tools::client_config::{self, ClientFile, ImportSettings, Imported, files};
-use tools::terminal;
-use tools::terminal::{paint, put_text};
+use tools::terminal::{self, paint, put_text};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\

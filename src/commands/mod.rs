@@ -29,8 +29,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
 
-use ::tools::terminal;
-use ::tools::terminal::{paint, put_text};
+use ::tools::terminal::{self, paint, put_text};
 use config::Config;
 use protocol::text::shown_lines;
 

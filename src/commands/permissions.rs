@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::near;
-use config::{Config, Endpoint};
+use config::{Config, EndpointConfig};
 use gateway::{ANONYMOUS, EndpointRules, Principal, VerifiedIdentity};
 use protocol::route::Kind;
 use protocol::text;
@@ -57,8 +57,8 @@ impl PermissionArgs {
     pub(super) fn answer(&self, config: &Config) -> anyhow::Result<ExitCode> {
         let principal = self.who(config);
         let is_shown =
-            |endpoint: &&Endpoint| self.endpoint.as_ref().is_none_or(|path| *path == endpoint.path);
-        let endpoints: Vec<&Endpoint> = config.endpoints.iter().filter(is_shown).collect();
+            |endpoint: &&EndpointConfig| self.endpoint.as_ref().is_none_or(|path| *path == endpoint.path);
+        let endpoints: Vec<&EndpointConfig> = config.endpoints.iter().filter(is_shown).collect();
         if endpoints.is_empty() {
             let path = self.endpoint.as_deref().unwrap_or_default();
             let near = near(path, config.endpoints.iter().map(|endpoint| endpoint.path.as_str()));

@@ -16,8 +16,7 @@ use gateway::pins::{
     Approval, DiffLine, Folder, PendingDefinition, PinnedTool, difference, lines, pending, printable,
 };
 use protocol::canonical::Hash;
-use tools::terminal;
-use tools::terminal::{paint, put};
+use tools::terminal::{self, paint, put};
 
 #[derive(Debug, Args)]
 pub(super) struct PinsArgs {

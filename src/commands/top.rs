@@ -9,7 +9,7 @@ use clap::Args;
 use super::admin::AdminArgs;
 use super::status::unreachable;
 use super::{CommandFailure, EXIT_COMMAND_LINE};
-use tools::top::{self, Error, TopSettings};
+use tools::top::{self, TopError, TopSettings};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -47,8 +47,8 @@ pub(super) fn top(options: &TopArgs) -> Result<ExitCode, CommandFailure> {
     };
     match top::run(settings) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(Error::Gateway(fault)) => Err(unreachable(&admin, &fault)),
-        Err(error @ Error::Terminal(_)) => Err(error.into()),
+        Err(TopError::Gateway(fault)) => Err(unreachable(&admin, &fault)),
+        Err(error @ TopError::Terminal(_)) => Err(error.into()),
     }
 }
 

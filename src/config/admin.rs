@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::findings::Findings;
-use super::secret::Secret;
+use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
-use super::text::{Fault, Text, texts};
+use super::text::{Fault, Grammar, texts};
 
 section! {
     /// Where metrics, health and the state of the gateway are served: `/metrics`, `/livez`, `/readyz` and `/status`.
@@ -19,7 +19,7 @@ section! {
         place as "address": Place,
         /// What `Authorization: Bearer` must hold. Needed where the address is not loopback.
         #[example({ file = "/etc/trunkline/admin-token" })]
-        token: Option<Secret>,
+        token: Option<SecretPlace>,
     }
     check check;
 }

@@ -6,7 +6,7 @@ use super::value::{Count, DAY_MS, HOUR_MS, MIB, Period, Size};
 section! {
     /// Clients that speak the other kind of revisions than the server reach it all the same: what is translated for
     /// them.
-    pub struct Bridge {
+    pub struct BridgeConfig {
         /// Whether such clients reach the server at all.
         is_on as "enabled": bool = true,
         /// Times that a client may be asked for input during one call.

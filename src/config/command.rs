@@ -1,7 +1,7 @@
 //! `command`: how an upstream is started that is a child process.
 
+use super::array::{Array, Map};
 use super::findings::Findings;
-use super::list::{List, Map};
 use super::policy::Words;
 use super::secret::{SecretSource, TextOrSecret};
 use super::section::{Group, section};
@@ -11,11 +11,11 @@ use super::value::{Count, DAY_MS, HOUR_MS, Period, choice};
 
 section! {
     /// How an upstream is started that is a child process.
-    pub struct Command {
+    pub struct CommandConfig {
         /// Environment variables that the child process inherits beside `HOME`, `LANG`, `LC_ALL`, `LC_CTYPE`, `LOGNAME`,
         /// `PATH`, `SHELL`, `TMPDIR`, `TZ` and `USER`. It inherits no others.
         #[example(["XDG_CACHE_HOME"])]
-        env_pass: List<Variable> = [],
+        env_pass: Array<Variable> = [],
         /// Working directory of the child process, an absolute path. Default: that of the gateway.
         #[example("/srv/files")]
         directory: Option<AbsolutePath>,
@@ -49,16 +49,16 @@ section! {
         command: Option<Words>,
         /// Arguments of `command`, after those that stand there.
         #[example(["--read-only"])]
-        args: Option<List<Any>>,
+        args: Option<Array<Any>>,
         /// Environment variables of the child process: text, or where a secret is read from.
         #[example({ LOG_LEVEL = "warn", TOKEN = { file = "/etc/trunkline/files-token" } })]
         env: Option<Map<TextOrSecret>>,
     }
     groups {
         /// How it is started.
-        started: Command
+        started: CommandConfig
     }
-    check where_started => Option<Command>;
+    check where_started => Option<CommandConfig>;
 }
 
 /// The environment variables that every child process inherits.
@@ -87,7 +87,7 @@ fn variable(name: &str) -> Result<String, Fault> {
     checked(name, is_variable, "not the name of an environment variable")
 }
 
-fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) -> Option<Command> {
+fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) -> Option<CommandConfig> {
     if !table.has("command") {
         refuse_without_command(table, findings);
         return None;
@@ -112,13 +112,13 @@ fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) ->
         }
     }
     check_env(table.table("env"), findings);
-    Some(Command { program, args: words, env: texts, secret_env, ..written.started })
+    Some(CommandConfig { program, args: words, env: texts, secret_env, ..written.started })
 }
 
 /// Keys that only matter where there is a command would do nothing.
 fn refuse_without_command(table: Table<'_>, findings: &mut Findings) {
     let mut keys = vec!["args", "env"];
-    Command::keys(&mut keys);
+    CommandConfig::keys(&mut keys);
     for key in keys {
         findings.may_hold_secret = key == "env";
         findings.error_at(table, key, format!("`{key}` is for upstreams that are started by a `command`"));

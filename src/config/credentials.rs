@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue};
 
+use super::array::{Array, Map};
 use super::findings::Findings;
-use super::list::{List, Map};
-use super::secret::{Secret, SecretSource, TextOrSecret};
+use super::secret::{SecretPlace, SecretSource, TextOrSecret};
 use super::section::{Group, section};
 use super::table::Table;
 use super::text::{AbsolutePath, Any, Fault, Scope, checked, texts};
@@ -35,7 +35,7 @@ section! {
         headers: Option<Map<TextOrSecret>>,
         /// The token that it is shown as `Authorization: Bearer`.
         #[example({ file = "/etc/trunkline/weather-token" })]
-        bearer: Option<Secret>,
+        bearer: Option<SecretPlace>,
         /// The user and the password that it is shown as `Authorization: Basic`.
         #[example({ user = "gateway", password = { credential = "archive-password" } })]
         basic: Option<Basic>,
@@ -44,7 +44,7 @@ section! {
         /// Headers of a client's requests that are handed on to it; nothing else of what clients show crosses. Lists,
         /// probes and whatever else the gateway asks for itself go without them.
         #[example(["x-request-id"])]
-        forward_headers: Option<List<HeaderKey>>,
+        forward_headers: Option<Array<HeaderKey>>,
     }
     check credentials => Credentials;
 }
@@ -57,7 +57,7 @@ section! {
         user: User,
         /// The password.
         #[example({ credential = "archive-password" })]
-        password: Secret,
+        password: SecretPlace,
     }
 }
 
@@ -72,10 +72,10 @@ section! {
         client_id: Any,
         /// How it proves that.
         #[example({ file = "/etc/trunkline/client-secret" })]
-        client_secret: Secret,
+        client_secret: SecretPlace,
         /// What it asks for.
         #[example(["files.read"])]
-        scopes: List<Scope> = [],
+        scopes: Array<Scope> = [],
         /// What the token is for (RFC 8707), mostly the URL of the upstream. Default: it is not said.
         #[example("https://files.example.com/mcp")]
         resource: Option<Resource>,
@@ -111,7 +111,7 @@ section! {
         certificate: Option<AbsolutePath>,
         /// The private key of `certificate`, in PEM.
         #[example({ file = "/etc/trunkline/client.key" })]
-        key: Option<Secret>,
+        key: Option<SecretPlace>,
         /// The name that is asked for and that the server's certificate must be for. Default: the host of the URL.
         #[example("files.example.com")]
         server_name: Option<ServerName>,

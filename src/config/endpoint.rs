@@ -6,17 +6,17 @@ use std::ops::Range;
 
 use serde_json::Value as Json;
 
+use super::array::{Array, Map};
 use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
 use super::identity::{AuthMethod, default_methods};
-use super::list::{List, Map};
 use super::listener::{CertificateDemand, open_address};
 use super::schema::Definitions;
 use super::section::section;
 use super::table::Table;
 use super::text::{Any, Audience, Fault, Glob, Scope, texts};
-use super::value::{GIB, KIB, Size, Value, choice};
-use super::{Config, Upstream};
+use super::value::{GIB, KIB, Setting, Size, choice};
+use super::{Config, UpstreamConfig};
 
 /// Between an upstream's prefix and the name it gave.
 const SEPARATOR: &str = "__";
@@ -25,13 +25,13 @@ const INSTRUCTIONS_BYTES_MAX: usize = 16 * 1024;
 
 section! {
     /// A path clients see, and what is behind it.
-    pub struct Endpoint {
+    pub struct EndpointConfig {
         /// Path of the URL, such as `/mcp`.
         #[example("/mcp")]
         path: Path,
         /// Names of the upstreams, each once; merged lists keep this order.
         #[example(["weather"])]
-        upstreams: List<Any, 1>,
+        upstreams: Array<Any, 1>,
         /// How public names are made: `transparent` passes names and bodies unchanged, for one upstream only; `prefixed`
         /// makes `weather__forecast` of `forecast`; `bare` leaves names as they are and routes by what the upstreams
         /// list. Default: `transparent` with one upstream, `prefixed` with several.
@@ -43,30 +43,30 @@ section! {
         #[example({ today = "weather__forecast" })]
         aliases: Aliases = {},
         /// Globs over public names and URIs of what is offered.
-        allow: List<Glob> = ["*"],
+        allow: Array<Glob> = ["*"],
         /// Globs over public names and URIs of what is not offered, whatever `allow` says.
-        deny: List<Glob> = [],
+        deny: Array<Glob> = [],
         /// How clients authenticate, by any of these; empty: anyone may call. A key or token that is presented decides,
         /// whatever the certificate. Default: what is configured of `[[api_key]]`, `[[jwt]]` and `[client_certificate]`.
         #[example(["api_key"])]
-        auth: List<AuthMethod> => Vec::new(),
+        auth: Array<AuthMethod> => Vec::new(),
         /// Lets anyone call although a listener is not loopback.
         allow_unauthenticated: bool = false,
         /// Browser origins that may call. Default: loopback origins on a loopback listener, none elsewhere.
         #[example(["https://app.example.com"])]
-        origins: Option<List<Origin>>,
+        origins: Option<Array<Origin>>,
         /// `Host` values that are served, with a port where only that port is meant. Default: localhost names on loopback
         /// listeners, the host of `public_url` where set, else any.
         #[example(["mcp.example.com"])]
-        hosts: Option<List<Host, 1>>,
+        hosts: Option<Array<Host, 1>>,
         /// The URL by which clients reach the endpoint. Required with `jwt`: it is the audience of tokens, and named in
         /// what clients are told of how to get one. Clients of HTTP+SSE are told to send messages to its path.
         #[example("https://mcp.example.com/mcp")]
         public_url: Option<PublicUrl>,
         /// What the audience of a token may be beside `public_url`, byte for byte.
-        audiences: List<Audience> = [],
+        audiences: Array<Audience> = [],
         /// Scopes that every caller must have been granted, such as `mcp:read`.
-        scopes: List<Scope> = [],
+        scopes: Array<Scope> = [],
         /// How the failure of a request is shown to clients with sessions: in an HTTP 200 (`jsonrpc`), which every client
         /// survives, or with its own status (`http`).
         legacy_errors: LegacyErrors = "jsonrpc",
@@ -144,7 +144,7 @@ texts! {
 #[derive(Debug)]
 pub struct Aliases;
 
-impl Value for Aliases {
+impl Setting for Aliases {
     type Out = Vec<Alias>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<Alias>> {
@@ -230,7 +230,7 @@ fn public_url(url: &str) -> Result<String, Fault> {
     Err(message.into())
 }
 
-fn check_endpoint(mut endpoint: Endpoint, table: Table<'_>, findings: &mut Findings) -> Endpoint {
+fn check_endpoint(mut endpoint: EndpointConfig, table: Table<'_>, findings: &mut Findings) -> EndpointConfig {
     if endpoint.names == Names::Transparent && endpoint.upstreams.len() > 1 {
         let message =
             "several upstreams cannot be transparent: choose `names = \"prefixed\"` or `names = \"bare\"`";
@@ -265,8 +265,8 @@ fn members<'u>(
     root: Table<'_>,
     endpoint: Table<'_>,
     findings: &mut Findings,
-) -> Vec<&'u Upstream> {
-    let mut members: Vec<&Upstream> = Vec::new();
+) -> Vec<&'u UpstreamConfig> {
+    let mut members: Vec<&UpstreamConfig> = Vec::new();
     for (name, span) in endpoint.texts("upstreams") {
         let Some(upstream) = config.upstreams.iter().find(|upstream| upstream.name == name) else {
             // A misspelt [upstream] table has been reported, and all its names would be unknown.
@@ -293,7 +293,12 @@ fn members<'u>(
     members
 }
 
-fn check_aliases(endpoint: &Endpoint, members: &[&Upstream], table: Table<'_>, findings: &mut Findings) {
+fn check_aliases(
+    endpoint: &EndpointConfig,
+    members: &[&UpstreamConfig],
+    table: Table<'_>,
+    findings: &mut Findings,
+) {
     for (public, target) in table.table("aliases").entries() {
         let Some(alias) = endpoint.aliases.iter().find(|alias| alias.public == *public.get_ref()) else {
             continue;
@@ -307,7 +312,7 @@ fn check_aliases(endpoint: &Endpoint, members: &[&Upstream], table: Table<'_>, f
     }
 }
 
-fn alias_name_fault(public: &str, members: &[&Upstream]) -> Option<String> {
+fn alias_name_fault(public: &str, members: &[&UpstreamConfig]) -> Option<String> {
     if public.is_empty() || public.len() > PUBLIC_NAME_BYTES_MAX || public.chars().any(char::is_control) {
         return Some(format!("an alias has 1 to {PUBLIC_NAME_BYTES_MAX} bytes and no control characters"));
     }
@@ -319,7 +324,7 @@ fn alias_name_fault(public: &str, members: &[&Upstream]) -> Option<String> {
     ))
 }
 
-fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&Upstream]) -> Option<Diagnostic> {
+fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&UpstreamConfig]) -> Option<Diagnostic> {
     let Alias { upstream: name, inner, .. } = alias;
     if inner.is_empty() {
         let message = "an alias stands for `UPSTREAM__NAME`: the upstream, two underscores, what it calls it";
@@ -338,7 +343,7 @@ fn alias_target_error(alias: &Alias, span: Range<usize>, members: &[&Upstream]) 
 
 /// Fills in how clients authenticate where nothing is written of it, and checks that somebody could.
 fn check_auth(
-    endpoint: &mut Endpoint,
+    endpoint: &mut EndpointConfig,
     config: &Config,
     root: Table<'_>,
     table: Table<'_>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Authorization, Config, HeaderSource, KeySource, SecretSource, Upstream};
+use super::{Authorization, Config, HeaderSource, KeySource, SecretSource, UpstreamConfig};
 
 /// What is read beside the configuration itself.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Config {
 }
 
 impl<'c> Named<'c> {
-    fn add(&mut self, upstream: &'c Upstream) {
+    fn add(&mut self, upstream: &'c UpstreamConfig) {
         self.files.extend(upstream.tls.ca.as_deref());
         if let Some((certificate, key)) = &upstream.tls.identity {
             self.files.push(certificate);

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use http::Uri;
 
 use super::Config;
+use super::array::{Array, Map};
 use super::findings::Findings;
-use super::list::{List, Map};
 use super::section::section;
 use super::table::Table;
 use super::text::{
@@ -36,10 +36,10 @@ section! {
         sha256: KeyDigest,
         /// The groups of the principal, for rules.
         #[example(["ops"])]
-        groups: List<GroupName> = [],
+        groups: Array<GroupName> = [],
         /// The scopes of the principal, for rules and for `scopes` of endpoints.
         #[example(["mcp:read"])]
-        scopes: List<Scope> = [],
+        scopes: Array<Scope> = [],
     }
 }
 
@@ -59,10 +59,10 @@ section! {
         ca: Option<AbsolutePath>,
         /// The algorithms it may sign with. Default: all of these; secrets (HS256 and so on) are none.
         #[example(["RS256", "ES256"])]
-        algorithms: List<Algorithm, 1> => Algorithm::ALL.to_vec(),
+        algorithms: Array<Algorithm, 1> => Algorithm::ALL.to_vec(),
         /// What the claim `aud` may be at every endpoint, beside the endpoint's `public_url` and `audiences`.
         #[example(["api://mcp"])]
-        audiences: List<Audience> = [],
+        audiences: Array<Audience> = [],
         /// By how much the issuer's clock and this one may differ.
         leeway: Period<0, { 5 * MINUTE_MS }> = "30s",
         /// The claim that names the principal. A claim within another is written `outer.inner`.
@@ -105,10 +105,10 @@ section! {
         name: SubjectName = "uri",
         /// Groups, each with globs over the names of its members.
         #[example({ ops = ["spiffe://example.com/ops/*"] })]
-        groups: Map<List<Glob>> = {},
+        groups: Map<Array<Glob>> = {},
         /// Scopes, each with globs over the names it is granted to.
         #[example({ "mcp:read" = ["*"] })]
-        scopes: Map<List<Glob>> = {},
+        scopes: Map<Array<Glob>> = {},
     }
     check check_certificate_names;
 }

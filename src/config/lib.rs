@@ -16,7 +16,7 @@
 //! |---|---|
 //! | `lib.rs`, `process.rs`, `listener.rs`, `endpoint.rs`, `upstream.rs`, … | the tables: keys, and what must hold between them |
 //! | `section.rs` | how a table is declared and read |
-//! | `value.rs`, `text.rs`, `secret.rs`, `list.rs` | what can stand behind a key: numbers, sizes, durations, words, strings with a grammar, arrays of them |
+//! | `value.rs`, `text.rs`, `secret.rs`, `array.rs` | what can stand behind a key: numbers, sizes, durations, words, strings with a grammar, arrays of them |
 //! | `table.rs`, `findings.rs` | places in the text, and what is found there |
 //! | `error.rs` | errors with file, line, column and caret |
 //! | `files.rs` | the files that are read with it |
@@ -26,6 +26,7 @@
 //! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
 
 mod admin;
+mod array;
 mod bridge;
 mod command;
 mod credentials;
@@ -34,7 +35,6 @@ mod error;
 mod files;
 mod findings;
 mod identity;
-mod list;
 mod listener;
 mod log;
 mod pins;
@@ -62,8 +62,8 @@ use std::num::NonZeroUsize;
 use protocol::canonical::Hash;
 use toml::de::DeTable;
 
+use self::array::{Array, OneOrMany, Tables};
 use self::findings::Findings;
-use self::list::{List, OneOrMany, Tables};
 use self::listener::Network;
 use self::section::section;
 use self::table::Table;
@@ -72,29 +72,29 @@ use self::upstream::Upstreams;
 use self::value::Count;
 
 pub use self::admin::{Admin, AdminPlace};
-pub use self::bridge::Bridge;
-pub use self::command::{Command, INHERITED, Isolation};
+pub use self::bridge::BridgeConfig;
+pub use self::command::{CommandConfig, INHERITED, Isolation};
 pub use self::credentials::{
     Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, is_reserved, looks_secret,
 };
-pub use self::endpoint::{Alias, Endpoint, LegacyErrors, Names};
+pub use self::endpoint::{Alias, EndpointConfig, LegacyErrors, Names};
 pub use self::error::{ConfigErrors, Diagnostic, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, ApiKey, AuthMethod, CertificateNames, Jwt, KeySource, SubjectName};
 pub use self::listener::{CertificateDemand, CertificateFiles, Listener, ListenerTls, Networks, TlsVersion};
 pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};
-pub use self::pins::{PinMode, Pins};
-pub use self::policy::{Effect, Rule};
-pub use self::process::{Drain, Limits, Metrics, Reload, Session};
+pub use self::pins::{PinMode, PinsConfig};
+pub use self::policy::{Effect, RuleConfig};
+pub use self::process::{DrainConfig, LimitsConfig, MetricsConfig, Reload, SessionConfig};
 pub use self::rate::{Concurrency, CountedBy, Fallback, RateLimit};
 pub use self::reference::reference;
-pub use self::replicas::{Breaker, Health, Replicas, Retry};
+pub use self::replicas::{BreakerConfig, Health, ReplicasConfig, Retry};
 pub use self::schema::json_schema;
 pub use self::secret::{API_KEY_PREFIX, SecretSource};
 pub use self::shared::{RedisAddress, RedisPlace, Shared};
 pub use self::text::is_key_name;
 pub use self::trace::{Trace, endpoint as trace_endpoint};
-pub use self::upstream::{SessionLoss, Transport, Upstream};
+pub use self::upstream::{SessionLoss, TransportConfig, UpstreamConfig};
 pub use self::url::{Url, server_url};
 pub use self::value::Ratio;
 
@@ -117,23 +117,23 @@ section! {
         /// Networks of the proxies whose `Forwarded`, `X-Forwarded-For` and PROXY headers are believed; from others such
         /// headers are ignored. Default: none.
         #[example(["10.0.0.0/8", "2001:db8::7"])]
-        trusted_proxies: List<Network, 0, Networks> => Networks::default(),
+        trusted_proxies: Array<Network, 0, Networks> => Networks::default(),
         /// Where clients connect: one `[listener]`, or several `[[listener]]`.
         listeners as "listener": OneOrMany<Listener>,
         /// Where `/metrics`, `/livez`, `/readyz` and `/status` are served. Default: nowhere.
         admin: Option<Admin>,
         /// What is measured.
-        metrics: Metrics,
+        metrics: MetricsConfig,
         /// Where traces go. Default: nowhere, unless the environment's `OTEL_*` variables say so.
         trace: Option<Trace>,
         /// When the configuration is read again, beside SIGHUP.
         reload: Reload,
         /// Bounds of the process.
-        limits: Limits,
+        limits: LimitsConfig,
         /// How the process stops.
-        drain: Drain,
+        drain: DrainConfig,
         /// Sessions of legacy clients.
-        session: Session,
+        session: SessionConfig,
         /// What several gateways that serve the same clients share. Default: nothing. Takes effect at the next start.
         shared: Option<Shared>,
         /// What is logged, and how.
@@ -145,11 +145,11 @@ section! {
         /// Whom the certificates of clients name, where a listener checks them.
         client_certificates as "client_certificate": CertificateNames => CertificateNames::NONE,
         /// Who may call what.
-        rules as "rule": Tables<Rule>,
+        rules as "rule": Tables<RuleConfig>,
         /// How many calls who may make.
         rate_limits as "limit": Tables<RateLimit>,
         /// The paths clients see.
-        endpoints as "endpoint": Tables<Endpoint, 1>,
+        endpoints as "endpoint": Tables<EndpointConfig, 1>,
         /// The MCP servers, by name, in the order of the text. A name is a lower-case letter, then up to 31 of a-z, 0-9
         /// and -.
         upstreams as "upstream": Upstreams,

@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use super::Config;
+use super::array::Array;
 use super::findings::Findings;
-use super::list::List;
-use super::secret::Secret;
+use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
 use super::text::{AbsolutePath, texts};
@@ -34,7 +34,7 @@ section! {
         /// Certificates with their keys. A client gets the first that has the name it asks for (SNI; exact, or with `*`
         /// for the first label), or else the first of all.
         #[example([{ chain = "/etc/trunkline/cert.pem", key = { file = "/etc/trunkline/key.pem" } }])]
-        certificates: List<CertificateFiles, 1>,
+        certificates: Array<CertificateFiles, 1>,
         /// Whether clients show certificates: "none" does not ask, "optional" takes valid ones, "required" insists.
         #[example("required")]
         client_certificates: CertificateDemand = "none",
@@ -55,7 +55,7 @@ section! {
         chain: AbsolutePath,
         /// Its private key in PEM form.
         #[example({ file = "/etc/trunkline/key.pem" })]
-        key: Secret,
+        key: SecretPlace,
     }
 }
 

@@ -1,7 +1,7 @@
 //! `[log]`: which lines are written, how and where.
 
+use super::array::Distinct;
 use super::findings::Findings;
-use super::list::Distinct;
 use super::section::section;
 use super::table::Table;
 use super::text::AbsolutePath;

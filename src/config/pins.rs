@@ -6,7 +6,7 @@ use super::value::{DAY_MS, Period, SECOND_MS, choice};
 section! {
     /// How the definitions of an upstream's tools are watched.
     #[derive(Copy)]
-    pub struct Pins {
+    pub struct PinsConfig {
         /// What happens when the definition of a tool changes: nothing (`off`), a metric and a log line (`warn`), the
         /// tool is withheld until it is approved with `trunkline pins approve` (`quarantine`), or all tools of the server
         /// are, and new ones need approval as well (`block`).
@@ -30,7 +30,7 @@ choice! {
     }
 }
 
-impl Pins {
+impl PinsConfig {
     /// True if definitions are looked at.
     pub fn is_on(self) -> bool {
         self.mode != PinMode::Off

@@ -10,21 +10,21 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::Config;
+use super::array::{Array, Map};
 use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
-use super::list::{List, Map};
 use super::schema::Definitions;
 use super::section::section;
 use super::table::Table;
 use super::text::{Any, Glob, RuleName, Scope};
-use super::value::{Value, choice};
+use super::value::{Setting, choice};
 use protocol::hints::Hint;
 
 section! {
     /// Who may call what, or may not. What is left out is no condition; of different keys all hold, of the values of one
     /// any. A rule that denies goes before all that allow. Where any rule allows something at an endpoint, whatever no rule
     /// allows there is denied; without such a rule everything else is allowed.
-    pub struct Rule {
+    pub struct RuleConfig {
         /// Its name, for the audit log and `trunkline check --as`.
         #[example("readers")]
         #[missing("the audit log names it")]
@@ -36,32 +36,32 @@ section! {
         /// Whom it is about: globs over names of principals, such as `ci`, or, where they hold a colon, over ids, such as
         /// `key:ci`. Callers without credentials are `anonymous`. Default: everybody.
         #[example(["ci", "key:laptop-*"])]
-        principals: Option<List<Glob, 1>>,
+        principals: Option<Array<Glob, 1>>,
         /// Whom it is about: members of one of these groups.
         #[example(["engineering"])]
-        groups: Option<List<Any, 1>>,
+        groups: Option<Array<Any, 1>>,
         /// Whom it is about: who was granted one of these scopes.
         #[example(["mcp:read"])]
-        scopes: Option<List<Scope, 1>>,
+        scopes: Option<Array<Scope, 1>>,
         /// Whom it is about: whose token has each of these claims with this value, or one of these.
         #[example({ team = ["platform", "data"] })]
         claims: Map<Words> => Vec::new(),
         /// Where it holds: globs over paths of endpoints. Default: at all.
         #[example(["/mcp"])]
-        endpoints: Option<List<Glob, 1>>,
+        endpoints: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of upstreams. Default: all.
         #[example(["weather"])]
-        upstreams: Option<List<Glob, 1>>,
+        upstreams: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of tools, as their upstreams spell them, without prefix. A rule without
         /// `tools`, `prompts`, `resources` and `annotations` is about everything of its upstreams.
         #[example(["get_*", "forecast"])]
-        tools: Option<List<Glob, 1>>,
+        tools: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of prompts, as their upstreams spell them.
         #[example(["*"])]
-        prompts: Option<List<Glob, 1>>,
+        prompts: Option<Array<Glob, 1>>,
         /// What it is about: globs over URIs and URI templates of resources, as their upstreams spell them.
         #[example(["file:///public/*"])]
-        resources: Option<List<Glob, 1>>,
+        resources: Option<Array<Glob, 1>>,
         /// What it is about: tools whose annotations, as their upstream last listed them, say all of this.
         #[example({ readOnlyHint = true })]
         annotations: RuleAnnotations => Vec::new(),
@@ -99,13 +99,13 @@ choice! {
 #[derive(Debug)]
 pub struct Words;
 
-impl Value for Words {
+impl Setting for Words {
     type Out = Vec<String>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<String>> {
         match node.get_ref() {
             DeValue::String(word) => Some(vec![word.to_string()]),
-            DeValue::Array(_) => List::<Any, 1>::read(node, findings),
+            DeValue::Array(_) => Array::<Any, 1>::read(node, findings),
             _ => {
                 findings.is_not(node, "a string, or an array of strings");
                 None
@@ -114,12 +114,12 @@ impl Value for Words {
     }
 
     fn schema(definitions: &mut Definitions) -> Json {
-        let words = json!({ "anyOf": [Any::schema(definitions), List::<Any, 1>::schema(definitions)] });
+        let words = json!({ "anyOf": [Any::schema(definitions), Array::<Any, 1>::schema(definitions)] });
         definitions.named("Words", words)
     }
 }
 
-fn check_claims(rule: Rule, table: Table<'_>, findings: &mut Findings) -> Rule {
+fn check_claims(rule: RuleConfig, table: Table<'_>, findings: &mut Findings) -> RuleConfig {
     if rule.claims.is_empty() {
         findings.error_at(table, "claims", "no claim: leave the key out for no condition");
     }

@@ -10,7 +10,7 @@ use super::value::{Count, DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, Period, SEC
 
 section! {
     /// Bounds of the process.
-    pub struct Limits {
+    pub struct LimitsConfig {
         /// Client connections in all. Default: as many as the limit of open files allows (two each), at most 16384.
         /// Connections to upstreams have a bound of the same size of their own.
         #[example(16384)]
@@ -80,7 +80,7 @@ section! {
 section! {
     /// How the process stops: for `quiet` it still accepts connections while it tells clients to leave; after `max` it
     /// cuts what is left.
-    pub struct Drain {
+    pub struct DrainConfig {
         /// Time in which connections are still accepted while clients are told to leave.
         quiet: Period<0, HOUR_MS> = "2s",
         /// Time after which what is left is cut; at least `quiet`.
@@ -91,7 +91,7 @@ section! {
 
 section! {
     /// Sessions of legacy clients: those of revisions up to 2025-11-25.
-    pub struct Session {
+    pub struct SessionConfig {
         /// The keys that seal session ids; `trunkline session-key FILE` makes such a file, and puts a new key into it.
         /// Default: `session.key` in the state directory, made at the first start.
         #[example({ file = "/etc/trunkline/session.key" })]
@@ -155,7 +155,7 @@ fn path_of(key: KeyFile, _: Table<'_>, _: &mut Findings) -> PathBuf {
 
 section! {
     /// What is measured.
-    pub struct Metrics {
+    pub struct MetricsConfig {
         /// Tools that are told apart in metrics; the rest are counted together as `_other`.
         tools_max: Count<0, 100_000> = 1000,
         /// Whether the durations of calls are measured: both `mcp_*` histograms. Calls are counted all the same.
@@ -171,7 +171,7 @@ section! {
     }
 }
 
-fn check_limits(limits: Limits, table: Table<'_>, findings: &mut Findings) -> Limits {
+fn check_limits(limits: LimitsConfig, table: Table<'_>, findings: &mut Findings) -> LimitsConfig {
     if let Some(connections_max) = limits.connections_max
         && limits.connections_per_address_max > connections_max
     {
@@ -196,7 +196,7 @@ fn check_limits(limits: Limits, table: Table<'_>, findings: &mut Findings) -> Li
     limits
 }
 
-fn check_drain(drain: Drain, table: Table<'_>, findings: &mut Findings) -> Drain {
+fn check_drain(drain: DrainConfig, table: Table<'_>, findings: &mut Findings) -> DrainConfig {
     if let Some(span) = findings.span(table, "max").or_else(|| findings.span(table, "quiet"))
         && drain.max < drain.quiet
     {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::Config;
+use super::array::{Array, Distinct, Map};
 use super::findings::Findings;
-use super::list::{Distinct, List, Map};
 use super::section::section;
 use super::table::Table;
 use super::text::{Any, Fault, Glob, RuleName, texts};
@@ -50,20 +50,20 @@ section! {
         weights: Map<Count<1, 1_000_000, u32>> = {},
         /// Paths of the endpoints it is about. Empty: all.
         #[example(["/mcp"])]
-        endpoints: List<Any> = [],
+        endpoints: Array<Any> = [],
         /// Names of the upstreams it is about. Empty: all.
         #[example(["weather"])]
-        upstreams: List<Any> = [],
+        upstreams: Array<Any> = [],
         /// Globs over the names of the tools it is about, as their upstreams call them. Empty: all tools, and everything
         /// else.
         #[example(["search*"])]
-        tools: List<Glob> = [],
+        tools: Array<Glob> = [],
         /// Names of the principals it is about. Empty: all.
         #[example(["ci"])]
-        principals: List<Any> = [],
+        principals: Array<Any> = [],
         /// Groups whose members it is about. Empty: all.
         #[example(["ops"])]
-        groups: List<Any> = [],
+        groups: Array<Any> = [],
         /// Whether it is counted for all replicas of the gateway together; needs `[shared]`.
         shared: bool = false,
         /// For small limits that are shared: whether every call asks for the count, which is exact and costs a round

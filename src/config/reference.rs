@@ -70,16 +70,16 @@ pub fn reference() -> String {
     file.keys(&schema, &|_| true, false);
     for (key, section) in properties(&schema) {
         match file.table(section) {
-            Some((table, Form::Named)) => {
+            Some((table, Notation::Named)) => {
                 let excluded = |key: &str| {
                     key != "url"
                         && MORE_UPSTREAMS.iter().any(|more| more.keys.iter().any(|(name, _)| *name == key))
                 };
-                file.section(&format!("{key}.weather"), Form::One, table, text(table), false, &|key| {
+                file.section(&format!("{key}.weather"), Notation::One, table, text(table), false, &|key| {
                     !excluded(key)
                 });
                 for more in &MORE_UPSTREAMS {
-                    file.another(more, Form::One, table);
+                    file.another(more, Notation::One, table);
                 }
             }
             Some((table, form)) => {
@@ -98,7 +98,7 @@ pub fn reference() -> String {
 
 /// How a table is written.
 #[derive(Clone, Copy)]
-enum Form {
+enum Notation {
     One,
     Several,
     Named,
@@ -114,7 +114,7 @@ impl<'a> File<'a> {
     fn section(
         &mut self,
         path: &str,
-        form: Form,
+        form: Notation,
         table: &'a Json,
         about: &str,
         is_example: bool,
@@ -122,7 +122,7 @@ impl<'a> File<'a> {
     ) {
         self.text.push('\n');
         self.comment(about);
-        let heading = if let Form::Several = form { format!("[[{path}]]") } else { format!("[{path}]") };
+        let heading = if let Notation::Several = form { format!("[[{path}]]") } else { format!("[{path}]") };
         self.line(if is_example { "#e.g. " } else { "" }, &heading);
         self.keys(table, has, is_example);
         for (key, inner) in properties(table).filter(|(key, _)| has(key)) {
@@ -133,7 +133,7 @@ impl<'a> File<'a> {
         }
     }
 
-    fn another(&mut self, another: &Another, form: Form, table: &'a Json) {
+    fn another(&mut self, another: &Another, form: Notation, table: &'a Json) {
         let mut table = table.clone();
         let schemas = properties(&table).filter_map(|(key, schema)| {
             let (_, value) = another.keys.iter().find(|(name, _)| name == key)?;
@@ -195,12 +195,12 @@ impl<'a> File<'a> {
     }
 
     /// The table that a property is, or is made of, unless an example of it fits a line.
-    fn table(&self, schema: &Json) -> Option<(&'a Json, Form)> {
+    fn table(&self, schema: &Json) -> Option<(&'a Json, Notation)> {
         let forms = [
-            (&schema["$ref"], Form::One),
-            (&schema["items"]["$ref"], Form::Several),
-            (&schema["anyOf"][0]["$ref"], Form::One),
-            (&schema["additionalProperties"]["$ref"], Form::Named),
+            (&schema["$ref"], Notation::One),
+            (&schema["items"]["$ref"], Notation::Several),
+            (&schema["anyOf"][0]["$ref"], Notation::One),
+            (&schema["additionalProperties"]["$ref"], Notation::Named),
         ];
         let (reference, form) = forms.into_iter().find(|(reference, _)| reference.is_string())?;
         let table = self.definition(reference)?;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::array::Array;
 use super::findings::Findings;
-use super::list::List;
 use super::section::section;
 use super::table::Table;
 use super::text::Any;
@@ -11,7 +11,7 @@ use super::value::{Count, DAY_MS, HOUR_MS, Period};
 
 section! {
     /// Where calls go among the replicas of an upstream, and what becomes of replicas that fail.
-    pub struct Replicas {
+    pub struct ReplicasConfig {
         /// How often the names of hosts in its URLs are looked up again. 0s: at start alone. Each address is a replica.
         resolve_interval: Period<0, DAY_MS> = "30s",
         /// Time in which a replica that is new or has come back gets more and more calls. 0s: at once.
@@ -19,7 +19,7 @@ section! {
         /// Connections to all replicas, per worker, so that a server that hangs does not take those of others.
         connections_max: Count<1, 65_536> = 1024,
         /// The circuit breaker of each replica.
-        breaker: Breaker,
+        breaker: BreakerConfig,
         /// Health checks of replicas.
         health: Health,
         /// What is sent again when a connection that was kept open turns out to be dead.
@@ -30,7 +30,7 @@ section! {
 section! {
     /// The circuit breaker of each replica: while it is open, the replica gets no calls. While those of all are open, calls
     /// are answered with 503 at once.
-    pub struct Breaker {
+    pub struct BreakerConfig {
         /// Failures in a row that open it; 0: none do.
         failures_max: Count<0, 10_000> = 5,
         /// Time for which it is open, the first time; each time after that, twice as long.
@@ -64,14 +64,14 @@ section! {
         budget_percent: Count<0, 100> = 20,
         /// Tools, by the server's own names, that may be called again.
         #[example(["forecast"])]
-        tools: List<Any> = [],
+        tools: Array<Any> = [],
         /// Whether to believe the server which of its tools may be called again: those that it says are read-only or
         /// idempotent.
         annotated_tools: bool = false,
     }
 }
 
-fn check_breaker(breaker: Breaker, table: Table<'_>, findings: &mut Findings) -> Breaker {
+fn check_breaker(breaker: BreakerConfig, table: Table<'_>, findings: &mut Findings) -> BreakerConfig {
     if breaker.open_time_max < breaker.open_time {
         findings.error_at(table, "open_time_max", "`open_time_max` is less than `open_time`");
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::Config;
 use super::section::{Group, is_valid};
-use super::value::{Choice, Value};
+use super::value::{Choice, Setting};
 
 /// The JSON Schema (draft 2020-12) of the configuration, indented, with a newline at its end.
 pub fn json_schema() -> String {
@@ -33,8 +33,9 @@ pub struct TableSchema<'d> {
 }
 
 impl Definitions {
-    /// A reference to the description of the table `name`.
+    /// A reference to the description of the table that is read as `name`: a `BridgeConfig` is a `Bridge` there.
     pub(super) fn table<G: Group>(&mut self, name: &str, about: &str) -> Json {
+        let name = name.trim_end_matches("Config");
         if !self.0.contains_key(name) {
             // What it refers to comes after it.
             self.0.insert(name.to_owned(), Json::Null);
@@ -55,7 +56,7 @@ impl Definitions {
     pub(super) fn choice<E>(&mut self, name: &str, choices: &[Choice<E>]) -> Json {
         let described = |(_, word, about): &Choice<E>| json!({ "type": "string", "const": word, "description": about.trim() });
         let described: Vec<Json> = choices.iter().map(described).collect();
-        self.named(name, json!({ "oneOf": described }))
+        self.named(name.trim_end_matches("Config"), json!({ "oneOf": described }))
     }
 
     fn object<G: Group>(&mut self) -> Map<String, Json> {
@@ -82,7 +83,7 @@ impl Definitions {
 
 impl TableSchema<'_> {
     /// Describes a key. `default` and `example` are TOML.
-    pub(super) fn key<V: Value>(
+    pub(super) fn key<V: Setting>(
         &mut self,
         name: &str,
         about: &str,

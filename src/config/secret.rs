@@ -13,7 +13,7 @@ use super::error::Diagnostic;
 use super::findings::{Findings, Node};
 use super::schema::Definitions;
 use super::table::Table;
-use super::value::Value;
+use super::value::Setting;
 
 /// Where a secret is read from, at start and at every reload.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,7 +38,7 @@ impl fmt::Display for SecretSource {
 
 /// Where a secret is read from.
 #[derive(Debug)]
-pub struct Secret;
+pub struct SecretPlace;
 
 /// A text that is not secret, or where a secret is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum TextOrSecret {
     Secret(SecretSource),
 }
 
-impl Value for Secret {
+impl Setting for SecretPlace {
     type Out = SecretSource;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<SecretSource> {
@@ -77,18 +77,18 @@ impl Value for Secret {
     }
 }
 
-impl Value for TextOrSecret {
+impl Setting for TextOrSecret {
     type Out = Self;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
         match node.get_ref() {
             DeValue::String(text) => Some(Self::Text(text.to_string())),
-            _ => Secret::read(node, findings).map(Self::Secret),
+            _ => SecretPlace::read(node, findings).map(Self::Secret),
         }
     }
 
     fn schema(definitions: &mut Definitions) -> Json {
-        let any_of = json!({ "anyOf": [{ "type": "string" }, Secret::schema(definitions)] });
+        let any_of = json!({ "anyOf": [{ "type": "string" }, SecretPlace::schema(definitions)] });
         definitions.named("TextOrSecret", any_of)
     }
 }

@@ -34,7 +34,7 @@ use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
 use super::schema::TableSchema;
 use super::table::Table;
-use super::value::Value;
+use super::value::Setting;
 
 /// Keys of a table, and what they become.
 pub trait Group {
@@ -68,7 +68,7 @@ const MAY_HOLD_SECRETS: [&str; 9] =
     ["basic", "bearer", "env", "forward_headers", "headers", "key", "oauth", "password", "tls"];
 
 /// The value of the key `name`, or what holds without it. `None` only of a declaration that contradicts itself.
-pub(super) fn key<V: Value>(
+pub(super) fn key<V: Setting>(
     table: Table<'_>,
     name: &'static str,
     fallback: &Absent<'_, V::Out>,
@@ -113,12 +113,12 @@ fn one_line(toml: &str) -> String {
 }
 
 /// Whether `toml`, which is written in a declaration, is such a value.
-pub(super) fn is_valid<V: Value>(toml: &'static str) -> bool {
+pub(super) fn is_valid<V: Setting>(toml: &'static str) -> bool {
     constant::<V>(toml).is_some()
 }
 
 /// A value that is written in a declaration.
-fn constant<V: Value>(toml: &'static str) -> Option<V::Out> {
+fn constant<V: Setting>(toml: &'static str) -> Option<V::Out> {
     V::read(&DeValue::parse(toml).ok()?, &mut Findings::default())
 }
 
@@ -176,7 +176,7 @@ macro_rules! section {
         $(#[doc = $about])+
         #[derive(Debug, Clone, PartialEq, Eq $(, $($derive),+)?)]
         $vis struct $name {
-            $( $(#[doc = $doc])+ $vis $field: <$type as $crate::value::Value>::Out, )*
+            $( $(#[doc = $doc])+ $vis $field: <$type as $crate::value::Setting>::Out, )*
             $($( $(#[doc = $group_doc])+ $vis $group: <$group_type as $crate::section::Group>::Out, )+)?
             $($( $(#[doc = $own_doc])+ $vis $own: $own_type, )+)?
         }
@@ -226,7 +226,7 @@ macro_rules! section {
             }
         }
 
-        impl $crate::value::Value for $name {
+        impl $crate::value::Setting for $name {
             type Out = <Self as $crate::section::Group>::Out;
             const IS_OPTIONAL: bool = true;
             const DEFAULT: Option<&'static str> = Some("{}");

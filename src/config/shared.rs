@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::findings::Findings;
-use super::secret::Secret;
+use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
 use super::text::{AbsolutePath, Any, checked, texts};
@@ -27,7 +27,7 @@ section! {
         username: Option<Any>,
         /// The password.
         #[example({ file = "/etc/trunkline/redis.password" })]
-        password: Option<Secret>,
+        password: Option<SecretPlace>,
         /// For `rediss://`: the certificates, in PEM, that Redis' own must come from; an absolute path. Default: those
         /// the system trusts.
         #[example("/etc/trunkline/redis-ca.pem")]

@@ -9,16 +9,16 @@ use serde_json::{Value as Json, json};
 use super::error::Diagnostic;
 use super::findings::{Findings, Node};
 use super::schema::Definitions;
-use super::value::Value;
+use super::value::Setting;
 
 /// What is wrong with a string, and what to write instead.
 pub(super) type Fault = Cow<'static, str>;
 
 /// A kind of string.
-pub trait Text {
+pub trait Grammar {
     /// What it becomes.
     type Out;
-    /// A regular expression for editors; it may let more pass than [`Text::parse`].
+    /// A regular expression for editors; it may let more pass than [`Grammar::parse`].
     const PATTERN: &'static str = "";
     /// Whether what is no such string may be a secret. One with an `@` always may: passwords stand before it in URLs.
     const MAY_BE_SECRET: bool = false;
@@ -27,7 +27,7 @@ pub trait Text {
     fn parse(text: &str) -> Result<Self::Out, Fault>;
 }
 
-impl<T: Text> Value for T {
+impl<T: Grammar> Setting for T {
     type Out = T::Out;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<T::Out> {
@@ -64,7 +64,7 @@ macro_rules! texts {
         #[derive(Debug)]
         $vis struct $name;
 
-        impl $crate::text::Text for $name {
+        impl $crate::text::Grammar for $name {
             type Out = $out;
             const PATTERN: &'static str = $pattern;
             $(const MAY_BE_SECRET: bool = $secret;)?

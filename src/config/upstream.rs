@@ -5,27 +5,27 @@ use std::collections::BTreeSet;
 use serde_json::{Value as Json, json};
 
 use super::Config;
-use super::bridge::Bridge;
+use super::array::{Array, Distinct};
+use super::bridge::BridgeConfig;
 use super::command::Program;
 use super::credentials::{ClientTls, CredentialKeys, UpstreamTls, check_urls};
 use super::findings::{Findings, Node};
-use super::list::{Distinct, List};
-use super::pins::Pins;
+use super::pins::PinsConfig;
 use super::rate::Concurrency;
-use super::replicas::Replicas;
+use super::replicas::ReplicasConfig;
 use super::schema::Definitions;
 use super::section::section;
 use super::table::Table;
 use super::text::texts;
 use super::url::{ServerUrl, Url};
-use super::value::{Count, DAY_MS, HOUR_MS, Period, Value, choice};
+use super::value::{Count, DAY_MS, HOUR_MS, Period, Setting, choice};
 use protocol::version::{Era, Eras};
 
 section! {
     /// An MCP server: reached by `url`, or by `urls` where it has replicas, or started as a child process by `command`.
     /// What it is shown never stands here if it is secret: each secret is read at start and at every reload from a file, an
     /// environment variable of the gateway, or a credential that systemd passes.
-    pub struct Upstream {
+    pub struct UpstreamConfig {
         /// TLS towards it; for `https` URLs.
         tls: UpstreamTls => ClientTls::default(),
         /// What stands before its names in public names; the grammar of upstream names. Default: its name.
@@ -33,7 +33,7 @@ section! {
         prefix: UpstreamName => String::new(),
         /// How it is spoken to: `http` is Streamable HTTP, or HTTP+SSE where that is what it turns out to speak; `sse` is
         /// HTTP+SSE (2024-11-05) without asking.
-        transport: Transport = "http",
+        transport: TransportConfig = "http",
         /// The kinds of protocol revisions it speaks: `modern` (2026-07-28), `legacy` (2024-11-05 to 2025-11-25).
         /// Default: it is asked, at start and every few minutes.
         #[example(["modern", "legacy"])]
@@ -78,7 +78,7 @@ section! {
         /// Idle connections kept, per worker; 0 keeps none.
         idle_connections_max: Count<0, 65_536> = 64,
         /// What is translated for clients of the era that the server does not speak.
-        bridge: Bridge,
+        bridge: BridgeConfig,
     }
     groups {
         /// Its replicas, distinct; at least one, unless it has a command.
@@ -88,11 +88,11 @@ section! {
         /// How it is started, if it is a child process.
         command: Program,
         /// How the definitions of its tools are watched.
-        pins: Pins,
+        pins: PinsConfig,
         /// How many calls it gets at once; `None`: as many as come.
         concurrency: Concurrency,
         /// Which replica a call goes to, and what becomes of those that fail.
-        replicas: Replicas
+        replicas: ReplicasConfig
     }
     computed {
         /// Its name: `^[a-z][a-z0-9-]{0,31}$`.
@@ -109,7 +109,7 @@ section! {
         url: Option<ServerUrl>,
         /// The URLs of its replicas, instead of `url`.
         #[example(["https://files-1.example.com/mcp", "https://files-2.example.com/mcp"])]
-        urls: Option<List<ServerUrl, 1>>,
+        urls: Option<Array<ServerUrl, 1>>,
     }
     one_of url | urls | command;
     check replica_urls => Vec<Url>;
@@ -117,7 +117,7 @@ section! {
 
 choice! {
     /// How an upstream is spoken to over HTTP.
-    pub enum Transport {
+    pub enum TransportConfig {
         /// Streamable HTTP, or HTTP+SSE where that is what it turns out to speak.
         Http = "http",
         /// HTTP+SSE of 2024-11-05.
@@ -164,10 +164,10 @@ choice!(
 #[derive(Debug)]
 pub struct Upstreams;
 
-impl Value for Upstreams {
-    type Out = Vec<Upstream>;
+impl Setting for Upstreams {
+    type Out = Vec<UpstreamConfig>;
 
-    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<Upstream>> {
+    fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Vec<UpstreamConfig>> {
         let Some(table) = Table::of(node) else {
             findings.error(node.span(), "expected [upstream.NAME], followed by its keys");
             return None;
@@ -179,7 +179,7 @@ impl Value for Upstreams {
                 findings.error(name.span(), message);
             }
             findings.path.push(name.get_ref().to_string());
-            let upstream = <Upstream as Value>::read(node, findings);
+            let upstream = <UpstreamConfig as Setting>::read(node, findings);
             findings.path.pop();
             upstreams
                 .push((name.span().start, upstream.map(|upstream| upstream.named(name.get_ref(), node))));
@@ -188,21 +188,21 @@ impl Value for Upstreams {
         upstreams.into_iter().map(|(_, upstream)| upstream).collect()
     }
 
-    fn absent(_: &mut Findings) -> Option<Vec<Upstream>> {
+    fn absent(_: &mut Findings) -> Option<Vec<UpstreamConfig>> {
         Some(Vec::new())
     }
 
     fn schema(definitions: &mut Definitions) -> Json {
         json!({
             "type": "object",
-            "additionalProperties": Upstream::schema(definitions),
+            "additionalProperties": UpstreamConfig::schema(definitions),
             "minProperties": 1,
             "propertyNames": { "pattern": "^[a-z][a-z0-9-]{0,31}$" }
         })
     }
 }
 
-impl Upstream {
+impl UpstreamConfig {
     fn named(mut self, name: &str, node: &Node<'_>) -> Self {
         name.clone_into(&mut self.name);
         if Table::of(node).is_none_or(|table| !table.has("prefix")) {
@@ -236,11 +236,11 @@ fn replica_urls(keys: UrlKeys, table: Table<'_>, findings: &mut Findings) -> Vec
     urls
 }
 
-fn check_upstream(upstream: Upstream, table: Table<'_>, findings: &mut Findings) -> Upstream {
+fn check_upstream(upstream: UpstreamConfig, table: Table<'_>, findings: &mut Findings) -> UpstreamConfig {
     if upstream.first_byte_timeout > upstream.reply_timeout {
         findings.error_at(table, "first_byte_timeout", "`first_byte_timeout` is more than `reply_timeout`");
     }
-    if upstream.eras.is_some_and(|eras| eras.modern) && upstream.transport == Transport::Sse {
+    if upstream.eras.is_some_and(|eras| eras.modern) && upstream.transport == TransportConfig::Sse {
         let message = "HTTP+SSE carries no modern revision: write `eras = [\"legacy\"]`, or leave it out";
         findings.error_at(table, "eras", message);
     }

@@ -1,7 +1,7 @@
 //! What can stand behind a key: each type says how it is read, and how its JSON Schema looks.
 //!
 //! A type is named where its key is declared, with its bounds: `Count<1, 256>`, `Option<Period<1, HOUR_MS>>`,
-//! `List<Glob>`. What the rest of the program gets is its [`Value::Out`]. Everything that is wrong with a value is
+//! `Array<Glob>`. What the rest of the program gets is its [`Setting::Out`]. Everything that is wrong with a value is
 //! reported at once, in each element of an array and each entry of a table.
 
 use std::num::NonZeroUsize;
@@ -24,7 +24,7 @@ pub(super) const HOUR_MS: u64 = 60 * MINUTE_MS;
 pub(super) const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// Something that can stand behind a key.
-pub trait Value {
+pub trait Setting {
     /// What it becomes.
     type Out;
 
@@ -156,7 +156,7 @@ impl Number for NonZeroUsize {
     }
 }
 
-impl<const MIN: u64, const MAX: u64, N: Number> Value for Count<MIN, MAX, N> {
+impl<const MIN: u64, const MAX: u64, N: Number> Setting for Count<MIN, MAX, N> {
     type Out = N;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<N> {
@@ -176,7 +176,7 @@ impl<const MIN: u64, const MAX: u64, N: Number> Value for Count<MIN, MAX, N> {
     }
 }
 
-impl<U: Units, const MIN: u64, const MAX: u64> Value for Quantity<U, MIN, MAX> {
+impl<U: Units, const MIN: u64, const MAX: u64> Setting for Quantity<U, MIN, MAX> {
     type Out = U::Out;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<U::Out> {
@@ -217,7 +217,7 @@ impl<U: Units, const MIN: u64, const MAX: u64> Value for Quantity<U, MIN, MAX> {
     }
 }
 
-impl Value for Ratio {
+impl Setting for Ratio {
     type Out = Self;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
@@ -241,7 +241,7 @@ impl Value for Ratio {
     }
 }
 
-impl Value for bool {
+impl Setting for bool {
     type Out = Self;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self> {
@@ -280,7 +280,7 @@ macro_rules! choice {
         $crate::value::choice!($name, [$((Self::$variant, $word, concat!($($doc),+))),+]);
     };
     ($name:ident, $choices:expr) => {
-        impl $crate::value::Value for $name {
+        impl $crate::value::Setting for $name {
             type Out = Self;
 
             fn read(node: &$crate::findings::Node<'_>, findings: &mut $crate::findings::Findings) -> Option<Self> {

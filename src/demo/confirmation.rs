@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 
 use super::keyed_table::KeyedTable;
 use super::notebook::Note;
-use super::request::Request;
-use super::rpc::RpcError;
+use super::request::RpcRequest;
+use super::rpc::RpcFault;
 
 const WAITING_MAX: usize = 64;
 /// The key of the one question.
 const QUESTION: &str = "confirmation";
 
 /// Refuses a client that cannot show a form to its user. Form mode is what elicitation without modes means.
-pub(super) fn require_forms(request: &Request) -> Result<(), RpcError> {
+pub(super) fn require_forms(request: &RpcRequest) -> Result<(), RpcFault> {
     match request.client_capability("elicitation") {
         Some(Value::Object(modes)) if modes.is_empty() || modes.contains_key("form") => Ok(()),
         _ => {
             let message = "delete_note asks the user, so the client must declare elicitation";
-            Err(RpcError::missing_capability(message, &json!({ "elicitation": { "form": {} } })))
+            Err(RpcFault::missing_capability(message, &json!({ "elicitation": { "form": {} } })))
         }
     }
 }
@@ -36,7 +36,7 @@ impl Confirmations {
     }
 
     /// The result that asks whether to delete `note`.
-    pub(super) fn ask(&self, note: &Note) -> Result<Value, RpcError> {
+    pub(super) fn ask(&self, note: &Note) -> Result<Value, RpcFault> {
         let state = self.0.insert(note.number)?;
         Ok(json!({
             "resultType": "input_required",
@@ -57,10 +57,10 @@ impl Confirmations {
     }
 
     /// What the user said about deleting note `number`; `None` when there is no answer yet, so that it is asked for.
-    pub(super) fn answer(&self, request: &Request, number: u64) -> Result<Option<bool>, RpcError> {
+    pub(super) fn answer(&self, request: &RpcRequest, number: u64) -> Result<Option<bool>, RpcFault> {
         let Some(state) = request.params.get("requestState") else { return Ok(None) };
         if !state.as_str().is_some_and(|state| self.take(state, number)) {
-            return Err(RpcError::invalid_params(
+            return Err(RpcFault::invalid_params(
                 "requestState is unknown, was used or belongs to another note",
             ));
         }
@@ -71,7 +71,7 @@ impl Confirmations {
             Some("decline" | "cancel") => Ok(Some(false)),
             _ => {
                 let message = format!("inputResponses.{QUESTION} is not the result of an elicitation");
-                Err(RpcError::invalid_params(message))
+                Err(RpcFault::invalid_params(message))
             }
         }
     }

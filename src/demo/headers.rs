@@ -10,46 +10,46 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::rpc::RpcError;
+use super::rpc::RpcFault;
 
 /// The header's value, or `None` without it. Twice or with bytes outside printable ASCII it is malformed.
-pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, RpcError> {
+pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, RpcFault> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(RpcError::header_mismatch(format!("{name} was sent more than once")));
+        return Err(RpcFault::header_mismatch(format!("{name} was sent more than once")));
     }
     match value.to_str() {
         Ok(value) => Ok(Some(value)),
-        Err(_) => Err(RpcError::header_mismatch(format!("{name} has invalid characters"))),
+        Err(_) => Err(RpcFault::header_mismatch(format!("{name} has invalid characters"))),
     }
 }
 
 /// Refuses a header `name` that does not say what the body says; `None` is absence.
-pub(super) fn compare(name: &str, header: Option<&str>, body: Option<&str>) -> Result<(), RpcError> {
+pub(super) fn compare(name: &str, header: Option<&str>, body: Option<&str>) -> Result<(), RpcFault> {
     match (header, body) {
         (header, body) if header == body => Ok(()),
-        (None, _) => Err(RpcError::header_mismatch(format!("{name} is required"))),
-        (Some(header), Some(body)) => Err(RpcError::header_mismatch(format!(
+        (None, _) => Err(RpcFault::header_mismatch(format!("{name} is required"))),
+        (Some(header), Some(body)) => Err(RpcFault::header_mismatch(format!(
             "{name} header value '{header}' does not match body value '{body}'"
         ))),
         (Some(header), None) => {
-            Err(RpcError::header_mismatch(format!("{name} header value '{header}' has no body value")))
+            Err(RpcFault::header_mismatch(format!("{name} header value '{header}' has no body value")))
         }
     }
 }
 
 /// The same without the sentinel `=?base64?…?=`.
-pub(super) fn decoded<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcError> {
+pub(super) fn decoded<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<Cow<'a, str>>, RpcFault> {
     single(headers, name)?.map(|value| decode(name, value)).transpose()
 }
 
-fn decode<'a>(name: &str, value: &'a str) -> Result<Cow<'a, str>, RpcError> {
+fn decode<'a>(name: &str, value: &'a str) -> Result<Cow<'a, str>, RpcFault> {
     let Some(encoded) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) else {
         return Ok(Cow::Borrowed(value));
     };
     let decoded = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    decoded.map(Cow::Owned).ok_or_else(|| RpcError::header_mismatch(format!("{name} is not Base64 of UTF-8")))
+    decoded.map(Cow::Owned).ok_or_else(|| RpcFault::header_mismatch(format!("{name} is not Base64 of UTF-8")))
 }
 
 /// Checks every parameter that `input_schema` marks with `x-mcp-header` against its `Mcp-Param-…` header.
@@ -57,7 +57,7 @@ pub(super) fn compare_parameters(
     headers: &HeaderMap,
     input_schema: &Value,
     arguments: &Map<String, Value>,
-) -> Result<(), RpcError> {
+) -> Result<(), RpcFault> {
     for (property, schema) in input_schema["properties"].as_object().into_iter().flatten() {
         let Some(suffix) = schema["x-mcp-header"].as_str() else { continue };
         let name = format!("Mcp-Param-{suffix}");
@@ -68,7 +68,7 @@ pub(super) fn compare_parameters(
             let argument = argument.map_or_else(|| "(absent)".to_owned(), Value::to_string);
             let message =
                 format!("{name} header value {header} does not match argument {property} {argument}");
-            return Err(RpcError::header_mismatch(message));
+            return Err(RpcFault::header_mismatch(message));
         }
     }
     Ok(())

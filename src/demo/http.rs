@@ -18,7 +18,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 
 use super::legacy::{LegacySessions, SESSIONS_MAX};
-use super::methods::{Reply, Server};
+use super::methods::{McpServer, RpcReply};
 use super::{legacy, message, modern, rpc};
 
 /// The path of the MCP endpoint.
@@ -31,13 +31,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What is served at [`PATH`]: one server, and the sessions of its legacy clients.
-pub(super) struct Endpoint {
-    server: Server,
+pub(super) struct DemoEndpoint {
+    server: McpServer,
     sessions: LegacySessions,
 }
 
-impl Endpoint {
-    pub(super) fn new(server: Server) -> Self {
+impl DemoEndpoint {
+    pub(super) fn new(server: McpServer) -> Self {
         Self { server, sessions: LegacySessions::new(SESSIONS_MAX) }
     }
 
@@ -69,25 +69,25 @@ impl Endpoint {
     }
 }
 
-fn replied(id: Option<&Value>, reply: Reply) -> Response<ResponseBody> {
+fn replied(id: Option<&Value>, reply: RpcReply) -> Response<ResponseBody> {
     let result_of = |result| rpc::result_message(id, &result);
     match reply {
-        Reply::Accepted => empty(StatusCode::ACCEPTED),
-        Reply::Result(result) => json(StatusCode::OK, &result_of(result)),
-        Reply::Opened { session, result } => {
+        RpcReply::Accepted => empty(StatusCode::ACCEPTED),
+        RpcReply::Result(result) => json(StatusCode::OK, &result_of(result)),
+        RpcReply::Opened { session, result } => {
             let mut response = json(StatusCode::OK, &result_of(result));
             let id = HeaderValue::try_from(session).ok();
             response.headers_mut().extend(id.map(|id| (HeaderName::from_static(legacy::SESSION_ID), id)));
             response
         }
-        Reply::Steps { pause, notifications, result } => {
+        RpcReply::Steps { pause, notifications, result } => {
             let messages = notifications.into_iter().chain([result_of(result)]);
             events(stream::iter(messages).then(move |message| async move {
                 tokio::time::sleep(pause).await;
                 event(&message)
             }))
         }
-        Reply::Subscription(subscription) => events(subscription.into_events()),
+        RpcReply::Subscription(subscription) => events(subscription.into_events()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 
-use super::rpc::RpcError;
+use super::rpc::RpcFault;
 
 /// Values by their keys.
 pub(super) struct KeyedTable<T> {
@@ -21,10 +21,10 @@ impl<T: Copy> KeyedTable<T> {
     }
 
     /// Keeps `value` and returns its key: 128 random bits in hexadecimal.
-    pub(super) fn insert(&self, value: T) -> Result<String, RpcError> {
+    pub(super) fn insert(&self, value: T) -> Result<String, RpcFault> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)
-            .map_err(|_| RpcError::internal("The system has no randomness to give"))?;
+            .map_err(|_| RpcFault::internal("The system has no randomness to give"))?;
         let key = format!("{:032x}", u128::from_ne_bytes(bytes));
         let mut entries = self.entries.lock();
         if entries.len() >= self.entries_max {

@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::headers;
 use super::keyed_table::KeyedTable;
-use super::message::{Message, RpcKind};
-use super::methods::{Reply, Server, ToolOutcome};
-use super::request::{META_CAPABILITIES, Request};
-use super::rpc::RpcError;
+use super::message::{RpcKind, RpcMessage};
+use super::methods::{McpServer, RpcReply, ToolOutcome};
+use super::request::{META_CAPABILITIES, RpcRequest};
+use super::rpc::RpcFault;
 
 /// The open sessions of one server: by their ids, the revisions that they speak.
 pub(super) type LegacySessions = KeyedTable<&'static str>;
@@ -64,58 +64,62 @@ pub(super) fn end_session(headers: &HeaderMap, sessions: &LegacySessions) -> Sta
 }
 
 pub(super) fn answer(
-    message: Message,
-    server: &Server,
+    message: RpcMessage,
+    server: &McpServer,
     sessions: &LegacySessions,
-) -> Result<Reply, RpcError> {
+) -> Result<RpcReply, RpcFault> {
     if message.version_in_meta().is_some() {
         let mismatch = "MCP-Protocol-Version is of another era than the version in params._meta";
-        return Err(RpcError::header_mismatch(mismatch));
+        return Err(RpcFault::header_mismatch(mismatch));
     }
     let revision = match &message.kind {
         RpcKind::Request { method, .. } if method == "initialize" => NEWEST,
         _ => session_revision(&message.headers, sessions)?,
     };
-    let RpcKind::Request { id, method } = message.kind else { return Ok(Reply::Accepted) };
+    let RpcKind::Request { id, method } = message.kind else { return Ok(RpcReply::Accepted) };
 
     let mut params = message.params;
     if let Some(Value::Object(meta)) = params.get_mut("_meta") {
         // Of the modern era, and nobody's promise in this one.
         meta.remove(META_CAPABILITIES);
     }
-    let request = Request { id, method, params, headers: None };
+    let request = RpcRequest { id, method, params, headers: None };
     let reply = match request.method.as_str() {
         "initialize" => initialize(&request, server, sessions),
-        "ping" => Ok(Reply::Result(json!({}))),
+        "ping" => Ok(RpcReply::Result(json!({}))),
         method if SHARED_METHODS.contains(&method) => server.answer(&request),
-        method => Err(RpcError::unknown_method(method)),
+        method => Err(RpcFault::unknown_method(method)),
     };
     Ok(plain_reply(reply.or_else(|error| excuse(&request.method, error))?, revision))
 }
 
-fn session_revision(headers: &HeaderMap, sessions: &LegacySessions) -> Result<&'static str, RpcError> {
-    let bad = |message: &str| RpcError::invalid_request(message);
+fn session_revision(headers: &HeaderMap, sessions: &LegacySessions) -> Result<&'static str, RpcFault> {
+    let bad = |message: &str| RpcFault::invalid_request(message);
     let Ok(id) = headers::single(headers, SESSION_ID) else {
         return Err(bad("Mcp-Session-Id is sent twice or has invalid characters"));
     };
     let id = id.ok_or_else(|| bad("Mcp-Session-Id is required: open a session with initialize"))?;
     let gone =
-        || RpcError { status: StatusCode::NOT_FOUND, ..bad("There is no such session: open a new one") };
+        || RpcFault { status: StatusCode::NOT_FOUND, ..bad("There is no such session: open a new one") };
     sessions.get(id).ok_or_else(gone)
 }
 
-fn initialize(request: &Request, server: &Server, sessions: &LegacySessions) -> Result<Reply, RpcError> {
+fn initialize(
+    request: &RpcRequest,
+    server: &McpServer,
+    sessions: &LegacySessions,
+) -> Result<RpcReply, RpcFault> {
     let asked = request.text("protocolVersion")?;
     for name in ["capabilities", "clientInfo"] {
         if !request.params.get(name).is_some_and(Value::is_object) {
-            return Err(RpcError::invalid_params(format!("params.{name} must be an object")));
+            return Err(RpcFault::invalid_params(format!("params.{name} must be an object")));
         }
     }
     let revision = REVISIONS.into_iter().find(|known| *known == asked).unwrap_or(NEWEST);
     let method = "server/discover".to_owned();
-    let discover = Request { id: request.id.clone(), method, params: Map::new(), headers: None };
-    let Reply::Result(mut known) = server.answer(&discover)? else {
-        return Err(RpcError::internal("server/discover has no plain result"));
+    let discover = RpcRequest { id: request.id.clone(), method, params: Map::new(), headers: None };
+    let RpcReply::Result(mut known) = server.answer(&discover)? else {
+        return Err(RpcFault::internal("server/discover has no plain result"));
     };
     let mut capabilities = known["capabilities"].take();
     if let Some(capabilities) = capabilities.as_object_mut() {
@@ -128,27 +132,27 @@ fn initialize(request: &Request, server: &Server, sessions: &LegacySessions) -> 
         "serverInfo": known["_meta"]["io.modelcontextprotocol/serverInfo"].take(),
         "instructions": known["instructions"].take(),
     });
-    Ok(Reply::Opened { session: sessions.insert(revision)?, result })
+    Ok(RpcReply::Opened { session: sessions.insert(revision)?, result })
 }
 
 /// What an error of the modern era is in this one.
-fn excuse(method: &str, error: RpcError) -> Result<Reply, RpcError> {
+fn excuse(method: &str, error: RpcFault) -> Result<RpcReply, RpcFault> {
     let is_unknown_resource = method == "resources/read" && error.data.is_some();
     match error.code {
         -32021 => {
             let why = "This tool asks the user, for which it needs a client of protocol revision 2026-07-28.";
-            Ok(Reply::Result(ToolOutcome::failed(why).result))
+            Ok(RpcReply::Result(ToolOutcome::failed(why).result))
         }
-        -32602 if is_unknown_resource => Err(RpcError { code: -32002, status: StatusCode::OK, ..error }),
-        _ => Err(RpcError { status: StatusCode::OK, ..error }),
+        -32602 if is_unknown_resource => Err(RpcFault { code: -32002, status: StatusCode::OK, ..error }),
+        _ => Err(RpcFault { status: StatusCode::OK, ..error }),
     }
 }
 
-fn plain_reply(reply: Reply, revision: &str) -> Reply {
+fn plain_reply(reply: RpcReply, revision: &str) -> RpcReply {
     match reply {
-        Reply::Result(result) => Reply::Result(plain(result, revision)),
-        Reply::Steps { pause, notifications, result } => {
-            Reply::Steps { pause, notifications, result: plain(result, revision) }
+        RpcReply::Result(result) => RpcReply::Result(plain(result, revision)),
+        RpcReply::Steps { pause, notifications, result } => {
+            RpcReply::Steps { pause, notifications, result: plain(result, revision) }
         }
         other => other,
     }

@@ -48,8 +48,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use self::http::Endpoint;
-use self::methods::{Server, ServerContent};
+use self::http::DemoEndpoint;
+use self::methods::{McpServer, ServerContent};
 
 const CONNECTIONS_MAX: usize = 512;
 const HEADER_BYTES_MAX: usize = 64 * 1024;
@@ -62,7 +62,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// Which demo upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DemoKind {
     /// Forecasts for six cities. Nothing ever changes; every result may be cached by anyone.
     Weather,
     /// A notebook in memory, with two notes at the start. Its notes are private and change.
@@ -73,13 +73,13 @@ pub enum Kind {
 pub struct DemoServer {
     /// Where it listens: 127.0.0.1 and a port chosen by the system.
     pub address: SocketAddr,
-    kind: Kind,
+    kind: DemoKind,
     listener: TcpListener,
 }
 
 impl DemoServer {
     /// Takes a free port on 127.0.0.1. Clients can connect from now on and are answered once `serve` runs.
-    pub async fn bind(kind: Kind) -> std::io::Result<Self> {
+    pub async fn bind(kind: DemoKind) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         Ok(Self { address, kind, listener })
@@ -93,10 +93,10 @@ impl DemoServer {
     /// Serves until `stop`; then subscriptions end with their result and open exchanges have a second to finish.
     pub async fn serve(self, stop: CancellationToken) {
         let content: Box<dyn ServerContent> = match self.kind {
-            Kind::Weather => Box::new(weather::Weather),
-            Kind::Notes => Box::new(notes::Notes::new()),
+            DemoKind::Weather => Box::new(weather::Weather),
+            DemoKind::Notes => Box::new(notes::Notes::new()),
         };
-        let endpoint = Arc::new(Endpoint::new(Server::new(content, stop.clone())));
+        let endpoint = Arc::new(DemoEndpoint::new(McpServer::new(content, stop.clone())));
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
@@ -117,7 +117,7 @@ impl DemoServer {
     }
 }
 
-async fn serve_connection(socket: TcpStream, endpoint: Arc<Endpoint>, stop: CancellationToken) {
+async fn serve_connection(socket: TcpStream, endpoint: Arc<DemoEndpoint>, stop: CancellationToken) {
     // Without it, small replies wait for the client's delayed acknowledgements.
     let _ = socket.set_nodelay(true);
     let service = service_fn(|request| {

@@ -19,7 +19,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use super::http::event;
-use super::rpc::{self, RpcError};
+use super::rpc::{self, RpcFault};
 
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const RESOURCE_SUBSCRIPTIONS_MAX: usize = 100;
@@ -42,8 +42,8 @@ impl ResourceSet {
         params: &Map<String, Value>,
         lists_change: bool,
         can_change: impl Fn(&str) -> bool,
-    ) -> Result<Self, RpcError> {
-        let invalid = |message: &str| Err(RpcError::invalid_params(format!("params.notifications{message}")));
+    ) -> Result<Self, RpcFault> {
+        let invalid = |message: &str| Err(RpcFault::invalid_params(format!("params.notifications{message}")));
         let Some(Value::Object(wanted)) = params.get("notifications") else {
             return invalid(" must be an object");
         };

@@ -6,12 +6,12 @@ use hyper::HeaderMap;
 use serde_json::{Map, Value};
 
 use super::request::is_string_or_integer;
-use super::rpc::RpcError;
+use super::rpc::RpcFault;
 
 /// The member of `_meta` that names the revision.
 pub(super) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-pub(super) struct Message {
+pub(super) struct RpcMessage {
     pub(super) headers: HeaderMap,
     pub(super) kind: RpcKind,
     /// Empty in requests without any.
@@ -30,17 +30,17 @@ pub(super) enum RpcKind {
 }
 
 /// Reads the message in `body`. Its id comes apart from it: a message that is refused may have one, too.
-pub(super) fn read(headers: HeaderMap, body: &[u8]) -> (Option<Value>, Result<Message, RpcError>) {
+pub(super) fn read(headers: HeaderMap, body: &[u8]) -> (Option<Value>, Result<RpcMessage, RpcFault>) {
     let mut message = match serde_json::from_slice(body) {
         Ok(Value::Object(message)) => message,
-        Ok(_) => return (None, Err(RpcError::invalid_request("The body must be one JSON object"))),
-        Err(error) => return (None, Err(RpcError::parse(format!("The body is not valid JSON: {error}")))),
+        Ok(_) => return (None, Err(RpcFault::invalid_request("The body must be one JSON object"))),
+        Err(error) => return (None, Err(RpcFault::parse(format!("The body is not valid JSON: {error}")))),
     };
     let id = message.remove("id");
     (id.clone().filter(is_string_or_integer), envelope(headers, id, message))
 }
 
-impl Message {
+impl RpcMessage {
     /// The revision that `params._meta` names.
     pub(super) fn version_in_meta(&self) -> Option<&str> {
         self.params.get("_meta")?.get(META_VERSION)?.as_str()
@@ -51,9 +51,9 @@ fn envelope(
     headers: HeaderMap,
     id: Option<Value>,
     mut message: Map<String, Value>,
-) -> Result<Message, RpcError> {
+) -> Result<RpcMessage, RpcFault> {
     if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        return Err(RpcError::invalid_request("jsonrpc must be \"2.0\""));
+        return Err(RpcFault::invalid_request("jsonrpc must be \"2.0\""));
     }
     let is_response = message.contains_key("result") || message.contains_key("error");
     let kind = match (message.remove("method"), id) {
@@ -63,14 +63,14 @@ fn envelope(
             RpcKind::Request { id, method }
         }
         (Some(Value::String(_)), Some(_)) => {
-            return Err(RpcError::invalid_request("id must be a string or an integer"));
+            return Err(RpcFault::invalid_request("id must be a string or an integer"));
         }
-        _ => return Err(RpcError::invalid_request("method must be a string")),
+        _ => return Err(RpcFault::invalid_request("method must be a string")),
     };
     let params = match message.remove("params") {
         None => Map::new(),
         Some(Value::Object(params)) => params,
-        Some(_) => return Err(RpcError::invalid_request("params must be an object")),
+        Some(_) => return Err(RpcFault::invalid_request("params must be an object")),
     };
-    Ok(Message { headers, kind, params })
+    Ok(RpcMessage { headers, kind, params })
 }

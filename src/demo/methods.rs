@@ -1,6 +1,6 @@
 //! The methods of the protocol, answered from the content of one demo server.
 //!
-//! [`ServerContent`] is what a server has to say; [`Server`] gives it the protocol's form: pages, caching hints,
+//! [`ServerContent`] is what a server has to say; [`McpServer`] gives it the protocol's form: pages, caching hints,
 //! `resultType`, the server's name on every result, progress, changes for the subscribers. Nothing here
 //! depends on the era or on HTTP.
 
@@ -11,8 +11,8 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use super::listen::{ResourceSet, Subscription};
-use super::request::Request;
-use super::rpc::{self, PROTOCOL_VERSION, RpcError};
+use super::request::RpcRequest;
+use super::rpc::{self, PROTOCOL_VERSION, RpcFault};
 use super::{headers, schema};
 
 const PAGE_ENTRIES_MAX: usize = 50;
@@ -46,8 +46,8 @@ pub(super) trait ServerContent: Send + Sync {
         &self,
         name: &str,
         arguments: &Map<String, Value>,
-        request: &Request,
-    ) -> Result<ToolOutcome, RpcError>;
+        request: &RpcRequest,
+    ) -> Result<ToolOutcome, RpcFault>;
     /// The contents of a resource, or `None` where there is none.
     fn read_resource(&self, uri: &str) -> Option<Value>;
     /// The contents of the messages of the prompt `name`; it is one of the profile and the required arguments are there.
@@ -98,7 +98,7 @@ impl ToolOutcome {
 }
 
 /// How a request is answered.
-pub(super) enum Reply {
+pub(super) enum RpcReply {
     /// There is nothing to say.
     Accepted,
     Result(Value),
@@ -116,7 +116,7 @@ pub(super) enum Reply {
     Subscription(Subscription),
 }
 
-pub(super) struct Server {
+pub(super) struct McpServer {
     profile: Profile,
     content: Box<dyn ServerContent>,
     changes: broadcast::Sender<ResourceSet>,
@@ -124,12 +124,12 @@ pub(super) struct Server {
     stop: CancellationToken,
 }
 
-impl Server {
+impl McpServer {
     pub(super) fn new(content: Box<dyn ServerContent>, stop: CancellationToken) -> Self {
         Self { profile: content.profile(), content, changes: broadcast::Sender::new(CHANGES_MAX), stop }
     }
 
-    pub(super) fn answer(&self, request: &Request) -> Result<Reply, RpcError> {
+    pub(super) fn answer(&self, request: &RpcRequest) -> Result<RpcReply, RpcFault> {
         let constant = Caching { ttl_ms: CONSTANT_TTL_MS, scope: "public" };
         let Profile { tools, prompts, resource_templates, resource_caching, .. } = &self.profile;
         let result = match request.method.as_str() {
@@ -147,9 +147,9 @@ impl Server {
             "completion/complete" => self.complete(request)?,
             "tools/call" => return self.call_tool(request),
             "subscriptions/listen" => return self.listen(request),
-            method => return Err(RpcError::unknown_method(method)),
+            method => return Err(RpcFault::unknown_method(method)),
         };
-        Ok(Reply::Result(self.finished(result)))
+        Ok(RpcReply::Result(self.finished(result)))
     }
 
     fn discover(&self) -> Value {
@@ -160,7 +160,7 @@ impl Server {
         })
     }
 
-    fn call_tool(&self, request: &Request) -> Result<Reply, RpcError> {
+    fn call_tool(&self, request: &RpcRequest) -> Result<RpcReply, RpcFault> {
         let name = request.text("name")?;
         let tool = find("tool", &self.profile.tools, name)?;
         let arguments = request.arguments()?;
@@ -168,7 +168,7 @@ impl Server {
             headers::compare_parameters(headers, &tool["inputSchema"], &arguments)?;
         }
         schema::check(&tool["inputSchema"], &Value::Object(arguments.clone())).map_err(|fault| {
-            RpcError::invalid_params(format!("Invalid arguments for tool {name}: {fault}"))
+            RpcFault::invalid_params(format!("Invalid arguments for tool {name}: {fault}"))
         })?;
         let progress_token = request.progress_token()?;
 
@@ -180,29 +180,29 @@ impl Server {
         let result = self.finished(outcome.result);
         Ok(match progress_token {
             Some(token) if !outcome.steps.is_empty() => {
-                Reply::Steps { pause: STEP_PAUSE, notifications: progress(token, &outcome.steps), result }
+                RpcReply::Steps { pause: STEP_PAUSE, notifications: progress(token, &outcome.steps), result }
             }
-            _ => Reply::Result(result),
+            _ => RpcReply::Result(result),
         })
     }
 
-    fn read_resource(&self, request: &Request) -> Result<Value, RpcError> {
+    fn read_resource(&self, request: &RpcRequest) -> Result<Value, RpcFault> {
         let uri = request.text("uri")?;
         match self.content.read_resource(uri) {
             Some(contents) => Ok(json!({ "contents": [contents] })),
-            None => Err(RpcError {
+            None => Err(RpcFault {
                 data: Some(json!({ "uri": uri })),
-                ..RpcError::invalid_params("Resource not found")
+                ..RpcFault::invalid_params("Resource not found")
             }),
         }
     }
 
-    fn get_prompt(&self, request: &Request) -> Result<Value, RpcError> {
+    fn get_prompt(&self, request: &RpcRequest) -> Result<Value, RpcFault> {
         let name = request.text("name")?;
         let prompt = find("prompt", &self.profile.prompts, name)?;
         let arguments = request.arguments()?;
         let invalid =
-            |fault: &str| RpcError::invalid_params(format!("Invalid arguments for prompt {name}: {fault}"));
+            |fault: &str| RpcFault::invalid_params(format!("Invalid arguments for prompt {name}: {fault}"));
         for argument in prompt["arguments"].as_array().into_iter().flatten() {
             let argument_name = argument["name"].as_str().unwrap_or_default();
             if argument["required"] == true && !arguments.contains_key(argument_name) {
@@ -218,7 +218,7 @@ impl Server {
         Ok(json!({ "description": prompt["description"], "messages": messages }))
     }
 
-    fn complete(&self, request: &Request) -> Result<Value, RpcError> {
+    fn complete(&self, request: &RpcRequest) -> Result<Value, RpcFault> {
         let params = Value::Object(request.params.clone());
         let reference = match params["ref"]["type"].as_str() {
             Some("ref/prompt") => params["ref"]["name"].as_str(),
@@ -227,13 +227,13 @@ impl Server {
         };
         let (argument, start) = (params["argument"]["name"].as_str(), params["argument"]["value"].as_str());
         let (Some(reference), Some(argument), Some(start)) = (reference, argument, start) else {
-            return Err(RpcError::invalid_params(
+            return Err(RpcFault::invalid_params(
                 "params must have a ref and an argument with name and value",
             ));
         };
         let is_of = |known: &[Value], key: &str| known.iter().any(|one| one[key] == reference);
         if !is_of(&self.profile.prompts, "name") && !is_of(&self.profile.resource_templates, "uriTemplate") {
-            return Err(RpcError::invalid_params(format!("Nothing to complete for {reference}")));
+            return Err(RpcFault::invalid_params(format!("Nothing to complete for {reference}")));
         }
         let mut values = self.content.completions(reference, argument);
         values.retain(|value| value.to_lowercase().starts_with(&start.to_lowercase()));
@@ -242,11 +242,11 @@ impl Server {
         Ok(json!({ "completion": { "values": values, "total": total, "hasMore": total > values.len() } }))
     }
 
-    fn listen(&self, request: &Request) -> Result<Reply, RpcError> {
+    fn listen(&self, request: &RpcRequest) -> Result<RpcReply, RpcFault> {
         let lists_change = self.profile.capabilities["resources"]["listChanged"] == true;
         let filter =
             ResourceSet::read_filter(&request.params, lists_change, |uri| self.content.can_change(uri))?;
-        Ok(Reply::Subscription(Subscription {
+        Ok(RpcReply::Subscription(Subscription {
             id: request.id.clone(),
             filter,
             changes: self.changes.subscribe(),
@@ -276,14 +276,14 @@ fn cached(mut result: Value, caching: &Caching) -> Value {
 }
 
 /// The page of `entries` that the request's cursor asks for. A cursor is the number of entries before the page.
-fn page(key: &str, entries: &[Value], request: &Request) -> Result<Value, RpcError> {
+fn page(key: &str, entries: &[Value], request: &RpcRequest) -> Result<Value, RpcFault> {
     let start = match request.params.get("cursor") {
         None => Some(0),
         Some(cursor) => {
             cursor.as_str().and_then(|cursor| cursor.parse().ok()).filter(|start| *start < entries.len())
         }
     };
-    let start: usize = start.ok_or_else(|| RpcError::invalid_params("Invalid cursor"))?;
+    let start: usize = start.ok_or_else(|| RpcFault::invalid_params("Invalid cursor"))?;
     let end = entries.len().min(start + PAGE_ENTRIES_MAX);
     let mut result = json!({ key: &entries[start..end] });
     if end < entries.len() {
@@ -302,7 +302,7 @@ fn progress(token: &Value, steps: &[String]) -> Vec<Value> {
     steps.iter().enumerate().map(notification).collect()
 }
 
-fn find<'e>(what: &str, entries: &'e [Value], name: &str) -> Result<&'e Value, RpcError> {
+fn find<'e>(what: &str, entries: &'e [Value], name: &str) -> Result<&'e Value, RpcFault> {
     let entry = entries.iter().find(|entry| entry["name"] == name);
-    entry.ok_or_else(|| RpcError::invalid_params(format!("Unknown {what}: {name}")))
+    entry.ok_or_else(|| RpcFault::invalid_params(format!("Unknown {what}: {name}")))
 }

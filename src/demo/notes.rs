@@ -13,8 +13,8 @@ use super::confirmation::{self, Confirmations};
 use super::listen::ResourceSet;
 use super::methods::{Caching, Profile, ServerContent, ToolOutcome};
 use super::notebook::{NOTES_MAX, Note, Notebook};
-use super::request::{Request, text};
-use super::rpc::RpcError;
+use super::request::{RpcRequest, text};
+use super::rpc::RpcFault;
 use super::schema;
 
 const BOARD_URI: &str = "ui://notes/board";
@@ -58,7 +58,7 @@ impl Notes {
         ToolOutcome::structured(&lines, &json!({ "total": found.len(), "notes": shown }))
     }
 
-    fn delete(&self, arguments: &Map<String, Value>, request: &Request) -> Result<ToolOutcome, RpcError> {
+    fn delete(&self, arguments: &Map<String, Value>, request: &RpcRequest) -> Result<ToolOutcome, RpcFault> {
         confirmation::require_forms(request)?;
         let number = arguments.get("number").and_then(Value::as_u64).unwrap_or_default();
         let confirmed = self.confirmations.answer(request, number)?;
@@ -128,8 +128,8 @@ impl ServerContent for Notes {
         &self,
         name: &str,
         arguments: &Map<String, Value>,
-        request: &Request,
-    ) -> Result<ToolOutcome, RpcError> {
+        request: &RpcRequest,
+    ) -> Result<ToolOutcome, RpcFault> {
         match name {
             "add_note" => Ok(self.add(arguments)),
             "search_notes" => Ok(self.search(arguments)),

@@ -3,13 +3,13 @@
 use hyper::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::rpc::RpcError;
+use super::rpc::RpcFault;
 
 /// The member of `_meta` that declares what the client can do.
 pub(super) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 /// A request whose envelope and, where there are any, mirrored standard headers are in order.
-pub(super) struct Request {
+pub(super) struct RpcRequest {
     /// A string or an integer.
     pub(super) id: Value,
     pub(super) method: String,
@@ -18,19 +18,19 @@ pub(super) struct Request {
     pub(super) headers: Option<HeaderMap>,
 }
 
-impl Request {
+impl RpcRequest {
     /// A string in `params`.
-    pub(super) fn text(&self, name: &str) -> Result<&str, RpcError> {
+    pub(super) fn text(&self, name: &str) -> Result<&str, RpcFault> {
         let value = self.params.get(name).and_then(Value::as_str);
-        value.ok_or_else(|| RpcError::invalid_params(format!("params.{name} must be a string")))
+        value.ok_or_else(|| RpcFault::invalid_params(format!("params.{name} must be a string")))
     }
 
     /// `params.arguments`; empty when absent.
-    pub(super) fn arguments(&self) -> Result<Map<String, Value>, RpcError> {
+    pub(super) fn arguments(&self) -> Result<Map<String, Value>, RpcFault> {
         match self.params.get("arguments") {
             None => Ok(Map::new()),
             Some(Value::Object(arguments)) => Ok(arguments.clone()),
-            Some(_) => Err(RpcError::invalid_params("params.arguments must be an object")),
+            Some(_) => Err(RpcFault::invalid_params("params.arguments must be an object")),
         }
     }
 
@@ -40,11 +40,11 @@ impl Request {
     }
 
     /// The token with which the client asks for progress.
-    pub(super) fn progress_token(&self) -> Result<Option<&Value>, RpcError> {
+    pub(super) fn progress_token(&self) -> Result<Option<&Value>, RpcFault> {
         match self.params.get("_meta").and_then(|meta| meta.get("progressToken")) {
             None => Ok(None),
             Some(token) if is_string_or_integer(token) => Ok(Some(token)),
-            Some(_) => Err(RpcError::invalid_params("progressToken must be a string or an integer")),
+            Some(_) => Err(RpcFault::invalid_params("progressToken must be a string or an integer")),
         }
     }
 }

@@ -10,14 +10,14 @@ pub(super) const PROTOCOL_VERSION: &str = "2026-07-28";
 
 /// A JSON-RPC error together with the HTTP status it travels with.
 #[derive(Debug)]
-pub(super) struct RpcError {
+pub(super) struct RpcFault {
     pub(super) status: StatusCode,
     pub(super) code: i32,
     pub(super) message: String,
     pub(super) data: Option<Value>,
 }
 
-impl RpcError {
+impl RpcFault {
     /// −32700: the body is no JSON.
     pub(super) fn parse(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, -32700, message)
@@ -78,7 +78,7 @@ pub(super) fn result_message(id: Option<&Value>, result: &Value) -> Value {
 }
 
 /// The response that carries `error`; without an `id` where none could be read.
-pub(super) fn error_message(id: Option<&Value>, error: &RpcError) -> Value {
+pub(super) fn error_message(id: Option<&Value>, error: &RpcFault) -> Value {
     let mut message = json!({ "jsonrpc": "2.0", "error": { "code": error.code, "message": error.message } });
     if let Some(id) = id {
         message["id"] = id.clone();

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::cities::{CITIES, City, DAYS_MAX, Day};
 use super::methods::{Caching, Profile, ServerContent, ToolOutcome};
-use super::request::{Request, text};
-use super::rpc::RpcError;
+use super::request::{RpcRequest, text};
+use super::rpc::RpcFault;
 use super::schema;
 
 const STATIONS_URI: &str = "weather://stations";
@@ -64,8 +64,8 @@ impl ServerContent for Weather {
         &self,
         name: &str,
         arguments: &Map<String, Value>,
-        _: &Request,
-    ) -> Result<ToolOutcome, RpcError> {
+        _: &RpcRequest,
+    ) -> Result<ToolOutcome, RpcFault> {
         Ok(match name {
             "forecast" => forecast(arguments),
             _ => compare(arguments),

@@ -2,7 +2,7 @@
 //!
 //! The state directory belongs to the user of the service, and root runs commands in it. Whoever owns a directory can put
 //! a link in the place of whatever is in it, at any moment, and a path that was checked leads elsewhere when it is used.
-//! So a [`Directory`] is a descriptor, everything in it is opened by name without following links, and what is checked
+//! So a [`Dir`] is a descriptor, everything in it is opened by name without following links, and what is checked
 //! or given away is what was opened, never a path.
 //!
 //! Deliberately not here: files that only the gateway itself opens at a path of the operator's choice, such as
@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -25,9 +25,9 @@ const LINKS_MAX: usize = 40;
 
 /// An open directory.
 #[derive(Debug)]
-pub(crate) struct Directory(OwnedFd);
+pub(crate) struct Dir(OwnedFd);
 
-/// A file that was opened in a [`Directory`]: a regular file with one link.
+/// A file that was opened in a [`Dir`]: a regular file with one link.
 #[derive(Debug)]
 pub(crate) struct RegularFile {
     pub file: File,
@@ -35,7 +35,7 @@ pub(crate) struct RegularFile {
     gid: u32,
 }
 
-impl Directory {
+impl Dir {
     /// Opens the directory at `path`. Where we may do everything, only links that root made, in directories of root's,
     /// are followed on the way.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
@@ -166,7 +166,7 @@ impl Directory {
     }
 
     pub(crate) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<OsString>>> {
-        let entries = Dir::read_from(&self.0)?
+        let entries = rustix::fs::Dir::read_from(&self.0)?
             .map(|entry| Ok(entry.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned())?));
         Ok(entries.filter(|name| !name.as_ref().is_ok_and(|name| name == "." || name == "..")))
     }
@@ -290,23 +290,23 @@ mod tests {
         symlink("real/file", folder.path().join("linked-file")).expect("a link");
         symlink("loop", folder.path().join("loop")).expect("a link");
         for name in ["real", "own", "twice", "own/../twice/."] {
-            let directory = Directory::open(&folder.path().join(name)).expect(name);
+            let directory = Dir::open(&folder.path().join(name)).expect(name);
             assert_eq!(directory.text("file".as_ref(), 10).expect("read").as_deref(), Some("text"));
         }
-        let (directory, name) = Directory::of_file(&folder.path().join("linked-file")).expect("a file");
+        let (directory, name) = Dir::of_file(&folder.path().join("linked-file")).expect("a file");
         assert_eq!(name, "file");
         assert!(directory.text(&name, 10).expect("read").is_some());
-        assert!(Directory::open(&folder.path().join("loop")).is_err());
-        assert!(Directory::of_file(&folder.path().join("loop")).is_err());
-        assert!(Directory::open(&real.join("file")).is_err());
+        assert!(Dir::open(&folder.path().join("loop")).is_err());
+        assert!(Dir::of_file(&folder.path().join("loop")).is_err());
+        assert!(Dir::open(&real.join("file")).is_err());
         if is_root() {
             for name in ["own", "linked-file"] {
                 lchown(folder.path().join(name), Some(OTHER), Some(OTHER)).expect("given");
             }
         }
         let results = [
-            Directory::open(&folder.path().join("twice")).map(drop),
-            Directory::of_file(&folder.path().join("linked-file")).map(drop),
+            Dir::open(&folder.path().join("twice")).map(drop),
+            Dir::of_file(&folder.path().join("linked-file")).map(drop),
         ];
         for result in results {
             assert_eq!(result.is_err(), is_root(), "{result:?}");
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn what_is_in_it_is_never_reached_by_a_link() {
         let folder = tempfile::tempdir().expect("a folder");
-        let directory = Directory::open(folder.path()).expect("a directory");
+        let directory = Dir::open(folder.path()).expect("a directory");
         fs::create_dir(folder.path().join("d")).expect("a directory");
         fs::write(folder.path().join("f"), "text").expect("written");
         symlink("d", folder.path().join("to-d")).expect("a link");
@@ -351,7 +351,7 @@ mod tests {
         if is_root() {
             lchown(folder.path(), Some(OTHER), Some(OTHER)).expect("given");
         }
-        let directory = Directory::open(folder.path()).expect("a directory");
+        let directory = Dir::open(folder.path()).expect("a directory");
         let made = directory.make_subdirectory("made").expect("made");
         made.replace("file".as_ref(), b"text", None).expect("written");
         directory.create("key".as_ref(), b"text").expect("written");

@@ -78,7 +78,7 @@
 //! | mux connection | a connection that many calls share, as to a child process ([`upstream::mux`]) |
 //! | exclusive, shared session | a bridged session that one call has to itself; one that a principal's plain calls share |
 //! | part, list | what one upstream gave for a list ([`tables::lists`]); what an endpoint makes of its parts ([`catalog::lists`]) |
-//! | directory | which names lead to which member; also a directory of files ([`directory`]) |
+//! | directory | which names lead to which member ([`protocol::route::directory`]); of files, it is a [`directory::Dir`] |
 //! | pin | the definition of a tool as an operator let it pass ([`upstream::pins`]) |
 //! | quota, permit | a bounded count, and one of it for as long as something lives ([`access::limit::quota`]) |
 //! | lease | a share of something that is given back: a connection, a limit's budget ([`redis::lease`]), a session for lists |
@@ -127,8 +127,8 @@ pub use access::policy::rule::ANONYMOUS;
 pub use context::state::StateError;
 pub use identity::{Principal, VerifiedIdentity};
 pub use runtime::{
-    EXIT_BUG, ExitCause, Findings, Gateway, InheritError, SocketsError, StartError, adopt_environment, load,
-    read, warn_about,
+    EXIT_BUG, ExitCause, FileFindings, Gateway, InheritError, SocketsError, StartError, adopt_environment,
+    load, read, warn_about,
 };
 pub use session::store::StoreError;
 pub use session::{SessionRequest, Sessions, key_file};

@@ -57,7 +57,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::tls::{Fault, tests::Pki};
+    use crate::tls::{TlsFault, tests::Pki};
 
     const BYTES_MAX: usize = 16;
 
@@ -117,7 +117,7 @@ mod tests {
             assert_eq!(fetch(b"SSH-2.0\r\n", trust).await.err(), Some(HttpError::Malformed));
         }
         let refused = fetch(b"", Some((&ours, &other))).await.err();
-        assert_eq!(refused, Some(HttpError::Tls(Fault::UnknownIssuer)));
+        assert_eq!(refused, Some(HttpError::Tls(TlsFault::UnknownIssuer)));
     }
 
     #[tokio::test]

@@ -67,7 +67,7 @@ type Http1Sender = SendRequest<Full<Bytes>>;
 
 /// A reply whose body is still to be read.
 #[derive(Debug)]
-pub struct Reply {
+pub struct HttpReply {
     /// Status and headers.
     pub head: http::response::Parts,
     /// What follows them.
@@ -89,7 +89,7 @@ pub enum HttpError {
     ConnectTimedOut(Duration),
     /// The server is not who it should be; nothing was sent.
     #[error("no connection over TLS: {0}")]
-    Tls(tls::Fault),
+    Tls(tls::TlsFault),
     /// The connection broke after the request may have been sent.
     #[error("the connection broke")]
     Reset,
@@ -116,7 +116,7 @@ impl HttpClient {
         request: Request<Full<Bytes>>,
         is_safe_to_repeat: bool,
         deadline: Instant,
-    ) -> Result<Reply, HttpError> {
+    ) -> Result<HttpReply, HttpError> {
         let attempt = self.attempt(request, is_safe_to_repeat, deadline);
         timeout_at(deadline.into(), attempt).await.unwrap_or(Err(HttpError::TimedOut))
     }
@@ -128,13 +128,13 @@ impl HttpClient {
         bytes_max: usize,
         deadline: Instant,
     ) -> Result<Response<Bytes>, HttpError> {
-        let Reply { head, mut body, .. } = self.send(request, false, deadline).await?;
+        let HttpReply { head, mut body, .. } = self.send(request, false, deadline).await?;
         let body = collect(&mut body, bytes_max, deadline).await?;
         Ok(Response::from_parts(head, body))
     }
 
     /// Reads what is left of a reply, in case its connection can be used again.
-    pub async fn put_back(&self, mut reply: Reply) {
+    pub async fn put_back(&self, mut reply: HttpReply) {
         let rest = async {
             while let Some(frame) = reply.body.frame().await {
                 frame?;
@@ -154,7 +154,7 @@ impl HttpClient {
         mut request: Request<Full<Bytes>>,
         is_safe_to_repeat: bool,
         deadline: Instant,
-    ) -> Result<Reply, HttpError> {
+    ) -> Result<HttpReply, HttpError> {
         loop {
             let idle = self.take_idle();
             let was_idle = idle.is_some();
@@ -166,7 +166,7 @@ impl HttpClient {
             let mut error = match sender.try_send_request(request).await {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
-                    return Ok(Reply { head, body, sender });
+                    return Ok(HttpReply { head, body, sender });
                 }
                 Err(error) => error,
             };

@@ -22,7 +22,7 @@ const BACKLOG: i32 = 4096;
 
 /// A socket of a listener.
 #[derive(Debug)]
-pub struct Listening {
+pub struct ListeningSocket {
     /// The socket.
     pub socket: std::net::TcpListener,
     /// Whether others hold it, too: what nobody here accepts waits for the next process.

@@ -6,7 +6,7 @@
 
 use super::envelope::{Envelope, MessageKind};
 use super::error::ClientError;
-use super::head::{Field, Head};
+use super::head::{Head, HeaderField};
 use super::json::Literal;
 use super::method::{Method, NameSource};
 use super::version::{Era, Eras};
@@ -16,7 +16,7 @@ use super::version::{Era, Eras};
 pub fn check_headers(head: &Head<'_>, method: Method) -> Result<(), ClientError> {
     if !head.version.as_str().is_some_and(|version| Era::of_version(version) == Some(Era::Modern)) {
         return match head.version {
-            Field::Many => Err(ClientError::mismatch("MCP-Protocol-Version is sent twice")),
+            HeaderField::Many => Err(ClientError::mismatch("MCP-Protocol-Version is sent twice")),
             _ => Ok(()),
         };
     }
@@ -78,10 +78,10 @@ pub fn check_legacy(
 ) -> Result<(), ClientError> {
     if !head.method.is_present() {
         return match head.name {
-            Field::Absent if head.has_param => {
+            HeaderField::Absent if head.has_param => {
                 Err(ClientError::mismatch("Mcp-Param headers are sent without Mcp-Method"))
             }
-            Field::Absent => Ok(()),
+            HeaderField::Absent => Ok(()),
             _ => Err(ClientError::mismatch("Mcp-Name is sent without Mcp-Method")),
         };
     }
@@ -168,20 +168,20 @@ fn check_name(head: &Head<'_>, envelope: &Envelope, method: Method, body: &[u8])
 fn decoded_name<'h>(head: &'h Head<'_>) -> Result<&'h str, ClientError> {
     match (&head.decoded_name, head.name) {
         (Some(name), _) => Ok(name),
-        (None, Field::Absent | Field::Many) => sent_once(head.name, "Mcp-Name"),
-        (None, Field::One(_) | Field::Malformed) => {
+        (None, HeaderField::Absent | HeaderField::Many) => sent_once(head.name, "Mcp-Name"),
+        (None, HeaderField::One(_) | HeaderField::Malformed) => {
             Err(ClientError::mismatch("Mcp-Name holds invalid characters or broken base64"))
         }
     }
 }
 
 /// The value of a header that must be there exactly once.
-fn sent_once<'h>(header: Field<'h>, name: &str) -> Result<&'h str, ClientError> {
+fn sent_once<'h>(header: HeaderField<'h>, name: &str) -> Result<&'h str, ClientError> {
     let fault = match header {
-        Field::One(value) => return Ok(value),
-        Field::Absent => "is missing",
-        Field::Many => "is sent twice",
-        Field::Malformed => "holds invalid characters",
+        HeaderField::One(value) => return Ok(value),
+        HeaderField::Absent => "is missing",
+        HeaderField::Many => "is sent twice",
+        HeaderField::Malformed => "holds invalid characters",
     };
     Err(ClientError::HeaderMismatch { why: format!("{name} {fault}").into() })
 }

@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use super::json::{Cursor, Kind, Literal, Value};
+use super::json::{Cursor, JsonKind, Literal, Value};
 
 /// The entry itself, and the objects that are its members: `annotations`, `inputSchema`, `execution` and so on.
 const FOLDED_LEVELS: usize = 2;
@@ -41,7 +41,7 @@ const CAPABILITIES: &[&str] =
 
 /// Whether a key stands twice somewhere in an entry of a list, or is not Unicode.
 pub fn repeats(entry: Value<'_>) -> bool {
-    Walk { text: entry.text(), keys: Vec::new() }.value(&mut entry.cursor(), FOLDED_LEVELS)
+    DuplicateSearch { text: entry.text(), keys: Vec::new() }.value(&mut entry.cursor(), FOLDED_LEVELS)
 }
 
 /// Whether a member of this object stands twice, or is one of `known` only to some readers.
@@ -89,18 +89,18 @@ pub fn folded(key: &str) -> Cow<'_, str> {
     key.chars().filter(|&char| char != '\0').map(fold).collect()
 }
 
-struct Walk<'a> {
+struct DuplicateSearch<'a> {
     text: &'a [u8],
     /// The keys of all objects that are open.
     keys: Vec<Cow<'a, str>>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> DuplicateSearch<'a> {
     /// Reads the value at the cursor. Keys are folded in it, and so many levels deep.
     fn value(&mut self, cursor: &mut Cursor<'a>, folded_levels: usize) -> bool {
         match cursor.kind() {
-            Kind::Object => self.object(cursor, folded_levels),
-            Kind::Array => {
+            JsonKind::Object => self.object(cursor, folded_levels),
+            JsonKind::Array => {
                 while cursor.next_item() {
                     if self.value(cursor, 0) {
                         return true;

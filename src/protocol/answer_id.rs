@@ -9,7 +9,7 @@ use super::json::Span;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnswerId {
     depth: u32,
-    place: Place,
+    place: ScanPosition,
     is_in_string: bool,
     is_escaped: bool,
     /// How much of `id` the key at hand has spelled; `None`: it is another key.
@@ -20,12 +20,12 @@ pub struct AnswerId {
     passed: usize,
     /// Where the last id that agreed so far begins.
     id_start: usize,
-    seen: Seen,
+    seen: SeenIds,
 }
 
 /// Where in the outermost object the next byte belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum ScanPosition {
     /// Before or in a key.
     #[default]
     Key,
@@ -36,7 +36,7 @@ enum Place {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct SeenIds {
     ours: bool,
     /// Where it begins.
     ours_start: usize,
@@ -69,7 +69,7 @@ impl AnswerId {
     pub fn push(&mut self, bytes: &[u8], id: &[u8]) {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            if self.is_in_string && (self.depth != 1 || self.place == Place::Value) {
+            if self.is_in_string && (self.depth != 1 || self.place == ScanPosition::Value) {
                 // Nothing in here matters but its end.
                 if std::mem::take(&mut self.is_escaped) {
                     at += 1;
@@ -93,8 +93,8 @@ impl AnswerId {
     /// What the message says, once it has passed.
     pub fn verdict(&self) -> Verdict {
         match self.seen {
-            Seen { escapes: true, .. } => Verdict::Unclear,
-            Seen { ours: true, others: false, .. } => Verdict::Ours,
+            SeenIds { escapes: true, .. } => Verdict::Unclear,
+            SeenIds { ours: true, others: false, .. } => Verdict::Ours,
             _ => Verdict::Others,
         }
     }
@@ -115,7 +115,7 @@ impl AnswerId {
     }
 
     fn step(&mut self, (byte, position): (u8, usize), id: &[u8]) {
-        if self.depth == 1 && self.place == Place::Id {
+        if self.depth == 1 && self.place == ScanPosition::Id {
             self.follow_id((byte, position), id);
         }
         if self.is_in_string {
@@ -134,13 +134,13 @@ impl AnswerId {
                 self.depth = self.depth.saturating_sub(1);
             }
             b':' if self.depth == 1 => {
-                let is_id = self.place == Place::Key && self.key_matched == Some(KEY.len());
-                self.place = if is_id { Place::Id } else { Place::Value };
+                let is_id = self.place == ScanPosition::Key && self.key_matched == Some(KEY.len());
+                self.place = if is_id { ScanPosition::Id } else { ScanPosition::Value };
                 self.id_matched = Some(0);
             }
             b',' if self.depth == 1 => {
                 self.end_value(id);
-                self.place = Place::Key;
+                self.place = ScanPosition::Key;
                 self.key_matched = None;
             }
             _ => {}
@@ -177,7 +177,7 @@ impl AnswerId {
     }
 
     fn end_value(&mut self, id: &[u8]) {
-        if self.place != Place::Id {
+        if self.place != ScanPosition::Id {
             return;
         }
         if self.id_matched == Some(id.len()) {

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::json::{Decimal, Kind, Scratch, Value};
+use crate::json::{Decimal, JsonKind, Scratch, Value};
 
 /// The SHA-256 of a canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,8 +73,8 @@ pub fn canonical(text: &[u8], scratch: &mut Scratch, depth_max: usize) -> Option
 
 fn write_value(value: Value<'_>, into: &mut String) {
     match value.kind() {
-        Kind::Object => write_object(value, into),
-        Kind::Array => {
+        JsonKind::Object => write_object(value, into),
+        JsonKind::Array => {
             into.push('[');
             for (index, item) in value.items().enumerate() {
                 if index > 0 {
@@ -84,15 +84,15 @@ fn write_value(value: Value<'_>, into: &mut String) {
             }
             into.push(']');
         }
-        Kind::String => write_string(value.raw(), into),
+        JsonKind::String => write_string(value.raw(), into),
         // Beyond what any reader can compute with, only the spelling can be compared.
-        Kind::Number => match Decimal::read(value.source()) {
+        JsonKind::Number => match Decimal::read(value.source()) {
             Some(number) => into.push_str(&number.to_string()),
             None => into.push_str(value.source()),
         },
-        Kind::True => into.push_str("true"),
-        Kind::False => into.push_str("false"),
-        Kind::Null => into.push_str("null"),
+        JsonKind::True => into.push_str("true"),
+        JsonKind::False => into.push_str("false"),
+        JsonKind::Null => into.push_str("null"),
     }
 }
 

@@ -20,11 +20,11 @@ pub struct ForeignId<'a> {
     pub upstream: &'a str,
     /// The generation of the session with it.
     pub generation: u64,
-    inner: Inner<'a>,
+    inner: InnerId<'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Inner<'a> {
+enum InnerId<'a> {
     Integer(&'a str),
     Text(&'a str),
 }
@@ -48,11 +48,11 @@ impl<'a> ForeignId<'a> {
         let (generation, inner) = rest.split_once('.')?;
         let number: u64 = generation.parse().ok()?;
         let inner = match inner.split_at_checked(1)? {
-            ("n", digits) if is_json_integer(digits) => Inner::Integer(digits),
-            ("s", text) => Inner::Text(text),
+            ("n", digits) if is_json_integer(digits) => InnerId::Integer(digits),
+            ("s", text) => InnerId::Text(text),
             _ => return None,
         };
-        let (Inner::Integer(text) | Inner::Text(text)) = inner;
+        let (InnerId::Integer(text) | InnerId::Text(text)) = inner;
         // Numbers have one spelling here.
         let is_ours = text.len() <= INNER_BYTES_MAX && number.to_string() == generation;
         is_ours.then_some(Self { upstream, generation: number, inner })
@@ -61,8 +61,8 @@ impl<'a> ForeignId<'a> {
     /// The upstream's own id, as a JSON literal.
     pub fn inner_literal(self) -> String {
         match self.inner {
-            Inner::Integer(digits) => digits.to_owned(),
-            Inner::Text(text) => quote(text),
+            InnerId::Integer(digits) => digits.to_owned(),
+            InnerId::Text(text) => quote(text),
         }
     }
 }

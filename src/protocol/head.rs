@@ -1,7 +1,7 @@
 //! What the headers of a client's request say, read in one pass before the body arrives.
 //!
 //! It finds and counts; it decides nothing but media types. Invariant: a field that occurs twice is
-//! [`Field::Many`], never its first value.
+//! [`HeaderField::Many`], never its first value.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ const EVENT_TYPES: [&str; 3] = ["text/event-stream", "*/*", "text/*"];
 
 /// A header that may occur once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Field<'h> {
+pub enum HeaderField<'h> {
     /// Not sent.
     #[default]
     Absent,
@@ -28,7 +28,7 @@ pub enum Field<'h> {
     Many,
 }
 
-impl<'h> Field<'h> {
+impl<'h> HeaderField<'h> {
     fn add(&mut self, value: &'h HeaderValue) {
         *self = match (&self, value.to_str()) {
             (Self::Absent, Ok(value)) => Self::One(value),
@@ -61,23 +61,23 @@ impl<'h> Field<'h> {
 #[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Head<'h> {
     /// `MCP-Protocol-Version`
-    pub version: Field<'h>,
+    pub version: HeaderField<'h>,
     /// `Mcp-Method`
-    pub method: Field<'h>,
+    pub method: HeaderField<'h>,
     /// `Mcp-Session-Id`
-    pub session: Field<'h>,
+    pub session: HeaderField<'h>,
     /// `Mcp-Name`, still encoded
-    pub name: Field<'h>,
+    pub name: HeaderField<'h>,
     /// `Mcp-Name`, decoded; `None` where that cannot be done
     pub decoded_name: Option<Cow<'h, str>>,
     /// `Origin`
-    pub origin: Field<'h>,
+    pub origin: HeaderField<'h>,
     /// `Host`
-    pub host: Field<'h>,
+    pub host: HeaderField<'h>,
     /// `Authorization`
-    pub authorization: Field<'h>,
+    pub authorization: HeaderField<'h>,
     /// `Content-Type`
-    pub content_type: Field<'h>,
+    pub content_type: HeaderField<'h>,
     /// True if `Accept` is absent or admits JSON or SSE.
     pub accepts_reply: bool,
     /// True if `Accept` is absent or admits SSE.
@@ -134,8 +134,8 @@ impl<'h> Head<'h> {
     /// The era the headers alone show, if they do: a version nobody knows is treated by the modern rules.
     pub fn era(&self) -> Option<Era> {
         match self.version {
-            Field::Absent => None,
-            Field::One(version) if Era::of_version(version) == Some(Era::Legacy) => Some(Era::Legacy),
+            HeaderField::Absent => None,
+            HeaderField::One(version) if Era::of_version(version) == Some(Era::Legacy) => Some(Era::Legacy),
             _ => Some(Era::Modern),
         }
     }
@@ -175,13 +175,13 @@ mod tests {
     fn counts_what_must_be_single() {
         let map = headers(&[("mcp-name", b"a"), ("mcp-name", b"a"), ("mcp-method", b"tools/call")]);
         let head = Head::read(&map);
-        assert_eq!(head.name, Field::Many);
+        assert_eq!(head.name, HeaderField::Many);
         assert_eq!(head.method.as_str(), Some("tools/call"));
-        assert_eq!(head.version, Field::Absent);
+        assert_eq!(head.version, HeaderField::Absent);
         let map = headers(&[("mcp-name", b"=?base64?w6Q=?="), ("mcp-method", b"a\xe4")]);
         let head = Head::read(&map);
         assert_eq!(head.decoded_name.as_deref(), Some("ä"));
-        assert_eq!(head.method, Field::Malformed);
+        assert_eq!(head.method, HeaderField::Malformed);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! They are hints of the server that offers the tool, and as good as that server. Where one is missing, is no truth
 //! value or stands there twice, the specification's default holds, which is always the one that promises least.
 
-use super::json::{Kind, Value};
+use super::json::{JsonKind, Value};
 
 crate::words! {
     /// One of the annotations, with its key.
@@ -28,7 +28,7 @@ pub struct Hints {
 
 /// What a tool's annotations have to say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequiredHints {
     mask: u8,
     promises: u8,
 }
@@ -50,8 +50,8 @@ impl Hints {
         let Some(annotations) = tool.only("annotations") else { return hints };
         for hint in Hint::ALL {
             let said = match annotations.only(hint.key()).map(Value::kind) {
-                Some(Kind::True) => true,
-                Some(Kind::False) => false,
+                Some(JsonKind::True) => true,
+                Some(JsonKind::False) => false,
                 _ => continue,
             };
             if said != hint.default() {
@@ -68,7 +68,7 @@ impl Hints {
     }
 }
 
-impl Wanted {
+impl RequiredHints {
     /// All of `said`.
     pub fn new(said: &[(Hint, bool)]) -> Self {
         said.iter().fold(Self::default(), |wanted, (hint, value)| Self {
@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn annotations_are_read_as_the_least_they_can_mean() {
-        let read_only = Wanted::new(&[(Hint::ReadOnly, true)]);
-        let harmless = Wanted::new(&[(Hint::Destructive, false), (Hint::OpenWorld, false)]);
+        let read_only = RequiredHints::new(&[(Hint::ReadOnly, true)]);
+        let harmless = RequiredHints::new(&[(Hint::Destructive, false), (Hint::OpenWorld, false)]);
         for (tool, is_read_only, is_harmless) in [
             ("{}", false, false),
             ("[]", false, false),
@@ -110,7 +110,7 @@ mod tests {
             let said = (read_only.is_said_by(hints), harmless.is_said_by(hints));
             assert_eq!(said, (is_read_only, is_harmless), "{tool}");
         }
-        let default = Wanted::new(&[(Hint::Destructive, true), (Hint::ReadOnly, false)]);
+        let default = RequiredHints::new(&[(Hint::Destructive, true), (Hint::ReadOnly, false)]);
         assert!(default.is_said_by(Hints::default()));
     }
 }

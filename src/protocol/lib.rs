@@ -6,7 +6,6 @@
 pub mod agreement;
 pub mod ambiguity;
 pub mod answer_id;
-pub mod asking;
 pub mod canonical;
 pub mod envelope;
 pub mod error;
@@ -25,6 +24,7 @@ pub mod method;
 pub mod param_headers;
 pub mod proxy_header;
 pub mod route;
+pub mod server_request;
 pub mod splice;
 pub mod sse;
 pub mod sse_endpoint;

@@ -16,14 +16,14 @@ const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The first part of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    family: Family,
+    family: AddressFamily,
     /// How many bytes follow.
     pub rest_bytes: usize,
 }
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
+enum AddressFamily {
     /// The proxy's own, or that of somebody without an address.
     Own,
     V4,
@@ -53,9 +53,9 @@ impl Prefix {
         }
         let family = match (version_and_command & 0x0f, family) {
             // LOCAL, whatever the addresses say; or PROXY, for a stream that has none.
-            (0, _) | (1, 0x00 | 0x31) => Family::Own,
-            (1, 0x11) => Family::V4,
-            (1, 0x21) => Family::V6,
+            (0, _) | (1, 0x00 | 0x31) => AddressFamily::Own,
+            (1, 0x11) => AddressFamily::V4,
+            (1, 0x21) => AddressFamily::V6,
             _ => return Err(ProxyHeaderError::Malformed),
         };
         let rest_bytes = usize::from(u16::from_be_bytes([length_high, length_low]));
@@ -69,13 +69,13 @@ impl Prefix {
     pub fn client(self, rest: &[u8]) -> Result<Option<SocketAddr>, ProxyHeaderError> {
         let malformed = ProxyHeaderError::Malformed;
         match self.family {
-            Family::Own => Ok(None),
-            Family::V4 => {
+            AddressFamily::Own => Ok(None),
+            AddressFamily::V4 => {
                 let [a, b, c, d, _, _, _, _, high, low, _, _] = *rest.first_chunk::<12>().ok_or(malformed)?;
                 let address = IpAddr::V4(Ipv4Addr::new(a, b, c, d));
                 Ok(Some(SocketAddr::new(address, u16::from_be_bytes([high, low]))))
             }
-            Family::V6 => {
+            AddressFamily::V6 => {
                 let addresses = rest.first_chunk::<36>().ok_or(malformed)?;
                 let source = addresses.first_chunk::<16>().ok_or(malformed)?;
                 let address = IpAddr::V6(Ipv6Addr::from(*source)).to_canonical();

@@ -1,7 +1,7 @@
 //! `/status`: the gateway itself.
 
 use crate::calls::{Figures, share};
-use crate::servers::{EndpointState, UpstreamState};
+use crate::servers::{EndpointStatus, UpstreamStatus};
 use crate::tools::Rankings;
 
 objects! {
@@ -16,36 +16,36 @@ objects! {
         drain: String,
         /// Bugs that ended a connection.
         panics: u64,
-        config: ConfigState,
-        listeners: Vec<Listener>,
-        connections: Connections,
+        config: ConfigStatus,
+        listeners: Vec<ListenerStatus>,
+        connections: ConnectionsStatus,
         sample: Sample,
         #[serde(skip_serializing_if = "Figures::is_unmeasured")]
         calls: Figures,
-        endpoints: Vec<EndpointState>,
-        upstreams: Vec<UpstreamState>,
+        endpoints: Vec<EndpointStatus>,
+        upstreams: Vec<UpstreamStatus>,
         /// Tools that stand out.
         #[serde(skip_serializing_if = "Rankings::is_unmeasured")]
         tools: Rankings,
-        limits: Vec<LimitState>,
+        limits: Vec<LimitStatus>,
         cache: Cache,
-        sessions: Sessions,
+        sessions: SessionsStatus,
         certificates: Vec<Certificate>,
-        shared: Option<SharedState>,
-        traces: Option<Traces>,
+        shared: Option<SharedStatus>,
+        traces: Option<TracesStatus>,
     }
 
     /// The configuration in force.
-    struct ConfigState {
+    struct ConfigStatus {
         /// Where it was read from; `None`: it is built in.
         file: Option<String>,
         sha256: String,
         /// The last time it was to be read again.
-        last_reload: Option<ReloadState>,
+        last_reload: Option<ReloadStatus>,
     }
 
     /// What came of a reload.
-    struct ReloadState {
+    struct ReloadStatus {
         /// When, in seconds since 1970.
         at_s: u64,
         ok: bool,
@@ -58,13 +58,13 @@ objects! {
     }
 
     /// Where a gateway listens for clients.
-    struct Listener {
+    struct ListenerStatus {
         address: String,
         tls: bool,
     }
 
     /// Connections of clients.
-    struct Connections {
+    struct ConnectionsStatus {
         open: u64,
         max: Option<u64>,
         accepted: u64,
@@ -82,7 +82,7 @@ objects! {
     }
 
     /// A `[[limit]]`.
-    struct LimitState {
+    struct LimitStatus {
         name: String,
         calls: u64,
         period_s: Option<f64>,
@@ -105,7 +105,7 @@ objects! {
     }
 
     /// Sessions and streams.
-    struct Sessions {
+    struct SessionsStatus {
         live: u64,
         /// Ended ones whose ids are still refused by name.
         revoked: u64,
@@ -124,7 +124,7 @@ objects! {
     }
 
     /// What several gateways share.
-    struct SharedState {
+    struct SharedStatus {
         connected: bool,
         replicas: u64,
         /// Gateways with another session key.
@@ -132,7 +132,7 @@ objects! {
     }
 
     /// Spans since the start.
-    struct Traces {
+    struct TracesStatus {
         exported: u64,
         rejected: u64,
         failed: u64,
@@ -143,7 +143,7 @@ objects! {
 
 impl Status {
     /// The upstream of this name.
-    pub fn upstream(&self, name: &str) -> Option<&UpstreamState> {
+    pub fn upstream(&self, name: &str) -> Option<&UpstreamStatus> {
         self.upstreams.iter().find(|upstream| upstream.name == name)
     }
 
@@ -159,7 +159,7 @@ impl Status {
     }
 }
 
-impl Sessions {
+impl SessionsStatus {
     /// Streams to clients, of whatever transport.
     pub fn client_streams(&self) -> u64 {
         self.streams.saturating_add(self.sse_streams)
@@ -174,7 +174,7 @@ impl Cache {
     }
 }
 
-impl Traces {
+impl TracesStatus {
     /// Spans that nobody got.
     pub fn lost(&self) -> u64 {
         self.rejected.saturating_add(self.failed).saturating_add(self.dropped)
@@ -206,8 +206,8 @@ mod tests {
     fn what_is_written_is_read() {
         let figures = Figures { calls: Some(7), errors: Some(1), p50_s: Some(0.5), ..Figures::default() };
         let upstream =
-            UpstreamState { name: "a".into(), figures: figures.clone(), ..UpstreamState::default() };
-        let idle = EndpointState { path: "/mcp".into(), ..EndpointState::default() };
+            UpstreamStatus { name: "a".into(), figures: figures.clone(), ..UpstreamStatus::default() };
+        let idle = EndpointStatus { path: "/mcp".into(), ..EndpointStatus::default() };
         let status =
             Status { calls: figures, upstreams: vec![upstream], endpoints: vec![idle], ..Status::default() };
         let text = serde_json::to_vec(&status).unwrap_or_default();

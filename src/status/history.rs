@@ -20,13 +20,13 @@ objects! {
         interval_s: Option<f64>,
         /// When each sample was taken, in seconds since 1970.
         at_s: Vec<u64>,
-        all: Lines,
-        endpoints: BTreeMap<String, Lines>,
-        upstreams: BTreeMap<String, Lines>,
+        all: HistoryLines,
+        endpoints: BTreeMap<String, HistoryLines>,
+        upstreams: BTreeMap<String, HistoryLines>,
     }
 
     /// What is known of one thing over time.
-    struct Lines {
+    struct HistoryLines {
         calls_per_s: HistoryLine,
         errors_per_s: HistoryLine,
         p50_s: HistoryLine,

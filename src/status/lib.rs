@@ -28,13 +28,13 @@ mod tools;
 
 pub use self::calls::{Figures, Recent};
 pub use self::gateway::{
-    Cache, Certificate, ConfigState, Connections, LimitState, Listener, ReloadState, Sample, Sessions,
-    SharedState, Status, Traces,
+    Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, ReloadStatus, Sample,
+    SessionsStatus, SharedStatus, Status, TracesStatus,
 };
-pub use self::history::{History, HistoryLine, Lines};
+pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};
 pub use self::servers::{
-    BridgeState, CallSlots, Children, EndpointState, PinState, ReplicaState, UpstreamState,
+    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, PinStatus, ReplicaStatus, UpstreamStatus,
 };
-pub use self::tools::{PublicName, Rankings, ToolState, ToolsPage};
+pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

@@ -4,7 +4,7 @@ use crate::calls::Figures;
 
 objects! {
     /// Where clients call.
-    struct EndpointState {
+    struct EndpointStatus {
         path: String,
         eras: Vec<String>,
         upstreams: Vec<String>,
@@ -21,7 +21,7 @@ objects! {
     }
 
     /// A server.
-    struct UpstreamState {
+    struct UpstreamStatus {
         name: String,
         transport: String,
         eras: Vec<String>,
@@ -36,20 +36,20 @@ objects! {
         /// Sessions it forgot.
         sessions_lost: u64,
         subscription_streams: u64,
-        replicas: Vec<ReplicaState>,
+        replicas: Vec<ReplicaStatus>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        children: Option<Children>,
+        children: Option<ChildrenStatus>,
         #[serde(skip_serializing_if = "Option::is_none")]
         concurrency: Option<CallSlots>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        bridge: Option<BridgeState>,
+        bridge: Option<BridgeStatus>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        pins: Option<PinState>,
+        pins: Option<PinStatus>,
         ..figures: Figures,
     }
 
     /// One of several equal servers.
-    struct ReplicaState {
+    struct ReplicaStatus {
         address: String,
         breaker: String,
         in_flight: u64,
@@ -59,7 +59,7 @@ objects! {
     }
 
     /// Processes of the gateway's own.
-    struct Children {
+    struct ChildrenStatus {
         running: u64,
         starts: u64,
         crashes: u64,
@@ -76,7 +76,7 @@ objects! {
     }
 
     /// Calls of clients of the other era.
-    struct BridgeState {
+    struct BridgeStatus {
         requests: u64,
         /// Requests for input that crossed it.
         input_requests: u64,
@@ -86,7 +86,7 @@ objects! {
     }
 
     /// What is pinned of an upstream.
-    struct PinState {
+    struct PinStatus {
         pinned: u64,
         changed: u64,
         new: u64,
@@ -99,7 +99,7 @@ objects! {
     }
 }
 
-impl UpstreamState {
+impl UpstreamStatus {
     /// How many replicas are passed over, and how many there are.
     pub fn replicas_out(&self) -> (usize, usize) {
         (self.replicas.iter().filter(|replica| replica.is_out()).count(), self.replicas.len())
@@ -116,7 +116,7 @@ impl UpstreamState {
     }
 }
 
-impl ReplicaState {
+impl ReplicaStatus {
     /// Whether it is passed over.
     pub fn is_out(&self) -> bool {
         self.breaker == "open" || self.resolved == Some(false)

@@ -6,9 +6,9 @@ objects! {
     /// Tools that stand out.
     struct Rankings {
         known: Option<u64>,
-        most_called: Vec<ToolState>,
-        slowest: Vec<ToolState>,
-        failing: Vec<ToolState>,
+        most_called: Vec<ToolStatus>,
+        slowest: Vec<ToolStatus>,
+        failing: Vec<ToolStatus>,
     }
 
     /// A page of tools.
@@ -16,11 +16,11 @@ objects! {
         total: u64,
         matched: Option<u64>,
         offset: u64,
-        tools: Vec<ToolState>,
+        tools: Vec<ToolStatus>,
     }
 
     /// A tool. In rankings without what its definition says.
-    struct ToolState {
+    struct ToolStatus {
         upstream: String,
         name: String,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ impl ToolsPage {
     }
 }
 
-impl ToolState {
+impl ToolStatus {
     /// The share of calls that failed.
     pub fn error_share(&self) -> Option<f64> {
         share(self.errors?, self.calls?)

@@ -61,7 +61,7 @@ pub struct Unusable(pub String);
 
 /// Where a value does not fit, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Violation {
     /// A JSON pointer.
     pub place: String,
     /// A sentence about the value there.
@@ -92,7 +92,7 @@ pub fn dialect_of(schema: &Value) -> Option<Draft> {
 }
 
 /// What is wrong with a schema by the rules of a dialect, if anything. Its references are not followed.
-pub fn fault_of_schema(schema: &Value, dialect: Draft) -> Option<Fault> {
+pub fn fault_of_schema(schema: &Value, dialect: Draft) -> Option<Violation> {
     let address = DIALECTS.iter().find(|(known, _)| *known == dialect).map(|(_, address)| *address)?;
     let schema = schema.clone();
     let fault = with_room(move || {
@@ -100,7 +100,7 @@ pub fn fault_of_schema(schema: &Value, dialect: Draft) -> Option<Fault> {
         let index = compiler(false).compile(address, &mut schemas).map_err(unusable_by)?;
         Ok(schemas.validate(&schema, index).err().and_then(|error| all(&error).into_iter().next()))
     });
-    fault.unwrap_or_else(|unusable| Some(Fault { place: String::new(), why: unusable.to_string() }))
+    fault.unwrap_or_else(|unusable| Some(Violation { place: String::new(), why: unusable.to_string() }))
 }
 
 fn told(schema: &Value, value: &Value, with_formats: bool) -> Result<Vec<String>, Unusable> {
@@ -134,13 +134,13 @@ fn checked(schema: Value, value: &Value, with_formats: bool) -> Result<Vec<Strin
     compiler.add_resource(NAME, schema).map_err(unusable_by)?;
     let index = compiler.compile(NAME, &mut schemas).map_err(unusable_by)?;
     let faults = schemas.validate(value, index).err().map(|error| all(&error)).unwrap_or_default();
-    Ok(faults.iter().take(FAULTS_MAX).map(Fault::to_string).collect())
+    Ok(faults.iter().take(FAULTS_MAX).map(Violation::to_string).collect())
 }
 
 fn unusable_by(error: CompileError) -> Unusable {
     match error {
         CompileError::ValidationError { src, .. } => {
-            Unusable(all(&src).first().map(Fault::to_string).unwrap_or_default())
+            Unusable(all(&src).first().map(Violation::to_string).unwrap_or_default())
         }
         CompileError::InvalidRegex { regex, src, .. } => Unusable(format!("{regex:?} is no pattern: {src}")),
         error => Unusable(error.to_string()),
@@ -169,7 +169,7 @@ impl UrlLoader for Nothing {
 }
 
 /// All that does not fit, one after the other.
-fn all(error: &ValidationError<'_, '_>) -> Vec<Fault> {
+fn all(error: &ValidationError<'_, '_>) -> Vec<Violation> {
     let inner = || error.causes.iter().flat_map(all);
     let why = match &error.kind {
         ErrorKind::Schema { .. } | ErrorKind::Group | ErrorKind::Reference { .. } | ErrorKind::AllOf
@@ -183,10 +183,10 @@ fn all(error: &ValidationError<'_, '_>) -> Vec<Fault> {
         }
         kind => kind.to_string(),
     };
-    vec![Fault { place: error.instance_location.to_string(), why }]
+    vec![Violation { place: error.instance_location.to_string(), why }]
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place.trim_start_matches('/').replace('/', ".").as_str() {
             "" => out.write_str(&self.why),

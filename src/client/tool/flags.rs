@@ -18,7 +18,7 @@ pub struct Flag {
     /// The keys that lead to it.
     pub path: Vec<String>,
     /// What it takes.
-    pub kind: Kind,
+    pub kind: ArgKind,
     /// Whether a call without it is refused.
     pub is_required: bool,
     /// What stands for it if it is left out.
@@ -33,7 +33,7 @@ pub struct Flag {
 
 /// What a flag takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgKind {
     /// Any text.
     Text,
     /// A number.
@@ -62,15 +62,15 @@ impl Flag {
     }
 }
 
-fn word_for(kind: &Kind) -> Option<&'static str> {
+fn word_for(kind: &ArgKind) -> Option<&'static str> {
     match kind {
-        Kind::Text => Some("TEXT"),
-        Kind::Number => Some("NUMBER"),
-        Kind::Integer => Some("INTEGER"),
-        Kind::Boolean => None,
-        Kind::Many(item) => word_for(item).or(Some("BOOLEAN")),
-        Kind::Json => Some("JSON"),
-        Kind::Any => Some("VALUE"),
+        ArgKind::Text => Some("TEXT"),
+        ArgKind::Number => Some("NUMBER"),
+        ArgKind::Integer => Some("INTEGER"),
+        ArgKind::Boolean => None,
+        ArgKind::Many(item) => word_for(item).or(Some("BOOLEAN")),
+        ArgKind::Json => Some("JSON"),
+        ArgKind::Any => Some("VALUE"),
     }
 }
 
@@ -114,7 +114,7 @@ fn has_flags_of_its_own(schema: &Value) -> bool {
 fn one(root: &Value, path: Vec<String>, schema: &Value, is_required: bool) -> Flag {
     let kind = kind(root, schema, true);
     let items = schema.get("items").map(|items| resolved(root, items));
-    let of_items = items.filter(|_| matches!(kind, Kind::Many(_)));
+    let of_items = items.filter(|_| matches!(kind, ArgKind::Many(_)));
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
     Flag {
         choices: choices(of_items.unwrap_or(schema)),
@@ -147,24 +147,24 @@ fn resolved<'a>(root: &'a Value, mut schema: &'a Value) -> &'a Value {
     schema
 }
 
-fn kind(root: &Value, schema: &Value, may_be_many: bool) -> Kind {
+fn kind(root: &Value, schema: &Value, may_be_many: bool) -> ArgKind {
     let mut names = types(schema);
     match (names.next(), names.next()) {
-        (Some("string"), None) => Kind::Text,
-        (Some("number"), None) => Kind::Number,
-        (Some("integer"), None) => Kind::Integer,
-        (Some("boolean"), None) => Kind::Boolean,
+        (Some("string"), None) => ArgKind::Text,
+        (Some("number"), None) => ArgKind::Number,
+        (Some("integer"), None) => ArgKind::Integer,
+        (Some("boolean"), None) => ArgKind::Boolean,
         (Some("array"), None) if may_be_many => {
             let items = schema.get("items").filter(|items| items.is_object());
-            let item = items.map_or(Kind::Any, |items| kind(root, resolved(root, items), false));
-            Kind::Many(Box::new(item))
+            let item = items.map_or(ArgKind::Any, |items| kind(root, resolved(root, items), false));
+            ArgKind::Many(Box::new(item))
         }
-        (Some("array" | "object"), None) => Kind::Json,
+        (Some("array" | "object"), None) => ArgKind::Json,
         (None, _) => {
             let mut values = values(schema).peekable();
-            if values.peek().is_some() && values.all(Value::is_string) { Kind::Text } else { Kind::Any }
+            if values.peek().is_some() && values.all(Value::is_string) { ArgKind::Text } else { ArgKind::Any }
         }
-        _ => Kind::Any,
+        _ => ArgKind::Any,
     }
 }
 

@@ -5,13 +5,13 @@
 //! | `flags.rs` | the flags that a tool's `inputSchema` makes |
 //! | `words.rs` | what a person typed, as arguments |
 //! | `fit.rs` | whether a value fits a schema |
-//! | `outcome.rs` | what a result holds |
+//! | `result.rs` | what a result holds |
 //!
 //! Invariants: a server's schemas are followed to a fixed depth and number of flags; nothing is fetched.
 
 pub mod fit;
 pub mod flags;
-pub mod outcome;
+pub mod result;
 pub mod words;
 
 use serde_json::Value;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::flags::{Flag, Kind, put};
+use super::flags::{ArgKind, Flag, put};
 use super::nearest;
 
 /// How many values an error lists.
@@ -78,7 +78,7 @@ pub fn arguments(flags: &[Flag], words: &[String], base: Map<String, Value>) -> 
         let value = match attached {
             _ if is_negated => "false".to_owned(),
             Some(value) => value,
-            None if flag.kind == Kind::Boolean => {
+            None if flag.kind == ArgKind::Boolean => {
                 let next = words.as_slice().first().filter(|word| matches!(word.as_str(), "true" | "false"));
                 if next.is_some() {
                     words.next();
@@ -89,14 +89,14 @@ pub fn arguments(flags: &[Flag], words: &[String], base: Map<String, Value>) -> 
         };
         let values = values(flag, &value)?;
         match given.iter_mut().find(|(other, _)| other.path == flag.path) {
-            Some((_, before)) if matches!(flag.kind, Kind::Many(_)) => before.extend(values),
+            Some((_, before)) if matches!(flag.kind, ArgKind::Many(_)) => before.extend(values),
             Some(_) => return Err(Mistake::Twice(flag.name())),
             None => given.push((flag, values)),
         }
     }
     for (flag, mut values) in given {
         let value = match flag.kind {
-            Kind::Many(_) => Value::Array(values),
+            ArgKind::Many(_) => Value::Array(values),
             _ => values.pop().unwrap_or(Value::Null),
         };
         put(&mut arguments, &flag.path, value);
@@ -121,23 +121,23 @@ pub fn object(what: &str, text: &str) -> Result<Map<String, Value>, Mistake> {
 }
 
 /// The value that a text is to a flag that takes one; of a list, one of its items.
-pub fn value(flag: &Flag, kind: &Kind, text: &str) -> Result<Value, Mistake> {
+pub fn value(flag: &Flag, kind: &ArgKind, text: &str) -> Result<Value, Mistake> {
     let wrong = |expected: &str| Mistake::Value {
         name: flag.name(),
         value: text.to_owned(),
         expected: expected.to_owned(),
     };
     let value = match kind {
-        Kind::Text => Value::String(text.to_owned()),
-        Kind::Integer => integer(text).ok_or_else(|| wrong("an integer"))?,
-        Kind::Number => number(text).ok_or_else(|| wrong("a number"))?,
-        Kind::Boolean => match text.to_ascii_lowercase().as_str() {
+        ArgKind::Text => Value::String(text.to_owned()),
+        ArgKind::Integer => integer(text).ok_or_else(|| wrong("an integer"))?,
+        ArgKind::Number => number(text).ok_or_else(|| wrong("a number"))?,
+        ArgKind::Boolean => match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "y" | "on" | "1" => Value::Bool(true),
             "false" | "no" | "n" | "off" | "0" => Value::Bool(false),
             _ => return Err(wrong("true or false")),
         },
-        Kind::Json | Kind::Many(_) => serde_json::from_str(text).map_err(|_| wrong("JSON"))?,
-        Kind::Any => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
+        ArgKind::Json | ArgKind::Many(_) => serde_json::from_str(text).map_err(|_| wrong("JSON"))?,
+        ArgKind::Any => serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned())),
     };
     if flag.choices.is_empty() || flag.choices.contains(&value) {
         return Ok(value);
@@ -159,7 +159,7 @@ pub fn said(value: &Value) -> String {
 }
 
 fn values(flag: &Flag, text: &str) -> Result<Vec<Value>, Mistake> {
-    let Kind::Many(item) = &flag.kind else { return Ok(vec![value(flag, &flag.kind, text)?]) };
+    let ArgKind::Many(item) = &flag.kind else { return Ok(vec![value(flag, &flag.kind, text)?]) };
     if text.trim_start().starts_with('[')
         && let Ok(Value::Array(items)) = serde_json::from_str(text)
     {
@@ -179,7 +179,7 @@ fn find<'a>(flags: &'a [Flag], name: &str) -> Result<(&'a Flag, bool), Mistake> 
     if let Some(flag) = by_name(name) {
         return Ok((flag, false));
     }
-    let negated = name.strip_prefix("no-").and_then(by_name).filter(|flag| flag.kind == Kind::Boolean);
+    let negated = name.strip_prefix("no-").and_then(by_name).filter(|flag| flag.kind == ArgKind::Boolean);
     if let Some(flag) = negated {
         return Ok((flag, true));
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn upstream(lines: &str) -> Upstream {
+fn upstream(lines: &str) -> UpstreamConfig {
     parsed(&base_with("url = \"http://127.0.0.1:9101/\"\n", lines)).upstreams.remove(0)
 }
 

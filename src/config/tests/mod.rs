@@ -98,7 +98,7 @@ fn a_small_configuration_gets_its_defaults() {
         }],
         trusted_proxies: Networks::default(),
         admin: None,
-        limits: Limits {
+        limits: LimitsConfig {
             connections_max: None,
             connections_per_address_max: 1024,
             handshakes_max: 32,
@@ -127,7 +127,7 @@ fn a_small_configuration_gets_its_defaults() {
             idle_timeout: Duration::from_secs(75),
             connection_age_max: Duration::from_mins(10),
         },
-        drain: Drain { quiet: Duration::from_secs(2), max: Duration::from_secs(20) },
+        drain: DrainConfig { quiet: Duration::from_secs(2), max: Duration::from_secs(20) },
         log: Log {
             format: LogFormat::Text,
             level: LogLevel::Info,
@@ -138,10 +138,10 @@ fn a_small_configuration_gets_its_defaults() {
             file: None,
             access: None,
         },
-        metrics: Metrics { tools_max: 1000, durations: true },
+        metrics: MetricsConfig { tools_max: 1000, durations: true },
         trace: None,
         reload: Reload { watch: false },
-        session: Session {
+        session: SessionConfig {
             key_file: None,
             expiry: Duration::from_hours(24),
             idle_timeout: Duration::from_mins(30),
@@ -164,7 +164,7 @@ fn a_small_configuration_gets_its_defaults() {
         jwt: Vec::new(),
         client_certificates: CertificateNames::NONE,
         rules: Vec::new(),
-        endpoints: vec![Endpoint {
+        endpoints: vec![EndpointConfig {
             path: "/mcp".to_owned(),
             upstreams: vec!["a".to_owned(), "b".to_owned()],
             names: Names::Prefixed,
@@ -192,8 +192,8 @@ fn a_small_configuration_gets_its_defaults() {
     assert_eq!(parsed(BASE), expected);
 }
 
-fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
-    Upstream {
+fn upstream_with_defaults(name: &str, port: u16) -> UpstreamConfig {
+    UpstreamConfig {
         name: name.to_owned(),
         prefix: name.to_owned(),
         urls: vec![Url {
@@ -206,7 +206,7 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         tls: ClientTls::default(),
         credentials: Credentials::default(),
         command: None,
-        transport: Transport::Http,
+        transport: TransportConfig::Http,
         eras: None,
         connect_timeout: Duration::from_secs(5),
         reply_timeout: Duration::from_mins(1),
@@ -220,14 +220,14 @@ fn upstream_with_defaults(name: &str, port: u16) -> Upstream {
         trust_public_cache: false,
         unique_ids: false,
         session_loss: SessionLoss::Reopen,
-        pins: Pins { mode: PinMode::Off, age_max: Duration::from_mins(1) },
+        pins: PinsConfig { mode: PinMode::Off, age_max: Duration::from_mins(1) },
         idle_timeout: Duration::from_secs(4),
         concurrency: None,
         idle_connections_max: 64,
         first_byte_timeout: Duration::from_mins(1),
         stream_duration_max: Duration::ZERO,
         replicas: replicas::defaults(),
-        bridge: Bridge {
+        bridge: BridgeConfig {
             is_on: true,
             input_requests_max: 16,
             state_bytes_max: 256 << 10,
@@ -326,7 +326,7 @@ fn sizes_and_durations_have_units() {
     let config = parsed(&format!("{BASE}{limits}\n[drain]\nquiet = \"0s\"\nmax = \"1h\""));
     assert_eq!(config.limits.body_bytes_max, 64 << 10);
     assert_eq!(config.limits.list_bytes_max, 1 << 30);
-    assert_eq!(config.drain, Drain { quiet: Duration::ZERO, max: Duration::from_hours(1) });
+    assert_eq!(config.drain, DrainConfig { quiet: Duration::ZERO, max: Duration::from_hours(1) });
 }
 
 #[test]

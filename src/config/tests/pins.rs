@@ -12,7 +12,7 @@ fn every_mode_can_be_chosen() {
     ] {
         let lines = format!("[upstream.a]\npins = \"{written}\"\npins_age_max = \"5s\"");
         let upstream = parsed(&base_with("[upstream.a]", &lines)).upstreams.remove(0);
-        assert_eq!(upstream.pins, Pins { mode, age_max: Duration::from_secs(5) });
+        assert_eq!(upstream.pins, PinsConfig { mode, age_max: Duration::from_secs(5) });
         assert_eq!(upstream.pins.mode.label(), written);
     }
 }

@@ -1,7 +1,7 @@
 //! Rules: who may call what.
 
 use super::{Case, base_with, parsed};
-use crate::{Effect, Rule};
+use crate::{Effect, RuleConfig};
 use protocol::hints::Hint;
 
 #[rustfmt::skip]
@@ -95,7 +95,7 @@ fn a_rule_is_read() {
          endpoints = [\"/m*\"]\ntools = [\"get_*\"]\nannotations = { readOnlyHint = true, destructiveHint = false }\n[upstream.a]",
     );
     let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let expected = Rule {
+    let expected = RuleConfig {
         name: "r".into(),
         effect: Effect::Allow,
         principals: Some(own(&["ci"])),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Case, base_with, parsed};
-use crate::{Breaker, Health, Replicas, Retry};
+use crate::{BreakerConfig, Health, ReplicasConfig, Retry};
 
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[
@@ -34,12 +34,12 @@ f.toml:7:47: error: `open_time_max` is less than `open_time`
     },
 ];
 
-pub(super) fn defaults() -> Replicas {
-    Replicas {
+pub(super) fn defaults() -> ReplicasConfig {
+    ReplicasConfig {
         resolve_interval: Duration::from_secs(30),
         slow_start: Duration::from_secs(10),
         connections_max: 1024,
-        breaker: Breaker {
+        breaker: BreakerConfig {
             failures_max: 5,
             open_time: Duration::from_secs(1),
             open_time_max: Duration::from_secs(30),
@@ -80,11 +80,11 @@ annotated_tools = true"#,
     let upstream = parsed(&text).upstreams.remove(1);
     assert_eq!(upstream.stream_duration_max, Duration::from_hours(1));
     assert_eq!(upstream.first_byte_timeout, Duration::from_secs(30));
-    let expected = Replicas {
+    let expected = ReplicasConfig {
         resolve_interval: Duration::ZERO,
         slow_start: Duration::ZERO,
         connections_max: 7,
-        breaker: Breaker {
+        breaker: BreakerConfig {
             failures_max: 0,
             open_time: Duration::from_mins(1),
             open_time_max: Duration::from_mins(1),

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::{DemoServer, Kind};
+use crate::{DemoKind, DemoServer};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -25,7 +25,7 @@ pub(super) struct Demo {
 }
 
 impl Demo {
-    pub(super) async fn start(kind: Kind) -> Self {
+    pub(super) async fn start(kind: DemoKind) -> Self {
         let server = DemoServer::bind(kind).await.unwrap();
         let (address, stop) = (server.address, CancellationToken::new());
         Self { address, stop: stop.clone(), serving: tokio::spawn(server.serve(stop)) }

@@ -4,7 +4,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo};
-use crate::Kind;
+use crate::DemoKind;
 
 const VERSION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 const CAPABILITIES: &str = "/params/_meta/io.modelcontextprotocol~1clientCapabilities";
@@ -33,7 +33,7 @@ async fn http_that_is_no_mcp_is_refused_by_its_status() {
         ("too large", list().body(vec![b' '; 1024 * 1024 + 1]), 413),
         ("a notification", list().edit("/id", Value::Null), 202),
     ];
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     for (case, call, status) in cases {
         let reply = demo.send(&call).await;
         assert_eq!(reply.status, status, "{case}: {reply:?}");
@@ -100,7 +100,7 @@ async fn messages_that_break_the_rules_are_refused_by_their_code() {
         ("legacy method", Call::new("initialize", json!({})), 404, -32601, with_id.clone()),
         ("string id", list().without("Mcp-Method").edit("/id", json!("a")), 400, -32020, json!("a")),
     ];
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     for (case, call, status, code, id) in cases {
         let reply = demo.send(&call).await;
         assert_eq!(reply.status, status, "{case}: {reply:?}");
@@ -115,7 +115,7 @@ async fn messages_that_break_the_rules_are_refused_by_their_code() {
 #[tokio::test]
 async fn versions_of_the_future_are_told_which_one_is_spoken() {
     let list = || Call::new("tools/list", json!({})).with("MCP-Protocol-Version", "v999");
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     for call in [list().edit(VERSION, json!("v999")), list().edit("/params/_meta", Value::Null)] {
         let reply = demo.send(&call).await;
         assert_eq!(reply.status, 400, "{reply:?}");
@@ -128,7 +128,7 @@ async fn versions_of_the_future_are_told_which_one_is_spoken() {
 
 #[tokio::test]
 async fn an_encoded_name_is_decoded_before_it_is_compared() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let read = Call::new("resources/read", json!({ "uri": "weather://stations" }));
     let encoded = read.with("Mcp-Name", "=?base64?d2VhdGhlcjovL3N0YXRpb25z?=");
     assert_eq!(demo.result(&encoded).await["contents"][0]["uri"], "weather://stations");

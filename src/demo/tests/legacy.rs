@@ -4,7 +4,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo, Reply};
-use crate::Kind;
+use crate::DemoKind;
 
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
@@ -31,7 +31,7 @@ fn error_code(reply: &Reply) -> Value {
 
 #[tokio::test]
 async fn the_revision_is_negotiated() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let negotiated = REVISIONS.map(|revision| (revision, revision));
     for (asked, answered) in negotiated.into_iter().chain([
         ("2026-07-28", "2025-11-25"),
@@ -64,7 +64,7 @@ async fn the_revision_is_negotiated() {
 
 #[tokio::test]
 async fn a_session_is_required_until_it_is_ended() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let (session, other) = (open(&demo, "2025-06-18").await, open(&demo, "2025-06-18").await);
     let ping = |session: Option<&str>| Call::legacy(session, "ping", &json!({}));
     let delete = |session: Option<&str>| Call { http_method: Method::DELETE, ..ping(session).body("") };
@@ -116,7 +116,7 @@ async fn a_session_is_required_until_it_is_ended() {
 
 #[tokio::test]
 async fn eras_are_told_apart_by_header_and_meta() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let session = open(&demo, "2025-11-25").await;
     let list = || Call::legacy(Some(&session), "tools/list", &json!({}));
     let modern = || Call::new("tools/list", json!({})).header("Mcp-Session-Id", &session);
@@ -169,7 +169,7 @@ async fn results_are_those_of_the_modern_era_without_its_fields() {
             "completion",
         ),
     ];
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     for revision in REVISIONS {
         let session = open(&demo, revision).await;
         for (method, params, field) in &calls {
@@ -187,7 +187,7 @@ async fn results_are_those_of_the_modern_era_without_its_fields() {
 
 #[tokio::test]
 async fn links_are_sent_to_revisions_that_know_them_and_no_header_is_needed() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let params = json!({ "name": "forecast", "arguments": { "city": "Oslo" } });
     for revision in REVISIONS {
         let session = open(&demo, revision).await;
@@ -203,7 +203,7 @@ async fn links_are_sent_to_revisions_that_know_them_and_no_header_is_needed() {
 
 #[tokio::test]
 async fn progress_is_told_on_the_calls_own_stream() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let session = open(&demo, "2025-11-25").await;
     let arguments = json!({ "cities": ["Oslo", "Lima"] });
     let params = json!({ "name": "compare", "arguments": arguments, "_meta": { "progressToken": "p" } });
@@ -217,7 +217,7 @@ async fn progress_is_told_on_the_calls_own_stream() {
 
 #[tokio::test]
 async fn what_fails_is_an_outcome_and_not_the_end_of_the_session() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let session = open(&demo, "2025-11-25").await;
     for (method, params, code) in [
         ("tools/destroy", json!({}), -32601),
@@ -239,7 +239,7 @@ async fn what_fails_is_an_outcome_and_not_the_end_of_the_session() {
 
 #[tokio::test]
 async fn asking_the_user_needs_the_modern_era() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let session = open(&demo, "2025-11-25").await;
     let capabilities = json!({ "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} } });
     for meta in [json!({}), capabilities] {

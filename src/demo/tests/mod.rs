@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use super::{Kind, schema};
+use super::{DemoKind, schema};
 use client::{Call, Demo};
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn every_result_has_what_the_schema_requires() {
             false,
         ),
     ];
-    for (kind, more) in [(Kind::Weather, of_weather), (Kind::Notes, of_notes)] {
+    for (kind, more) in [(DemoKind::Weather, of_weather), (DemoKind::Notes, of_notes)] {
         let demo = Demo::start(kind).await;
         for (method, params, required, is_cacheable) in cases.iter().chain(&more) {
             let reply = demo.send(&Call::new(method, params.clone())).await;
@@ -98,7 +98,7 @@ async fn every_definition_is_complete_and_keeps_its_order() {
         ("resources/list", "resources", vec!["uri", "name", "title", "mimeType"]),
         ("resources/templates/list", "resourceTemplates", vec!["uriTemplate", "name", "title", "mimeType"]),
     ];
-    for kind in [Kind::Weather, Kind::Notes] {
+    for kind in [DemoKind::Weather, DemoKind::Notes] {
         let demo = Demo::start(kind).await;
         for (method, key, required) in &lists {
             let result = demo.result(&Call::new(method, json!({}))).await;
@@ -118,10 +118,10 @@ async fn every_definition_is_complete_and_keeps_its_order() {
 #[tokio::test]
 async fn structured_content_fits_the_output_schema_and_has_a_text_beside_it() {
     let calls = [
-        (Kind::Weather, "forecast", json!({ "city": "Oslo", "days": 7 })),
-        (Kind::Weather, "compare", json!({ "cities": ["Oslo", "zurich", "LIMA"] })),
-        (Kind::Notes, "add_note", json!({ "title": "t", "text": "" })),
-        (Kind::Notes, "search_notes", json!({ "words": "welcome" })),
+        (DemoKind::Weather, "forecast", json!({ "city": "Oslo", "days": 7 })),
+        (DemoKind::Weather, "compare", json!({ "cities": ["Oslo", "zurich", "LIMA"] })),
+        (DemoKind::Notes, "add_note", json!({ "title": "t", "text": "" })),
+        (DemoKind::Notes, "search_notes", json!({ "words": "welcome" })),
     ];
     for (kind, name, arguments) in calls {
         let demo = Demo::start(kind).await;
@@ -146,7 +146,7 @@ async fn structured_content_fits_the_output_schema_and_has_a_text_beside_it() {
 
 #[tokio::test]
 async fn stopping_closes_idle_connections_and_frees_the_port() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let address = demo.address;
     demo.send(&Call::new("tools/list", json!({}))).await;
     let mut idle = TcpStream::connect(address).await.unwrap();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo};
-use crate::Kind;
+use crate::DemoKind;
 
 fn delete(params: &Value, capabilities: &Value) -> Call {
     let mut all = json!({ "name": "delete_note", "arguments": { "number": 1 } });
@@ -30,7 +30,7 @@ async fn deleting_asks_first_and_does_what_the_user_says() {
         (json!({ "action": "cancel" }), false),
     ];
     for (said, deleted) in cases {
-        let demo = Demo::start(Kind::Notes).await;
+        let demo = Demo::start(DemoKind::Notes).await;
         let asked = ask(&demo).await;
         assert_eq!(asked["resultType"], "input_required");
         assert!(asked.get("ttlMs").is_none(), "{asked}");
@@ -61,7 +61,7 @@ async fn deleting_needs_a_client_that_can_ask() {
         (json!({ "elicitation": { "form": {} } }), true),
         (json!({ "elicitation": { "form": {}, "url": {} } }), true),
     ];
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     for (capabilities, can_ask) in cases {
         let reply = demo.send(&delete(&json!({}), &capabilities)).await;
         assert_eq!(reply.status, if can_ask { 200 } else { 400 }, "{capabilities}: {reply:?}");
@@ -77,7 +77,7 @@ async fn deleting_needs_a_client_that_can_ask() {
 #[tokio::test]
 async fn answers_to_no_question_are_refused_and_missing_ones_asked_for_again() {
     let yes = json!({ "action": "accept", "content": { "ok": true } });
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let form = json!({ "elicitation": {} });
     let state = ask(&demo).await["requestState"].clone();
     let tampered = json!(format!("{}-TAMPERED", state.as_str().unwrap()));
@@ -112,7 +112,7 @@ async fn answers_to_no_question_are_refused_and_missing_ones_asked_for_again() {
 
 #[tokio::test]
 async fn notes_are_listed_in_pages_and_the_notebook_is_bounded() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     for number in 3..=200 {
         let call = Call::tool("add_note", &json!({ "title": format!("n{number}"), "text": "" }));
         assert_eq!(demo.result(&call).await["structuredContent"]["number"], number);
@@ -141,7 +141,7 @@ async fn notes_are_listed_in_pages_and_the_notebook_is_bounded() {
 
 #[tokio::test]
 async fn what_was_written_is_found_read_shown_and_quoted() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let add = Call::tool("add_note", &json!({ "title": "<b>Tea</b>", "text": "\"green\" & black" }));
     assert_eq!(demo.result(&add).await["content"][1]["uri"], "note://3");
 
@@ -162,7 +162,7 @@ async fn what_was_written_is_found_read_shown_and_quoted() {
 
 #[tokio::test]
 async fn notes_that_are_not_there_are_unknown_resources() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     for uri in [
         "note://0",
         "note://3",

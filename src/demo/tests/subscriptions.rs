@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo, Stream};
-use crate::Kind;
+use crate::DemoKind;
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
@@ -17,7 +17,7 @@ async fn add(demo: &Demo) {
 
 #[tokio::test]
 async fn subscribers_are_told_what_they_asked_for_until_the_server_ends_it() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let filter = json!({
         "toolsListChanged": true,
         "resourcesListChanged": true,
@@ -63,7 +63,7 @@ async fn subscribers_are_told_what_they_asked_for_until_the_server_ends_it() {
 
 #[tokio::test]
 async fn subscribers_are_told_nothing_else_and_do_not_disturb_each_other() {
-    let demo = Demo::start(Kind::Notes).await;
+    let demo = Demo::start(DemoKind::Notes).await;
     let mut of_nothing = Stream::new(demo.open(&listen(&json!({}))).await);
     let mut of_note =
         Stream::new(demo.open(&listen(&json!({ "resourceSubscriptions": ["note://4"] }))).await);
@@ -84,7 +84,7 @@ async fn subscribers_are_told_nothing_else_and_do_not_disturb_each_other() {
 
 #[tokio::test]
 async fn weather_never_changes_but_keeps_the_stream_open() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let filter = json!({ "resourcesListChanged": true, "resourceSubscriptions": ["weather://stations"] });
     let mut stream = Stream::new(demo.open(&listen(&filter)).await);
     assert_eq!(stream.next().await.unwrap()["params"]["notifications"], json!({}));

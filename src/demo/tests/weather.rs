@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{Call, Demo};
-use crate::Kind;
+use crate::DemoKind;
 
 fn forecast(city: &str) -> Call {
     Call::tool("forecast", &json!({ "city": city }))
@@ -29,7 +29,7 @@ async fn the_city_of_a_forecast_is_mirrored_in_a_header() {
             None,
         ),
     ];
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     for (case, call, code) in cases {
         let reply = demo.send(&call).await;
         assert_eq!(reply.status, if code == Some(-32020) { 400 } else { 200 }, "{case}: {reply:?}");
@@ -40,7 +40,7 @@ async fn the_city_of_a_forecast_is_mirrored_in_a_header() {
 
 #[tokio::test]
 async fn a_forecast_links_to_the_resource_of_its_city() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let result = demo.result(&forecast("OSLO").header("Mcp-Param-City", "OSLO")).await;
     assert_eq!(result["structuredContent"]["days"].as_array().map(Vec::len), Some(3));
     let link = &result["content"][1];
@@ -54,7 +54,7 @@ async fn a_forecast_links_to_the_resource_of_its_city() {
 
 #[tokio::test]
 async fn a_city_without_a_forecast_is_an_error_the_model_can_read() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let calls = [
         forecast("Atlantis").header("Mcp-Param-City", "Atlantis"),
         Call::tool("compare", &json!({ "cities": ["Oslo", "Atlantis"] })),
@@ -93,7 +93,7 @@ async fn unknown_names_and_bad_arguments_are_invalid_params() {
         Call::new("tools/list", json!({ "cursor": 0 })),
         Call::new("subscriptions/listen", json!({})),
     ];
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     for call in cases {
         let reply = demo.send(&call).await;
         assert_eq!(reply.json()["error"]["code"], -32602, "{:?}: {reply:?}", call.body);
@@ -104,7 +104,7 @@ async fn unknown_names_and_bad_arguments_are_invalid_params() {
 
 #[tokio::test]
 async fn compare_reports_progress_to_those_who_ask_for_it() {
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     let call = Call::tool("compare", &json!({ "cities": ["Oslo", "Lisbon", "Osaka"] }));
     let plain = demo.send(&call).await;
     assert_eq!(plain.header("content-type"), Some("application/json"));
@@ -141,7 +141,7 @@ async fn cities_are_completed_in_prompts_and_templates() {
         (&prompt, "mood", "", json!([])),
         (&template, "name", "LI", json!(["lisbon", "lima"])),
     ];
-    let demo = Demo::start(Kind::Weather).await;
+    let demo = Demo::start(DemoKind::Weather).await;
     for (reference, name, value, expected) in cases {
         let params = json!({ "ref": reference, "argument": { "name": name, "value": value } });
         let completion = demo.result(&Call::new("completion/complete", params)).await["completion"].clone();

@@ -10,7 +10,7 @@
 //! | `latest.rs` | one answer for all who wait for it |
 //! | `status.rs`, `servers.rs` | the state of the gateway |
 //! | `tools.rs` | its tools, as they are asked for |
-//! | `sampler.rs`, `history.rs` | what went on lately |
+//! | `sampler.rs`, `samples.rs` | what went on lately |
 //! | `page.rs`, `page/` | the page that shows it |
 //!
 //! Served by the control thread, so that a busy data path does not delay it and it never delays a call; what takes long is
@@ -18,11 +18,11 @@
 
 mod connection_limiter;
 mod door;
-mod history;
 mod latest;
 mod page;
 mod routes;
 mod sampler;
+mod samples;
 mod servers;
 pub(crate) mod socket;
 mod status;
@@ -42,7 +42,7 @@ use tokio::time::sleep;
 
 use self::connection_limiter::ConnectionLimiter;
 use self::routes::Routes;
-use self::sampler::Sampler;
+use self::sampler::StatusSampler;
 use self::socket::Socket;
 use crate::context::state::State;
 use net::framing::{Framed, Sender};
@@ -57,7 +57,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// What does not change while the process runs.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct StartRecord {
     /// When it started, by the clock of the system.
     pub started: SystemTime,
     /// The same by a clock that does not jump.
@@ -69,10 +69,10 @@ pub(crate) struct Process {
 }
 
 /// Serves until the process ends.
-pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: Process) {
+pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, process: StartRecord) {
     let limiter = ConnectionLimiter::new(state.metrics.gateway.admin_refused.with_label_values(&["evicted"]));
     let is_named_freely = socket.is_unix() || !socket.is_loopback();
-    let sampler = Arc::new(Sampler::new(Arc::clone(&state)));
+    let sampler = Arc::new(StatusSampler::new(Arc::clone(&state)));
     tasks.spawn(Arc::clone(&sampler).run(tasks.clone()));
     let place = socket.to_string();
     let routes = Rc::new(Routes::new(state, tasks.clone(), process, place, is_named_freely, sampler));

@@ -23,8 +23,8 @@ use tokio::time::timeout;
 use super::door::{self, Refused};
 use super::latest::Latest;
 use super::page::Page;
-use super::sampler::Sampler;
-use super::{Process, servers, status, tools};
+use super::sampler::StatusSampler;
+use super::{StartRecord, servers, status, tools};
 use crate::clock;
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
@@ -48,19 +48,19 @@ const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(200);
 /// The log speaks of wrong tokens at most this often.
 const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-type Answer = Response<Full<Bytes>>;
+type HttpAnswer = Response<Full<Bytes>>;
 
 /// Answers requests.
 pub(super) struct Routes {
     state: Arc<State>,
     tasks: Tasks,
-    process: Arc<Process>,
+    process: Arc<StartRecord>,
     place: String,
     is_named_freely: bool,
     metrics: Latest<Result<Bytes, Arc<str>>>,
     status: Latest<Bytes>,
     history: Latest<Bytes>,
-    sampler: Arc<Sampler>,
+    sampler: Arc<StatusSampler>,
     /// One list of tools is made at a time.
     tools: Arc<Mutex<()>>,
     page: Page,
@@ -78,10 +78,10 @@ impl Routes {
     pub(super) fn new(
         state: Arc<State>,
         tasks: Tasks,
-        process: Process,
+        process: StartRecord,
         place: String,
         is_named_freely: bool,
-        sampler: Arc<Sampler>,
+        sampler: Arc<StatusSampler>,
     ) -> Self {
         Self {
             state,
@@ -100,7 +100,7 @@ impl Routes {
     }
 
     /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Answer {
+    pub(super) async fn answer(&self, request: Request<Incoming>) -> HttpAnswer {
         let mut answer = match self.admit(&request) {
             Ok(is_operator) => self.route(request, is_operator).await,
             Err(refused) => self.refuse(refused).await,
@@ -139,7 +139,7 @@ impl Routes {
         Ok(true)
     }
 
-    async fn refuse(&self, refused: Refused) -> Answer {
+    async fn refuse(&self, refused: Refused) -> HttpAnswer {
         self.state.metrics.gateway.admin_refused.with_label_values(&[refused.label()]).inc();
         let mut answer = page(refused.status(), TEXT, refused.text());
         if refused == Refused::Token {
@@ -158,7 +158,7 @@ impl Routes {
         answer
     }
 
-    async fn route(&self, request: Request<Incoming>, is_operator: bool) -> Answer {
+    async fn route(&self, request: Request<Incoming>, is_operator: bool) -> HttpAnswer {
         let (parts, body) = request.into_parts();
         let is_change = parts.method == Method::POST;
         match parts.uri.path() {
@@ -188,7 +188,7 @@ impl Routes {
     }
 
     /// 503 only while it drains: where a server is down, another gateway would not reach it either.
-    fn readiness(&self, is_operator: bool) -> Answer {
+    fn readiness(&self, is_operator: bool) -> HttpAnswer {
         if self.state.drain.is_quiet() {
             return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
         }
@@ -199,13 +199,13 @@ impl Routes {
         page(StatusCode::OK, TEXT, text)
     }
 
-    fn page(&self) -> Answer {
+    fn page(&self) -> HttpAnswer {
         let mut answer = page(StatusCode::OK, HTML, self.page.text.clone());
         answer.headers_mut().insert(CONTENT_SECURITY_POLICY, self.page.policy.clone());
         answer
     }
 
-    async fn metrics(&self) -> Answer {
+    async fn metrics(&self) -> HttpAnswer {
         let state = Arc::clone(&self.state);
         let render =
             move || state.render_metrics().map(Bytes::from).map_err(|error| Arc::from(error.to_string()));
@@ -215,19 +215,19 @@ impl Routes {
         }
     }
 
-    async fn status(&self) -> Answer {
+    async fn status(&self) -> HttpAnswer {
         let (state, process) = (Arc::clone(&self.state), Arc::clone(&self.process));
         let sampler = Arc::clone(&self.sampler);
         let make = move || status::text(&state, &process, &sampler);
         page(StatusCode::OK, JSON, self.status.get(&self.tasks, make).await)
     }
 
-    async fn history(&self) -> Answer {
+    async fn history(&self) -> HttpAnswer {
         let sampler = Arc::clone(&self.sampler);
         page(StatusCode::OK, JSON, self.history.get(&self.tasks, move || sampler.history_text()).await)
     }
 
-    async fn tools(&self, query: &str) -> Answer {
+    async fn tools(&self, query: &str) -> HttpAnswer {
         let refused = |why: String| page(StatusCode::BAD_REQUEST, TEXT, why + "\n");
         let query = match ToolsQuery::read(query) {
             Ok(query) => query,
@@ -246,7 +246,7 @@ impl Routes {
         }
     }
 
-    async fn reload(&self) -> Answer {
+    async fn reload(&self) -> HttpAnswer {
         // What comes of it is told where it is done.
         audit::act("reload by the admin listener", "asked for");
         let outcome = self.state.reloads.request().await;
@@ -259,7 +259,7 @@ impl Routes {
     }
 }
 
-fn set_level(body: &[u8]) -> Answer {
+fn set_level(body: &[u8]) -> HttpAnswer {
     let level = serde_json::from_slice(body).ok().and_then(|WantedLevel { level }| LogLevel::of(&level));
     let Some(level) = level else {
         return page(StatusCode::BAD_REQUEST, TEXT, "send {\"level\":\"debug\"}\n");
@@ -271,7 +271,7 @@ fn set_level(body: &[u8]) -> Answer {
 }
 
 /// The whole of a small body, read in time.
-async fn read(body: Incoming) -> Result<Bytes, Answer> {
+async fn read(body: Incoming) -> Result<Bytes, HttpAnswer> {
     match timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES_MAX).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(_)) => Err(closing(StatusCode::PAYLOAD_TOO_LARGE, "at most 4096 bytes\n")),
@@ -287,19 +287,19 @@ fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-fn not_allowed(allowed: &'static str) -> Answer {
+fn not_allowed(allowed: &'static str) -> HttpAnswer {
     let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("use {allowed}\n"));
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     answer
 }
 
-fn closing(status: StatusCode, text: &'static str) -> Answer {
+fn closing(status: StatusCode, text: &'static str) -> HttpAnswer {
     let mut answer = page(status, TEXT, text);
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
 
-fn page(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> Answer {
+fn page(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> HttpAnswer {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));

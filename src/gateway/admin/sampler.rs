@@ -10,28 +10,28 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
-use super::history::{History, INTERVAL_MIN, Moment, interval_after};
+use super::samples::{INTERVAL_MIN, Moment, Samples, interval_after};
 use super::status::{json_line, unix_s};
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
-use crate::telemetry::totals::{Figures, Sums};
+use crate::telemetry::totals::{Counts, Sums};
 use net::tasks::Tasks;
 
 /// Takes counts.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub(super) struct StatusSampler {
     state: Arc<State>,
-    history: Mutex<History>,
+    history: Mutex<Samples>,
     /// `None`: nothing is measured.
     sums: Option<Mutex<Sums>>,
 }
 
-impl Sampler {
+impl StatusSampler {
     /// Counts from now on.
     pub(super) fn new(state: Arc<State>) -> Self {
         let (endpoints, upstreams) = subjects(&state.snapshot.load());
-        let history = History::new(unix_s(clock::calendar()), Arc::default(), &endpoints, &upstreams);
+        let history = Samples::new(unix_s(clock::calendar()), Arc::default(), &endpoints, &upstreams);
         let sums = state.metrics.sums().map(Mutex::new);
         Self { state, history: Mutex::new(history), sums }
     }
@@ -48,7 +48,7 @@ impl Sampler {
     }
 
     /// The counts as they are; `None`: nothing is measured. May take long.
-    pub(super) fn figures(&self) -> Option<Arc<Figures>> {
+    pub(super) fn figures(&self) -> Option<Arc<Counts>> {
         let sums = self.sums.as_ref()?;
         Some(sums.lock().figures())
     }
@@ -59,7 +59,7 @@ impl Sampler {
     }
 
     /// What went on lately.
-    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+    pub(super) fn history(&self) -> MutexGuard<'_, Samples> {
         self.history.lock()
     }
 

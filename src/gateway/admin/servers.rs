@@ -5,19 +5,18 @@ use std::sync::Arc;
 
 use prometheus::{IntCounter, IntGauge};
 use status::{
-    BridgeState, CallSlots, Children, EndpointState, PinState, Recent, ReplicaState, UpstreamState,
+    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, PinStatus, Recent, ReplicaStatus, UpstreamStatus,
 };
 
-use super::history::{History, Subject};
+use super::samples::{Samples, Subject};
 use super::status::count;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
-use crate::tables::lists::CatalogQuery;
-use crate::tables::lists::List;
 use crate::tables::lists::part::ListPart;
+use crate::tables::lists::{CatalogQuery, List};
 use crate::telemetry::metrics::declare::LabelValues as _;
 use crate::telemetry::metrics::families::BridgeSeries;
-use crate::telemetry::totals::{Figures, Total, Totals};
+use crate::telemetry::totals::{Counts, Total, Totals};
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
 use protocol::version::Eras;
@@ -26,20 +25,20 @@ use protocol::version::Eras;
 const WAITING_MAX: usize = 20;
 
 /// What was found out beforehand.
-pub(super) struct Seen<'s> {
+pub(super) struct StatusSources<'s> {
     /// Lists of tools.
     pub(super) tools: &'s Tools,
     /// What was counted; `None`: nothing is measured.
-    pub(super) figures: Option<&'s Figures>,
+    pub(super) figures: Option<&'s Counts>,
     /// What went on lately.
-    pub(super) history: &'s History,
+    pub(super) history: &'s Samples,
 }
 
-impl Seen<'_> {
+impl StatusSources<'_> {
     /// What was counted of one subject; nothing where nothing is measured.
     fn figures(
         &self,
-        totals: impl Fn(&Figures) -> &Totals,
+        totals: impl Fn(&Counts) -> &Totals,
         name: &str,
         subject: Subject<'_>,
     ) -> status::Figures {
@@ -59,7 +58,7 @@ pub(super) fn unhealthy(state: &State) -> impl Iterator<Item = String> {
 }
 
 /// All endpoints, in configured order.
-pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<EndpointState> {
+pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources<'_>) -> Vec<EndpointStatus> {
     let mut lists: HashMap<u64, usize> = HashMap::new();
     for (key, merged) in &state.catalog.merged {
         if key.kind == CatalogQuery::List(List::Tools) {
@@ -78,7 +77,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             Names::Prefixed => "prefixed",
             Names::Bare => "bare",
         };
-        EndpointState {
+        EndpointStatus {
             path: path.clone(),
             eras: eras(Some(endpoint.eras())),
             upstreams: endpoint.config.upstreams.clone(),
@@ -94,7 +93,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
 }
 
 /// All upstreams, in configured order.
-pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> Vec<UpstreamState> {
+pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources<'_>) -> Vec<UpstreamStatus> {
     let one = |upstream: &Arc<Upstream>| {
         let (name, series) = (&upstream.config.name, &upstream.series);
         let known = seen.tools.get(&upstream.id);
@@ -102,7 +101,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             Transport::Http(_) => ("http", None),
             Transport::Stdio(children) => ("stdio", Some(children.series())),
         };
-        UpstreamState {
+        UpstreamStatus {
             name: name.clone(),
             transport: transport.to_owned(),
             eras: eras(upstream.eras()),
@@ -117,7 +116,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             sessions_lost: series.sessions_lost.get(),
             subscription_streams: count(series.subscription_streams.get()),
             replicas: upstream.replicas.load().iter().map(|one| replica(one)).collect(),
-            children: children.map(|children| Children {
+            children: children.map(|children| ChildrenStatus {
                 running: count(children.running.get()),
                 starts: children.starts.ok.get(),
                 crashes: children.crashes.get(),
@@ -127,7 +126,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &Seen<'_>) -> 
             bridge: upstream.is_bridged().then(|| bridge(&upstream.bridge.series)),
             pins: upstream.pins.as_ref().map(|pins| {
                 let series = state.metrics.pins.of(name).states;
-                PinState {
+                PinStatus {
                     pinned: count(series.pinned.get()),
                     changed: count(series.changed.get()),
                     new: count(series.new.get()),
@@ -153,8 +152,8 @@ fn call_slots(upstream: &Upstream) -> Option<CallSlots> {
     })
 }
 
-fn bridge(series: &BridgeSeries) -> BridgeState {
-    BridgeState {
+fn bridge(series: &BridgeSeries) -> BridgeStatus {
+    BridgeStatus {
         requests: series.requests.each().map(IntCounter::get).sum(),
         input_requests: series.input_requests.each().map(IntCounter::get).sum(),
         sessions: count(series.sessions.each().map(IntGauge::get).sum::<i64>()),
@@ -162,8 +161,8 @@ fn bridge(series: &BridgeSeries) -> BridgeState {
     }
 }
 
-fn replica(replica: &Replica) -> ReplicaState {
-    ReplicaState {
+fn replica(replica: &Replica) -> ReplicaStatus {
+    ReplicaStatus {
         address: replica.label.to_string(),
         breaker: replica.breaker.0.state().label().to_owned(),
         in_flight: replica.load.0.in_flight(),

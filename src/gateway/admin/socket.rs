@@ -42,10 +42,10 @@ pub(crate) type Stream = Either<net::socket::TcpStream, net::socket::UnixStream>
 
 /// Takes connections of either kind.
 #[derive(Debug)]
-pub(crate) struct Acceptor(Kind);
+pub(crate) struct Acceptor(SocketKind);
 
 #[derive(Debug)]
-enum Kind {
+enum SocketKind {
     Tcp(net::socket::TcpListener),
     Unix(net::socket::UnixListener, #[expect(dead_code, reason = "removed when dropped")] Option<SocketFile>),
 }
@@ -90,9 +90,9 @@ impl Socket {
     /// Registers it with the runtime of this thread.
     pub(crate) fn acceptor(self) -> io::Result<Acceptor> {
         Ok(Acceptor(match self {
-            Self::Tcp(socket) => Kind::Tcp(net::socket::TcpListener::from_std(socket)?),
+            Self::Tcp(socket) => SocketKind::Tcp(net::socket::TcpListener::from_std(socket)?),
             Self::Unix(UnixSocket { listener, file, .. }) => {
-                Kind::Unix(net::socket::UnixListener::from_std(listener)?, file)
+                SocketKind::Unix(net::socket::UnixListener::from_std(listener)?, file)
             }
         }))
     }
@@ -114,8 +114,8 @@ impl Acceptor {
     /// The next connection.
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
         match &self.0 {
-            Kind::Tcp(listener) => listener.accept().await.map(|(stream, _)| Either::Left(stream)),
-            Kind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Either::Right(stream)),
+            SocketKind::Tcp(listener) => listener.accept().await.map(|(stream, _)| Either::Left(stream)),
+            SocketKind::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Either::Right(stream)),
         }
     }
 }

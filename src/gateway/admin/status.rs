@@ -10,14 +10,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde::Serialize;
 use status::{
-    Cache, Certificate, ConfigState, Connections, LimitState, Listener, ReloadState, Sessions, SharedState,
-    Status, Traces,
+    Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, ReloadStatus,
+    SessionsStatus, SharedStatus, Status, TracesStatus,
 };
 
-use super::history::Subject;
-use super::sampler::Sampler;
-use super::servers::{self, Seen};
-use super::{Process, tools};
+use super::sampler::StatusSampler;
+use super::samples::Subject;
+use super::servers::{self, StatusSources};
+use super::{StartRecord, tools};
 use crate::access::limit::rate::Limiter;
 use crate::access::tls::Expiry;
 use crate::context::reloads::ReloadOutcome;
@@ -27,7 +27,7 @@ use crate::context::state::State;
 const CONNECTION_BOUNDS: [&str; 2] = ["connections_max", "connections_per_address_max"];
 
 /// The state of the gateway as text.
-pub(super) fn text(state: &State, process: &Process, sampler: &Sampler) -> Bytes {
+pub(super) fn text(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Bytes {
     json_line(&of(state, process, sampler))
 }
 
@@ -39,13 +39,13 @@ pub(super) fn json_line(answer: &impl Serialize) -> Bytes {
     text.into()
 }
 
-fn of(state: &State, process: &Process, sampler: &Sampler) -> Status {
+fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
     let snapshot = state.snapshot.load();
     let known = servers::tools(state);
     // Before the lock: it may take long.
     let figures = sampler.figures();
     let history = sampler.history();
-    let seen = Seen { tools: &known, figures: figures.as_deref(), history: &history };
+    let seen = StatusSources { tools: &known, figures: figures.as_deref(), history: &history };
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_s: unix_s(process.started),
@@ -76,33 +76,32 @@ fn of(state: &State, process: &Process, sampler: &Sampler) -> Status {
     }
 }
 
-fn config(state: &State, process: &Process, digest: &str) -> ConfigState {
+fn config(state: &State, process: &StartRecord, digest: &str) -> ConfigStatus {
     let last_reload = state.reloads.last().map(|(at, outcome)| {
-        let told = ReloadState { at_s: unix_s(at), ok: outcome.is_ok(), ..ReloadState::default() };
+        let told = ReloadStatus { at_s: unix_s(at), ok: outcome.is_ok(), ..ReloadStatus::default() };
         match outcome {
-            ReloadOutcome::Reloaded { changes, needs_restart } => ReloadState {
+            ReloadOutcome::Reloaded { changes, needs_restart } => ReloadStatus {
                 changes: changes.to_vec(),
                 needs_restart: needs_restart.iter().map(ToString::to_string).collect(),
                 ..told
             },
-            ReloadOutcome::Refused(why) => ReloadState { error: Some(why.to_string()), ..told },
+            ReloadOutcome::Refused(why) => ReloadStatus { error: Some(why.to_string()), ..told },
             ReloadOutcome::Stopping => {
-                ReloadState { error: Some("the gateway is about to stop".to_owned()), ..told }
+                ReloadStatus { error: Some("the gateway is about to stop".to_owned()), ..told }
             }
         }
     });
     let file = process.source.as_ref().map(|path| path.display().to_string());
-    ConfigState { file, sha256: digest.to_owned(), last_reload }
+    ConfigStatus { file, sha256: digest.to_owned(), last_reload }
 }
 
-fn listeners(state: &State) -> Vec<Listener> {
-    let one =
-        |(address, is_tls): &(SocketAddr, bool)| Listener { address: address.to_string(), tls: *is_tls };
+fn listeners(state: &State) -> Vec<ListenerStatus> {
+    let one = |&(address, tls): &(SocketAddr, bool)| ListenerStatus { address: address.to_string(), tls };
     state.listeners.load().iter().map(one).collect()
 }
 
-fn limit(limiter: &Arc<Limiter>) -> LimitState {
-    LimitState {
+fn limit(limiter: &Arc<Limiter>) -> LimitStatus {
+    LimitStatus {
         name: limiter.limit.name.clone(),
         calls: limiter.limit.calls.into(),
         period_s: Some(limiter.limit.period.as_secs_f64()),
@@ -121,9 +120,9 @@ fn certificates(state: &State) -> Vec<Certificate> {
     state.tls.expiries().iter().map(one).collect()
 }
 
-fn connections(state: &State) -> Connections {
+fn connections(state: &State) -> ConnectionsStatus {
     let refused = |bound| state.metrics.connections.refused.with_label_values(&[bound]).get();
-    Connections {
+    ConnectionsStatus {
         open: count(state.connections.open()),
         max: Some(count(state.connections.max())),
         accepted: state.metrics.connections.accepted.get(),
@@ -143,9 +142,9 @@ fn cache(state: &State) -> Cache {
     }
 }
 
-fn sessions(state: &State) -> Sessions {
+fn sessions(state: &State) -> SessionsStatus {
     let counts = state.sessions.counts();
-    Sessions {
+    SessionsStatus {
         live: count(counts.sessions),
         revoked: count(counts.revoked),
         upstream_sessions: count(counts.upstream_sessions),
@@ -156,18 +155,18 @@ fn sessions(state: &State) -> Sessions {
     }
 }
 
-fn shared(state: &State) -> Option<SharedState> {
+fn shared(state: &State) -> Option<SharedStatus> {
     let series = &state.metrics.shared;
-    state.shared.as_ref().map(|_| SharedState {
+    state.shared.as_ref().map(|_| SharedStatus {
         connected: series.connected.get() == 1,
         replicas: count(series.replicas.get()),
         mismatched: count(series.mismatched.get()),
     })
 }
 
-fn traces(state: &State) -> Option<Traces> {
+fn traces(state: &State) -> Option<TracesStatus> {
     let spans = &state.metrics.gateway.trace_spans;
-    state.traces.as_ref().map(|_| Traces {
+    state.traces.as_ref().map(|_| TracesStatus {
         exported: spans.exported.get(),
         rejected: spans.rejected.get(),
         failed: spans.failed.get(),

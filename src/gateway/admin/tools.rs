@@ -11,19 +11,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use memchr::memmem;
-use status::{PublicName, Rankings, ToolState, ToolsPage, ToolsQuery, ToolsSort};
+use status::{PublicName, Rankings, ToolStatus, ToolsPage, ToolsQuery, ToolsSort};
 
-use super::history::History;
-use super::sampler::Sampler;
+use super::sampler::StatusSampler;
+use super::samples::Samples;
 use super::servers::{self, Tools};
 use super::status::{count, json_line};
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::part::{Content, Item, PartPage};
-use crate::telemetry::tools::Tool;
-use crate::telemetry::totals::{Figures, Total};
+use crate::telemetry::tools::ToolId;
+use crate::telemetry::totals::{Counts, Total};
 use crate::upstream::Upstream;
-use protocol::hints::{Hint, Hints, Wanted};
+use protocol::hints::{Hint, Hints, RequiredHints};
 use protocol::json::{self, Scratch};
 use protocol::route::Kind;
 
@@ -35,11 +35,11 @@ const TEXT_CHARS_MAX: usize = 300;
 const PUBLIC_MAX: usize = 20;
 
 /// What was counted of tools, by index of the upstream and its own name of the tool.
-type Counted<'f> = BTreeMap<usize, BTreeMap<Cow<'f, str>, Count<'f>>>;
+type Counted<'f> = BTreeMap<usize, BTreeMap<Cow<'f, str>, ToolCounts<'f>>>;
 
 /// What was counted of one tool.
 #[derive(Debug, Default)]
-struct Count<'f> {
+struct ToolCounts<'f> {
     /// Its calls that were answered.
     answered: Option<Cow<'f, Total>>,
     /// Its calls that failed.
@@ -50,7 +50,7 @@ struct Count<'f> {
 
 /// A tool.
 #[derive(Debug, Default)]
-struct Row<'r> {
+struct ToolRow<'r> {
     /// The index of its upstream.
     upstream: usize,
     /// What that calls it.
@@ -60,21 +60,21 @@ struct Row<'r> {
     /// Why no client sees it.
     left_out: Option<Cow<'r, str>>,
     /// What was counted of it, if it was called.
-    count: Option<&'r Count<'r>>,
+    count: Option<&'r ToolCounts<'r>>,
 }
 
 /// The tools that stand out.
-pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Figures, history: &History) -> Rankings {
+pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Counts, history: &Samples) -> Rankings {
     let counted = counted(snapshot, figures);
     let each = counted.iter().flat_map(|(upstream, tools)| tools.iter().map(|tool| (*upstream, tool)));
-    let row = |(upstream, (name, count)): (usize, (&'_ Cow<'_, str>, _))| Row {
+    let row = |(upstream, (name, count)): (usize, (&'_ Cow<'_, str>, _))| ToolRow {
         upstream,
         name: Cow::Owned(name.to_string()),
         count: Some(count),
-        ..Row::default()
+        ..ToolRow::default()
     };
-    let rows: Vec<Row<'_>> = each.map(row).collect();
-    let ranking = |key: fn(&Row<'_>) -> (u64, u64)| -> Vec<ToolState> {
+    let rows: Vec<ToolRow<'_>> = each.map(row).collect();
+    let ranking = |key: fn(&ToolRow<'_>) -> (u64, u64)| -> Vec<ToolStatus> {
         let mut ranked: Vec<_> =
             rows.iter().map(|row| (key(row), row)).filter(|(key, _)| key.0 > 0).collect();
         ranked.sort_by_key(|(key, row)| (Reverse(*key), row.upstream, &row.name));
@@ -90,7 +90,7 @@ pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Figures, hi
 }
 
 /// The tools that are asked for, as text. The error is a line for whoever asked.
-pub(super) fn text(state: &State, sampler: &Sampler, query: &ToolsQuery) -> Result<Bytes, String> {
+pub(super) fn text(state: &State, sampler: &StatusSampler, query: &ToolsQuery) -> Result<Bytes, String> {
     let snapshot = state.snapshot.load_full();
     let wanted = query.upstream.as_ref().map(|name| upstream_of(&snapshot, name)).transpose()?;
     let figures = sampler.figures();
@@ -109,7 +109,7 @@ pub(super) fn text(state: &State, sampler: &Sampler, query: &ToolsQuery) -> Resu
         let called = counted.into_iter().flat_map(BTreeMap::keys).map(|name| &**name);
         let rows = rows(content, called.chain(others), (at, counted));
         total += rows.len();
-        let is_meant = |row: &Row<'_>| reader.finds(&query.text, row, &upstream.config.name);
+        let is_meant = |row: &ToolRow<'_>| reader.finds(&query.text, row, &upstream.config.name);
         found.extend(rows.into_iter().filter(is_meant));
     }
     sort(&mut found, query.sort, &snapshot);
@@ -127,7 +127,7 @@ pub(super) fn text(state: &State, sampler: &Sampler, query: &ToolsQuery) -> Resu
     Ok(json_line(&ToolsPage { total: count(total), matched, offset: count(query.offset), tools }))
 }
 
-impl Row<'_> {
+impl ToolRow<'_> {
     fn calls(&self) -> u64 {
         self.answered().map_or(0, |total| total.calls) + self.errors()
     }
@@ -141,11 +141,11 @@ impl Row<'_> {
     }
 
     /// What is known of it without its definition.
-    fn state(&self, snapshot: &Snapshot, history: &History) -> Option<ToolState> {
+    fn state(&self, snapshot: &Snapshot, history: &Samples) -> Option<ToolStatus> {
         let upstream = snapshot.upstreams.get(self.upstream)?.config.name.clone();
         let total = self.answered();
         let named = self.count.map(|count| &*count.named).unwrap_or_default();
-        Some(ToolState {
+        Some(ToolStatus {
             upstream,
             name: short(&self.name),
             calls: Some(self.calls()),
@@ -154,13 +154,13 @@ impl Row<'_> {
             p50_s: total.and_then(|total| total.quantile(50)),
             p99_s: total.and_then(|total| total.quantile(99)),
             calls_per_s: history.tool_calls_per_s(named),
-            ..ToolState::default()
+            ..ToolStatus::default()
         })
     }
 }
 
 /// How slow it is, in microseconds: the highest number for what is beyond the last bound, 0 without calls.
-fn slowness(row: &Row<'_>) -> (u64, u64) {
+fn slowness(row: &ToolRow<'_>) -> (u64, u64) {
     let Some(total) = row.answered().filter(|total| total.calls > 0) else { return (0, 0) };
     let micros = |percent| {
         let bound = total.quantile(percent).map(Duration::from_secs_f64);
@@ -173,13 +173,13 @@ fn slowness(row: &Row<'_>) -> (u64, u64) {
 fn rows<'r>(
     content: Option<&'r Content>,
     others: impl Iterator<Item = &'r str>,
-    (upstream, counted): (usize, Option<&'r BTreeMap<Cow<'r, str>, Count<'r>>>),
-) -> Vec<Row<'r>> {
+    (upstream, counted): (usize, Option<&'r BTreeMap<Cow<'r, str>, ToolCounts<'r>>>),
+) -> Vec<ToolRow<'r>> {
     let row = |name: Cow<'r, str>| {
         let count = counted.and_then(|counted| counted.get(&name));
-        Row { upstream, name, count, ..Row::default() }
+        ToolRow { upstream, name, count, ..ToolRow::default() }
     };
-    let mut rows: Vec<Row<'r>> = Vec::new();
+    let mut rows: Vec<ToolRow<'r>> = Vec::new();
     let mut seen: HashSet<Cow<'r, str>> = HashSet::new();
     let pages = content.into_iter().flat_map(|content| &content.pages);
     let items = pages.flat_map(|page| page.items.iter().map(move |item| (page, item)));
@@ -187,7 +187,7 @@ fn rows<'r>(
         let own = item.sites.iter().find(|site| site.kind == Kind::Tool);
         let Some(name) = own.and_then(|own| own.literal.decode(&page.body)) else { continue };
         if seen.insert(name.clone()) {
-            rows.push(Row { item: Some((page, item)), ..row(name) });
+            rows.push(ToolRow { item: Some((page, item)), ..row(name) });
         }
     }
     let excluded = content.into_iter().flat_map(|content| &content.excluded);
@@ -199,16 +199,16 @@ fn rows<'r>(
     let withheld = withheld.map(|name| (&**name, Some("its definition waits for approval".into())));
     for (name, left_out) in excluded.chain(withheld).chain(others.map(|name| (name, None))) {
         if seen.insert(name.into()) {
-            rows.push(Row { left_out, ..row(name.into()) });
+            rows.push(ToolRow { left_out, ..row(name.into()) });
         }
     }
     rows
 }
 
-fn sort(rows: &mut Vec<Row<'_>>, sort: ToolsSort, snapshot: &Snapshot) {
+fn sort(rows: &mut Vec<ToolRow<'_>>, sort: ToolsSort, snapshot: &Snapshot) {
     let upstream =
-        |row: &Row<'_>| snapshot.upstreams.get(row.upstream).map(|upstream| &*upstream.config.name);
-    let key = |row: &Row<'_>| match sort {
+        |row: &ToolRow<'_>| snapshot.upstreams.get(row.upstream).map(|upstream| &*upstream.config.name);
+    let key = |row: &ToolRow<'_>| match sort {
         ToolsSort::Calls => (row.calls(), row.errors()),
         ToolsSort::Errors => (row.errors(), row.calls()),
         ToolsSort::P99 => slowness(row),
@@ -238,7 +238,7 @@ struct About {
 
 impl Reader {
     /// Whether `text`, in small letters, is in what is told of a tool.
-    fn finds(&mut self, text: &str, row: &Row<'_>, upstream: &str) -> bool {
+    fn finds(&mut self, text: &str, row: &ToolRow<'_>, upstream: &str) -> bool {
         let has = |told: &str| told.to_lowercase().contains(text);
         if text.is_empty() || has(&row.name) || has(upstream) {
             return true;
@@ -251,7 +251,7 @@ impl Reader {
         about.title.is_some_and(|title| has(&title)) || about.description.is_some_and(|told| has(&told))
     }
 
-    fn about(&mut self, row: &Row<'_>) -> About {
+    fn about(&mut self, row: &ToolRow<'_>) -> About {
         let definition = row.item.and_then(|(page, item)| page.body.get(item.span.clone()));
         let document = definition.map(|text| self.scratch.index(text, self.depth_max));
         let Some(Ok(document)) = document else { return About::default() };
@@ -266,16 +266,16 @@ impl Reader {
 
     fn told(
         &mut self,
-        row: &Row<'_>,
+        row: &ToolRow<'_>,
         snapshot: &Snapshot,
-        history: &History,
+        history: &Samples,
         is_measured: bool,
-    ) -> Option<ToolState> {
+    ) -> Option<ToolStatus> {
         let upstream = snapshot.upstreams.get(row.upstream)?;
         let About { title, description } = self.about(row);
         let hints = row.item.map(|(_, item)| item.hints);
         let is_read_only = hints.map(|hints| says(hints, Hint::ReadOnly));
-        let mut state = ToolState {
+        let mut state = ToolStatus {
             title: title.as_deref().map(short),
             description: description.as_deref().map(short),
             read_only: is_read_only,
@@ -304,7 +304,7 @@ fn certainly_lacks(definition: &[u8], text: &str) -> bool {
 }
 
 /// What clients call it, and where.
-fn public(row: &Row<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<PublicName> {
+fn public(row: &ToolRow<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<PublicName> {
     let named = snapshot.endpoints.iter().filter_map(|endpoint| {
         let member = endpoint.member_ids().iter().position(|member| *member == upstream.id)?;
         let name = endpoint.naming.public(Kind::Tool, member, &row.name)?;
@@ -316,7 +316,7 @@ fn public(row: &Row<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<Public
 }
 
 /// Calls are counted by what clients call a tool: this is by what it is.
-fn counted<'f>(snapshot: &'f Snapshot, figures: &'f Figures) -> Counted<'f> {
+fn counted<'f>(snapshot: &'f Snapshot, figures: &'f Counts) -> Counted<'f> {
     let mut counted = Counted::new();
     for endpoint in &snapshot.endpoints {
         let path = endpoint.config.path.as_str();
@@ -327,9 +327,9 @@ fn counted<'f>(snapshot: &'f Snapshot, figures: &'f Figures) -> Counted<'f> {
         let failed = failed.map(|(public, failed)| (&**public, None, *failed));
         for (public, total, failed) in answered.chain(failed) {
             let route = endpoint.naming.route(Kind::Tool, public, &directory).ok();
-            let Some(route) = route.filter(|_| public != Tool::OTHER_LABEL) else { continue };
+            let Some(route) = route.filter(|_| public != ToolId::OTHER_LABEL) else { continue };
             let Some(upstream) = endpoint.members.get(route.member) else { continue };
-            let count: &mut Count<'_> = counted.entry(*upstream).or_default().entry(route.inner).or_default();
+            let count = counted.entry(*upstream).or_default().entry(route.inner).or_default();
             count.failed += failed;
             match (&mut count.answered, total) {
                 (Some(sum), Some(total)) => sum.to_mut().merge(total),
@@ -369,7 +369,7 @@ fn upstream_of(snapshot: &Snapshot, name: &str) -> Result<usize, String> {
 }
 
 fn says(hints: Hints, hint: Hint) -> bool {
-    Wanted::new(&[(hint, true)]).is_said_by(hints)
+    RequiredHints::new(&[(hint, true)]).is_said_by(hints)
 }
 
 /// Its beginning, if it is long.

@@ -26,7 +26,7 @@ use crate::tables::lists::Dialect;
 use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
 use crate::upstream::changes::ChangedList;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::pins::file::{Approval, Folder, PinnedTools};
 use crate::upstream::pins::{Pins, Round};
 use net::jitter::doubled;
@@ -50,7 +50,7 @@ const ROUNDS_WHOLE: u32 = 3;
 
 pub(crate) struct PinWatcher {
     state: Arc<State>,
-    client: Client,
+    client: UpstreamClient,
     folder: Option<Folder>,
     watched: HashMap<String, PinnedUpstream>,
     /// The configuration that `watched` goes by.
@@ -116,7 +116,7 @@ type RoundResult = (String, Arc<Pins>, Result<Round, UpstreamError>);
 
 impl PinWatcher {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call.
-    pub(crate) fn new(state: Arc<State>, client: Client, state_directory: Option<&Path>) -> Self {
+    pub(crate) fn new(state: Arc<State>, client: UpstreamClient, state_directory: Option<&Path>) -> Self {
         let folder = state_directory.map(Folder::new);
         let snapshot = state.snapshot.load_full();
         let mut watched = HashMap::new();

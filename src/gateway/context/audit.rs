@@ -11,14 +11,14 @@ use crate::access::policy::PolicyVerdict;
 use crate::clock;
 use crate::identity::Principal;
 use crate::snapshot::Endpoint;
-use crate::telemetry::logs::{Lines, shorten};
+use crate::telemetry::logs::{LineBudget, shorten};
 use config::{Audit, Log};
 use protocol::route::Kind;
 
 #[derive(Debug)]
 pub(crate) struct AuditLog {
     extent: Cell<Audit>,
-    refusals: Lines,
+    refusals: LineBudget,
 }
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct AuditedDecision<'d> {
 impl AuditLog {
     /// A log that writes at most `refusals_per_second_max` lines about refusals.
     pub(crate) fn new(extent: Audit, refusals_per_second_max: usize, dropped_total: IntCounter) -> Self {
-        Self { extent: Cell::new(extent), refusals: Lines::new(refusals_per_second_max, dropped_total) }
+        Self { extent: Cell::new(extent), refusals: LineBudget::new(refusals_per_second_max, dropped_total) }
     }
 
     /// Goes on as another configuration has it.

@@ -20,11 +20,11 @@ use crate::identity::Principal;
 use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::telemetry::call_record::CallRecord;
-use crate::telemetry::calls::{Asked, Outcome, Spoken};
+use crate::telemetry::calls::{CallLabels, Outcome, Spoken};
 use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
-use crate::telemetry::tools::Tool;
+use crate::telemetry::tools::ToolId;
 use config::Networks;
 use protocol::error::{Error, PolicyError, Reason};
 use protocol::forwarded;
@@ -65,7 +65,7 @@ pub(crate) struct Call {
     /// The revision of the protocol that it is made in, as far as it is known; for the metrics.
     pub spoken: Cell<Spoken>,
     /// The tool that it calls, once it is known where that is; for the metrics.
-    pub tool: Option<Tool>,
+    pub tool: Option<ToolId>,
     client_address: IpAddr,
     unmatched: Rc<Arc<EndpointSeries>>,
     connection: InCall,
@@ -176,8 +176,8 @@ impl Call {
         self.caller.as_ref().ok_or(PolicyError::NoCredentials)
     }
 
-    pub(crate) fn asked(&self) -> Asked {
-        Asked { method: self.seen.method, tool: self.tool }
+    pub(crate) fn asked(&self) -> CallLabels {
+        CallLabels { method: self.seen.method, tool: self.tool }
     }
 
     /// It calls this. A name may be as long as a body: what is not logged of it is not kept either.

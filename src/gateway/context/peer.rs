@@ -10,10 +10,10 @@ use rustls::pki_types::CertificateDer;
 
 use crate::access::auth::caller_cache::CallerCache;
 use crate::access::auth::certificate::ClientCertificate;
-use crate::access::tls::names::CertificateNames;
+use crate::access::tls::names::CertificatesByHost;
 use crate::access::tls::{TlsServer, TlsServers};
 use crate::clock;
-use config::Limits;
+use config::LimitsConfig;
 
 /// What is known of the other end of a connection, and its clocks.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct ServedCertificate {
     /// The name that the client asked for.
     pub name: Option<Box<str>>,
     /// The names of all certificates of the listener.
-    pub names: Arc<CertificateNames>,
+    pub names: Arc<CertificatesByHost>,
 }
 
 /// A client's certificate, and who believed it.
@@ -132,7 +132,7 @@ impl Peer {
     }
 
     /// Which clock ran out.
-    pub(crate) fn overdue(&self, now: Instant, limits: &Limits) -> Option<&'static str> {
+    pub(crate) fn overdue(&self, now: Instant, limits: &LimitsConfig) -> Option<&'static str> {
         if self.calls.get() > 0 {
             return None;
         }

@@ -11,8 +11,7 @@ use crate::access::limit::byte_budget::ByteBudget;
 use crate::access::limit::connections::Connections;
 use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
-use crate::access::tls::expiry;
-use crate::access::tls::{ListenerProtocols, TlsError, TlsServers};
+use crate::access::tls::{ListenerProtocols, TlsError, TlsServers, expiry};
 use crate::clock;
 use crate::context::reloads::ReloadRequests;
 use crate::redis::{Redis, SharedError};
@@ -85,7 +84,7 @@ pub enum StateError {
     Shared(#[from] SharedError),
     /// Traces cannot go where they should.
     #[error(transparent)]
-    Traces(#[from] trace::SettingsError),
+    Traces(#[from] trace::TraceSettingsError),
     /// There are no keys for session ids.
     #[error(transparent)]
     SessionKey(#[from] KeyFileError),

@@ -22,16 +22,16 @@ use crate::telemetry::request_id::RequestIds;
 use crate::telemetry::trace::Tracer;
 use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::Asker;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
-use config::{self, Limits, Log};
+use config::{self, LimitsConfig, Log};
 use net::tasks::Tasks;
 use protocol::json::Scratch;
 
 /// What one thread owns.
 pub(crate) struct Worker {
     pub state: Arc<State>,
-    pub client: Client,
+    pub client: UpstreamClient,
     /// Turns for TLS handshakes.
     pub handshakes: Rc<Handshakes>,
     /// Memory for checking JSON.
@@ -99,7 +99,7 @@ impl Worker {
         let audit = AuditLog::new(log.audit, lines_max, state.metrics.gateway.log_lines_dropped.clone());
         let view = Rc::new(View::new(state.snapshot.load_full()));
         Rc::new(Self {
-            client: Client {
+            client: UpstreamClient {
                 pools: Rc::default(),
                 tasks,
                 open: Rc::default(),
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// The limits in force when this thread last looked.
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> LimitsConfig {
         self.view.borrow().snapshot.limits.clone()
     }
 }

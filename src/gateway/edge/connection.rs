@@ -17,7 +17,7 @@ use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
-use config::Limits;
+use config::LimitsConfig;
 use net::drain::Drain;
 use net::framing::{Framed, Sender};
 use net::socket::Observed;
@@ -46,7 +46,7 @@ pub(super) async fn serve(
     proxy: Rc<Proxy>,
     (mut stream, protocol): (ClientSocket, Option<Protocol>),
     peer: &Rc<Peer>,
-    limits: &Limits,
+    limits: &LimitsConfig,
 ) -> CloseReason {
     let (start, is_http2) = match detect(&mut stream, protocol, proxy.drain(), limits).await {
         Ok(detected) => detected,
@@ -92,7 +92,7 @@ async fn detect(
     stream: &mut ClientSocket,
     protocol: Option<Protocol>,
     drain: &Drain,
-    limits: &Limits,
+    limits: &LimitsConfig,
 ) -> Result<(Vec<u8>, bool), CloseReason> {
     let start = tokio::select! {
         start = timeout(limits.header_timeout, read_start(stream)) => match start {
@@ -113,7 +113,7 @@ async fn detect(
 async fn watch<C: Future<Output = hyper::Result<()>>>(
     drain: &Drain,
     peer: &Peer,
-    limits: &Limits,
+    limits: &LimitsConfig,
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
     age_max: Option<Duration>,

@@ -15,12 +15,11 @@ use tokio_rustls::server::{StartHandshake, TlsStream};
 
 use super::connection::Protocol;
 use super::stream::{ClientSocket, Tls, TryWrite};
-use crate::access::tls::TlsServer;
-use crate::access::tls::certificate;
+use crate::access::tls::{TlsServer, certificate};
 use crate::clock::now_s;
 use crate::context::peer::{ClientProof, ServedCertificate};
 use crate::context::worker::Worker;
-use config::Limits;
+use config::LimitsConfig;
 
 /// Bytes of a client's first message: several times what they are with tickets and keys of every kind.
 const HELLO_BYTES_MAX: usize = 16 << 10;
@@ -68,7 +67,7 @@ pub(super) async fn secure(
     stream: TcpStream,
     (address, is_proxy): (IpAddr, bool),
     (place, server): (usize, Arc<TlsServer>),
-    limits: &Limits,
+    limits: &LimitsConfig,
     deadline: Instant,
 ) -> Result<SecuredStream, HandshakeError> {
     let share = if is_proxy {

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::socket::{TcpListener, TcpStream};
+use net::socket::{self, ListeningSocket, TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::access::limit::connections::{ConnectionLimit, ConnectionPermit};
@@ -31,9 +31,8 @@ use crate::access::tls::{ListenerProtocols, TlsServer};
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
-use config::{self, Limits};
+use config::{self, LimitsConfig};
 use net::drain::Drain;
-use net::socket::{self, Listening};
 
 use self::connection::CloseReason;
 use self::handshake::SecuredStream;
@@ -60,10 +59,10 @@ pub(crate) async fn serve(
     worker: Rc<Worker>,
     place: usize,
     config: &config::Listener,
-    listening: Listening,
+    listening: ListeningSocket,
     drain: Rc<Drain>,
 ) {
-    let Listening { socket, outlives_us } = listening;
+    let ListeningSocket { socket, outlives_us } = listening;
     let accepting = match TcpListener::from_std(socket) {
         Ok(accepting) => accepting,
         Err(error) => return tracing::error!(%error, address = %config.address, "cannot listen"),
@@ -146,7 +145,7 @@ impl WorkerListener {
         peer: SocketAddr,
         spoken: ListenerProtocols,
         slot: &mut ConnectionPermit,
-        limits: &Limits,
+        limits: &LimitsConfig,
     ) -> CloseReason {
         let deadline = Instant::now() + limits.handshake_timeout;
         let mut client = peer;
@@ -186,7 +185,7 @@ impl WorkerListener {
         stream: TcpStream,
         client: SocketAddr,
         server: Arc<TlsServer>,
-        limits: &Limits,
+        limits: &LimitsConfig,
         deadline: Instant,
     ) -> Option<SecuredStream> {
         let worker = &self.worker;

@@ -1,6 +1,6 @@
 //! Batches: which bodies are one, and where their messages stand.
 
-use protocol::json::{Kind, Span, Value};
+use protocol::json::{Span, Value};
 
 /// The most messages in one batch.
 pub(crate) const MESSAGES_MAX: usize = 50;
@@ -17,7 +17,7 @@ pub(crate) fn messages(root: Value<'_>) -> Result<Vec<Span>, &'static str> {
     let is_initialize = |message: Value<'_>| {
         let method = message.entries().filter(|(key, _)| key.equals(text, "method"));
         let mut named = method.filter_map(|(_, method)| method.as_literal());
-        message.kind() == Kind::Object && named.any(|method| method.equals(text, "initialize"))
+        message.is_object() && named.any(|method| method.equals(text, "initialize"))
     };
     let mut spans = Vec::new();
     for message in root.items() {

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
-use config::Limits;
+use config::LimitsConfig;
 use net::chunks::Chunks;
 use protocol::error::{ClientError, Error, GatewayError};
 
@@ -41,7 +41,7 @@ impl Intake {
 
     pub(crate) async fn collect(
         &mut self,
-        limits: &Limits,
+        limits: &LimitsConfig,
         budget: &Arc<ByteBudget>,
     ) -> Result<Bytes, Error> {
         let bytes_max = limits.body_bytes_max;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::access::policy::Class;
 use crate::snapshot::Endpoint;
 use protocol::ambiguity::{folded, is_ambiguous};
-use protocol::json::{Kind as JsonKind, Value};
+use protocol::json::{JsonKind, Value};
 use protocol::route::{Kind, template};
 use protocol::splice::Edit;
 use protocol::translation::members::Edits;

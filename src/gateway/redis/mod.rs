@@ -38,7 +38,7 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::telemetry::metrics::families::{SharedFailures, SharedMetrics};
 use net::secret::{Secret, SecretError};
-use net::tls::{Connector, SettingsError};
+use net::tls::{Connector, TlsSettingsError};
 
 use self::outbox::Outbox;
 pub(crate) use self::outbox::Urgency;
@@ -81,7 +81,7 @@ pub enum SharedError {
     PasswordNotText,
     /// It is not known whom to trust.
     #[error("[shared] {0}")]
-    Trust(#[from] SettingsError),
+    Trust(#[from] TlsSettingsError),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -50,7 +50,7 @@ enum ConnectError {
     #[error("cannot connect: {0}")]
     Connect(#[from] std::io::Error),
     #[error("no TLS: {0}")]
-    Tls(#[from] tls::Fault),
+    Tls(#[from] tls::TlsFault),
     #[error("{0}")]
     Redis(#[from] RedisError),
     #[error("the connection was closed")]

@@ -137,7 +137,7 @@ impl Control<'_> {
     fn children_stop_max(&self, current: &Config) -> Duration {
         let upstreams = self.started_with.upstreams.iter().chain(&current.upstreams);
         let stop_timeout =
-            |upstream: &config::Upstream| upstream.command.as_ref().map(|command| command.stop_timeout);
+            |upstream: &config::UpstreamConfig| upstream.command.as_ref().map(|command| command.stop_timeout);
         upstreams.filter_map(stop_timeout).max().unwrap_or_default()
     }
 

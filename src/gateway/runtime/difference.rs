@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
-use config::{Config, Limits};
+use config::{Config, LimitsConfig};
 
 /// A line for everything that is added, removed or changed from `old` to `new`.
 pub(super) fn difference(old: &Config, new: &Config) -> Vec<String> {
@@ -85,8 +85,8 @@ macro_rules! differing {
     }};
 }
 
-fn limits(old: &Limits, new: &Limits) -> Vec<&'static str> {
-    differing!(Limits, old, new;
+fn limits(old: &LimitsConfig, new: &LimitsConfig) -> Vec<&'static str> {
+    differing!(LimitsConfig, old, new;
         connections_max, connections_per_address_max, handshakes_max, handshakes_per_address_max, handshake_timeout,
         header_bytes_max, headers_max, body_bytes_max, buffered_bytes_max, reply_bytes_max, list_bytes_max,
         list_pages_max, cache_bytes_max, pins_bytes_max, children_max, token_bytes_max, json_depth_max,

@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Traces;
-use crate::upstream::credentials::{Access, AccessError, Material};
+use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::stdio::program;
 use config::Config;
 use net::secret::SecretError;
@@ -28,7 +28,7 @@ use net::tls::Connectors;
 
 /// What is wrong with what a configuration names.
 #[derive(Debug, Default)]
-pub struct Findings {
+pub struct FileFindings {
     /// A gateway would not start.
     pub errors: Vec<String>,
     /// It would start, or it cannot be told from here.
@@ -37,7 +37,7 @@ pub struct Findings {
     unknown: usize,
 }
 
-impl Findings {
+impl FileFindings {
     /// Opens everything that `config` names.
     pub fn of(config: &Config) -> Result<Self, StartError> {
         let mut findings = Self::default();
@@ -57,7 +57,7 @@ impl Findings {
         }
         for upstream in &config.upstreams {
             let access = Material::read(upstream)
-                .and_then(|material| Access::new(upstream, material, &mut Connectors::default()));
+                .and_then(|material| UpstreamAccess::new(upstream, material, &mut Connectors::default()));
             findings.part(&format!("upstream {}: ", upstream.name), access, secret_of);
             if let Some(Err(error)) = upstream.command.as_ref().map(program::find) {
                 findings.warnings.push(format!("upstream {}: {error}", upstream.name));

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use super::serving::ListenerChange;
 use super::sockets;
-use config::{Config, Drain, Listener};
-use net::socket::Listening;
+use config::{Config, DrainConfig, Listener};
+use net::socket::ListeningSocket;
 
 /// Changes that a worker has not taken up yet. A worker takes them up at once.
 pub(super) const CHANGES_WAITING_MAX: usize = 16;
@@ -41,7 +41,7 @@ pub(super) struct ListenPlan {
     pub(super) numbers: Vec<usize>,
     next: usize,
     kept: Vec<OpenListener>,
-    opened: Vec<(OpenListener, Listener, Vec<Listening>)>,
+    opened: Vec<(OpenListener, Listener, Vec<ListeningSocket>)>,
     closed: Vec<OpenListener>,
 }
 
@@ -50,7 +50,7 @@ impl Listeners {
     pub(super) fn new(
         config: &Config,
         addresses: &[SocketAddr],
-        of_one_worker: &[(Listener, Listening)],
+        of_one_worker: &[(Listener, ListeningSocket)],
         changes: Vec<mpsc::Sender<ListenerChange>>,
     ) -> Self {
         let open = config.listeners.iter().zip(addresses).zip(of_one_worker).enumerate();
@@ -112,7 +112,7 @@ impl Listeners {
         Ok(plan)
     }
 
-    pub(super) async fn follow(&mut self, plan: ListenPlan, drain: &Drain) {
+    pub(super) async fn follow(&mut self, plan: ListenPlan, drain: &DrainConfig) {
         let ListenPlan { numbers, next, kept, opened, closed } = plan;
         self.next = next;
         self.open = kept;

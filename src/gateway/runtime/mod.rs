@@ -48,19 +48,18 @@ use tokio::sync::mpsc::Receiver;
 
 use self::serving::ListenerChange;
 use crate::access::limit::open_files;
-use crate::admin;
 use crate::catalog::pin_watch::PinWatcher;
 use crate::catalog::probe::Prober;
 use crate::catalog::{lists, subscriptions};
-use crate::clock;
 use crate::context::state::{State, StateError};
 use crate::context::worker::Worker;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
+use crate::{admin, clock};
 use config::{self, Config, Listener};
-use net::socket::Listening;
+use net::socket::ListeningSocket;
 use net::tasks::Tasks;
 
 use self::control::{Control, Signals};
@@ -72,7 +71,7 @@ use self::sockets::Sockets;
 use self::supervisor::{JournalThread, LEAVE_MAX, Supervisor};
 
 pub use self::control::ExitCause;
-pub use self::files::Findings;
+pub use self::files::FileFindings;
 pub use self::inherited_sockets::InheritError;
 pub use self::reload::warn_about;
 pub use self::sockets::SocketsError;
@@ -90,7 +89,7 @@ pub struct Gateway {
     config: Config,
     source: Option<PathBuf>,
     addresses: Vec<SocketAddr>,
-    sockets: Vec<Vec<(Listener, Listening)>>,
+    sockets: Vec<Vec<(Listener, ListeningSocket)>>,
     admin: Option<admin::socket::Socket>,
     sockets_outlive_us: bool,
 }
@@ -237,7 +236,7 @@ impl Gateway {
         supervisor.spawn(supervise).context("the supervisor cannot start")?;
         if let Some(admin) = admin {
             tracing::info!(address = %admin, "admin listening");
-            let process = admin::Process { started, since, source: file, workers: workers.len() };
+            let process = admin::StartRecord { started, since, source: file, workers: workers.len() };
             let serving = admin::serve(Arc::clone(&state), tasks.clone(), admin, process);
             let pulses = Arc::clone(&state.pulses);
             tasks.spawn_vital(serving, move || pulses.give_up());
@@ -275,9 +274,9 @@ struct ControlTasks<'s> {
 }
 
 impl ControlTasks<'_> {
-    fn client(&self, open_max: usize) -> Client {
+    fn client(&self, open_max: usize) -> UpstreamClient {
         let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
-        Client { pools: Rc::default(), tasks, open: Rc::default(), open_max, host }
+        UpstreamClient { pools: Rc::default(), tasks, open: Rc::default(), open_max, host }
     }
 
     fn ask_upstreams(&self, prober: Prober, state_directory: Option<&Path>) {
@@ -311,7 +310,7 @@ fn spawn_worker(
     number: usize,
     state: &Arc<State>,
     config: &Config,
-    (sockets, changes): (Vec<(Listener, Listening)>, Receiver<ListenerChange>),
+    (sockets, changes): (Vec<(Listener, ListeningSocket)>, Receiver<ListenerChange>),
     watchdog: Option<Duration>,
 ) -> anyhow::Result<JoinHandle<()>> {
     let state = Arc::clone(state);

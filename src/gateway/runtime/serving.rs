@@ -8,14 +8,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{MissedTickBehavior, sleep};
 
-use crate::clock;
-use crate::clock::now_s;
+use crate::clock::{self, now_s};
 use crate::context::worker::Worker;
 use crate::edge;
 use crate::line::legacy;
 use config::Listener;
 use net::drain::Drain;
-use net::socket::Listening;
+use net::socket::ListeningSocket;
 
 /// How often idle connections to upstreams are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,15 +23,15 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) enum ListenerChange {
     /// Accept here, too.
-    Open(usize, Listener, Listening),
+    Open(usize, Listener, ListeningSocket),
     /// Accept there no longer, and end what is connected by these clocks.
-    Close(usize, config::Drain),
+    Close(usize, config::DrainConfig),
 }
 
 /// Serves the listening sockets, in configured order, until the process ends.
 pub(super) async fn run(
     worker: &Rc<Worker>,
-    sockets: Vec<(Listener, Listening)>,
+    sockets: Vec<(Listener, ListeningSocket)>,
     changes: Receiver<ListenerChange>,
 ) {
     let mut open = HashMap::new();
@@ -56,7 +55,7 @@ pub(super) async fn run(
     worker.client.host.finish(drain).await;
 }
 
-fn listen(worker: &Rc<Worker>, place: usize, config: Listener, socket: Listening) -> Rc<Drain> {
+fn listen(worker: &Rc<Worker>, place: usize, config: Listener, socket: ListeningSocket) -> Rc<Drain> {
     let drain = Rc::new(worker.state.drain.below());
     let (of_listener, server) = (Rc::clone(&drain), Rc::clone(worker));
     let serving = async move { edge::serve(server, place, &config, socket, of_listener).await };

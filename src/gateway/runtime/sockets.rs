@@ -10,14 +10,14 @@ use anyhow::Context as _;
 use super::inherited_sockets::{InheritError, InheritedSockets};
 use crate::admin::socket as admin;
 use config::{AdminPlace, Config, Listener};
-use net::socket::{self, Listening};
+use net::socket::{self, ListeningSocket};
 
 /// Open sockets.
 pub(super) struct Sockets {
     /// Where clients connect.
     pub(super) addresses: Vec<SocketAddr>,
     /// Each worker's.
-    pub(super) workers: Vec<Vec<(Listener, Listening)>>,
+    pub(super) workers: Vec<Vec<(Listener, ListeningSocket)>>,
     /// That of the admin listener.
     pub(super) admin: Option<admin::Socket>,
     /// Whether every listener's was open before the process and stays open after it.
@@ -84,21 +84,21 @@ fn open_admin(place: &AdminPlace, passed: &mut InheritedSockets) -> Result<admin
 }
 
 /// Sockets of our own. Port 0: the first one chooses, and `address` says what.
-pub(super) fn own(address: &mut SocketAddr, count: usize) -> anyhow::Result<Vec<Listening>> {
+pub(super) fn own(address: &mut SocketAddr, count: usize) -> anyhow::Result<Vec<ListeningSocket>> {
     refuse_taken(*address)?;
     let mut sockets = Vec::with_capacity(count);
     for _ in 0..count {
         let socket = socket::listen(*address, count > 1)?;
         *address = socket.local_addr()?;
-        sockets.push(Listening { socket, outlives_us: false });
+        sockets.push(ListeningSocket { socket, outlives_us: false });
     }
     Ok(sockets)
 }
 
-fn duplicates(socket: std::net::TcpListener, count: usize) -> anyhow::Result<Vec<Listening>> {
+fn duplicates(socket: std::net::TcpListener, count: usize) -> anyhow::Result<Vec<ListeningSocket>> {
     let further = (1..count).map(|_| socket.try_clone()).collect::<Result<Vec<_>, _>>()?;
     let all = std::iter::once(socket).chain(further);
-    Ok(all.map(|socket| Listening { socket, outlives_us: true }).collect())
+    Ok(all.map(|socket| ListeningSocket { socket, outlives_us: true }).collect())
 }
 
 /// Sockets that share an address would quietly share it with another gateway's, too.

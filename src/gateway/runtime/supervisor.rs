@@ -23,8 +23,8 @@ use super::notify::Notifier;
 use crate::clock;
 use crate::context::state::State;
 use crate::telemetry::logs;
-use crate::telemetry::pulse::Seen;
-use config::Drain;
+use crate::telemetry::pulse::BeatCounts;
+use config::DrainConfig;
 
 /// The exit code after a bug, as sysexits has it.
 pub const EXIT_BUG: u8 = 70;
@@ -46,7 +46,7 @@ pub(super) type JournalThread = Arc<Mutex<Option<JoinHandle<()>>>>;
 /// What it takes to end the process.
 pub(super) struct Supervisor {
     pub(super) state: Arc<State>,
-    pub(super) drain: Drain,
+    pub(super) drain: DrainConfig,
     pub(super) journal: JournalThread,
     pub(super) watchdog: Option<Duration>,
 }
@@ -72,7 +72,7 @@ impl Supervisor {
     /// Watches until the sender of `stop` is gone. Ends the process where the control thread hangs.
     pub(super) fn run(self, stop: &Receiver<()>) {
         let looks_max = looks_max(self.watchdog);
-        let (mut control, mut seen, mut workers_late) = (Silence::default(), Seen::default(), 0);
+        let (mut control, mut seen, mut workers_late) = (Silence::default(), BeatCounts::default(), 0);
         while stop.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             if control.look(self.state.pulses.control.beats()) >= looks_max {
                 tracing::error!("the control thread hangs, which is a bug; stopping without it");

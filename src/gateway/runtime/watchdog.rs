@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::notify::Notifier;
 use crate::context::state::State;
-use crate::telemetry::pulse::Seen;
+use crate::telemetry::pulse::BeatCounts;
 
 /// How often the service manager hears what has changed, and how often while calls run out.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ pub(super) fn beat_interval(watchdog: Option<Duration>) -> Duration {
 /// Gives signs of life at half of `watchdog`; later, but at once, where a worker was late, which may be busy for nearly
 /// as long as `watchdog` says.
 pub(super) async fn watch(state: Arc<State>, notifier: Rc<Notifier>, watchdog: Duration) {
-    let mut seen = Seen::default();
+    let mut seen = BeatCounts::default();
     let mut is_late = false;
     loop {
         if state.pulses.all_beat_since(&mut seen) {

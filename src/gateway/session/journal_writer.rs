@@ -18,8 +18,7 @@ use prometheus::IntCounter;
 use tokio::sync::oneshot;
 
 use super::journal::{JournalRecord, Replay};
-use crate::clock;
-use crate::clock::now_s;
+use crate::clock::{self, now_s};
 use crate::directory::open_own;
 
 pub(super) const JOURNAL_BYTES_MAX: u64 = 64 << 20;

@@ -2,14 +2,14 @@
 //!
 //! A file appears or changes at once or not at all, whatever stops the process, and only its owner can read
 //! it: its text is written to a file beside it, forced to the disk, and then given the name. Root puts new keys into files
-//! of the service's user, who could put a link there: see [`Directory`].
+//! of the service's user, who could put a link there: see [`Dir`].
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use crate::directory::Directory;
+use crate::directory::Dir;
 use crate::sealing::{self, KEY_BYTES, KeysError, SealingKeys, hex};
 
 /// More than any key file needs.
@@ -100,12 +100,12 @@ pub fn rotate(path: &Path) -> Result<Rotation, KeyFileError> {
     Ok(Rotation::Added { kept, dropped: old.len() - kept })
 }
 
-fn place(path: &Path) -> Result<(Directory, std::ffi::OsString), KeyFileError> {
-    Directory::of_file(path).map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
+fn place(path: &Path) -> Result<(Dir, std::ffi::OsString), KeyFileError> {
+    Dir::of_file(path).map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })
 }
 
 /// Makes the file with one new key. False if another process made it meanwhile: then that one counts.
-fn create(directory: &Directory, name: &OsStr, path: &Path) -> Result<bool, KeyFileError> {
+fn create(directory: &Dir, name: &OsStr, path: &Path) -> Result<bool, KeyFileError> {
     let text = text_of(&[sealing::random_key()?]);
     let created = directory.create(name, text.as_bytes());
     created.map_err(|reason| KeyFileError::Write { path: path.to_owned(), reason })

@@ -33,9 +33,8 @@ use super::table::SEEN_PER_SHARD_MAX;
 use super::{SessionId, SessionOwner, Sessions, place_for};
 use crate::access::limit::quota::SharedQuotaPermit;
 use crate::clock::now_s;
-use crate::redis::Unavailable;
 use crate::redis::peer_message::PeerMessage;
-use crate::redis::{Redis, Urgency};
+use crate::redis::{Redis, Unavailable, Urgency};
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 
 /// What the field of an upstream session, the log level and a subscription begin with.
@@ -100,7 +99,7 @@ pub(super) enum PeerQueries {
 }
 
 /// What Redis has of a session.
-type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+type RedisHash = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What was found in the place of an upstream session.
 #[derive(Debug, Default)]
@@ -129,7 +128,7 @@ impl Sessions {
             }
             let mut pipeline = pipe();
             pipeline.exists(ended_key(shared, session)).hgetall(state_key(shared, session));
-            let answer: Result<(bool, Fields), Unavailable> = shared.pipeline(&pipeline).await;
+            let answer: Result<(bool, RedisHash), Unavailable> = shared.pipeline(&pipeline).await;
             let Ok((is_ended, fields)) = answer else { return Vec::new() };
             let closed = if is_ended {
                 self.end_here(session, expires_s)
@@ -295,7 +294,8 @@ impl Sessions {
             let keys = [used_key(shared, session), state_key(shared, session), closed_key(shared, session)];
             let keys = [&*keys[0], &*keys[1], &*keys[2], &*replicas];
             let answer = shared.script(&LEAVE, &keys, &[closed_s.as_bytes(), replica.as_bytes()]).await;
-            let Ok(Some((left_ms, taken, before))): Result<Option<(u64, Fields, Fields)>, _> = answer else {
+            let Ok(Some((left_ms, taken, before))): Result<Option<(u64, RedisHash, RedisHash)>, _> = answer
+            else {
                 continue;
             };
             if left_ms > 0 {
@@ -366,7 +366,7 @@ impl Sessions {
     }
 
     /// Takes over what Redis has, and tells Redis what it lacks.
-    fn adopt(&self, session: SessionId, expires_s: u64, fields: &Fields) -> Vec<ClosedSession> {
+    fn adopt(&self, session: SessionId, expires_s: u64, fields: &RedisHash) -> Vec<ClosedSession> {
         let there = self.replay(session, fields);
         if there.is_none() && self.table.entry(session).is_none() {
             return Vec::new();
@@ -425,7 +425,7 @@ impl Sessions {
     }
 
     /// What the fields say. `None`: nothing.
-    fn replay(&self, session: SessionId, fields: &Fields) -> Option<ReplayedSession> {
+    fn replay(&self, session: SessionId, fields: &RedisHash) -> Option<ReplayedSession> {
         let keys = self.keys.load();
         let mut lines = Vec::new();
         for (field, sealed) in fields {

@@ -121,7 +121,7 @@ impl Sessions {
 
     /// Takes a new configuration over; what it bounds more tightly than before shrinks by and by. Where sessions
     /// are kept does not change.
-    pub(crate) fn reconfigure(&self, config: &config::Session, keys: Option<SealingKeys>) {
+    pub(crate) fn reconfigure(&self, config: &config::SessionConfig, keys: Option<SealingKeys>) {
         if let Some(keys) = keys {
             self.keys.store(Arc::new(keys));
         }
@@ -151,7 +151,7 @@ impl Sessions {
     }
 
     fn new(
-        config: &config::Session,
+        config: &config::SessionConfig,
         keys: SealingKeys,
         journal: JournalSender,
         (store, shared): (Store, Option<Arc<Redis>>),

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{ClientInfo, Grant, NoSession, SessionId};
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
-use protocol::json::{Document, Kind, Scratch};
+use protocol::json::{Document, JsonKind, Scratch};
 use protocol::version::LegacyVersion;
 
 pub(crate) const TOKEN_CHARS_MAX: usize = 1024;
@@ -90,7 +90,7 @@ pub(super) fn fit_capabilities(grant: &Grant) -> Box<str> {
     let Some(object) = scratch.index(text, JSON_DEPTH_MAX).ok().map(Document::root) else {
         return "{}".into();
     };
-    if object.kind() != Kind::Object {
+    if object.kind() != JsonKind::Object {
         return "{}".into();
     }
     if text.len() <= room {
@@ -98,7 +98,7 @@ pub(super) fn fit_capabilities(grant: &Grant) -> Box<str> {
     }
     let known = |value_of: fn(&str) -> &str| {
         let member = |name| {
-            let value = object.get(name).filter(|value| value.kind() == Kind::Object)?;
+            let value = object.get(name).filter(|value| value.is_object())?;
             Some(format!("\"{name}\":{}", value_of(std::str::from_utf8(value.raw()).ok()?)))
         };
         let members: Vec<String> = KNOWN_CAPABILITIES.into_iter().filter_map(member).collect();

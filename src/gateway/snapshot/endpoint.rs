@@ -9,24 +9,24 @@ use tokio::sync::Notify;
 
 use super::eras::{ServedEras, served};
 use super::{Snapshot, SnapshotError};
-use crate::access::auth::authenticator::{Authenticator, Credentials};
+use crate::access::auth::authenticator::{AcceptedCredentials, Authenticator};
 use crate::access::auth::challenge::Challenge;
 use crate::access::auth::origin::OriginPolicy;
+use crate::access::policy::naming::naming;
 use crate::access::policy::{Class, NameScope, Policy};
 use crate::identity::Principal;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::{Upstream, UpstreamId};
-use config::{self, Config};
+use config::{self, Config, EndpointConfig};
 use protocol::route::directory::Directory;
-use protocol::route::filter::Filter;
-use protocol::route::{Alias, Kind, Naming, Style};
+use protocol::route::{Kind, Naming};
 use protocol::version::Eras;
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// Another one in every snapshot, and never used twice.
     pub id: u64,
-    pub config: config::Endpoint,
+    pub config: EndpointConfig,
     /// Indexes into the snapshot's upstreams, in configured order.
     pub members: Vec<usize>,
     /// How names are spelled and routed.
@@ -142,10 +142,10 @@ impl Endpoint {
 
 /// Resolves `endpoint`; its policy is still to be set.
 pub(super) fn build(
-    endpoint: &config::Endpoint,
+    endpoint: &EndpointConfig,
     id: u64,
     upstreams: &[Arc<Upstream>],
-    credentials: &Credentials,
+    credentials: &AcceptedCredentials,
     metrics: &Metrics,
     old: Option<&Snapshot>,
 ) -> Result<Endpoint, SnapshotError> {
@@ -164,7 +164,8 @@ pub(super) fn build(
     Ok(Endpoint {
         id,
         served: served_eras,
-        naming: naming(endpoint, &prefixes)?,
+        naming: naming(endpoint, &prefixes)
+            .map_err(|source| SnapshotError::Pattern { path: path.clone(), source })?,
         doors: OriginPolicy {
             origins: endpoint.origins.clone(),
             hosts: endpoint.hosts.clone(),
@@ -183,7 +184,7 @@ pub(super) fn build(
 }
 
 /// The places of the endpoint's upstreams among all.
-fn members(endpoint: &config::Endpoint, upstreams: &[Arc<Upstream>]) -> Result<Vec<usize>, SnapshotError> {
+fn members(endpoint: &EndpointConfig, upstreams: &[Arc<Upstream>]) -> Result<Vec<usize>, SnapshotError> {
     let place = |name: &String| {
         let place = upstreams.iter().position(|upstream| upstream.config.name == *name);
         let path = endpoint.path.clone();
@@ -192,30 +193,10 @@ fn members(endpoint: &config::Endpoint, upstreams: &[Arc<Upstream>]) -> Result<V
     endpoint.upstreams.iter().map(place).collect()
 }
 
-/// How names are spelled where the upstreams have these prefixes.
-fn naming(endpoint: &config::Endpoint, prefixes: &[String]) -> Result<Naming, SnapshotError> {
-    let aliases: Vec<Alias> = endpoint
-        .aliases
-        .iter()
-        .filter_map(|alias| {
-            let member = endpoint.upstreams.iter().position(|name| *name == alias.upstream)?;
-            Some(Alias { public: alias.public.clone(), member, inner: alias.inner.clone() })
-        })
-        .collect();
-    let filter = Filter::new(&endpoint.allow, &endpoint.deny)
-        .map_err(|source| SnapshotError::Pattern { path: endpoint.path.clone(), source })?;
-    let style = match endpoint.names {
-        config::Names::Transparent => Style::Transparent,
-        config::Names::Prefixed => Style::Prefixed,
-        config::Names::Bare => Style::Bare,
-    };
-    Ok(Naming::new(style, endpoint.accept_unprefixed, prefixes, &aliases, filter))
-}
-
 /// Whether streams that are open would be what they are by `new`, too, which is of the same path. Its upstreams are
 /// compared elsewhere.
-fn is_same_to_open_streams(old: &config::Endpoint, new: &config::Endpoint) -> bool {
-    *old == config::Endpoint {
+fn is_same_to_open_streams(old: &EndpointConfig, new: &EndpointConfig) -> bool {
+    *old == EndpointConfig {
         upstreams: old.upstreams.clone(),
         legacy_errors: old.legacy_errors,
         prefix_elicitations: old.prefix_elicitations,
@@ -247,7 +228,7 @@ pub(super) fn bind_tasks(endpoints: &mut [Endpoint]) {
 }
 
 pub(super) fn policies(config: &Config, upstreams: &[Arc<Upstream>]) -> Result<Vec<Policy>, SnapshotError> {
-    let policy = |endpoint: &config::Endpoint| {
+    let policy = |endpoint: &EndpointConfig| {
         let members = endpoint.upstreams.iter().filter_map(|name| {
             let upstream = upstreams.iter().find(|upstream| upstream.config.name == *name)?;
             Some((name.as_str(), Arc::clone(&upstream.hinted)))

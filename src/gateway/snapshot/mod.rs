@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::access::auth::api_key::ApiKeys;
-use crate::access::auth::authenticator::Credentials;
+use crate::access::auth::authenticator::AcceptedCredentials;
 use crate::access::auth::certificate::CertificateRules;
 use crate::access::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::access::auth::operator::Operators;
@@ -25,7 +25,7 @@ use crate::access::limit::rate::RateLimits;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::Upstream;
 use crate::upstream::credentials::AccessError;
-use config::{self, Config, Limits, Networks};
+use config::{self, Config, LimitsConfig, Networks};
 use net::secret::SecretError;
 
 pub(crate) use self::endpoint::Endpoint;
@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// In configured order.
     pub upstreams: Vec<Arc<Upstream>>,
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     pub log: config::Log,
     /// Those whose word on a client's address is believed.
     pub trusted_proxies: Networks,
@@ -96,7 +96,7 @@ impl Snapshot {
         let mut next_generation = old.map_or(1, |old| old.next_generation);
         let upstreams = upstreams::build(config, metrics, old, &mut next_generation)?;
         let policies = endpoint::policies(config, &upstreams)?;
-        let credentials = Credentials {
+        let credentials = AcceptedCredentials {
             keys: Arc::new(ApiKeys::new(&config.api_keys)),
             issuers: Issuers::new(&config.jwt, old.map(|old| &old.issuers))?,
             certificates: Arc::new(

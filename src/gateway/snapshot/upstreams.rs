@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Snapshot, SnapshotError};
 use crate::telemetry::metrics::Metrics;
-use crate::upstream::credentials::{Access, AccessError, Material};
+use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::facts::EraFacts;
 use crate::upstream::{Upstream, UpstreamId};
 use config::{self, Config};
@@ -55,7 +55,8 @@ pub(super) fn build(
                 return Ok(Arc::clone(kept));
             }
             let id = going_on.map_or_else(&mut new_id, |same| same.id);
-            let access = Access::new(upstream, material, &mut connectors).map_err(inaccessible(upstream))?;
+            let access =
+                UpstreamAccess::new(upstream, material, &mut connectors).map_err(inaccessible(upstream))?;
             let mut new =
                 Upstream::new(id, upstream.clone(), access, metrics).map_err(unreachable_by(upstream))?;
             inherit(&mut new, old)?;
@@ -83,20 +84,20 @@ fn inherit(new: &mut Upstream, old: &[Arc<Upstream>]) -> Result<(), SnapshotErro
     Ok(())
 }
 
-fn inaccessible(upstream: &config::Upstream) -> impl Fn(AccessError) -> SnapshotError {
+fn inaccessible(upstream: &config::UpstreamConfig) -> impl Fn(AccessError) -> SnapshotError {
     let name = upstream.name.clone();
     move |source| SnapshotError::Access { name: name.clone(), source }
 }
 
-fn unreachable_by(upstream: &config::Upstream) -> impl Fn(http::Error) -> SnapshotError {
+fn unreachable_by(upstream: &config::UpstreamConfig) -> impl Fn(http::Error) -> SnapshotError {
     let name = upstream.name.clone();
     move |source| SnapshotError::Upstream { name: name.clone(), source }
 }
 
 /// Whether the two differ at most in how long and how often the gateway tries, and how long it keeps lists: then
 /// connections, and who listens to the server, stay as they are.
-fn is_same_but_for_patience(old: &config::Upstream, new: &config::Upstream) -> bool {
-    *old == config::Upstream {
+fn is_same_but_for_patience(old: &config::UpstreamConfig, new: &config::UpstreamConfig) -> bool {
+    *old == config::UpstreamConfig {
         connect_timeout: old.connect_timeout,
         reply_timeout: old.reply_timeout,
         first_byte_timeout: old.first_byte_timeout,
@@ -109,7 +110,7 @@ fn is_same_but_for_patience(old: &config::Upstream, new: &config::Upstream) -> b
         stale_if_error: old.stale_if_error,
         list_sessions_max: old.list_sessions_max,
         trust_public_cache: old.trust_public_cache,
-        pins: config::Pins { age_max: old.pins.age_max, ..new.pins },
+        pins: config::PinsConfig { age_max: old.pins.age_max, ..new.pins },
         session_loss: old.session_loss,
         idle_timeout: old.idle_timeout,
         concurrency: old.concurrency.clone(),
@@ -121,7 +122,7 @@ fn is_same_but_for_patience(old: &config::Upstream, new: &config::Upstream) -> b
 }
 
 /// Whether only settings of the gateway differ, so that what is known of the server stays true.
-fn is_same_server(old: &config::Upstream, new: &config::Upstream) -> bool {
+fn is_same_server(old: &config::UpstreamConfig, new: &config::UpstreamConfig) -> bool {
     let is_reached_alike =
         old.urls == new.urls && old.transport == new.transport && old.command == new.command;
     old.name == new.name && is_reached_alike && old.eras == new.eras

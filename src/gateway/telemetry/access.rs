@@ -11,7 +11,7 @@ use prometheus::IntCounter;
 
 use super::call_record::CallRecord;
 use super::logs::line::Line;
-use super::logs::{self, Lines, cut};
+use super::logs::{self, LineBudget, cut};
 use crate::clock;
 use crate::identity::Principal;
 use config::{Access, AccessField, Log, LogFormat};
@@ -22,15 +22,15 @@ const TARGET: &str = "access";
 
 #[derive(Debug)]
 pub(crate) struct AccessLog {
-    form: RefCell<Option<Form>>,
+    form: RefCell<Option<AccessLineFormat>>,
     /// Answered calls whose number is below are written; all with `None`.
     below: Cell<Option<u64>>,
-    failures: Lines,
+    failures: LineBudget,
     line: RefCell<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Form {
+struct AccessLineFormat {
     access: Access,
     /// Lines stand among others, and say that they are about calls.
     is_shared: bool,
@@ -42,7 +42,7 @@ impl AccessLog {
         let this = Self {
             form: RefCell::default(),
             below: Cell::new(Some(0)),
-            failures: Lines::new(0, dropped_total),
+            failures: LineBudget::new(0, dropped_total),
             line: RefCell::default(),
         };
         this.refresh(log);
@@ -50,7 +50,7 @@ impl AccessLog {
     }
 
     pub(crate) fn refresh(&self, log: &Log) {
-        let form = log.access.clone().map(|access| Form {
+        let form = log.access.clone().map(|access| AccessLineFormat {
             is_shared: logs::is_shared(log),
             is_journal: logs::is_access_in_journal(log),
             access,
@@ -94,7 +94,7 @@ fn below(ratio: f64) -> Option<u64> {
     (ratio < 1.0).then_some(below)
 }
 
-impl Form {
+impl AccessLineFormat {
     fn write(&self, call: &CallRecord<'_>, at: SystemTime, out: &mut Vec<u8>) {
         let format = self.access.format;
         if self.is_journal {
@@ -171,17 +171,17 @@ mod tests {
 
     const TIME: &str = "1970-01-01T00:00:00.000000Z";
 
-    fn form(format: LogFormat, fields: &[AccessField]) -> Form {
+    fn form(format: LogFormat, fields: &[AccessField]) -> AccessLineFormat {
         let access = Access {
             format,
             file: None,
             success_ratio: config::Ratio::new(1.0).expect("a share"),
             fields: fields.to_vec(),
         };
-        Form { access, is_shared: false, is_journal: false }
+        AccessLineFormat { access, is_shared: false, is_journal: false }
     }
 
-    fn line(form: &Form, name: Option<&str>) -> String {
+    fn line(form: &AccessLineFormat, name: Option<&str>) -> String {
         let principal = Principal::api_key("ci");
         let started = clock::now();
         let call = CallRecord {

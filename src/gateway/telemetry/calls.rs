@@ -11,7 +11,7 @@ use prometheus::{Histogram, IntCounter};
 use super::book::{Counters, Durations};
 use super::cells::Cells;
 use super::metrics::vec::IntCounterVec;
-use super::tools::Tool;
+use super::tools::ToolId;
 use protocol::error::{Error, Reason};
 use protocol::method::Method;
 use protocol::version::{LegacyVersion, MODERN};
@@ -53,7 +53,7 @@ impl Spoken {
 pub(crate) struct Outcome {
     pub(crate) method: Method,
     pub(crate) spoken: Spoken,
-    pub(crate) tool: Option<Tool>,
+    pub(crate) tool: Option<ToolId>,
     /// Why it failed; `None`: it was answered.
     pub(crate) reason: Option<Reason>,
     pub(crate) seconds: f64,
@@ -105,8 +105,8 @@ impl EndpointSeries {
     }
 
     /// A tool is called here; `public` is what clients call it, and asked for once.
-    pub(crate) fn note_tool(&self, tool: Tool, public: impl FnOnce() -> String) {
-        self.tool(tool, || if tool == Tool::OTHER { Tool::OTHER_LABEL.to_owned() } else { public() });
+    pub(crate) fn note_tool(&self, tool: ToolId, public: impl FnOnce() -> String) {
+        self.tool(tool, || if tool == ToolId::OTHER { ToolId::OTHER_LABEL.to_owned() } else { public() });
     }
 
     pub(crate) fn observe(&self, call: &Outcome) {
@@ -123,7 +123,7 @@ impl EndpointSeries {
             requests.inc();
         }
         if let (Some(_), Some(tool)) = (reason, tool)
-            && let Some(series) = self.tool(tool, || Tool::OTHER_LABEL.to_owned())
+            && let Some(series) = self.tool(tool, || ToolId::OTHER_LABEL.to_owned())
         {
             let failures = || self.vecs.tool_failures.series(&[&*self.path, &*series.name]);
             series.failures.get_or_init(failures).inc();
@@ -140,7 +140,7 @@ impl EndpointSeries {
                 self.failed.get(method.index(), reason as usize, || make(["", "", reason.label()]))
             }
             (None, Some(tool)) => self
-                .tool(tool, || Tool::OTHER_LABEL.to_owned())
+                .tool(tool, || ToolId::OTHER_LABEL.to_owned())
                 .map(|series| series.answered.get_or_init(|| make([&series.name, "", ""]))),
             (None, None) => {
                 self.answered.get(method.index(), spoken.index(), || make(["", spoken.label(), ""]))
@@ -148,7 +148,7 @@ impl EndpointSeries {
         }
     }
 
-    fn tool(&self, tool: Tool, public: impl FnOnce() -> String) -> Option<&ToolSeries> {
+    fn tool(&self, tool: ToolId, public: impl FnOnce() -> String) -> Option<&ToolSeries> {
         let (row, column) = (tool.index() / TOOLS_IN_ROW, tool.index() % TOOLS_IN_ROW);
         self.tools.get(row, column, || ToolSeries {
             name: public().into(),
@@ -187,9 +187,9 @@ fn outcome(reason: Option<Reason>) -> &'static str {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct CallLabels {
     pub(crate) method: Method,
-    pub(crate) tool: Option<Tool>,
+    pub(crate) tool: Option<ToolId>,
 }
 
 #[derive(Debug)]
@@ -222,20 +222,20 @@ impl UpstreamDurations {
     }
 
     /// A tool is about to be called, by this name of the upstream's own.
-    pub(crate) fn note_tool(&self, tool: Tool, name: &str) {
+    pub(crate) fn note_tool(&self, tool: ToolId, name: &str) {
         if let Some(vec) = &self.vec {
-            self.tool(vec, tool, if tool == Tool::OTHER { Tool::OTHER_LABEL } else { name });
+            self.tool(vec, tool, if tool == ToolId::OTHER { ToolId::OTHER_LABEL } else { name });
         }
     }
 
     /// Counts one exchange. `asked` is what it is about, `None` where it is the gateway's own; `reason` is why it failed.
-    pub(crate) fn observe(&self, asked: Option<Asked>, reason: Option<Reason>, seconds: f64) {
+    pub(crate) fn observe(&self, asked: Option<CallLabels>, reason: Option<Reason>, seconds: f64) {
         let Some(vec) = &self.vec else { return };
         let histogram = match (reason, asked.and_then(|asked| asked.tool)) {
             (Some(reason), _) => {
                 self.failed.get(0, reason as usize, || self.duration(vec, ["", "", reason.label()]))
             }
-            (None, Some(tool)) => self.tool(vec, tool, Tool::OTHER_LABEL),
+            (None, Some(tool)) => self.tool(vec, tool, ToolId::OTHER_LABEL),
             (None, None) => {
                 let column = asked.map_or(Method::COUNT, |asked| asked.method.index());
                 let method = asked.map_or("", |asked| asked.method.label());
@@ -256,7 +256,7 @@ impl UpstreamDurations {
         }
     }
 
-    fn tool(&self, vec: &Durations, tool: Tool, name: &str) -> Option<&Histogram> {
+    fn tool(&self, vec: &Durations, tool: ToolId, name: &str) -> Option<&Histogram> {
         let (row, column) = (tool.index() / TOOLS_IN_ROW, tool.index() % TOOLS_IN_ROW);
         self.tools.get(row, column, || self.duration(vec, [Method::ToolsCall.label(), name, ""]))
     }

@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 /// A table of handles. Rows take up memory when something in them is first used.
 #[derive(Debug)]
 pub(crate) struct Cells<T> {
-    rows: Box<[OnceLock<Row<T>>]>,
+    rows: Box<[OnceLock<CellRow<T>>]>,
     width: usize,
 }
 
-type Row<T> = Box<[OnceLock<T>]>;
+type CellRow<T> = Box<[OnceLock<T>]>;
 
 impl<T> Cells<T> {
     pub(crate) fn new(rows: usize, width: usize) -> Self {

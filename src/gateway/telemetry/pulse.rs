@@ -29,7 +29,7 @@ pub(crate) struct Pulses {
 
 /// How far every worker had come when it was last looked at.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(Vec<u64>);
+pub(crate) struct BeatCounts(Vec<u64>);
 
 /// Lives as long as a worker's thread. Dropped by a panic, it says that the worker died.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl Pulses {
     }
 
     /// Whether every worker that has not ended has shown itself since `seen` was last taken.
-    pub(crate) fn all_beat_since(&self, seen: &mut Seen) -> bool {
+    pub(crate) fn all_beat_since(&self, seen: &mut BeatCounts) -> bool {
         let all = self.all.lock();
         let beats: Vec<u64> = all.iter().map(|pulse| pulse.beats.load(Ordering::Relaxed)).collect();
         let is_late = |place: usize| {
@@ -151,7 +151,7 @@ mod tests {
     fn a_worker_that_hangs_is_noticed_and_one_that_ended_is_not_missed() {
         let pulses = Arc::new(Pulses::default());
         let ((one, _one), (two, life)) = (pulses.add(), pulses.add());
-        let mut seen = Seen::default();
+        let mut seen = BeatCounts::default();
         assert!(pulses.all_beat_since(&mut seen), "nobody was looked at before");
         assert!(!pulses.all_beat_since(&mut seen));
         one.beats.fetch_add(1, Ordering::Relaxed);

@@ -25,10 +25,10 @@ pub(crate) enum RequestId {
 
 /// What a client calls a request: visible ASCII.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientId(Text);
+pub(crate) struct ClientId(IdText);
 
 #[derive(Clone, Debug)]
-enum Text {
+enum IdText {
     /// So many of the bytes.
     Short(u8, [u8; SHORT_BYTES_MAX]),
     Long(Box<str>),
@@ -80,9 +80,9 @@ impl From<&str> for ClientId {
         Self(match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
             (Some(short), Ok(length)) => {
                 short.copy_from_slice(text.as_bytes());
-                Text::Short(length, bytes)
+                IdText::Short(length, bytes)
             }
-            _ => Text::Long(text.into()),
+            _ => IdText::Long(text.into()),
         })
     }
 }
@@ -90,10 +90,10 @@ impl From<&str> for ClientId {
 impl fmt::Display for ClientId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Text::Short(length, bytes) => {
+            IdText::Short(length, bytes) => {
                 std::str::from_utf8(&bytes[..usize::from(*length)]).unwrap_or_default()
             }
-            Text::Long(text) => text,
+            IdText::Long(text) => text,
         })
     }
 }

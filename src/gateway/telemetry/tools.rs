@@ -2,7 +2,7 @@
 //!
 //! A tool is known by what its upstream lists, never by what a client writes: whoever makes up names makes no
 //! series. It gets a number at its first call, as long as there are any, and keeps it: through changes of
-//! lists, through reloads, and while its upstream is away. All others are [`Tool::OTHER`].
+//! lists, through reloads, and while its upstream is away. All others are [`ToolId::OTHER`].
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,9 +19,9 @@ const NAMES_MAX: usize = 65_536;
 
 /// A tool that is told apart, or all the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tool(u32);
+pub(crate) struct ToolId(u32);
 
-impl Tool {
+impl ToolId {
     /// All that are not told apart.
     pub(crate) const OTHER: Self = Self(0);
     /// What these are called.
@@ -35,14 +35,14 @@ impl Tool {
 
 /// The tools of all upstreams.
 #[derive(Clone, Debug)]
-pub(crate) struct Tools {
+pub(crate) struct ToolIds {
     numbers: Arc<Numbers>,
     upstreams: Arc<Mutex<HashMap<Box<str>, Arc<UpstreamTools>>>>,
 }
 
 #[derive(Debug)]
 pub(crate) struct UpstreamTools {
-    names: ArcSwap<HashMap<Box<str>, Arc<OnceLock<Tool>>>>,
+    names: ArcSwap<HashMap<Box<str>, Arc<OnceLock<ToolId>>>>,
     numbers: Arc<Numbers>,
 }
 
@@ -54,9 +54,9 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn next(&self) -> Option<Tool> {
+    fn next(&self) -> Option<ToolId> {
         let next = |taken| (taken < self.max).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|taken| Tool(taken + 1))
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|last| ToolId(last + 1))
     }
 
     fn are_left(&self) -> bool {
@@ -64,14 +64,14 @@ impl Numbers {
     }
 }
 
-impl Tools {
+impl ToolIds {
     /// Tells at most `max` apart.
     pub(crate) fn new(max: usize) -> Self {
         let numbers = Numbers { taken: AtomicU32::new(0), max: u32::try_from(max).unwrap_or(u32::MAX - 1) };
         Self { numbers: Arc::new(numbers), upstreams: Arc::default() }
     }
 
-    /// How many are told apart at most, [`Tool::OTHER`] among them.
+    /// How many are told apart at most, [`ToolId::OTHER`] among them.
     pub(crate) fn indexes(&self) -> usize {
         self.numbers.max as usize + 1
     }
@@ -86,15 +86,15 @@ impl Tools {
 
 impl UpstreamTools {
     /// A tool, by the upstream's own name for it.
-    pub(crate) fn find(&self, name: &str) -> Tool {
+    pub(crate) fn find(&self, name: &str) -> ToolId {
         let names = self.names.load();
-        let Some(tool) = names.get(name) else { return Tool::OTHER };
+        let Some(tool) = names.get(name) else { return ToolId::OTHER };
         if let Some(tool) = tool.get() {
             return *tool;
         }
         // One that found no number may find one later: nothing is settled for it.
         if !self.numbers.are_left() {
-            return Tool::OTHER;
+            return ToolId::OTHER;
         }
         *tool.get_or_init(|| self.numbers.next().unwrap_or_default())
     }
@@ -103,7 +103,7 @@ impl UpstreamTools {
     pub(crate) fn tells_apart(&self, name: &str) -> bool {
         let names = self.names.load();
         match names.get(name) {
-            Some(tool) => tool.get().map_or_else(|| self.numbers.are_left(), |tool| *tool != Tool::OTHER),
+            Some(tool) => tool.get().map_or_else(|| self.numbers.are_left(), |tool| *tool != ToolId::OTHER),
             None => self.numbers.are_left() && name.len() <= NAME_BYTES_MAX,
         }
     }
@@ -146,15 +146,15 @@ mod tests {
 
     #[test]
     fn only_listed_tools_are_told_apart_as_long_as_there_is_room() {
-        let tools = Tools::new(2);
+        let tools = ToolIds::new(2);
         let (one, two) = (tools.of("one"), tools.of("two"));
         publish(&one, &["a", "b", "c"]);
         publish(&two, &["a"]);
-        assert_eq!(one.find("made up"), Tool::OTHER);
+        assert_eq!(one.find("made up"), ToolId::OTHER);
         assert!(["a", "b", "c", "new"].iter().all(|name| one.tells_apart(name)));
         let (first, second) = (one.find("c"), two.find("a"));
         assert_eq!([first.index(), second.index()], [1, 2]);
-        assert_eq!([one.find("a"), one.find("b")], [Tool::OTHER; 2]);
+        assert_eq!([one.find("a"), one.find("b")], [ToolId::OTHER; 2]);
         assert_eq!(["a", "b", "c", "new"].map(|name| one.tells_apart(name)), [false, false, true, false]);
         assert_eq!([one.find("c"), two.find("a")], [first, second]);
         assert_eq!(tools.indexes(), 3);
@@ -162,17 +162,17 @@ mod tests {
 
     #[test]
     fn numbers_outlive_lists_and_upstreams() {
-        let tools = Tools::new(10);
+        let tools = ToolIds::new(10);
         publish(&tools.of("u"), &["a", "b"]);
         let (a, b) = (tools.of("u").find("a"), tools.of("u").find("b"));
         publish(&tools.of("u"), &["b", "c"]);
         assert_eq!([tools.of("u").find("a"), tools.of("u").find("b")], [a, b]);
-        assert_ne!(tools.of("u").find("c"), Tool::OTHER);
+        assert_ne!(tools.of("u").find("c"), ToolId::OTHER);
     }
 
     #[test]
     fn lists_published_at_once_are_all_known() {
-        let tools = Tools::new(1000).of("u");
+        let tools = ToolIds::new(1000).of("u");
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let tools = &tools;
@@ -184,11 +184,11 @@ mod tests {
 
     #[test]
     fn names_are_bounded() {
-        let tools = Tools::new(10);
+        let tools = ToolIds::new(10);
         let one = tools.of("u");
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         publish(&one, &[&long, "a"]);
-        assert_eq!(one.find(&long), Tool::OTHER);
+        assert_eq!(one.find(&long), ToolId::OTHER);
         let a = one.find("a");
         for round in 0..3 {
             let names: Vec<String> = (0..NAMES_MAX - 10).map(|i| format!("{round}.{i}")).collect();
@@ -196,6 +196,6 @@ mod tests {
             assert!(one.names.load().len() <= NAMES_MAX, "{}", one.names.load().len());
         }
         assert_eq!(one.find("a"), a);
-        assert_eq!(Tools::new(0).of("u").find("a"), Tool::OTHER);
+        assert_eq!(ToolIds::new(0).of("u").find("a"), ToolId::OTHER);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Total {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct Counts {
     /// Calls of clients at every endpoint together.
     pub(crate) all: Total,
     /// Calls of clients, by endpoint.
@@ -55,7 +55,7 @@ pub(crate) struct Sums {
     client_read: Vec<Read>,
     broken_read: Vec<(Noted<IntCounter>, u64)>,
     failures_read: Vec<Noted<IntCounter>>,
-    figures: Arc<Figures>,
+    figures: Arc<Counts>,
 }
 
 /// A series of durations, and what was read of it last.
@@ -84,7 +84,7 @@ impl Sums {
         }
     }
 
-    pub(crate) fn figures(&mut self) -> Arc<Figures> {
+    pub(crate) fn figures(&mut self) -> Arc<Counts> {
         // Copied if somebody still has the last ones: not the totals that stayed as they were.
         let figures = Arc::make_mut(&mut self.figures);
         read(&self.server, &mut self.server_read, |series, more| {
@@ -132,7 +132,7 @@ fn read(durations: &Durations, known: &mut Vec<Read>, mut visit: impl FnMut(&Not
     }
 }
 
-impl Figures {
+impl Counts {
     /// How often this tool was called here, whatever came of it.
     pub(crate) fn calls_of(&self, endpoint: &str, tool: &str) -> u64 {
         let answered = self.tools.get(endpoint).and_then(|tools| tools.get(tool));

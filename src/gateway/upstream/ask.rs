@@ -14,16 +14,15 @@ use http_body_util::BodyExt as _;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{Client, FireAndForget, Reply, RequestBody, SendOptions};
+use super::exchange::{FireAndForget, Reply, RequestBody, SendOptions, UpstreamClient};
 use super::incoming::Incoming;
 use super::mux::{self, OwnRequest};
 use super::own_id::{self, OwnId, SessionTag};
-use super::pool;
-use super::{ReplicaKey, ReplicaSelection, Upstream};
+use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use crate::access::limit::byte_budget::ByteBudget;
 use crate::clock;
 use crate::upstream::body::collect;
-use config::Limits;
+use config::LimitsConfig;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
@@ -44,9 +43,9 @@ const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// A thread's way to ask upstreams.
 #[derive(Clone, Copy)]
 pub(crate) struct Asker<'a> {
-    pub client: &'a Client,
+    pub client: &'a UpstreamClient,
     pub scratch: &'a RefCell<Scratch>,
-    pub limits: &'a Limits,
+    pub limits: &'a LimitsConfig,
     /// What answers are counted against while they are read.
     pub budget: &'a Arc<ByteBudget>,
     /// Which replica is asked what is part of no session.
@@ -103,7 +102,7 @@ pub(crate) struct AskReply {
 
 impl<'a> Asker<'a> {
     /// In the memory of this thread, under these bounds.
-    pub(crate) fn of(client: &'a Client, limits: &'a mux::host::Limits) -> Self {
+    pub(crate) fn of(client: &'a UpstreamClient, limits: &'a mux::host::Limits) -> Self {
         let scratch = &client.host.scratch;
         Self { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
     }

@@ -14,7 +14,7 @@ use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
 use super::exchange::{
-    CallerDeadline, Client, DedicatedConnection, FireAndForget, Reply, RequestBody, SendOptions,
+    CallerDeadline, DedicatedConnection, FireAndForget, Reply, RequestBody, SendOptions, UpstreamClient,
 };
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
@@ -29,7 +29,7 @@ use protocol::error::UpstreamError;
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const JSON: &[u8] = b"application/json";
 
-impl Client {
+impl UpstreamClient {
     pub(super) async fn attempt(
         &self,
         upstream: &Upstream,

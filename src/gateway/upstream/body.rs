@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use tokio::time::timeout_at;
 
-use super::exchange::{Client, Reply};
+use super::exchange::{Reply, UpstreamClient};
 use super::incoming::Incoming;
 use super::{Upstream, pool};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
@@ -58,7 +58,7 @@ pub(crate) async fn collect(
 /// Reads the answer in a reply that is no stream, and says what it says of the replica. What comes with another status
 /// than success may be anything.
 pub(crate) async fn collect_answer(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
     reply: Reply,
     deadline: Instant,

@@ -5,31 +5,30 @@ use std::rc::Rc;
 
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use net::socket::TcpStream;
+use net::socket::{self, Observed, TcpStream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::yield_now;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-use super::exchange::Client;
-use super::pool::{Connection, ConnectionSlot};
+use super::exchange::UpstreamClient;
+use super::pool::{ConnectionSlot, PooledConnection};
 use super::{Replica, Upstream};
 use crate::telemetry::metrics::GaugeGuard;
 use net::framing::{Framed, Sender};
-use net::socket::{self, Observed};
 use protocol::error::UpstreamError;
 
 /// There may be very many streams.
 const STREAM_BUFFER_BYTES_MAX: usize = 32 * 1024;
 
-impl Client {
+impl UpstreamClient {
     /// Streams are bounded by those who open them, so that calls always find connections.
     pub(super) async fn connect(
         &self,
         upstream: &Upstream,
         replica: &Replica,
         is_stream: bool,
-    ) -> Result<Connection, UpstreamError> {
+    ) -> Result<PooledConnection, UpstreamError> {
         if self.open.get() >= self.open_max && !is_stream {
             // One that waits, at another upstream, must not keep a call from this one.
             if !self.pools.make_room() {
@@ -72,7 +71,7 @@ impl Client {
         stream: S,
         open: (ConnectionSlot, GaugeGuard),
         is_stream: bool,
-    ) -> Result<Connection, UpstreamError> {
+    ) -> Result<PooledConnection, UpstreamError> {
         let received_bytes = Rc::new(Cell::new(0));
         // A request may be repeated only while nothing of its reply came.
         let counter = Rc::clone(&received_bytes);
@@ -91,7 +90,7 @@ impl Client {
                 tracing::debug!(%error, "upstream connection ended");
             }
         });
-        Ok(Connection { sender, received_bytes })
+        Ok(PooledConnection { sender, received_bytes })
     }
 }
 

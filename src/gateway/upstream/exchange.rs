@@ -15,15 +15,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, h
 use http_body::{Body, Frame, SizeHint};
 
 use super::attempt::RequestClock;
-use super::bridge;
 use super::incoming::Incoming;
-use super::mux;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::sending::Sending;
-use super::{ReplicaKey, ReplicaSelection, Transport, Upstream};
+use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, bridge, mux};
 use crate::clock;
-use crate::telemetry::calls::Asked;
+use crate::telemetry::calls::CallLabels;
 use net::tasks::Tasks;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
@@ -90,7 +88,7 @@ impl Reply {
 
 /// A thread's way to its upstreams.
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct UpstreamClient {
     pub pools: Rc<ConnectionPools>,
     pub tasks: Tasks,
     /// Open connections of this thread, idle ones included.
@@ -107,19 +105,19 @@ pub(crate) struct SendOptions {
     pub is_safe_to_repeat: bool,
     /// Which replica it is for.
     pub aim: ReplicaSelection,
-    pub asked: Option<Asked>,
+    pub asked: Option<CallLabels>,
 }
 
 /// Where a request has to go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Destination<'a> {
+pub(crate) struct ReplicaTarget<'a> {
     /// The replica that it must reach.
     pub replica: ReplicaKey,
     /// The request target, where it is not the replica's own.
     pub target: Option<&'a Uri>,
 }
 
-impl Client {
+impl UpstreamClient {
     /// The bounds in force.
     pub(crate) fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.host.shared.limits())
@@ -150,7 +148,7 @@ impl Client {
         result
     }
 
-    /// As [`Client::send`], in the era that the request is written in.
+    /// As [`UpstreamClient::send`], in the era that the request is written in.
     pub(super) async fn send_as_it_is(
         &self,
         upstream: &Upstream,
@@ -180,7 +178,7 @@ impl Client {
     pub(crate) async fn send_to(
         &self,
         upstream: &Upstream,
-        to: Destination<'_>,
+        to: ReplicaTarget<'_>,
         request: Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {

@@ -23,7 +23,7 @@ pub(crate) const EMPTY: &str = "{}";
 
 /// What is known of one upstream; shared by all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct KnownEras {
     known: ArcSwap<EraFacts>,
     changed: Notify,
     is_doubted: AtomicBool,
@@ -48,12 +48,12 @@ pub(crate) enum Fact {
     #[default]
     Unknown,
     Absent,
-    Present(Arc<Introduction>),
+    Present(Arc<EraIntroduction>),
 }
 
 /// How an upstream introduced itself.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Introduction {
+pub(crate) struct EraIntroduction {
     /// The version it chose, or the newest it offers.
     pub version: Box<str>,
     /// The result object of `server/discover` or `initialize`, as it wrote it; `{}` where it gave none, and without
@@ -61,7 +61,7 @@ pub(crate) struct Introduction {
     pub result: Bytes,
 }
 
-impl Facts {
+impl KnownEras {
     pub(crate) fn known(&self) -> arc_swap::Guard<Arc<EraFacts>> {
         self.known.load()
     }
@@ -166,7 +166,7 @@ impl EraFacts {
 }
 
 impl Fact {
-    pub(crate) fn introduction(&self) -> Option<&Arc<Introduction>> {
+    pub(crate) fn introduction(&self) -> Option<&Arc<EraIntroduction>> {
         match self {
             Self::Present(introduction) => Some(introduction),
             Self::Unknown | Self::Absent => None,
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_doubt_is_taken_once() {
-        let facts = Facts::default();
+        let facts = KnownEras::default();
         assert!(!facts.take_doubt());
         facts.doubt();
         facts.doubt();
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn only_what_is_present_is_spoken() {
-        let introduction = Introduction { version: "2025-11-25".into(), result: "{}".into() };
+        let introduction = EraIntroduction { version: "2025-11-25".into(), result: "{}".into() };
         let mut known = EraFacts { modern: Fact::Absent, ..EraFacts::default() };
         assert!(known.eras().is_empty());
         *known.of_mut(Era::Legacy) = Fact::Present(introduction.into());

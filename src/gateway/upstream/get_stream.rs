@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::Upstream;
 use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
-use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
+use super::exchange::{DedicatedConnection, Reply, RequestBody, SendOptions, UpstreamClient};
 use super::incoming::Incoming;
 use super::pool::{self, ConnectionLease};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
@@ -51,7 +51,7 @@ pub(crate) enum GetResult {
 
 /// Asks for the stream of a session. `after`: the id of the last event that was seen.
 pub(crate) async fn open(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
     session: SessionHeaders<'_>,
     after: Option<&Bytes>,
@@ -152,7 +152,7 @@ impl Messages {
     }
 
     /// [`Messages::new`] under the bounds in force on the thread of `client`.
-    pub(crate) fn of(client: &Client, reply: Reply) -> Self {
+    pub(crate) fn of(client: &UpstreamClient, reply: Reply) -> Self {
         let limits = client.host.shared.limits();
         Self::new(reply, limits.message_bytes_max, &limits.budget)
     }

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::bridge::EventBody;
 use super::fresh_id::RestoringBody;
-use super::mux::exchange::Body as Pieces;
+use super::mux::exchange::MuxBody;
 use protocol::error::UpstreamError;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Incoming {
     /// A reply that was complete when it began.
     Whole(Option<Bytes>),
     /// From a process or another connection that many calls share, piece by piece.
-    Pieces(Box<Pieces>),
+    Pieces(Box<MuxBody>),
     /// The reply to a request that was sent again.
     Restored(Box<RestoringBody>),
     /// Server-sent events of the other era, translated as they come.

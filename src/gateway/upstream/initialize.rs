@@ -11,13 +11,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{AskReply, AskRequest, Asker, SESSION_ID, SessionHeaders, legacy_headers};
-use super::exchange::Client;
+use super::exchange::UpstreamClient;
 use super::mux::exchange::CALLER;
-use super::stdio;
-use super::{ReplicaKey, ReplicaSelection, Upstream};
+use super::{ReplicaKey, ReplicaSelection, Upstream, stdio};
 use crate::access::limit::byte_budget::ByteBudget;
 use crate::clock;
-use config::Limits;
+use config::LimitsConfig;
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
 use protocol::initialize::{self, INITIALIZED, Initialize};
@@ -129,8 +128,8 @@ struct UnclaimedSession(Option<Closing>);
 
 /// What it takes to close a session.
 struct Closing {
-    client: Client,
-    limits: Limits,
+    client: UpstreamClient,
+    limits: LimitsConfig,
     budget: Arc<ByteBudget>,
     aim: ReplicaSelection,
     upstream: Arc<Upstream>,

@@ -31,7 +31,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of one upstream's lists; shared by all threads.
 #[derive(Debug)]
-pub(crate) struct Listing {
+pub(crate) struct ListingState {
     /// Lets a tools list be fetched because of headers.
     pub refetch: Throttle,
     /// Lets a log line through.
@@ -40,7 +40,7 @@ pub(crate) struct Listing {
     missing: AtomicU8,
 }
 
-impl Default for Listing {
+impl Default for ListingState {
     fn default() -> Self {
         Self {
             refetch: Throttle::new(REFETCH_INTERVAL),
@@ -88,7 +88,7 @@ impl Annotated {
     }
 }
 
-impl Listing {
+impl ListingState {
     /// A client's list was answered without this upstream. `list` is below 8.
     pub(crate) fn note_missing(&self, list: u8) {
         self.missing.fetch_or(1 << list, Ordering::AcqRel);
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_list_returns_once() {
-        let listing = Listing::default();
+        let listing = ListingState::default();
         listing.note_missing(3);
         listing.note_missing(3);
         assert_eq!([3, 3, 2].map(|list| listing.note_returned(list)), [true, false, false]);

@@ -39,11 +39,11 @@ use sha2::{Digest as _, Sha256};
 use self::balance::{NotChosen, Replicas};
 use self::bridge::Bridge;
 use self::changes::Changes;
-use self::credentials::Access;
-use self::facts::Facts;
+use self::credentials::UpstreamAccess;
+use self::facts::KnownEras;
 use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
-use self::listing::{Annotated, Listing};
+use self::listing::{Annotated, ListingState};
 use self::message_turns::MessageTurns;
 pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
@@ -57,7 +57,7 @@ use crate::telemetry::tools::UpstreamTools;
 use crate::upstream::pins::Pins;
 use config::{self, Isolation};
 use protocol::error::UpstreamError;
-use protocol::hints::{Hint, Wanted};
+use protocol::hints::{Hint, RequiredHints};
 use protocol::version::{Era, Eras};
 
 /// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
@@ -81,10 +81,10 @@ pub(crate) struct UpstreamId {
 pub(crate) struct Upstream {
     /// Tells the upstream apart, also from those of other configurations.
     pub id: UpstreamId,
-    pub config: config::Upstream,
+    pub config: config::UpstreamConfig,
     pub transport: Transport,
     /// What it is shown, and whom to believe there.
-    pub access: Access,
+    pub access: UpstreamAccess,
     /// Its addresses, over HTTP.
     pub replicas: Replicas,
     pub series: UpstreamSeries,
@@ -93,7 +93,7 @@ pub(crate) struct Upstream {
     /// Its tools that metrics tell apart.
     pub tools: Arc<UpstreamTools>,
     /// Which eras it speaks.
-    pub facts: Arc<Facts>,
+    pub facts: Arc<KnownEras>,
     /// How often its lists have changed.
     pub changes: Arc<Changes>,
     /// What its sessions are filed under: its name, and a digest of its addresses or its command, as a server elsewhere is not to be
@@ -107,7 +107,7 @@ pub(crate) struct Upstream {
     pub hinted: Arc<HintCell>,
     /// How its tools are defined; `None`: nobody looks.
     pub pins: Option<Arc<Pins>>,
-    pub listing: Arc<Listing>,
+    pub listing: Arc<ListingState>,
     /// Where calls wait when it has as many as it may.
     pub gate: Option<Arc<Gate>>,
     /// Bounds messages on their way to it that have no answer, over all sessions.
@@ -148,8 +148,8 @@ impl Upstream {
     /// Makes an upstream of its settings. Fails only on a URL that the configuration should have refused.
     pub(crate) fn new(
         id: UpstreamId,
-        config: config::Upstream,
-        access: Access,
+        config: config::UpstreamConfig,
+        access: UpstreamAccess,
         metrics: &Metrics,
     ) -> Result<Self, http::Error> {
         let series = metrics.upstreams.of(&config.name);
@@ -168,7 +168,7 @@ impl Upstream {
             Some(command) => {
                 Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
             }
-            None => Transport::Http(sse::SseUpstream::new(config.transport == config::Transport::Sse)),
+            None => Transport::Http(sse::SseUpstream::new(config.transport == config::TransportConfig::Sse)),
         };
         let bridge = Bridge::new(metrics.bridge.of(&config.name));
         let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
@@ -341,7 +341,7 @@ impl Upstream {
         let is_hinted = || {
             let hints = self.hinted.of(tool);
             let harmless = [Hint::ReadOnly, Hint::Idempotent];
-            harmless.into_iter().any(|hint| Wanted::new(&[(hint, true)]).is_said_by(hints))
+            harmless.into_iter().any(|hint| RequiredHints::new(&[(hint, true)]).is_said_by(hints))
         };
         retry.tools.iter().any(|safe| safe == tool) || (retry.annotated_tools && is_hinted())
     }
@@ -399,7 +399,7 @@ impl Upstream {
     }
 }
 
-fn session_key(config: &config::Upstream) -> Arc<str> {
+fn session_key(config: &config::UpstreamConfig) -> Arc<str> {
     let mut digest = Sha256::new();
     for url in &config.urls {
         digest.update(format!("{} {} {}\n", url.host, url.port, url.path_and_query));

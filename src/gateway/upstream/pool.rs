@@ -66,7 +66,7 @@ impl Drop for IdleGauge {
 
 #[derive(Debug)]
 struct Idle {
-    connection: Connection,
+    connection: PooledConnection,
     at: Rc<Arc<Replica>>,
     place: ConnectionSlot,
     /// When we close it.
@@ -74,7 +74,7 @@ struct Idle {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct PooledConnection {
     pub sender: SendRequest<RequestBody>,
     /// How many bytes have come from the upstream.
     pub received_bytes: Rc<Cell<u64>>,
@@ -176,7 +176,7 @@ impl Drop for ReplicaRequest {
 /// A connection in use. Dropped without [`ConnectionLease::give_back`], it is closed.
 #[derive(Debug)]
 pub(crate) struct ConnectionLease {
-    pub connection: Connection,
+    pub connection: PooledConnection,
     /// What the replica is judged by.
     pub in_flight: ReplicaRequest,
     place: ConnectionSlot,
@@ -235,7 +235,7 @@ impl ConnectionPools {
     pub(crate) fn lease(
         self: &Rc<Self>,
         upstream: &Upstream,
-        connection: Connection,
+        connection: PooledConnection,
         place: ConnectionSlot,
         in_flight: ReplicaRequest,
     ) -> ConnectionLease {

@@ -40,8 +40,8 @@ pub enum Sender {
 pub struct Framing {
     sender: Sender,
     at: At,
-    line: Line,
-    head: Head,
+    line: PartialLine,
+    head: BodyHeaders,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ enum At {
 
 /// What a head says about its body.
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct BodyHeaders {
     length: Option<u64>,
     is_chunked: bool,
     status: Option<u16>,
@@ -73,7 +73,7 @@ struct Ambiguous;
 impl Framing {
     /// At the beginning of a connection.
     pub fn new(sender: Sender) -> Self {
-        Self { sender, at: At::Start, line: Line::default(), head: Head::default() }
+        Self { sender, at: At::Start, line: PartialLine::default(), head: BodyHeaders::default() }
     }
 
     /// Takes in what comes next. An error is the place of the first byte that must not be read.
@@ -112,7 +112,7 @@ impl Framing {
         self.at = match self.at {
             At::Start | At::Trailers if line.is_empty() => At::Start,
             At::Start => {
-                self.head = Head { status: status(self.sender, line), ..Head::default() };
+                self.head = BodyHeaders { status: status(self.sender, line), ..BodyHeaders::default() };
                 At::Head
             }
             At::Head if line.is_empty() => self.body(),
@@ -135,17 +135,17 @@ impl Framing {
     fn body(&self) -> At {
         match (self.sender, self.head) {
             // It switches protocols, which nobody here asks for.
-            (Sender::Server, Head { status: Some(101), .. }) => At::Rest,
-            (Sender::Server, Head { status: Some(100..200 | 204 | 304), .. }) => At::Start,
-            (_, Head { is_chunked: true, .. }) => At::ChunkSize,
-            (_, Head { length: Some(length @ 1..), .. }) => At::Body(length),
-            (_, Head { length: Some(0), .. }) | (Sender::Client, _) => At::Start,
+            (Sender::Server, BodyHeaders { status: Some(101), .. }) => At::Rest,
+            (Sender::Server, BodyHeaders { status: Some(100..200 | 204 | 304), .. }) => At::Start,
+            (_, BodyHeaders { is_chunked: true, .. }) => At::ChunkSize,
+            (_, BodyHeaders { length: Some(length @ 1..), .. }) => At::Body(length),
+            (_, BodyHeaders { length: Some(0), .. }) | (Sender::Client, _) => At::Start,
             (Sender::Server, _) => At::Rest,
         }
     }
 }
 
-impl Head {
+impl BodyHeaders {
     fn note(&mut self, line: &[u8]) -> Result<(), Ambiguous> {
         let is_length = match line.first() {
             Some(b'c' | b'C') => true,
@@ -199,7 +199,7 @@ fn number(digits: &[u8], radix: u32) -> Result<u64, Ambiguous> {
 
 /// What has arrived of a line whose end has not.
 #[derive(Debug)]
-struct Line {
+struct PartialLine {
     kept: [u8; KEPT_BYTES],
     kept_length: usize,
     /// Something is left out between what is kept and `last`.
@@ -207,13 +207,13 @@ struct Line {
     last: u8,
 }
 
-impl Default for Line {
+impl Default for PartialLine {
     fn default() -> Self {
         Self { kept: [0; KEPT_BYTES], kept_length: 0, is_cut: false, last: 0 }
     }
 }
 
-impl Line {
+impl PartialLine {
     fn keep(&mut self, piece: &[u8]) {
         let room = &mut self.kept[self.kept_length..];
         let count = room.len().min(piece.len());

@@ -59,7 +59,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
 
 fn guard(parent: Pid, command: &mut Command) -> io::Result<u8> {
     rustix::thread::set_name(c"guardian")?;
-    let mut signals = Signals::new()?;
+    let mut signals = GuardianSignals::new()?;
     process::set_child_subreaper(Some(process::getpid()))?;
     // Comes as well when a thread of the parent ends that is not its last: whether it was the last is seen by `getppid`.
     process::set_parent_process_death_signal(Some(Signal::USR2))?;
@@ -67,7 +67,7 @@ fn guard(parent: Pid, command: &mut Command) -> io::Result<u8> {
         return Ok(EXIT_NOT_STARTED);
     }
     let started = command.process_group(0).spawn()?;
-    let program = Program { pid: Pid::from_child(&started), ended: None };
+    let program = GuardedProgram { pid: Pid::from_child(&started), ended: None };
     // The program's streams end when it closes them.
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
@@ -77,14 +77,14 @@ fn guard(parent: Pid, command: &mut Command) -> io::Result<u8> {
 }
 
 /// The signals that have come.
-struct Signals {
+struct GuardianSignals {
     /// Readable when one has.
     wake: UnixStream,
     end: Arc<AtomicBool>,
     kill: Arc<AtomicBool>,
 }
 
-impl Signals {
+impl GuardianSignals {
     fn new() -> io::Result<Self> {
         let (wake, woken_by) = UnixStream::pair()?;
         let (end, kill) = (Arc::default(), Arc::default());
@@ -105,13 +105,13 @@ impl Signals {
     }
 }
 
-struct Program {
+struct GuardedProgram {
     pid: Pid,
     ended: Option<WaitStatus>,
 }
 
-impl Program {
-    fn watch(mut self, parent: Pid, signals: &mut Signals) -> u8 {
+impl GuardedProgram {
+    fn watch(mut self, parent: Pid, signals: &mut GuardianSignals) -> u8 {
         let mut alone_since = None;
         let mut ask_after = ASK_AFTER;
         while self.ended.is_none() && !signals.kill.load(Ordering::SeqCst) {

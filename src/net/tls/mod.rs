@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// What a server must prove and what it is shown. Equal ones make equal handshakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct TlsSettings {
     /// The certificates that are believed, in PEM; `None`: those that the system believes.
     pub ca: Option<PemFile>,
     /// The certificate that is shown with what it is signed by, in PEM, and its key.
@@ -42,17 +42,17 @@ pub struct PemFile {
     text: Arc<[u8]>,
 }
 
-/// The way to talk to servers in TLS, as [`Settings`] say.
+/// The way to talk to servers in TLS, as [`TlsSettings`] say.
 #[derive(Clone, Debug)]
 pub struct Connector {
-    settings: Settings,
+    settings: TlsSettings,
     handshake: Handshake,
     server_name: Option<ServerName<'static>>,
 }
 
 /// Why there cannot be a [`Connector`]. Shows nothing of a key.
 #[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
+pub enum TlsSettingsError {
     /// A file cannot be read.
     #[error("cannot read {}: {reason}", path.display())]
     Read {
@@ -85,7 +85,7 @@ pub enum SettingsError {
 
 /// What was wrong with a handshake. Holds nothing that the other side could have chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum TlsFault {
     /// Nobody who is believed has signed its certificate.
     #[error("its certificate is signed by nobody who is trusted")]
     UnknownIssuer,
@@ -115,7 +115,7 @@ pub enum Fault {
     BrokenOff,
 }
 
-impl Fault {
+impl TlsFault {
     /// True if the connection reached somebody whose proof, or who of us, is not accepted: an operator has to act.
     pub fn is_about_trust(self) -> bool {
         !matches!(self, Self::BrokenOff)
@@ -176,7 +176,7 @@ pub struct Connectors(Vec<Arc<Connector>>);
 
 impl Connectors {
     /// The connector of `settings`, built if it is new.
-    pub fn get(&mut self, settings: &Settings) -> Result<Arc<Connector>, SettingsError> {
+    pub fn get(&mut self, settings: &TlsSettings) -> Result<Arc<Connector>, TlsSettingsError> {
         if let Some(same) = self.0.iter().find(|built| built.settings == *settings) {
             return Ok(Arc::clone(same));
         }
@@ -197,36 +197,36 @@ impl Connectors {
 
 impl Connector {
     /// Believes what the system believes.
-    pub fn platform() -> Result<Arc<Self>, SettingsError> {
-        Connectors::default().get(&Settings::default())
+    pub fn platform() -> Result<Arc<Self>, TlsSettingsError> {
+        Connectors::default().get(&TlsSettings::default())
     }
 
     /// Believes the certificates in the file `ca` alone, or what the system believes.
-    pub fn trusting(ca: Option<&Path>) -> Result<Arc<Self>, SettingsError> {
+    pub fn trusting(ca: Option<&Path>) -> Result<Arc<Self>, TlsSettingsError> {
         let ca = ca.map(PemFile::read).transpose()?;
-        Connectors::default().get(&Settings { ca, ..Settings::default() })
+        Connectors::default().get(&TlsSettings { ca, ..TlsSettings::default() })
     }
 
     /// What it was built of.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &TlsSettings {
         &self.settings
     }
 
     /// Shakes hands with the server at `host` over `stream`.
-    pub async fn connect(&self, stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, Fault> {
+    pub async fn connect(&self, stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, TlsFault> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
-            None => ServerName::try_from(host).map_err(|_| Fault::OtherName)?.to_owned(),
+            None => ServerName::try_from(host).map_err(|_| TlsFault::OtherName)?.to_owned(),
         };
         let shaken = self.handshake.0.connect(name, stream).await;
-        shaken.map_err(|error| Fault::of(&error).unwrap_or(Fault::BrokenOff))
+        shaken.map_err(|error| TlsFault::of(&error).unwrap_or(TlsFault::BrokenOff))
     }
 }
 
 impl PemFile {
     /// Reads `path`, which must hold at least one certificate.
-    pub fn read(path: &Path) -> Result<Self, SettingsError> {
-        let failed = |reason| SettingsError::Read { path: path.to_owned(), reason };
+    pub fn read(path: &Path) -> Result<Self, TlsSettingsError> {
+        let failed = |reason| TlsSettingsError::Read { path: path.to_owned(), reason };
         let mut text = Vec::new();
         let file = std::fs::File::open(path).map_err(failed)?;
         io::Read::read_to_end(&mut io::Read::take(file, FILE_BYTES_MAX), &mut text).map_err(failed)?;
@@ -234,10 +234,10 @@ impl PemFile {
         file.certificates().map(|_| file)
     }
 
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsSettingsError> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.text).collect();
         let certificates = certificates.ok().filter(|certificates| !certificates.is_empty());
-        certificates.ok_or_else(|| SettingsError::NoCertificate(self.path.clone()))
+        certificates.ok_or_else(|| TlsSettingsError::NoCertificate(self.path.clone()))
     }
 }
 
@@ -248,23 +248,23 @@ impl fmt::Debug for PemFile {
 }
 
 /// The host names and addresses that a certificate can be for.
-pub fn server_name(name: &str) -> Result<ServerName<'static>, SettingsError> {
+pub fn server_name(name: &str) -> Result<ServerName<'static>, TlsSettingsError> {
     let parsed = ServerName::try_from(name.to_owned());
-    parsed.map_err(|_| SettingsError::ServerName(name.to_owned()))
+    parsed.map_err(|_| TlsSettingsError::ServerName(name.to_owned()))
 }
 
-fn config(settings: &Settings) -> Result<Arc<ClientConfig>, SettingsError> {
+fn config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsSettingsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = verifier(settings.ca.as_ref(), &provider)?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(SettingsError::Roots)?
+        .map_err(TlsSettingsError::Roots)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut config = match &settings.identity {
         None => builder.with_no_client_auth(),
         Some((chain, key)) => {
-            let wrong = || SettingsError::Key(chain.path.clone());
+            let wrong = || TlsSettingsError::Key(chain.path.clone());
             let key = PrivateKeyDer::from_pem_slice(key.expose()).map_err(|_| wrong())?;
             builder.with_client_auth_cert(chain.certificates()?, key).map_err(|_| wrong())?
         }
@@ -276,13 +276,13 @@ fn config(settings: &Settings) -> Result<Arc<ClientConfig>, SettingsError> {
 fn verifier(
     ca: Option<&PemFile>,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, SettingsError> {
+) -> Result<Arc<dyn ServerCertVerifier>, TlsSettingsError> {
     let Some(ca) = ca else {
         let platform = rustls_platform_verifier::Verifier::new(Arc::clone(provider));
-        return Ok(Arc::new(platform.map_err(SettingsError::Roots)?));
+        return Ok(Arc::new(platform.map_err(TlsSettingsError::Roots)?));
     };
     let mut roots = RootCertStore::empty();
-    let unusable = |reason| SettingsError::Certificate { path: ca.path.clone(), reason };
+    let unusable = |reason| TlsSettingsError::Certificate { path: ca.path.clone(), reason };
     for certificate in ca.certificates()? {
         roots.add(certificate).map_err(unusable)?;
     }

@@ -73,12 +73,12 @@ fn acceptor(chain: &str, key: &KeyPair, client_ca: Option<&Pki>) -> TlsAcceptor 
     TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).expect("config")))
 }
 
-fn settings(ca: &Path) -> Settings {
-    Settings { ca: Some(PemFile::read(ca).expect("a CA")), ..Settings::default() }
+fn settings(ca: &Path) -> TlsSettings {
+    TlsSettings { ca: Some(PemFile::read(ca).expect("a CA")), ..TlsSettings::default() }
 }
 
 /// What comes of one connection to `localhost`; `server` may be silent, or speak no TLS.
-async fn shake(settings: &Settings, server: Option<TlsAcceptor>) -> Result<(), Fault> {
+async fn shake(settings: &TlsSettings, server: Option<TlsAcceptor>) -> Result<(), TlsFault> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("address");
     let serve = async {
@@ -101,7 +101,7 @@ async fn shake(settings: &Settings, server: Option<TlsAcceptor>) -> Result<(), F
         let stream = TcpStream::connect(address).await.expect("connected");
         let mut stream = connector.connect(stream, "localhost").await?;
         // What a server thinks of a certificate is told after the handshake.
-        stream.read_u8().await.map_err(|error| Fault::of(&error).unwrap_or(Fault::BrokenOff))?;
+        stream.read_u8().await.map_err(|error| TlsFault::of(&error).unwrap_or(TlsFault::BrokenOff))?;
         Ok(())
     };
     tokio::join!(connect, serve).0
@@ -112,7 +112,7 @@ async fn who_is_believed_and_who_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let (ours, other) = (Pki::new(), Pki::new());
     let believed = settings(&ours.file(&folder, "ca.pem"));
-    let renamed = Settings { server_name: Some("tools.example".to_owned()), ..believed.clone() };
+    let renamed = TlsSettings { server_name: Some("tools.example".to_owned()), ..believed.clone() };
     let self_signed = {
         let key = KeyPair::generate().expect("key");
         let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("params");
@@ -122,23 +122,23 @@ async fn who_is_believed_and_who_is_not() {
     let cases = [
         ("ours", &believed, Some(ours.server(&["localhost"], valid)), Ok(())),
         ("ours, by another name", &renamed, Some(ours.server(&["tools.example"], valid)), Ok(())),
-        ("another name", &believed, Some(ours.server(&["tools.example"], valid)), Err(Fault::OtherName)),
-        ("the host's name", &renamed, Some(ours.server(&["localhost"], valid)), Err(Fault::OtherName)),
-        ("expired", &believed, Some(ours.server(&["localhost"], (2000, 2001))), Err(Fault::Expired)),
+        ("another name", &believed, Some(ours.server(&["tools.example"], valid)), Err(TlsFault::OtherName)),
+        ("the host's name", &renamed, Some(ours.server(&["localhost"], valid)), Err(TlsFault::OtherName)),
+        ("expired", &believed, Some(ours.server(&["localhost"], (2000, 2001))), Err(TlsFault::Expired)),
         (
             "from the future",
             &believed,
             Some(ours.server(&["localhost"], (3000, 4000))),
-            Err(Fault::NotYetValid),
+            Err(TlsFault::NotYetValid),
         ),
         (
             "another authority",
             &believed,
             Some(other.server(&["localhost"], valid)),
-            Err(Fault::UnknownIssuer),
+            Err(TlsFault::UnknownIssuer),
         ),
-        ("self-signed", &believed, Some(self_signed), Err(Fault::UnknownIssuer)),
-        ("no TLS", &believed, None, Err(Fault::NotTls)),
+        ("self-signed", &believed, Some(self_signed), Err(TlsFault::UnknownIssuer)),
+        ("no TLS", &believed, None, Err(TlsFault::NotTls)),
     ];
     for (name, settings, server, expected) in cases {
         assert_eq!(shake(settings, server).await, expected, "{name}");
@@ -155,12 +155,12 @@ async fn a_certificate_is_shown_where_one_is_wanted() {
         let path = folder.path().join("client.pem");
         std::fs::write(&path, chain).expect("written");
         let key = Secret::from_bytes(key.serialize_pem().into_bytes());
-        Settings { identity: Some((PemFile::read(&path).expect("chain"), key)), ..believed.clone() }
+        TlsSettings { identity: Some((PemFile::read(&path).expect("chain"), key)), ..believed.clone() }
     };
     let cases = [
         ("a good one", with_identity(&ours), Ok(())),
-        ("none", believed.clone(), Err(Fault::OurCertificate)),
-        ("one of a stranger", with_identity(&other), Err(Fault::OurCertificate)),
+        ("none", believed.clone(), Err(TlsFault::OurCertificate)),
+        ("one of a stranger", with_identity(&other), Err(TlsFault::OurCertificate)),
     ];
     for (name, settings, expected) in cases {
         let (chain, key) = ours.issue(&["localhost"], (2020, 4000));
@@ -182,11 +182,11 @@ fn settings_that_cannot_be_are_refused_by_the_name_of_the_file() {
     let stranger = KeyPair::generate().expect("key").serialize_pem();
     for key in ["hunter2", &stranger] {
         let identity = Some((PemFile::read(&ca).expect("read"), Secret::from_bytes(key.as_bytes().to_vec())));
-        let settings = Settings { identity, ..settings(&ca) };
+        let settings = TlsSettings { identity, ..settings(&ca) };
         let error = Connectors::default().get(&settings).expect_err("refused").to_string();
         assert!(error.contains("ca.pem") && !error.contains("hunter2"), "{error}");
     }
-    let misnamed = Settings { server_name: Some("not a name".to_owned()), ..settings(&ca) };
+    let misnamed = TlsSettings { server_name: Some("not a name".to_owned()), ..settings(&ca) };
     assert!(Connectors::default().get(&misnamed).is_err());
 }
 
@@ -195,7 +195,7 @@ fn equal_settings_share_what_was_built() {
     let folder = tempfile::tempdir().expect("a folder");
     let pki = Pki::new();
     let plain = settings(&pki.file(&folder, "ca.pem"));
-    let renamed = Settings { server_name: Some("tools.example".to_owned()), ..plain.clone() };
+    let renamed = TlsSettings { server_name: Some("tools.example".to_owned()), ..plain.clone() };
     let mut connectors = Connectors::default();
     let (one, two) = (connectors.get(&plain).expect("one"), connectors.get(&plain).expect("two"));
     assert!(Arc::ptr_eq(&one, &two));
@@ -205,6 +205,6 @@ fn equal_settings_share_what_was_built() {
 }
 
 /// A file that holds something else now is another setting, though its name is the same.
-fn pki_changed(folder: &tempfile::TempDir, before: &Settings) {
+fn pki_changed(folder: &tempfile::TempDir, before: &TlsSettings) {
     assert_ne!(&settings(&Pki::new().file(folder, "ca.pem")), before);
 }

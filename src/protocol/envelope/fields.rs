@@ -6,7 +6,7 @@
 //! doubt, as is a key that is not Unicode. Keys count by value: `"m\u0065thod"` is `method`.
 
 use crate::ambiguity::folded;
-use crate::json::{Cursor, Kind, Literal, Span, is_integer};
+use crate::json::{Cursor, JsonKind, Literal, Span, is_integer};
 
 /// The longest accepted `id`, as it is written, in bytes.
 const ID_BYTES_MAX: usize = 1024;
@@ -44,9 +44,9 @@ pub(super) enum Field {
 const FIELD_COUNT: usize = Field::ReferenceUri as usize + 1;
 
 /// The known keys of one object.
-pub(super) type Level = [(&'static str, Field)];
+pub(super) type KnownKeys = [(&'static str, Field)];
 
-const MESSAGE: &Level = &[
+const MESSAGE: &KnownKeys = &[
     ("jsonrpc", Field::Version),
     ("id", Field::Id),
     ("method", Field::Method),
@@ -55,7 +55,7 @@ const MESSAGE: &Level = &[
     ("error", Field::Error),
 ];
 
-pub(super) const PARAMS: &Level = &[
+pub(super) const PARAMS: &KnownKeys = &[
     ("name", Field::Name),
     ("arguments", Field::Arguments),
     ("_meta", Field::Meta),
@@ -68,7 +68,7 @@ pub(super) const PARAMS: &Level = &[
     ("inputResponses", Field::InputResponses),
 ];
 
-pub(super) const META: &Level = &[
+pub(super) const META: &KnownKeys = &[
     ("io.modelcontextprotocol/protocolVersion", Field::ProtocolVersion),
     ("io.modelcontextprotocol/clientCapabilities", Field::ClientCapabilities),
     ("io.modelcontextprotocol/clientInfo", Field::ClientInfo),
@@ -76,12 +76,12 @@ pub(super) const META: &Level = &[
     ("io.modelcontextprotocol/logLevel", Field::LogLevel),
 ];
 
-pub(super) const REFERENCE: &Level =
+pub(super) const REFERENCE: &KnownKeys =
     &[("type", Field::ReferenceType), ("name", Field::ReferenceName), ("uri", Field::ReferenceUri)];
 
 impl Field {
     /// The keys of the object that is the field's value, if they are read too.
-    fn level(self) -> Option<&'static Level> {
+    fn level(self) -> Option<&'static KnownKeys> {
         match self {
             Self::Params => Some(PARAMS),
             Self::Meta => Some(META),
@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
 
     /// Reads the message at the cursor; one that is no object has no fields.
     pub(super) fn read(&mut self, mut message: Cursor<'a>) {
-        if message.kind() == Kind::Object {
+        if message.kind() == JsonKind::Object {
             self.read_object(&mut message, MESSAGE);
         }
     }
@@ -158,7 +158,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads the object at the cursor, and those of its values that are a level too.
-    fn read_object(&mut self, cursor: &mut Cursor<'a>, level: &Level) {
+    fn read_object(&mut self, cursor: &mut Cursor<'a>, level: &KnownKeys) {
         while let Some(key) = cursor.next_key() {
             let written = find_written(&key, self.text, level);
             let Some(field) = written.or_else(|| self.look_closer(key, level)) else {
@@ -175,7 +175,7 @@ impl<'a> Fields<'a> {
 
     fn read_value(&mut self, cursor: &mut Cursor<'a>, field: Field) -> Span {
         match field.level() {
-            Some(level) if cursor.kind() == Kind::Object => {
+            Some(level) if cursor.kind() == JsonKind::Object => {
                 let start = *cursor;
                 self.read_object(cursor, level);
                 cursor.span_since(start)
@@ -187,7 +187,7 @@ impl<'a> Fields<'a> {
     /// Looks at a key that is not written like a known one: whether it is one all the same, or looks
     /// like one to some readers.
     #[cold] // of everyday messages, few have such keys
-    fn look_closer(&mut self, key: Span, level: &Level) -> Option<Field> {
+    fn look_closer(&mut self, key: Span, level: &KnownKeys) -> Option<Field> {
         let literal = Literal::at(key, self.text);
         let alike = match literal.as_bytes(self.text) {
             Some(key) if key.is_ascii() => find_folded(key, level),
@@ -214,15 +214,15 @@ impl<'a> Fields<'a> {
 
 /// The field of a key that is written exactly like a known one. Nothing needs decoding for that, because
 /// no known key holds a quote or a backslash.
-fn find_written(key: &Span, text: &[u8], level: &Level) -> Option<Field> {
+fn find_written(key: &Span, text: &[u8], level: &KnownKeys) -> Option<Field> {
     let [b'"', key @ .., b'"'] = text.get(key.clone())? else { return None };
     find(key, level)
 }
 
-fn find(key: &[u8], level: &Level) -> Option<Field> {
+fn find(key: &[u8], level: &KnownKeys) -> Option<Field> {
     level.iter().find(|(known, _)| known.as_bytes() == key).map(|&(_, field)| field)
 }
 
-fn find_folded(key: &[u8], level: &Level) -> Option<Field> {
+fn find_folded(key: &[u8], level: &KnownKeys) -> Option<Field> {
     level.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(key)).map(|&(_, field)| field)
 }

@@ -8,7 +8,7 @@
 
 mod fields;
 
-use super::json::{Document, JsonError, Kind, Literal, Scratch, Span};
+use super::json::{Document, JsonError, JsonKind, Literal, Scratch, Span};
 use fields::{Field, Fields};
 
 /// What a JSON-RPC message is.
@@ -121,8 +121,8 @@ fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
     let refuse = |why| Err(EnvelopeError::NotJsonRpc { id: id.clone(), why });
 
     match document.root().kind() {
-        Kind::Object => {}
-        Kind::Array => return Err(EnvelopeError::Batch),
+        JsonKind::Object => {}
+        JsonKind::Array => return Err(EnvelopeError::Batch),
         _ => return refuse("it is not an object"),
     }
     if let Some(why) = fields.doubt() {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::fields::{Level, META, PARAMS, REFERENCE};
+use super::fields::{KnownKeys, META, PARAMS, REFERENCE};
 use super::{oracle, *};
 
 /// A string literal of `value`; characters whose bit is set in `escapes` are escaped.
@@ -76,7 +76,7 @@ fn object(fields: impl Strategy<Value = Vec<(String, String)>>) -> impl Strategy
     })
 }
 
-fn keys(level: &Level) -> Vec<&'static str> {
+fn keys(level: &KnownKeys) -> Vec<&'static str> {
     level.iter().map(|&(key, _)| key).collect()
 }
 

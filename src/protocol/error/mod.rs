@@ -1,4 +1,4 @@
-//! Every way a call can fail, by whose fault it is; `outcome.rs` says what comes of each.
+//! Every way a call can fail, by whose fault it is; `wire_error.rs` says what comes of each.
 //!
 //! Nothing else in the crate writes an error body. Messages tell the caller what to do next; they never
 //! hold a secret, an upstream's address or anything an upstream said.
@@ -12,9 +12,9 @@ use http::StatusCode;
 use super::json::quote;
 use super::version::{self, Era, Eras};
 
-mod outcome;
+mod wire_error;
 
-pub use outcome::{Outcome, Reason};
+pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.
 const LEGACY_HEADER_MISMATCH: i32 = -32001;
@@ -282,7 +282,7 @@ pub enum GatewayError {
 
 impl Error {
     /// The row as a client of `era` is shown it.
-    pub fn outcome_in(&self, era: Era) -> Outcome {
+    pub fn outcome_in(&self, era: Era) -> WireError {
         let mut outcome = self.outcome();
         if era == Era::Legacy && matches!(self, Self::Client(ClientError::HeaderMismatch { .. })) {
             outcome.code = LEGACY_HEADER_MISMATCH;
@@ -327,7 +327,7 @@ impl Error {
     /// The JSON-RPC error response to a client of `era`. `id` is the literal of the request's id, left out when it
     /// could not be read.
     pub fn body(&self, id: Option<&str>, era: Era) -> String {
-        let Outcome { code, retry_after, .. } = self.outcome_in(era);
+        let WireError { code, retry_after, .. } = self.outcome_in(era);
         let data = match self {
             Self::Client(ClientError::Version { requested, served }) => {
                 let supported: Vec<String> =

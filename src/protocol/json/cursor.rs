@@ -1,6 +1,6 @@
 //! A place in a document that moves from front to back.
 
-use super::{Document, Kind, Span};
+use super::{Document, JsonKind, Span};
 
 /// A place in a document: a value, unless a function says otherwise.
 ///
@@ -20,7 +20,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// What the value is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> JsonKind {
         self.document.kind(self.at)
     }
 

@@ -7,7 +7,7 @@ use super::{Cursor, Literal, Span};
 /// What a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the six kinds of RFC 8259")]
-pub enum Kind {
+pub enum JsonKind {
     Object,
     Array,
     String,
@@ -49,15 +49,15 @@ impl<'a> Document<'a> {
         self.text.get(self.mark(index)).copied().unwrap_or_default()
     }
 
-    pub(super) fn kind(self, index: usize) -> Kind {
+    pub(super) fn kind(self, index: usize) -> JsonKind {
         match self.byte(index) {
-            b'{' => Kind::Object,
-            b'[' => Kind::Array,
-            b'"' => Kind::String,
-            b't' => Kind::True,
-            b'f' => Kind::False,
-            b'n' => Kind::Null,
-            _ => Kind::Number,
+            b'{' => JsonKind::Object,
+            b'[' => JsonKind::Array,
+            b'"' => JsonKind::String,
+            b't' => JsonKind::True,
+            b'f' => JsonKind::False,
+            b'n' => JsonKind::Null,
+            _ => JsonKind::Number,
         }
     }
 
@@ -109,7 +109,7 @@ pub struct Value<'a> {
 
 impl<'a> Value<'a> {
     /// What the value is.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> JsonKind {
         self.document.kind(self.first)
     }
 
@@ -121,7 +121,7 @@ impl<'a> Value<'a> {
     /// Where the value stands, without white space around it.
     pub fn span(self) -> Span {
         match self.kind() {
-            Kind::Object | Kind::Array => {
+            JsonKind::Object | JsonKind::Array => {
                 self.document.mark(self.first)..self.document.mark(self.last).saturating_add(1)
             }
             _ => self.document.scalar_span(self.first),
@@ -147,7 +147,7 @@ impl<'a> Value<'a> {
     /// The keys and values of an object, in order, duplicates included; nothing for other kinds.
     pub fn entries(self) -> impl Iterator<Item = (Literal, Self)> {
         let (document, mut next) = (self.document, self.first + 1);
-        let last = if self.kind() == Kind::Object { self.last } else { 0 };
+        let last = if self.kind() == JsonKind::Object { self.last } else { 0 };
         std::iter::from_fn(move || {
             let at = (next < last).then_some(next)?;
             let value = document.value(at + 2); // past the colon
@@ -191,7 +191,7 @@ impl<'a> Value<'a> {
     /// The values of an array, in order; nothing for other kinds.
     pub fn items(self) -> impl Iterator<Item = Self> {
         let (document, mut next) = (self.document, self.first + 1);
-        let last = if self.kind() == Kind::Array { self.last } else { 0 };
+        let last = if self.kind() == JsonKind::Array { self.last } else { 0 };
         std::iter::from_fn(move || {
             let value = document.value((next < last).then_some(next)?);
             next = value.last + 2; // past the comma or the closing bracket
@@ -201,7 +201,7 @@ impl<'a> Value<'a> {
 
     /// The value as a string.
     pub fn as_literal(self) -> Option<Literal> {
-        (self.kind() == Kind::String).then(|| self.document.literal(self.first))
+        (self.kind() == JsonKind::String).then(|| self.document.literal(self.first))
     }
 
     /// The string that the value is, if it is one and Unicode.
@@ -216,7 +216,7 @@ impl<'a> Value<'a> {
 
     /// Whether the value is an object.
     pub fn is_object(self) -> bool {
-        self.kind() == Kind::Object
+        self.kind() == JsonKind::Object
     }
 
     /// The value, if it is an object.
@@ -226,7 +226,7 @@ impl<'a> Value<'a> {
 
     /// The value as an integer; `None` also for `1.0`, `1e3` and what does not fit.
     pub fn as_integer(self) -> Option<i64> {
-        if self.kind() != Kind::Number {
+        if self.kind() != JsonKind::Number {
             return None;
         }
         self.source().parse().ok()

@@ -27,7 +27,7 @@ use simd_json::{Buffers, ErrorType, Node, Tape};
 
 pub use cursor::Cursor;
 pub use decimal::Decimal;
-pub use document::{Document, Kind, Value};
+pub use document::{Document, JsonKind, Value};
 pub use literal::{Literal, is_integer, quote};
 
 /// A range of bytes of the original text.

@@ -131,7 +131,7 @@ fn values_are_where_they_stand() {
         let mut scratch = Scratch::default();
         let root = scratch.index(text.as_bytes(), 3).unwrap().root();
         assert_eq!(root.raw(), text.trim().as_bytes());
-        assert_eq!(root.kind(), Kind::Object);
+        assert_eq!(root.kind(), JsonKind::Object);
         let entries: Vec<_> = root.entries().collect();
         assert_eq!(entries.len(), 2);
         assert_eq!(entries[0].0.decode(text.as_bytes()).unwrap(), "a");
@@ -140,7 +140,7 @@ fn values_are_where_they_stand() {
         assert_eq!(entries[1].1.raw(), last.as_bytes());
         let items: Vec<_> = entries[0].1.items().collect();
         let kinds: Vec<_> = items.iter().map(|item| item.kind()).collect();
-        assert_eq!(kinds, [Kind::Number, Kind::String, Kind::Object, Kind::Array]);
+        assert_eq!(kinds, [JsonKind::Number, JsonKind::String, JsonKind::Object, JsonKind::Array]);
         assert!(items[1].as_literal().unwrap().equals(text.as_bytes(), "b"));
         assert!(!items[1].as_literal().unwrap().equals(text.as_bytes(), "\\u0062"));
         assert_eq!(items[0].as_integer(), Some(1));
@@ -157,7 +157,7 @@ fn check_cursor(cursor: &mut Cursor<'_>, value: Value<'_>) {
     assert_eq!(skipping.skip(), value.span());
     assert_eq!(value.cursor().skip(), value.span());
     let start = *cursor;
-    if value.kind() == Kind::Array {
+    if value.kind() == JsonKind::Array {
         for item in value.items() {
             assert!(cursor.next_item());
             check_cursor(cursor, item);
@@ -166,7 +166,7 @@ fn check_cursor(cursor: &mut Cursor<'_>, value: Value<'_>) {
         assert_eq!(cursor.span_since(start), value.span());
         return;
     }
-    if value.kind() != Kind::Object {
+    if value.kind() != JsonKind::Object {
         *cursor = skipping;
         return;
     }

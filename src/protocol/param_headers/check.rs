@@ -3,7 +3,7 @@
 use http::HeaderMap;
 
 use super::super::header;
-use super::super::json::{Cursor, Decimal, Kind, Literal, Span, Value};
+use super::super::json::{Cursor, Decimal, JsonKind, Literal, Span, Value};
 use super::Annotation;
 
 /// A header that does not say what the arguments say.
@@ -69,12 +69,12 @@ pub fn check(
 pub(super) fn values(
     annotations: &[Annotation],
     arguments: Option<Value<'_>>,
-) -> Result<Vec<Option<(Kind, Span)>>, usize> {
-    let mut values: Vec<Option<(Kind, Span)>> = vec![None; annotations.len()];
-    if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == Kind::Object) {
+) -> Result<Vec<Option<(JsonKind, Span)>>, usize> {
+    let mut values: Vec<Option<(JsonKind, Span)>> = vec![None; annotations.len()];
+    if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == JsonKind::Object) {
         let paths = annotations.iter().map(|annotation| &*annotation.path);
-        let wanted: Vec<Wanted<'_>> =
-            paths.enumerate().map(|(index, path)| Wanted { index, path, is_seen: false }).collect();
+        let wanted: Vec<Lookup<'_>> =
+            paths.enumerate().map(|(index, path)| Lookup { index, path, is_seen: false }).collect();
         find(&mut arguments.cursor(), arguments.text(), wanted, &mut values)?;
     }
     Ok(values)
@@ -86,7 +86,7 @@ fn mismatch(annotations: &[Annotation], index: usize, fault: ParamFault) -> Para
 }
 
 /// A value that is looked for in an object.
-struct Wanted<'a> {
+struct Lookup<'a> {
     /// Which annotation asks for it.
     index: usize,
     /// The keys that lead to it from the object.
@@ -99,14 +99,14 @@ struct Wanted<'a> {
 fn find(
     cursor: &mut Cursor<'_>,
     text: &[u8],
-    mut wanted: Vec<Wanted<'_>>,
-    values: &mut [Option<(Kind, Span)>],
+    mut wanted: Vec<Lookup<'_>>,
+    values: &mut [Option<(JsonKind, Span)>],
 ) -> Result<(), usize> {
     while let Some(key) = cursor.next_key() {
         let key = Literal::at(key, text).decode(text);
         let (ends, further) = select(key.as_deref(), &mut wanted)?;
         let kind = cursor.kind();
-        let span = if kind == Kind::Object && !further.is_empty() {
+        let span = if kind == JsonKind::Object && !further.is_empty() {
             let start = *cursor;
             find(cursor, text, further, values)?;
             cursor.span_since(start)
@@ -124,10 +124,10 @@ fn find(
 
 /// Those of `wanted` that end at `key`, and what is wanted of the object behind it. A key that is not Unicode
 /// is ambiguous.
-fn select<'a>(key: Option<&str>, wanted: &mut [Wanted<'a>]) -> Result<(Vec<usize>, Vec<Wanted<'a>>), usize> {
+fn select<'a>(key: Option<&str>, wanted: &mut [Lookup<'a>]) -> Result<(Vec<usize>, Vec<Lookup<'a>>), usize> {
     let (mut ends, mut further) = (Vec::new(), Vec::new());
     let mut alike = None;
-    for Wanted { index, path, is_seen } in wanted {
+    for Lookup { index, path, is_seen } in wanted {
         let (Some(key), [first, rest @ ..]) = (key, *path) else { return Err(*index) };
         if **first != *key {
             alike = alike.or_else(|| is_alike(first, key).then_some(*index));
@@ -139,7 +139,7 @@ fn select<'a>(key: Option<&str>, wanted: &mut [Wanted<'a>]) -> Result<(Vec<usize
         if rest.is_empty() {
             ends.push(*index);
         } else {
-            further.push(Wanted { index: *index, path: rest, is_seen: false });
+            further.push(Lookup { index: *index, path: rest, is_seen: false });
         }
     }
     match alike {
@@ -167,16 +167,16 @@ fn folded(key: &str) -> impl Iterator<Item = char> {
 
 fn compare(
     name: &str,
-    value: Option<(Kind, Span)>,
+    value: Option<(JsonKind, Span)>,
     text: &[u8],
     headers: &HeaderMap,
 ) -> Result<(), ParamFault> {
     let mut sent = headers.get_all(name).iter();
     let (header, second) = (sent.next(), sent.next());
-    let Some((kind, span)) = value.filter(|(kind, _)| *kind != Kind::Null) else {
+    let Some((kind, span)) = value.filter(|(kind, _)| *kind != JsonKind::Null) else {
         return if header.is_some() { Err(ParamFault::Unexpected) } else { Ok(()) };
     };
-    if matches!(kind, Kind::Object | Kind::Array) {
+    if matches!(kind, JsonKind::Object | JsonKind::Array) {
         return Err(ParamFault::NotPrimitive);
     }
     let header = header.ok_or(ParamFault::Missing)?;
@@ -187,11 +187,11 @@ fn compare(
     if agrees(&header, kind, span, text) { Ok(()) } else { Err(ParamFault::Different) }
 }
 
-fn agrees(header: &str, kind: Kind, span: Span, text: &[u8]) -> bool {
+fn agrees(header: &str, kind: JsonKind, span: Span, text: &[u8]) -> bool {
     let raw = text.get(span.clone()).and_then(|raw| std::str::from_utf8(raw).ok()).unwrap_or_default();
     match kind {
-        Kind::String => Literal::at(span, text).decode(text).as_deref() == Some(header),
-        Kind::Number => Decimal::read(header).is_some_and(|sent| Some(sent) == Decimal::read(raw)),
+        JsonKind::String => Literal::at(span, text).decode(text).as_deref() == Some(header),
+        JsonKind::Number => Decimal::read(header).is_some_and(|sent| Some(sent) == Decimal::read(raw)),
         _ => header == raw, // true and false are written alike on both sides
     }
 }

@@ -1,7 +1,7 @@
 //! Writing `Mcp-Param-*` headers for the arguments of a call.
 
 use super::super::header::encode_value;
-use super::super::json::{Kind, Literal, Value};
+use super::super::json::{JsonKind, Literal, Value};
 use super::{Annotation, check};
 
 /// The headers that mirror `arguments`, which is `params.arguments` of a call: name and value.
@@ -11,12 +11,14 @@ use super::{Annotation, check};
 pub fn mirror<'a>(annotations: &'a [Annotation], arguments: Option<Value<'_>>) -> Vec<(&'a str, String)> {
     let text = arguments.map(Value::text).unwrap_or_default();
     let values = check::values(annotations, arguments).unwrap_or_default();
-    let header = |(annotation, value): (&'a Annotation, Option<(Kind, _)>)| {
+    let header = |(annotation, value): (&'a Annotation, Option<(JsonKind, _)>)| {
         let (kind, span) = value?;
         let value = match kind {
-            Kind::String => encode_value(&Literal::at(span, text).decode(text)?).into_owned(),
-            Kind::Number | Kind::True | Kind::False => std::str::from_utf8(text.get(span)?).ok()?.to_owned(),
-            Kind::Null | Kind::Object | Kind::Array => return None,
+            JsonKind::String => encode_value(&Literal::at(span, text).decode(text)?).into_owned(),
+            JsonKind::Number | JsonKind::True | JsonKind::False => {
+                std::str::from_utf8(text.get(span)?).ok()?.to_owned()
+            }
+            JsonKind::Null | JsonKind::Object | JsonKind::Array => return None,
         };
         Some((&*annotation.header, value))
     };

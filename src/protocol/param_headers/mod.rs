@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use super::header::is_token;
-use super::json::{Cursor, Kind, Literal, Span, Value};
+use super::json::{Cursor, JsonKind, Literal, Span, Value};
 use super::mapping::escapes;
 
 pub use check::{ParamFault, ParamMismatch, check};
@@ -124,7 +124,7 @@ pub fn annotations(tool: Value<'_>) -> Result<Vec<Annotation>, InvalidAnnotation
         return Ok(Vec::new());
     }
     let text = tool.text();
-    let mut walk = Walk { text, path: Vec::new(), found: Vec::new(), is_ambiguous: false };
+    let mut walk = SchemaWalk { text, path: Vec::new(), found: Vec::new(), is_ambiguous: false };
     let mut schemas = 0;
     for (_, schema) in tool.entries().filter(|(key, _)| key.equals(text, "inputSchema")) {
         walk.schema(&mut schema.cursor(), true)?;
@@ -143,7 +143,7 @@ fn may_be_annotated(bytes: &[u8]) -> bool {
 }
 
 /// One way through an input schema.
-struct Walk<'a> {
+struct SchemaWalk<'a> {
     text: &'a [u8],
     /// The properties that lead here, those behind another keyword included.
     path: Vec<Cow<'a, str>>,
@@ -151,10 +151,10 @@ struct Walk<'a> {
     is_ambiguous: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> SchemaWalk<'a> {
     /// Reads the schema at the cursor; `is_reachable` if only `properties` lead to it.
     fn schema(&mut self, cursor: &mut Cursor<'a>, is_reachable: bool) -> Result<(), InvalidAnnotation> {
-        if cursor.kind() != Kind::Object {
+        if cursor.kind() != JsonKind::Object {
             cursor.skip();
             return Ok(());
         }
@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
     }
 
     fn named(&mut self, cursor: &mut Cursor<'a>, is_reachable: bool) -> Result<(), InvalidAnnotation> {
-        if cursor.kind() != Kind::Object {
+        if cursor.kind() != JsonKind::Object {
             cursor.skip();
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl<'a> Walk<'a> {
     }
 
     fn one_or_many(&mut self, cursor: &mut Cursor<'a>) -> Result<(), InvalidAnnotation> {
-        if cursor.kind() != Kind::Array {
+        if cursor.kind() != JsonKind::Array {
             return self.schema(cursor, false);
         }
         while cursor.next_item() {

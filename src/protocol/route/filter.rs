@@ -10,12 +10,12 @@ use super::spelling::{fold, readings};
 
 /// Compiled patterns.
 #[derive(Clone, Debug)]
-pub struct Filter {
+pub struct NameFilter {
     allow: Option<GlobSet>,
     deny: Option<GlobSet>,
 }
 
-impl Filter {
+impl NameFilter {
     /// Compiles the patterns. An `allow` of only `*` is the same as none.
     pub fn new(allow: &[String], deny: &[String]) -> Result<Self, globset::Error> {
         let allows_all = allow.iter().any(|pattern| pattern == "*");
@@ -94,7 +94,7 @@ mod tests {
             (&["*"], &["file:///secret"], &["file:///secret%21"], true),
             (&["*"], &["file:///secret!"], &["file:///secret%21"], false),
         ] {
-            let filter = Filter::new(&own(allow), &own(deny)).expect("patterns");
+            let filter = NameFilter::new(&own(allow), &own(deny)).expect("patterns");
             let kind = if names[0].contains(':') { Kind::Resource } else { Kind::Tool };
             assert_eq!(filter.allows(kind, names), allowed, "{allow:?} {deny:?} {names:?}");
         }

@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use directory::{Directory, Offer};
-use filter::Filter;
+use filter::NameFilter;
 use spelling::{are_alike, is_odd_name};
 
 /// What stands between an upstream's prefix and a tool's or prompt's name.
@@ -68,7 +68,7 @@ pub enum NoRoute {
 
 /// Another public name for one tool or prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alias {
+pub struct MemberAlias {
     /// What clients call it.
     pub public: String,
     /// Index into the endpoint's upstreams.
@@ -86,7 +86,7 @@ pub struct Naming {
     by_prefix: HashMap<Box<str>, usize>,
     aliases: HashMap<Box<str>, (usize, Box<str>)>,
     alias_of: HashMap<(usize, Box<str>), Box<str>>,
-    filter: Filter,
+    filter: NameFilter,
 }
 
 impl Naming {
@@ -95,8 +95,8 @@ impl Naming {
         style: Style,
         accept_unprefixed: bool,
         prefixes: &[String],
-        aliases: &[Alias],
-        filter: Filter,
+        aliases: &[MemberAlias],
+        filter: NameFilter,
     ) -> Self {
         Self {
             style,

@@ -3,14 +3,14 @@ use super::*;
 
 fn naming(style: Style, accept_unprefixed: bool, allow: &[&str], deny: &[&str]) -> Naming {
     let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let alias = Alias { public: "today".into(), member: 0, inner: "forecast".into() };
+    let alias = MemberAlias { public: "today".into(), member: 0, inner: "forecast".into() };
     let prefixes = own(&["wx", "files"]);
     Naming::new(
         style,
         accept_unprefixed,
         &prefixes,
         &[alias],
-        Filter::new(&own(allow), &own(deny)).expect("globs"),
+        NameFilter::new(&own(allow), &own(deny)).expect("globs"),
     )
 }
 
@@ -131,10 +131,10 @@ fn disguised_uris_are_told() {
 #[test]
 fn every_alias_is_judged() {
     let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let alias = |public: &str| Alias { public: public.into(), member: 0, inner: "x".into() };
+    let alias = |public: &str| MemberAlias { public: public.into(), member: 0, inner: "x".into() };
     let aliases = [alias("one"), alias("two")];
     let naming = |allow: &[&str], deny: &[&str]| {
-        let filter = Filter::new(&own(allow), &own(deny)).expect("globs");
+        let filter = NameFilter::new(&own(allow), &own(deny)).expect("globs");
         Naming::new(Style::Prefixed, true, &own(&["a"]), &aliases, filter)
     };
     let known = directory();

@@ -170,8 +170,8 @@ impl Event {
     /// The bytes of an event with other data, or another id, or both, in the same way.
     pub fn with(&self, mut data: Option<Segments>, mut id: Option<&[u8]>) -> Bytes {
         let (has_data, has_id) = (data.is_some(), id.is_some());
-        let is_data = |line: &Line| has_data && &self.raw[line.name.clone()] == b"data";
-        let is_id = |line: &Line| has_id && &self.raw[line.name.clone()] == b"id";
+        let is_data = |line: &EventLine| has_data && &self.raw[line.name.clone()] == b"data";
+        let is_id = |line: &EventLine| has_id && &self.raw[line.name.clone()] == b"id";
         let mut replaced = lines(&self.raw, self.bom_length).filter(|line| is_data(line) || is_id(line));
         let Some(first) = replaced.next() else { return self.raw.clone() };
         let line_end = &self.raw[first.value.end..first.whole.end];
@@ -246,13 +246,13 @@ fn write_data(out: &mut BytesMut, data: &Segments, line_end: &[u8]) {
 }
 
 /// A line of an event. Blank lines and comments have an empty name.
-struct Line {
+struct EventLine {
     whole: Span,
     name: Span,
     value: Span,
 }
 
-fn lines(raw: &[u8], start: usize) -> impl Iterator<Item = Line> {
+fn lines(raw: &[u8], start: usize) -> impl Iterator<Item = EventLine> {
     let mut position = start;
     std::iter::from_fn(move || {
         let (end, next) = line_end_at(raw, position);
@@ -262,8 +262,8 @@ fn lines(raw: &[u8], start: usize) -> impl Iterator<Item = Line> {
         let content = &raw[position..end];
         let colon = memchr::memchr(b':', content).map_or(end, |colon| position + colon);
         let space = usize::from(raw[..end].get(colon + 1) == Some(&b' '));
-        let line =
-            Line { whole: position..next, name: position..colon, value: (colon + 1 + space).min(end)..end };
+        let (name, value) = (position..colon, (colon + 1 + space).min(end)..end);
+        let line = EventLine { whole: position..next, name, value };
         position = next;
         Some(line)
     })
@@ -295,14 +295,14 @@ impl Boundary {
 
     /// Whether nothing of an unfinished event has passed, so that another event may follow here.
     pub fn at_boundary(&self) -> bool {
-        !self.scanner.inside || matches!(self.scanner.state, State::BlankCr)
+        !self.scanner.inside || matches!(self.scanner.state, ScannerState::BlankCr)
     }
 }
 
 /// Finds the ends of events, over any chunks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scanner {
-    state: State,
+    state: ScannerState,
     /// Whether bytes of an unfinished event have passed.
     inside: bool,
     /// Whether a line of it that is no comment has begun.
@@ -310,7 +310,7 @@ struct Scanner {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-enum State {
+enum ScannerState {
     /// At the start of a line; the one before ended with LF, if there was one.
     #[default]
     AfterLf,
@@ -330,21 +330,21 @@ impl Scanner {
     fn scan(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while let Some(&byte) = bytes.get(at) {
-            let line_end = if byte == b'\r' { State::AfterCr } else { State::AfterLf };
+            let line_end = if byte == b'\r' { ScannerState::AfterCr } else { ScannerState::AfterLf };
             match (self.state, byte) {
-                (State::BlankCr, b'\n') => return Some(self.end(at + 1, State::AfterCrLf)),
-                (State::BlankCr, _) => return Some(self.end(at, State::AfterCr)),
-                (State::AfterCr, b'\n') => self.state = State::AfterCrLf,
-                (State::AfterCrLf, b'\r') => {
+                (ScannerState::BlankCr, b'\n') => return Some(self.end(at + 1, ScannerState::AfterCrLf)),
+                (ScannerState::BlankCr, _) => return Some(self.end(at, ScannerState::AfterCr)),
+                (ScannerState::AfterCr, b'\n') => self.state = ScannerState::AfterCrLf,
+                (ScannerState::AfterCrLf, b'\r') => {
                     self.inside = true;
-                    self.state = State::BlankCr;
+                    self.state = ScannerState::BlankCr;
                 }
-                (State::InLine, b'\r' | b'\n') => self.state = line_end,
+                (ScannerState::InLine, b'\r' | b'\n') => self.state = line_end,
                 (_, b'\r' | b'\n') => return Some(self.end(at + 1, line_end)),
                 _ => {
                     self.inside = true;
-                    self.has_field |= byte != b':' && !matches!(self.state, State::InLine);
-                    self.state = State::InLine;
+                    self.has_field |= byte != b':' && !matches!(self.state, ScannerState::InLine);
+                    self.state = ScannerState::InLine;
                     at += memchr::memchr2(b'\n', b'\r', &bytes[at..]).unwrap_or(bytes.len() - at);
                     continue;
                 }
@@ -356,14 +356,14 @@ impl Scanner {
 
     /// Ends the event that waits for its last LF, if there is one.
     fn finish(&mut self) -> bool {
-        let waits = matches!(self.state, State::BlankCr);
+        let waits = matches!(self.state, ScannerState::BlankCr);
         if waits {
-            self.end(0, State::AfterCr);
+            self.end(0, ScannerState::AfterCr);
         }
         waits
     }
 
-    fn end(&mut self, at: usize, state: State) -> usize {
+    fn end(&mut self, at: usize, state: ScannerState) -> usize {
         *self = Self { state, inside: false, has_field: false };
         at
     }

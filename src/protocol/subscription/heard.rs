@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{LIST_FIELDS, LIST_METHODS, Lists, NAME_BYTES_MAX, SUBSCRIPTION_ID, strings};
-use crate::json::{JsonError, Kind, Literal, Scratch, Span, Value};
+use crate::json::{JsonError, JsonKind, Literal, Scratch, Span, Value};
 use crate::mapping::{self, Shape, Site};
 use crate::route;
 use crate::splice::{Edit, Segments, splice};
@@ -53,13 +53,13 @@ pub struct Notice {
     pub name: Box<str>,
     message: Bytes,
     literal: Literal,
-    id: Place,
+    id: IdInsertion,
     others: Vec<Site>,
 }
 
 /// Where the subscription id goes, and what stands around it there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct IdInsertion {
     span: Span,
     before: String,
     after: &'static str,
@@ -73,7 +73,7 @@ pub fn hear(scratch: &mut Scratch, message: &Bytes, id: &str, depth_max: usize) 
         let is_ours = root.get("id").is_some_and(is_id);
         return Ok(match root.get("error") {
             // An error without an id can only be about the one request of this exchange.
-            Some(error) if is_ours || root.get("id").is_none_or(|id| id.kind() == Kind::Null) => {
+            Some(error) if is_ours || root.get("id").is_none_or(|id| id.kind() == JsonKind::Null) => {
                 Heard::Refused(error.get("code").and_then(Value::as_integer))
             }
             None if is_ours && root.get("result").is_some() => Heard::Ended,
@@ -110,7 +110,7 @@ pub fn hear(scratch: &mut Scratch, message: &Bytes, id: &str, depth_max: usize) 
 fn acknowledged(filter: Option<Value<'_>>) -> Acknowledged {
     let mut lists = Lists::default();
     for (index, field) in LIST_FIELDS.iter().enumerate() {
-        if filter.and_then(|filter| filter.get(field)).is_some_and(|value| value.kind() == Kind::True) {
+        if filter.and_then(|filter| filter.get(field)).is_some_and(|value| value.kind() == JsonKind::True) {
             lists.add(index);
         }
     }
@@ -126,14 +126,14 @@ fn notice(root: Value<'_>, params: Value<'_>, key: &str, message: &Bytes) -> Opt
     let key = format!("\"{SUBSCRIPTION_ID}\":");
     let id = if params.get("_meta").is_none() {
         // `params` has at least the name.
-        Place { span: first_in(params), before: format!("\"_meta\":{{{key}"), after: "}," }
+        IdInsertion { span: first_in(params), before: format!("\"_meta\":{{{key}"), after: "}," }
     } else {
         let meta = params.only("_meta")?.as_object()?;
         if meta.get(SUBSCRIPTION_ID).is_some() {
-            Place { span: meta.only(SUBSCRIPTION_ID)?.span(), before: String::new(), after: "" }
+            IdInsertion { span: meta.only(SUBSCRIPTION_ID)?.span(), before: String::new(), after: "" }
         } else {
             let after = if meta.entries().next().is_none() { "" } else { "," };
-            Place { span: first_in(meta), before: key, after }
+            IdInsertion { span: first_in(meta), before: key, after }
         }
     };
     let mut others = Vec::new();
@@ -159,7 +159,7 @@ impl Notice {
     ) -> Segments {
         let copy = |text: &str| Bytes::copy_from_slice(text.as_bytes());
         let mut edits = vec![Edit { span: self.literal.span.clone(), with: copy(name) }];
-        let Place { span, before, after } = &self.id;
+        let IdInsertion { span, before, after } = &self.id;
         edits.push(Edit { span: span.clone(), with: format!("{before}{id}{after}").into() });
         edits.extend(self.others.iter().filter_map(|site| {
             let with = spell(site.kind, &site.literal.decode(&self.message)?)?;

@@ -11,7 +11,7 @@ mod heard;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use super::json::{Kind, Value, quote};
+use super::json::{JsonKind, Value, quote};
 use super::version::MODERN;
 
 pub use heard::{Acknowledged, Heard, Notice, hear};
@@ -141,11 +141,11 @@ impl Filter {
                 return Err("a field of params.notifications stands twice");
             }
             match (field, value.kind()) {
-                (..3, Kind::True) => filter.lists.add(field),
-                (..3, Kind::False) => {}
+                (..3, JsonKind::True) => filter.lists.add(field),
+                (..3, JsonKind::False) => {}
                 (..3, _) => return Err("the list flags of params.notifications must be true or false"),
-                (3, Kind::Array) => filter.uris = names(value, names_max)?,
-                (_, Kind::Array) => filter.task_ids = names(value, names_max)?,
+                (3, JsonKind::Array) => filter.uris = names(value, names_max)?,
+                (_, JsonKind::Array) => filter.task_ids = names(value, names_max)?,
                 _ => return Err("resourceSubscriptions and taskIds must be arrays of strings"),
             }
         }

@@ -7,7 +7,7 @@ use super::members::Edits;
 use super::request::MODERN_META;
 use super::result::to_legacy;
 use crate::error::error_body;
-use crate::json::{Document, Kind, Scratch, Value};
+use crate::json::{Document, JsonKind, Scratch, Value};
 use crate::splice::Segments;
 
 /// The error codes of the modern era that are about the gateway's own request, not the client's.
@@ -57,13 +57,14 @@ pub fn read(
     let id = root.get("id");
     if let Some(method) = root.get("method") {
         // A question is an answer of this era, and cannot be taken back.
-        let is_told = id.is_none() && method.kind() == Kind::String && !method.is("notifications/cancelled");
+        let is_told =
+            id.is_none() && method.kind() == JsonKind::String && !method.is("notifications/cancelled");
         return if is_told { Said::Notification(notification(root, message)) } else { Said::Other };
     }
     let is_ours = id.is_some_and(|id| id.raw() == ids.own.as_bytes());
     if let Some(error) = root.get("error") {
         // One without an id can only be about the one request of this exchange.
-        let is_ours = is_ours || id.is_none_or(|id| id.kind() == Kind::Null);
+        let is_ours = is_ours || id.is_none_or(|id| id.kind() == JsonKind::Null);
         return if is_ours { refusal(error, ids.client) } else { Said::Other };
     }
     let Some(result) = root.get("result") else { return Said::Invalid };
@@ -83,7 +84,7 @@ pub fn read(
 }
 
 fn refusal(error: Value<'_>, client_id: &str) -> Said {
-    let Some(code) = error.get("code").filter(|code| code.kind() == Kind::Number) else {
+    let Some(code) = error.get("code").filter(|code| code.kind() == JsonKind::Number) else {
         return Said::Invalid;
     };
     match code.as_integer() {

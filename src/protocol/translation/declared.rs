@@ -6,14 +6,14 @@
 
 use bytes::Bytes;
 
-use crate::json::{Document, Kind, Scratch, Value};
+use crate::json::{Document, JsonKind, Scratch, Value};
 
 /// What a capability, or one of its settings, may be.
-enum Shape {
+enum Schema {
     /// An object with these members.
-    Object(&'static [(&'static str, Shape)]),
+    Object(&'static [(&'static str, Schema)]),
     /// The same, of no account without members.
-    Members(&'static [(&'static str, Shape)]),
+    Members(&'static [(&'static str, Schema)]),
     /// `true`, else nothing.
     Flag,
     /// An array that may have this text.
@@ -21,35 +21,35 @@ enum Shape {
 }
 
 /// An object in which nothing is specified.
-const EMPTY: Shape = Shape::Object(&[]);
+const EMPTY: Schema = Schema::Object(&[]);
 
 /// All revisions together.
-const CAPABILITIES: Shape = Shape::Object(&[
-    ("elicitation", Shape::Object(&[("form", EMPTY), ("url", EMPTY)])),
+const CAPABILITIES: Schema = Schema::Object(&[
+    ("elicitation", Schema::Object(&[("form", EMPTY), ("url", EMPTY)])),
     (
         "extensions",
-        Shape::Members(&[
+        Schema::Members(&[
             ("io.modelcontextprotocol/enterprise-managed-authorization", EMPTY),
             ("io.modelcontextprotocol/oauth-client-credentials", EMPTY),
             ("io.modelcontextprotocol/tasks", EMPTY),
             (
                 "io.modelcontextprotocol/ui",
-                Shape::Object(&[("mimeTypes", Shape::Texts("text/html;profile=mcp-app"))]),
+                Schema::Object(&[("mimeTypes", Schema::Texts("text/html;profile=mcp-app"))]),
             ),
         ]),
     ),
-    ("roots", Shape::Object(&[("listChanged", Shape::Flag)])),
-    ("sampling", Shape::Object(&[("context", EMPTY), ("tools", EMPTY)])),
+    ("roots", Schema::Object(&[("listChanged", Schema::Flag)])),
+    ("sampling", Schema::Object(&[("context", EMPTY), ("tools", EMPTY)])),
     (
         "tasks",
-        Shape::Object(&[
+        Schema::Object(&[
             ("cancel", EMPTY),
             ("list", EMPTY),
             (
                 "requests",
-                Shape::Object(&[
-                    ("elicitation", Shape::Object(&[("create", EMPTY)])),
-                    ("sampling", Shape::Object(&[("createMessage", EMPTY)])),
+                Schema::Object(&[
+                    ("elicitation", Schema::Object(&[("create", EMPTY)])),
+                    ("sampling", Schema::Object(&[("createMessage", EMPTY)])),
                 ]),
             ),
         ]),
@@ -63,23 +63,23 @@ pub fn specified(capabilities: &[u8], (scratch, depth_max): (&mut Scratch, usize
     text.map_or(Bytes::from_static(b"{}"), Bytes::from)
 }
 
-fn text_of(value: Value<'_>, shape: &Shape) -> Option<String> {
+fn text_of(value: Value<'_>, shape: &Schema) -> Option<String> {
     match shape {
-        Shape::Object(members) => {
+        Schema::Object(members) => {
             value.is_object().then(|| format!("{{{}}}", members_of(value, members).join(",")))
         }
-        Shape::Members(members) => {
+        Schema::Members(members) => {
             let members = members_of(value, members);
             (!members.is_empty()).then(|| format!("{{{}}}", members.join(",")))
         }
-        Shape::Flag => (value.kind() == Kind::True).then(|| "true".into()),
-        Shape::Texts(known) => value.items().any(|text| text.is(known)).then(|| format!("[\"{known}\"]")),
+        Schema::Flag => (value.kind() == JsonKind::True).then(|| "true".into()),
+        Schema::Texts(known) => value.items().any(|text| text.is(known)).then(|| format!("[\"{known}\"]")),
     }
 }
 
-fn members_of(object: Value<'_>, members: &[(&str, Shape)]) -> Vec<String> {
+fn members_of(object: Value<'_>, members: &[(&str, Schema)]) -> Vec<String> {
     let member =
-        |(name, shape): &(&str, Shape)| Some(format!("\"{name}\":{}", text_of(object.get(name)?, shape)?));
+        |(name, shape): &(&str, Schema)| Some(format!("\"{name}\":{}", text_of(object.get(name)?, shape)?));
     members.iter().filter_map(member).collect()
 }
 

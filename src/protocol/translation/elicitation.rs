@@ -1,7 +1,7 @@
 //! URL elicitations that a legacy server wants completed first (2025-11-25 Elicitation, "URL Elicitation Required
 //! Error"), as a modern result that asks for input.
 
-use crate::json::{Kind, Value};
+use crate::json::{JsonKind, Value};
 
 /// The error of a server that wants elicitations completed before it does anything.
 pub const REQUIRED: i64 = -32042;
@@ -12,10 +12,11 @@ const ELICITATIONS_MAX: usize = 64;
 
 /// The result that asks a client for what `error`, of this code, wants. `None`: it wants nothing.
 pub fn input_required(error: Value<'_>) -> Option<String> {
-    let wanted = error.get("data")?.get("elicitations").filter(|all| all.kind() == Kind::Array)?;
+    let wanted = error.get("data")?.get("elicitations").filter(|all| all.kind() == JsonKind::Array)?;
     let mut requests = Vec::new();
     for one in wanted.items().take(ELICITATIONS_MAX) {
-        let raw = |key: &str| one.get(key).filter(|value| value.kind() == Kind::String).map(Value::source);
+        let raw =
+            |key: &str| one.get(key).filter(|value| value.kind() == JsonKind::String).map(Value::source);
         let (Some(url), message) = (raw("url"), raw("message").unwrap_or("\"\"")) else { continue };
         requests.push(format!(
             r#""{KEY}{}":{{"method":"elicitation/create","params":{{"mode":"url","message":{message},"url":{url}}}}}"#,

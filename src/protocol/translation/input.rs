@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use crate::asking::Asked;
-use crate::json::{Document, Kind, Scratch, Value, quote};
+use crate::json::{Document, JsonKind, Scratch, Value, quote};
+use crate::server_request::ServerRequest;
 
 /// More questions at once are none that a user could answer.
 const QUESTIONS_MAX: usize = 64;
@@ -19,18 +19,18 @@ const SAID_CHARS_MAX: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input {
     /// What is asked; nothing: the server only wants to be called again.
-    pub questions: Vec<Question>,
+    pub questions: Vec<InputRequest>,
     /// What is to be given back, a literal.
     pub state: Option<Bytes>,
 }
 
 /// One of the questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct InputRequest {
     /// By which name its answer goes back, a literal.
     pub key: Bytes,
     /// What kind of question it is.
-    pub asked: Asked,
+    pub asked: ServerRequest,
     /// The literal of its method.
     method: Bytes,
     params: Option<Bytes>,
@@ -40,7 +40,7 @@ pub struct Question {
 
 /// What a client answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ClientAnswer {
     /// A result, a JSON object.
     Given(Bytes),
     /// That it does not answer, and why.
@@ -65,7 +65,7 @@ impl Input {
             if !is_new || questions.len() == QUESTIONS_MAX {
                 return None;
             }
-            questions.push(Question::read(message.slice(key.span), request, message)?);
+            questions.push(InputRequest::read(message.slice(key.span), request, message)?);
         }
         (state.is_some() || !questions.is_empty()).then_some(Self { questions, state })
     }
@@ -74,7 +74,7 @@ impl Input {
     pub fn bytes(&self) -> usize {
         let of_questions = self.questions.iter().map(|question| {
             let params = question.params.as_ref().map_or(0, Bytes::len);
-            size_of::<Question>() + question.key.len() + params
+            size_of::<InputRequest>() + question.key.len() + params
         });
         of_questions.sum::<usize>() + self.state.as_ref().map_or(0, Bytes::len)
     }
@@ -83,7 +83,7 @@ impl Input {
     #[must_use]
     pub fn detached(self) -> Self {
         let own = |bytes: Bytes| Bytes::copy_from_slice(&bytes);
-        let questions = self.questions.into_iter().map(|question| Question {
+        let questions = self.questions.into_iter().map(|question| InputRequest {
             key: own(question.key),
             method: own(question.method),
             params: question.params.map(own),
@@ -93,26 +93,26 @@ impl Input {
     }
 }
 
-impl Question {
+impl InputRequest {
     fn read(key: Bytes, request: Value<'_>, message: &Bytes) -> Option<Self> {
         let method = request.get("method")?;
-        let asked = Asked::of(&method.as_str()?)?;
-        if !matches!(asked, Asked::Elicitation | Asked::Sampling | Asked::Roots) {
+        let asked = ServerRequest::of(&method.as_str()?)?;
+        if !matches!(asked, ServerRequest::Elicitation | ServerRequest::Sampling | ServerRequest::Roots) {
             return None;
         }
         let params = request.get("params");
-        if params.map_or(asked != Asked::Roots, |params| !params.is_object()) {
+        if params.map_or(asked != ServerRequest::Roots, |params| !params.is_object()) {
             return None;
         }
         let member = |key: &str| params.and_then(|params| params.get(key));
         let is_of_url = member("mode").is_some_and(|mode| mode.is("url"));
-        let has_id = member("elicitationId").is_some_and(|id| id.kind() == Kind::String);
+        let has_id = member("elicitationId").is_some_and(|id| id.kind() == JsonKind::String);
         Some(Self {
             key,
             asked,
             method: message.slice(method.span()),
             params: params.map(|params| message.slice(params.span())),
-            needs_elicitation_id: asked == Asked::Elicitation && is_of_url && !has_id,
+            needs_elicitation_id: asked == ServerRequest::Elicitation && is_of_url && !has_id,
         })
     }
 
@@ -144,15 +144,15 @@ impl Question {
 }
 
 /// Reads a client's response. `None`: it is none.
-pub fn answer(response: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Answer> {
+pub fn answer(response: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<ClientAnswer> {
     let root = scratch.index(response, depth_max).map(Document::root).ok()?;
-    if let Some(error) = root.get("error").filter(|error| error.kind() != Kind::Null) {
+    if let Some(error) = root.get("error").filter(|error| error.kind() != JsonKind::Null) {
         let said = error.text_of("message").unwrap_or_default();
-        return Some(Answer::Refused(said.chars().take(SAID_CHARS_MAX).collect()));
+        return Some(ClientAnswer::Refused(said.chars().take(SAID_CHARS_MAX).collect()));
     }
     Some(match root.object("result") {
-        Some(result) => Answer::Given(Bytes::copy_from_slice(result.raw())),
-        None => Answer::Refused("the answer is no object".into()),
+        Some(result) => ClientAnswer::Given(Bytes::copy_from_slice(result.raw())),
+        None => ClientAnswer::Refused("the answer is no object".into()),
     })
 }
 
@@ -246,15 +246,15 @@ mod tests {
         let answer =
             |response: &str| answer(&Bytes::from(response.to_owned()), (&mut Scratch::default(), 16));
         let given = answer(r#"{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}"#);
-        assert_eq!(given, Some(Answer::Given(Bytes::from_static(br#"{"action":"accept"}"#))));
-        assert_eq!(answer(r#"{"id":1,"result":{},"error":null}"#), Some(Answer::Given("{}".into())));
+        assert_eq!(given, Some(ClientAnswer::Given(Bytes::from_static(br#"{"action":"accept"}"#))));
+        assert_eq!(answer(r#"{"id":1,"result":{},"error":null}"#), Some(ClientAnswer::Given("{}".into())));
         for (response, said) in [
             (r#"{"id":1,"error":{"code":-1,"message":"User \"x\""}}"#, "User \"x\""),
             (r#"{"id":1,"error":{}}"#, ""),
             (r#"{"id":1,"result":7}"#, "the answer is no object"),
             (r#"{"id":1,"error":null}"#, "the answer is no object"),
         ] {
-            assert_eq!(answer(response), Some(Answer::Refused(said.into())), "{response}");
+            assert_eq!(answer(response), Some(ClientAnswer::Refused(said.into())), "{response}");
         }
         assert_eq!(answer("{"), None);
         let pair = |key: &'static str, value: &'static str| (Bytes::from(key), Bytes::from(value));

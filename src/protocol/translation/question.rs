@@ -5,8 +5,8 @@
 use bytes::Bytes;
 
 use super::members::Edits;
-use crate::asking::{Asked, NO_METHOD, NotAsked};
 use crate::json::{Document, Scratch, Value, quote};
+use crate::server_request::{NO_METHOD, NotAsked, ServerRequest};
 
 /// Keys of `_meta` that have no meaning once the request is no request of JSON-RPC any more.
 const NOT_CROSSING: [&str; 2] = ["progressToken", "io.modelcontextprotocol/related-task"];
@@ -17,7 +17,7 @@ const ELICITATION_ID_BYTES_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// What it asks for.
-    pub asked: Asked,
+    pub asked: ServerRequest,
     /// An object with `method` and `params`, as it stands in `inputRequests`.
     pub request: Bytes,
     /// The `elicitationId` of one that leads to a URL.
@@ -37,17 +37,18 @@ pub fn read(
     let mut of_client = Scratch::default();
     let declared = of_client.index(capabilities, depth_max).map(Document::root);
     let declared = declared.map_err(|_| NO_METHOD)?;
-    let asked = Asked::of(&method).ok_or(NO_METHOD)?;
+    let asked = ServerRequest::of(&method).ok_or(NO_METHOD)?;
     asked.check(params, declared)?;
-    if !matches!(asked, Asked::Sampling | Asked::Elicitation | Asked::Roots) {
+    if !matches!(asked, ServerRequest::Sampling | ServerRequest::Elicitation | ServerRequest::Roots) {
         return Err(NO_METHOD);
     }
-    let elicitation_id = params.filter(|_| asked == Asked::Elicitation).and_then(elicitation_id);
+    let elicitation_id = params.filter(|_| asked == ServerRequest::Elicitation).and_then(elicitation_id);
     let sees_context = declared.get("sampling").and_then(|sampling| sampling.get("context")).is_some();
     let params = params.map(|params| {
         let mut edits = Edits::default();
         edits.with_meta(params, (|key| is_out(asked, key), ""), (|key| NOT_CROSSING.contains(&key), ""));
-        let context = params.get("includeContext").filter(|_| asked == Asked::Sampling && !sees_context);
+        let context =
+            params.get("includeContext").filter(|_| asked == ServerRequest::Sampling && !sees_context);
         edits.rename(context, Some("\"none\""));
         edits.part(message, params)
     });
@@ -83,8 +84,8 @@ pub fn elicitation_id(params: Value<'_>) -> Option<Box<str>> {
 }
 
 /// Tasks are those of the other era, and a modern elicitation has no id.
-fn is_out(asked: Asked, key: &str) -> bool {
-    key == "task" || (asked == Asked::Elicitation && key == "elicitationId")
+fn is_out(asked: ServerRequest, key: &str) -> bool {
+    key == "task" || (asked == ServerRequest::Elicitation && key == "elicitationId")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! What counts as an error and what as a warning is the same as on the status page (`admin/page/findings.js`), which also
 //! knows the last minutes.
 
-use status::{Recent, Status, UpstreamState};
+use status::{Recent, Status, UpstreamStatus};
 
 use super::figures::{number_of, span};
 
@@ -108,7 +108,7 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
     }
 }
 
-fn of_upstream(upstream: &UpstreamState, interval_s: Option<f64>, found: &mut Vec<Problem>) {
+fn of_upstream(upstream: &UpstreamStatus, interval_s: Option<f64>, found: &mut Vec<Problem>) {
     let subject = || format!("upstream {}", upstream.name);
     let is_looping = upstream.is_crashing();
     let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
@@ -158,7 +158,7 @@ fn failing(recent: &Recent, interval_s: Option<f64>) -> Option<f64> {
     is_worth_it.then(|| (errors / calls * 100.0).round().min(100.0))
 }
 
-fn of_pins(upstream: &UpstreamState, found: &mut Vec<Problem>) {
+fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
     if pins.unreadable {

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use anstyle::Style;
-use status::{EndpointState, Figures, Status, ToolState, UpstreamState};
+use status::{EndpointStatus, Figures, Status, ToolStatus, UpstreamStatus};
 
 use super::figures::{bytes, count, known_count, latency, number_of, rate, share, span};
 use super::problem::{Problem, ProblemLevel, summary};
@@ -147,24 +147,24 @@ impl StatusReport<'_> {
     }
 
     fn endpoints(&self, text: &mut String) {
-        let mut all: Vec<&EndpointState> = self.status.endpoints.iter().collect();
+        let mut all: Vec<&EndpointStatus> = self.status.endpoints.iter().collect();
         all.sort_by_key(|endpoint| endpoint.healthy != Some(false));
-        let row = |endpoint: &EndpointState| {
-            let EndpointState { path, healthy, figures, tools, eras, upstreams, .. } = endpoint;
+        let row = |endpoint: &EndpointStatus| {
+            let EndpointStatus { path, healthy, figures, tools, eras, upstreams, .. } = endpoint;
             server_row(path, *healthy, figures, *tools, eras, vec![cell(&upstreams.join(" "))])
         };
         self.servers(text, ["ENDPOINT", "UPSTREAMS"], &all, row);
     }
 
     fn upstreams(&self, text: &mut String) {
-        let mut all: Vec<&UpstreamState> = self.status.upstreams.iter().collect();
-        let busy = |upstream: &UpstreamState| upstream.figures.recent.calls_per_s.unwrap_or_default();
+        let mut all: Vec<&UpstreamStatus> = self.status.upstreams.iter().collect();
+        let busy = |upstream: &UpstreamStatus| upstream.figures.recent.calls_per_s.unwrap_or_default();
         if all.len() > self.most(ROWS) {
             all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         }
         all.sort_by_key(|upstream| upstream.healthy != Some(false));
-        let row = |upstream: &UpstreamState| {
-            let UpstreamState { name, healthy, figures, tools, eras, transport, .. } = upstream;
+        let row = |upstream: &UpstreamStatus| {
+            let UpstreamStatus { name, healthy, figures, tools, eras, transport, .. } = upstream;
             let more = vec![cell(transport), cell(&replicas(upstream))];
             server_row(name, *healthy, figures, *tools, eras, more)
         };
@@ -189,14 +189,14 @@ impl StatusReport<'_> {
 
     fn tools(&self, text: &mut String) {
         let notable = &self.status.tools;
-        let told = |tool: &ToolState, figure: String| {
+        let told = |tool: &ToolStatus, figure: String| {
             let name = format!("{}/{}", tool.upstream, tool.name);
             format!("{} ({figure})", fit(&shown(&name), NAME_COLUMNS))
         };
-        let slowest = |tool: &ToolState| told(tool, format!("p99 {}", latency(tool.p99_s)));
-        let called = |tool: &ToolState| told(tool, known_count(tool.calls));
-        let failing = |tool: &ToolState| told(tool, format!("{} errors", share(tool.error_share())));
-        let line = |name: &str, tools: &[ToolState], say: &dyn Fn(&ToolState) -> String| {
+        let slowest = |tool: &ToolStatus| told(tool, format!("p99 {}", latency(tool.p99_s)));
+        let called = |tool: &ToolStatus| told(tool, known_count(tool.calls));
+        let failing = |tool: &ToolStatus| told(tool, format!("{} errors", share(tool.error_share())));
+        let line = |name: &str, tools: &[ToolStatus], say: &dyn Fn(&ToolStatus) -> String| {
             let said: Vec<String> = tools.iter().take(TOOLS).map(say).collect();
             (!said.is_empty()).then(|| format!("{name:<12}  {}\n", said.join(", ")))
         };
@@ -220,7 +220,7 @@ impl StatusReport<'_> {
 }
 
 /// How the replicas are, or the processes.
-pub fn replicas(upstream: &UpstreamState) -> String {
+pub fn replicas(upstream: &UpstreamStatus) -> String {
     if let Some(children) = &upstream.children {
         let running = format!("{} running", count(children.running));
         return match children.crashes {

@@ -15,7 +15,7 @@ use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, painted};
 use client::server::Server;
 use client::tool::{Tool, nearest};
-use client::{Client, EraChoice, RequestError, RpcError, Settings, UserInteraction};
+use client::{Client, ClientSettings, EraChoice, RequestError, RpcError, UserInteraction};
 use protocol::level::Level;
 use protocol::text::{fit, shown, shown_lines};
 
@@ -116,7 +116,7 @@ async fn converse(
     work: impl AsyncFnOnce(&Client, &TerminalUser) -> Result<u8, CallError>,
 ) -> u8 {
     person.wait_for("Connecting");
-    let settings = Settings { timeout: target.timeout, log_level: target.log_level };
+    let settings = ClientSettings { timeout: target.timeout, log_level: target.log_level };
     let known = Rc::clone(&person) as Rc<dyn UserInteraction>;
     let client = tokio::select! {
         client = Client::open(&target.server, target.era, known, settings) => client,

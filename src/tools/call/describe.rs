@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::terminal::paint::{FAINT, STRONG, USE, WARNING, painted};
 use crate::terminal::width;
 use client::Introduction;
-use client::tool::flags::{self, Flag, Kind};
+use client::tool::flags::{self, ArgKind, Flag};
 use client::tool::words::said;
 use client::tool::{Tool, fit};
 use protocol::text::{columns, fit as cut, shown, shown_lines, wrapped};
@@ -107,7 +107,7 @@ fn describe(text: &mut String, flag: &Flag) {
     if flag.is_required {
         about.push("required".to_owned());
     }
-    if matches!(flag.kind, Kind::Many(_)) {
+    if matches!(flag.kind, ArgKind::Many(_)) {
         about.push("may be given more than once".to_owned());
     }
     about.extend(flag.default.as_ref().map(|default| format!("default {}", cut(&shown(&said(default)), 40))));
@@ -157,7 +157,7 @@ fn typed(flag: &Flag) -> String {
 /// The same for a list: what may be left out stands in brackets.
 fn usage(flag: &Flag) -> String {
     let typed = typed(flag);
-    let more = if matches!(flag.kind, Kind::Many(_)) { "…" } else { "" };
+    let more = if matches!(flag.kind, ArgKind::Many(_)) { "…" } else { "" };
     if flag.is_required { format!("{typed}{more}") } else { format!("[{typed}{more}]") }
 }
 
@@ -186,18 +186,18 @@ fn word(name: &str) -> String {
     }
 }
 
-fn words(kind: &Kind) -> String {
+fn words(kind: &ArgKind) -> String {
     match kind {
-        Kind::Text => "text".to_owned(),
-        Kind::Number => "number".to_owned(),
-        Kind::Integer => "integer".to_owned(),
-        Kind::Boolean => "true or false".to_owned(),
-        Kind::Many(item) => match &**item {
-            Kind::Json | Kind::Any | Kind::Many(_) => "list".to_owned(),
+        ArgKind::Text => "text".to_owned(),
+        ArgKind::Number => "number".to_owned(),
+        ArgKind::Integer => "integer".to_owned(),
+        ArgKind::Boolean => "true or false".to_owned(),
+        ArgKind::Many(item) => match &**item {
+            ArgKind::Json | ArgKind::Any | ArgKind::Many(_) => "list".to_owned(),
             item => format!("list of {}", words(item)),
         },
-        Kind::Json => "object".to_owned(),
-        Kind::Any => "any".to_owned(),
+        ArgKind::Json => "object".to_owned(),
+        ArgKind::Any => "any".to_owned(),
     }
 }
 

@@ -4,10 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::form::{ElicitationForm, FormField};
 use super::typed_input::TypedInput;
-use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, STRONG, USE, painted};
-use crate::terminal::width;
-use client::Refusal;
+use crate::terminal::{self, width};
+use client::NoAnswer;
 use client::tool::words::said;
 use protocol::text::{fit, shown, shown_lines, wrapped};
 
@@ -42,18 +41,18 @@ impl UserRefusal {
 
 impl Elicitation<'_> {
     /// The result of `elicitation/create`.
-    pub(super) async fn ask(&self, params: &Value) -> Result<Value, Refusal> {
+    pub(super) async fn ask(&self, params: &Value) -> Result<Value, NoAnswer> {
         let message = params.get("message").and_then(Value::as_str).unwrap_or_default();
         match params.get("mode").and_then(Value::as_str).unwrap_or("form") {
             "form" => self.form(message, params).await,
             "url" => self.visit(message, params).await,
-            other => Err(Refusal::because(format!("this client knows no elicitation of mode {other:?}"))),
+            other => Err(NoAnswer::because(format!("this client knows no elicitation of mode {other:?}"))),
         }
     }
 
-    async fn form(&self, message: &str, params: &Value) -> Result<Value, Refusal> {
+    async fn form(&self, message: &str, params: &Value) -> Result<Value, NoAnswer> {
         let form = ElicitationForm::read(params.get("requestedSchema").unwrap_or(&Value::Null));
-        let form = form.map_err(Refusal::because)?;
+        let form = form.map_err(NoAnswer::because)?;
         let given = self.given(&form)?;
         let is_complete =
             form.fields.iter().all(|field| !field.is_required() || given.contains_key(&field.name));
@@ -98,26 +97,26 @@ impl Elicitation<'_> {
     }
 
     /// The answers that were given before.
-    fn given(&self, form: &ElicitationForm) -> Result<Map<String, Value>, Refusal> {
+    fn given(&self, form: &ElicitationForm) -> Result<Map<String, Value>, NoAnswer> {
         let mut given = Map::new();
         for field in &form.fields {
             let Some((_, text)) = self.answers.iter().find(|(name, _)| *name == field.name) else { continue };
             let value = field.value(text, None);
-            let value = value.map_err(|why| Refusal::because(format!("--answer {}: {why}", field.name)))?;
+            let value = value.map_err(|why| NoAnswer::because(format!("--answer {}: {why}", field.name)))?;
             given.extend(value.map(|value| (field.name.clone(), value)));
         }
         Ok(given)
     }
 
-    async fn visit(&self, message: &str, params: &Value) -> Result<Value, Refusal> {
+    async fn visit(&self, message: &str, params: &Value) -> Result<Value, NoAnswer> {
         let url = params.get("url").and_then(Value::as_str).unwrap_or_default();
         let parsed = config::server_url(url.split('#').next().unwrap_or_default());
-        let parsed = parsed.map_err(|why| Refusal::because(format!("its URL cannot be visited: {why}")))?;
+        let parsed = parsed.map_err(|why| NoAnswer::because(format!("its URL cannot be visited: {why}")))?;
         if url.len() > URL_BYTES_MAX {
-            return Err(Refusal::because("its URL is too long"));
+            return Err(NoAnswer::because("its URL is too long"));
         }
         let Some(input) = self.input else {
-            return Err(Refusal::because("it wants a page to be visited, and nobody can be asked here"));
+            return Err(NoAnswer::because("it wants a page to be visited, and nobody can be asked here"));
         };
         input.forget().await;
         self.introduce(message);
@@ -155,11 +154,11 @@ impl Elicitation<'_> {
 }
 
 /// Why a form is not answered where nobody can type.
-fn unanswered(form: &ElicitationForm) -> Refusal {
+fn unanswered(form: &ElicitationForm) -> NoAnswer {
     let is_any_required = form.fields.iter().any(FormField::is_required);
     let needed = form.fields.iter().filter(|field| field.is_required() || !is_any_required);
     let needed: Vec<String> = needed.map(|field| format!("--answer {}=VALUE", field.name)).collect();
-    Refusal::because(match needed.as_slice() {
+    NoAnswer::because(match needed.as_slice() {
         [] => "it wants to be agreed to, and nobody can be asked here: call it at a terminal".to_owned(),
         needed => format!("nobody can be asked here: give {}", needed.join(" ")),
     })

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::terminal::paint::{FAINT, painted};
 use client::tool::fit as fits;
-use client::tool::flags::{self, Flag, Kind};
+use client::tool::flags::{self, ArgKind, Flag};
 use client::tool::words::{self, Mistake, said};
 use protocol::text::{fit, shown};
 
@@ -83,12 +83,12 @@ impl FormField {
         let description = self.schema.get("description").and_then(Value::as_str);
         hints.extend(description.map(|text| shown(&fit(text, TEXT_COLUMNS_MAX))));
         hints.push(match (&self.flag.kind, self.choices.is_empty()) {
-            (Kind::Boolean, _) => "yes or no".to_owned(),
-            (Kind::Many(_), false) => "several numbers, with commas between them".to_owned(),
-            (Kind::Many(_), true) => "several, with commas between them".to_owned(),
+            (ArgKind::Boolean, _) => "yes or no".to_owned(),
+            (ArgKind::Many(_), false) => "several numbers, with commas between them".to_owned(),
+            (ArgKind::Many(_), true) => "several, with commas between them".to_owned(),
             (_, false) => "a number of the list".to_owned(),
-            (Kind::Integer, true) => "a whole number".to_owned(),
-            (Kind::Number, true) => "a number".to_owned(),
+            (ArgKind::Integer, true) => "a whole number".to_owned(),
+            (ArgKind::Number, true) => "a number".to_owned(),
             _ => String::new(),
         });
         hints.extend(self.flag.bounds.iter().map(|bound| shown(&fit(bound, TEXT_COLUMNS_MAX))));
@@ -116,7 +116,7 @@ impl FormField {
             };
         }
         let value = match &self.flag.kind {
-            Kind::Many(item) if !text.starts_with('[') => {
+            ArgKind::Many(item) if !text.starts_with('[') => {
                 let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
                 Value::Array(items.map(|text| self.one(item, text)).collect::<Result<_, _>>()?)
             }
@@ -129,7 +129,7 @@ impl FormField {
         }
     }
 
-    fn one(&self, kind: &Kind, text: &str) -> Result<Value, String> {
+    fn one(&self, kind: &ArgKind, text: &str) -> Result<Value, String> {
         if !self.choices.is_empty() {
             let by_value = self.choices.iter().find(|(value, title)| said(value) == text || title == text);
             let number = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));

@@ -29,12 +29,12 @@ use self::conversation::{EXIT_DONE, EXIT_FAILED, find};
 use self::terminal_user::Interactivity;
 use crate::terminal;
 use crate::terminal::paint::{BAD, WARNING, painted};
-use client::tool::{Tool, fit, outcome};
+use client::tool::{Tool, fit, result};
 use protocol::text::{shown, shown_value};
 
 /// A call of a tool.
 #[derive(Debug)]
-pub struct Call<'a> {
+pub struct CallSettings<'a> {
     /// The server.
     pub target: CallTarget,
     /// What a person types for the server.
@@ -48,8 +48,8 @@ pub struct Call<'a> {
 }
 
 /// Calls a tool and prints its result.
-pub fn call(call: Call<'_>, is_option: IsOption<'_>) -> ExitCode {
-    let Call { target, address, tool, words, options } = call;
+pub fn call(call: CallSettings<'_>, is_option: IsOption<'_>) -> ExitCode {
+    let CallSettings { target, address, tool, words, options } = call;
     let has_answers = !options.answers.is_empty() || words.iter().any(|word| word.starts_with("--answer"));
     conversation::run(target, Interactivity { has_answers, may_ask: true }, async |client, user| {
         user.wait_for("Listing the tools");
@@ -99,7 +99,7 @@ pub fn list(target: CallTarget, address: &str, name: Option<&str>, is_json: bool
 
 /// Prints the result, and returns the exit code.
 fn show(tool: &Tool, result: &Value, is_json: bool, folder: Option<&Path>) -> u8 {
-    let outcome = outcome::read(result);
+    let outcome = result::read(result);
     if is_json {
         terminal::put(shown_value(result));
     }

@@ -6,33 +6,33 @@ use std::path::{Path, PathBuf};
 
 use crate::terminal;
 use crate::terminal::paint::{FAINT, STRONG, USE, painted};
-use client::tool::outcome::{Outcome, Piece, extension};
+use client::tool::result::{ContentBlock, ToolResult, extension};
 use protocol::text::{shown, shown_lines, shown_value};
 
 /// How many numbers are tried for the name of a file.
 const NUMBERS_MAX: u32 = 10_000;
 
 /// Prints it. Files are written to `folder`, if there is one; an error names what could not be.
-pub(super) fn print(outcome: &Outcome, tool: &str, folder: Option<&Path>) -> Result<(), String> {
+pub(super) fn print(outcome: &ToolResult, tool: &str, folder: Option<&Path>) -> Result<(), String> {
     for piece in &outcome.pieces {
         match piece {
-            Piece::Text { of, text } => {
+            ContentBlock::Text { of, text } => {
                 if let Some(of) = of {
                     terminal::put(painted(STRONG, shown(of)));
                 }
                 terminal::put(shown_lines(text));
             }
-            Piece::Link { uri, name } => {
+            ContentBlock::Link { uri, name } => {
                 let name = name.as_deref().map(|name| format!("  {}", shown(name))).unwrap_or_default();
                 terminal::put(format!("{}{name}", painted(USE, shown(uri))));
             }
-            Piece::File { what, media, bytes: None } => {
+            ContentBlock::File { what, media, bytes: None } => {
                 terminal::put(painted(
                     FAINT,
                     format!("[{}, {}: not valid base64]", shown(what), shown(media)),
                 ));
             }
-            Piece::File { what, media, bytes: Some(bytes) } => {
+            ContentBlock::File { what, media, bytes: Some(bytes) } => {
                 let about = format!("{}, {}, {} bytes", shown(what), shown(media), bytes.len());
                 let Some(folder) = folder else {
                     terminal::put(painted(FAINT, format!("[{about}; --save DIR writes it to a file]")));
@@ -43,7 +43,7 @@ pub(super) fn print(outcome: &Outcome, tool: &str, folder: Option<&Path>) -> Res
                 let about = painted(FAINT, format!("[{about}]"));
                 terminal::put(format!("{}  {about}", painted(USE, path.display())));
             }
-            Piece::Other(value) => terminal::put(shown_value(value)),
+            ContentBlock::Other(value) => terminal::put(shown_value(value)),
         }
     }
     match &outcome.structured {
@@ -59,9 +59,9 @@ pub(super) fn print(outcome: &Outcome, tool: &str, folder: Option<&Path>) -> Res
 }
 
 /// Writes the files alone, and says where on standard error.
-pub(super) fn save_all(outcome: &Outcome, tool: &str, folder: &Path) -> Result<(), String> {
+pub(super) fn save_all(outcome: &ToolResult, tool: &str, folder: &Path) -> Result<(), String> {
     for piece in &outcome.pieces {
-        if let Piece::File { media, bytes: Some(bytes), .. } = piece {
+        if let ContentBlock::File { media, bytes: Some(bytes), .. } = piece {
             let path = save(folder, tool, extension(media), bytes)
                 .map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
             terminal::say(painted(FAINT, path.display()));

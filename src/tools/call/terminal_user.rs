@@ -13,8 +13,8 @@ use super::typed_input::TypedInput;
 use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, STRONG, WARNING, painted};
 use crate::terminal::progress::Progress;
-use client::user_interaction::{PendingAnswer, WireMessage};
-use client::{Refusal, UserInteraction};
+use client::user_interaction::{AnswerFuture, WireMessage};
+use client::{NoAnswer, UserInteraction};
 use protocol::text::{fit, shown, shown_lines};
 
 /// Log lines that are shown for one call, and the columns of each.
@@ -136,7 +136,7 @@ impl TerminalUser {
         }
     }
 
-    async fn elicited(&self, params: &Value) -> Result<Value, Refusal> {
+    async fn elicited(&self, params: &Value) -> Result<Value, NoAnswer> {
         let waited = self.progress.borrow_mut().take().is_some();
         let server = self.server.borrow().clone();
         let answers = self.answers.borrow().clone();
@@ -174,15 +174,15 @@ impl UserInteraction for TerminalUser {
         }
     }
 
-    fn ask<'a>(&'a self, method: &'a str, params: &'a Value) -> PendingAnswer<'a> {
+    fn ask<'a>(&'a self, method: &'a str, params: &'a Value) -> AnswerFuture<'a> {
         Box::pin(async move {
             match method {
                 "elicitation/create" if self.interactivity.may_ask => self.elicited(params).await,
                 "sampling/createMessage" => {
-                    Err(Refusal { code: -1, message: "this client has no model to ask".to_owned() })
+                    Err(NoAnswer { code: -1, message: "this client has no model to ask".to_owned() })
                 }
                 "roots/list" => Ok(json!({"roots": []})),
-                _ => Err(Refusal::unknown(method)),
+                _ => Err(NoAnswer::unknown(method)),
             }
         })
     }

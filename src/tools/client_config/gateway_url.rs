@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 
-use config::{self, AuthMethod, Config, Endpoint};
+use config::{self, AuthMethod, Config, EndpointConfig};
 use protocol::text::shown;
 
 /// Where the gateway is, and what it wants.
@@ -44,7 +44,7 @@ impl GatewayUrl {
     }
 }
 
-fn url(config: &Config, endpoint: &Endpoint) -> anyhow::Result<String> {
+fn url(config: &Config, endpoint: &EndpointConfig) -> anyhow::Result<String> {
     if let Some(url) = &endpoint.public_url {
         return Ok(url.clone());
     }

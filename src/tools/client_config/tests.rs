@@ -6,7 +6,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use super::*;
-use config::{self, Authorization, Config, HeaderSource, SecretSource, Transport};
+use config::{self, Authorization, Config, HeaderSource, SecretSource, TransportConfig};
 
 const WITH_FILES: ImportSettings<'_> = ImportSettings { secrets: Some("/s"), with_disabled: false };
 
@@ -150,7 +150,7 @@ fn servers_elsewhere_come_over() {
         let upstream = &config.upstreams[0];
         let found = &upstream.urls[0];
         assert_eq!(format!("https://{}{}", found.authority, found.path_and_query), url, "{entry}");
-        assert_eq!(upstream.transport == Transport::Sse, sse, "{entry}");
+        assert_eq!(upstream.transport == TransportConfig::Sse, sse, "{entry}");
         assert_eq!(upstream.credentials.authorization, authorization, "{entry}");
         assert!(!imported.configuration.contains("hunter2"), "{}", imported.configuration);
     }

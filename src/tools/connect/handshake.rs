@@ -6,10 +6,10 @@ use ::http::HeaderMap;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::message::{Message, agreed_version, key};
+use super::message::{ClientMessage, agreed_version, key};
 use super::proxy::{ACCEPT_TIMEOUT, StdioProxy};
 use super::request::ClientRequest;
-use super::session::Session;
+use super::session::ServerSession;
 use client::exchange_error::ExchangeError;
 use client::message_headers::SESSION_ID;
 use protocol::initialize::INITIALIZED;
@@ -28,13 +28,16 @@ impl StdioProxy {
     }
 
     /// The answer to `initialize`, and the session that it opens if it is a result.
-    async fn open(self: &Rc<Self>, call: &ClientRequest) -> Result<(Bytes, Option<Session>), ExchangeError> {
+    async fn open(
+        self: &Rc<Self>,
+        call: &ClientRequest,
+    ) -> Result<(Bytes, Option<ServerSession>), ExchangeError> {
         let message = call.message.body.clone();
         let reply = self.endpoint.post(HeaderMap::new(), message, true, self.timeout).await?;
         let id = reply.head.headers.get(SESSION_ID).cloned();
         let answer = self.read(call, reply, None).await?;
         let version = agreed_version(&mut self.scratch.borrow_mut(), &answer);
-        let session = version.map(|version| Session {
+        let session = version.map(|version| ServerSession {
             id,
             version,
             initialize: call.message.body.clone(),
@@ -44,12 +47,12 @@ impl StdioProxy {
     }
 
     /// Opens a session like one that the server has forgotten, unless that was done.
-    pub(super) async fn reopen(self: &Rc<Self>, lost: &Rc<Session>) -> Result<(), ExchangeError> {
+    pub(super) async fn reopen(self: &Rc<Self>, lost: &Rc<ServerSession>) -> Result<(), ExchangeError> {
         let _alone = self.reopening.lock().await;
         if !self.sessions.is_current(lost) {
             return Ok(());
         }
-        let message = Message::read(&mut self.scratch.borrow_mut(), lost.initialize.clone());
+        let message = ClientMessage::read(&mut self.scratch.borrow_mut(), lost.initialize.clone());
         let message = message.map_err(|(_, fault)| fault)?;
         let id = message.id().unwrap_or_default();
         let key = key(id.as_bytes()).unwrap_or_default();

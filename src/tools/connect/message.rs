@@ -9,7 +9,7 @@ use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, EnvelopeError};
 use protocol::error::error_body;
 use protocol::initialize;
-use protocol::json::{Kind, Literal, Scratch, Span, is_integer, quote};
+use protocol::json::{JsonKind, Literal, Scratch, Span, is_integer, quote};
 use protocol::method::Method;
 use protocol::version::{Era, LegacyVersion};
 
@@ -19,13 +19,13 @@ pub(super) const DEPTH_MAX: usize = 128;
 const BATCH_MAX: usize = 50;
 
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub(super) struct ClientMessage {
     pub(super) body: Bytes,
     pub(super) envelope: Envelope,
     pub(super) method: Method,
 }
 
-impl Message {
+impl ClientMessage {
     /// Reads what the client wrote. An error comes with the id that it is to carry.
     pub(super) fn read(scratch: &mut Scratch, body: Bytes) -> Result<Self, (Option<String>, ExchangeError)> {
         let envelope = Envelope::parse(scratch, &body, DEPTH_MAX).map_err(|error| match error {
@@ -103,7 +103,7 @@ pub(super) fn batch(scratch: &mut Scratch, body: &Bytes) -> Option<Result<Vec<By
 pub(super) fn refusal(scratch: &mut Scratch, body: &[u8], id: &str) -> Option<Bytes> {
     let error = scratch.index(body, DEPTH_MAX).ok()?.root().get("error")?;
     let is_error = error.get("code").is_some_and(|code| code.as_integer().is_some())
-        && error.get("message").is_some_and(|message| message.kind() == Kind::String);
+        && error.get("message").is_some_and(|message| message.kind() == JsonKind::String);
     let error = std::str::from_utf8(error.raw()).ok().filter(|_| is_error)?;
     Some(Bytes::from(error_body(Some(id), error)))
 }
@@ -117,8 +117,8 @@ pub(super) fn agreed_version(scratch: &mut Scratch, answer: &[u8]) -> Option<Leg
 mod tests {
     use super::*;
 
-    fn read(text: &'static str) -> Message {
-        Message::read(&mut Scratch::default(), Bytes::from_static(text.as_bytes())).unwrap()
+    fn read(text: &'static str) -> ClientMessage {
+        ClientMessage::read(&mut Scratch::default(), Bytes::from_static(text.as_bytes())).unwrap()
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             (r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2025-06-18"}"#, None),
         ] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{{meta}}}}}"#);
-            let message = Message::read(&mut Scratch::default(), Bytes::from(text)).unwrap();
+            let message = ClientMessage::read(&mut Scratch::default(), Bytes::from(text)).unwrap();
             assert_eq!(message.modern_version().as_deref(), version, "{meta}");
         }
     }

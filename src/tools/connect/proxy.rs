@@ -13,9 +13,9 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::FAREWELL;
 use super::in_flight::{InFlight, InFlightRequests};
-use super::message::{Message, batch, key};
+use super::message::{ClientMessage, batch, key};
 use super::request::ClientRequest;
-use super::session::{CurrentSession, Session};
+use super::session::{CurrentSession, ServerSession};
 use super::stdio::{OutputQueue, StderrLog};
 use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
@@ -54,15 +54,15 @@ pub(super) struct StdioProxy {
     pub(super) introducing: TaskTracker,
     /// Each request that waits for its answer, and whatever waits to be sent.
     pub(super) unfinished: TaskTracker,
-    forwarded: mpsc::Sender<QueuedMessage>,
+    forwarded: mpsc::Sender<ForwardedMessage>,
     /// How many were put there, and how many of these were sent or given up.
     queued: Cell<u64>,
     finished: watch::Sender<u64>,
 }
 
 /// A notification or response on its way.
-struct QueuedMessage {
-    message: Message,
+struct ForwardedMessage {
+    message: ClientMessage,
     modern_version: Option<String>,
     _counted: (TaskTrackerToken, Option<TaskTrackerToken>),
 }
@@ -120,7 +120,7 @@ impl StdioProxy {
     }
 
     async fn take_message(self: &Rc<Self>, body: Bytes) {
-        let read = Message::read(&mut self.scratch.borrow_mut(), body);
+        let read = ClientMessage::read(&mut self.scratch.borrow_mut(), body);
         let message = match read {
             Ok(message) => message,
             Err((id, fault)) => return self.refuse(id.as_deref(), &fault).await,
@@ -132,7 +132,7 @@ impl StdioProxy {
         }
     }
 
-    async fn take_request(self: &Rc<Self>, message: Message) {
+    async fn take_request(self: &Rc<Self>, message: ClientMessage) {
         let Some(id) = message.id() else { return };
         let Some(key) = key(id.as_bytes()) else {
             return self.refuse(None, &ExchangeError::NotJsonRpc("the id is not valid text")).await;
@@ -163,7 +163,7 @@ impl StdioProxy {
 
     /// A modern request is cancelled by closing its stream, one in a session by telling the server, and one that was not
     /// sent yet by not sending it.
-    fn cancel(&self, message: Message) {
+    fn cancel(&self, message: ClientMessage) {
         let key = message.cancelled(&mut self.scratch.borrow_mut());
         match key.and_then(|key| self.calls.get(&key)) {
             Some(call) if call.modern_version.is_some() || !call.is_sent.get() => call.stop.cancel(),
@@ -175,11 +175,11 @@ impl StdioProxy {
         }
     }
 
-    fn queue(&self, message: Message) {
+    fn queue(&self, message: ClientMessage) {
         let modern_version = message.modern_version();
         let introducing = message.is("notifications/initialized").then(|| self.introducing.token());
         let unfinished = self.unfinished.token();
-        let queued = QueuedMessage { message, modern_version, _counted: (unfinished, introducing) };
+        let queued = ForwardedMessage { message, modern_version, _counted: (unfinished, introducing) };
         match self.forwarded.try_send(queued) {
             Ok(()) => self.queued.update(|queued| queued + 1),
             Err(_) => self.stderr_log.say("dropped a notification or response: too many wait to be sent"),
@@ -194,15 +194,15 @@ impl StdioProxy {
     }
 
     /// Sends notifications and responses, one after another.
-    async fn forward(self: Rc<Self>, mut waiting: mpsc::Receiver<QueuedMessage>) {
+    async fn forward(self: Rc<Self>, mut waiting: mpsc::Receiver<ForwardedMessage>) {
         while let Some(forwarded) = waiting.recv().await {
             self.forward_one(&forwarded).await;
             self.finished.send_modify(|finished| *finished += 1);
         }
     }
 
-    async fn forward_one(self: &Rc<Self>, forwarded: &QueuedMessage) {
-        let QueuedMessage { message, modern_version, .. } = forwarded;
+    async fn forward_one(self: &Rc<Self>, forwarded: &ForwardedMessage) {
+        let ForwardedMessage { message, modern_version, .. } = forwarded;
         if modern_version.is_none() {
             self.initializing.wait().await;
         }
@@ -245,7 +245,7 @@ impl StdioProxy {
     }
 
     /// Tells the server that the session is over. It need not agree.
-    pub(super) async fn end(&self, session: &Session) {
+    pub(super) async fn end(&self, session: &ServerSession) {
         if session.id.is_none() {
             return;
         }

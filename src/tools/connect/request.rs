@@ -8,12 +8,12 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
 use super::in_flight::InFlight;
-use super::message::{DEPTH_MAX, Message, batch, key, refusal};
+use super::message::{ClientMessage, DEPTH_MAX, batch, key, refusal};
 use super::proxy::StdioProxy;
-use super::session::Session;
+use super::session::ServerSession;
 use client::exchange_error::ExchangeError;
 use client::response_reader::ResponseReader;
-use net::http_client::{Reply, collect};
+use net::http_client::{HttpReply, collect};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::method::Method;
 
@@ -24,7 +24,7 @@ const RESUMES_MAX: u32 = 6;
 
 #[derive(Debug)]
 pub(super) struct ClientRequest {
-    pub(super) message: Message,
+    pub(super) message: ClientMessage,
     /// The literal of its id.
     pub(super) id: String,
     /// One spelling of it.
@@ -96,7 +96,7 @@ impl StdioProxy {
     }
 
     /// Adds the headers that mirror arguments of a `tools/call`.
-    fn mirror_params(&self, message: &Message, headers: &mut HeaderMap) {
+    fn mirror_params(&self, message: &ClientMessage, headers: &mut HeaderMap) {
         let name = message.envelope.name.as_ref().and_then(|name| name.decode(&message.body));
         let mut scratch = self.scratch.borrow_mut();
         let (Some(name), Ok(document)) = (name, scratch.index(&message.body, DEPTH_MAX)) else { return };
@@ -108,7 +108,7 @@ impl StdioProxy {
         self: &Rc<Self>,
         call: &ClientRequest,
         headers: HeaderMap,
-        session: Option<&Session>,
+        session: Option<&ServerSession>,
     ) -> Result<Bytes, ExchangeError> {
         let is_safe_to_repeat = call.message.method.is_safe_to_repeat();
         let message = call.message.body.clone();
@@ -120,8 +120,8 @@ impl StdioProxy {
     pub(super) async fn read(
         self: &Rc<Self>,
         call: &ClientRequest,
-        mut reply: Reply,
-        session: Option<&Session>,
+        mut reply: HttpReply,
+        session: Option<&ServerSession>,
     ) -> Result<Bytes, ExchangeError> {
         let status = reply.head.status;
         if status == StatusCode::NOT_FOUND && session.is_some_and(|session| session.id.is_some()) {
@@ -209,7 +209,7 @@ impl StdioProxy {
         answer.map_or(ControlFlow::Continue(()), ControlFlow::Break)
     }
 
-    fn recycle(self: &Rc<Self>, reply: Reply) {
+    fn recycle(self: &Rc<Self>, reply: HttpReply) {
         let proxy = Rc::clone(self);
         self.tasks.spawn(async move { proxy.endpoint.put_back(reply).await });
     }

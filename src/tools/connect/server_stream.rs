@@ -6,13 +6,13 @@ use http::StatusCode;
 use tokio::time::sleep;
 
 use super::proxy::StdioProxy;
-use super::session::Session;
+use super::session::ServerSession;
 use client::exchange_error::ExchangeError;
 use client::response_reader::{ResponseReader, StreamPosition};
 
 impl StdioProxy {
     /// Listens for as long as the session lasts.
-    pub(super) fn listen(self: &Rc<Self>, session: Rc<Session>) {
+    pub(super) fn listen(self: &Rc<Self>, session: Rc<ServerSession>) {
         if session.id.is_none() {
             return;
         }
@@ -25,7 +25,7 @@ impl StdioProxy {
         });
     }
 
-    async fn listen_on(self: &Rc<Self>, session: &Rc<Session>) {
+    async fn listen_on(self: &Rc<Self>, session: &Rc<ServerSession>) {
         let mut position = StreamPosition::default();
         let mut failures = 0;
         loop {
@@ -66,7 +66,7 @@ impl StdioProxy {
     }
 
     /// In a task of its own: opening another session ends the one that asks.
-    async fn reopen_apart(self: &Rc<Self>, session: &Rc<Session>) -> Result<(), ExchangeError> {
+    async fn reopen_apart(self: &Rc<Self>, session: &Rc<ServerSession>) -> Result<(), ExchangeError> {
         let (proxy, session) = (Rc::clone(self), Rc::clone(session));
         let reopened = tokio::task::spawn_local(async move { proxy.reopen(&session).await });
         reopened.await.unwrap_or(Err(ExchangeError::SessionGone))

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::measured::Latency;
 use super::report::Report;
 use super::rule::Severity;
-use super::sheet::Outcome;
+use super::sheet::RuleOutcome;
 use protocol::version::Era;
 
 impl Report {
@@ -48,7 +48,7 @@ impl Report {
     }
 }
 
-fn finding(outcome: &Outcome, era: Era) -> Value {
+fn finding(outcome: &RuleOutcome, era: Era) -> Value {
     let rule = outcome.rule;
     json!({
         "id": rule.id,
@@ -63,7 +63,7 @@ fn finding(outcome: &Outcome, era: Era) -> Value {
     })
 }
 
-fn kept(outcome: &Outcome) -> Value {
+fn kept(outcome: &RuleOutcome) -> Value {
     json!({ "id": outcome.rule.id, "area": outcome.rule.area.word(), "what": outcome.rule.good })
 }
 

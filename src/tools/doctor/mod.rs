@@ -29,5 +29,5 @@ mod tokens;
 
 pub use self::gather::{InspectSettings, inspect};
 pub use self::report::Report;
-pub use self::rule::{Rule, Severity};
+pub use self::rule::{InspectionRule, Severity};
 pub use self::rules::find as find_rule;

@@ -3,8 +3,8 @@
 use super::checks;
 use super::facts::Facts;
 use super::measured::Measured;
-use super::rule::{Rule, Severity};
-use super::sheet::Outcome;
+use super::rule::{InspectionRule, Severity};
+use super::sheet::RuleOutcome;
 use protocol::version::Era;
 
 /// What is wrong with a server, and what is right.
@@ -14,7 +14,7 @@ pub struct Report {
     pub(super) server: String,
     pub(super) facts: Facts,
     /// What each rule led to, by area.
-    pub(super) outcomes: Vec<Outcome>,
+    pub(super) outcomes: Vec<RuleOutcome>,
     /// Findings that somebody chose not to see.
     pub(super) ignored: usize,
     pub(super) measured: Measured,
@@ -23,8 +23,8 @@ pub struct Report {
 impl Report {
     /// Judges what was found out about the server that is called `server`. Findings of ignored rules are only
     /// counted.
-    pub(super) fn of(server: &str, facts: Facts, ignored: &[&'static Rule]) -> Self {
-        let is_ignored = |outcome: &Outcome| ignored.iter().any(|rule| std::ptr::eq(*rule, outcome.rule));
+    pub(super) fn of(server: &str, facts: Facts, ignored: &[&'static InspectionRule]) -> Self {
+        let is_ignored = |outcome: &RuleOutcome| ignored.iter().any(|rule| std::ptr::eq(*rule, outcome.rule));
         let (hidden, outcomes): (Vec<_>, Vec<_>) = checks::check(&facts).into_iter().partition(is_ignored);
         let ignored = hidden.iter().filter(|outcome| !outcome.is_kept).count();
         Self { server: server.to_owned(), outcomes, ignored, measured: Measured::of(&facts), facts }
@@ -54,7 +54,7 @@ impl Report {
     }
 
     /// What the server breaks, what matters most first.
-    pub(super) fn findings(&self) -> Vec<&Outcome> {
+    pub(super) fn findings(&self) -> Vec<&RuleOutcome> {
         let mut findings: Vec<_> = self.outcomes.iter().filter(|outcome| !outcome.is_kept).collect();
         findings.sort_by_key(|outcome| outcome.rule.severity);
         findings

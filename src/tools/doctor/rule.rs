@@ -70,7 +70,7 @@ impl Area {
 
 /// What a server is inspected for.
 #[derive(Debug)]
-pub struct Rule {
+pub struct InspectionRule {
     /// The name for it, which never changes.
     pub(crate) id: &'static str,
     /// How much it matters that a server breaks it.
@@ -86,7 +86,7 @@ pub struct Rule {
     pub(crate) section: &'static str,
 }
 
-impl Rule {
+impl InspectionRule {
     /// Where to read more, in a revision that the server speaks; `None` where the specification says nothing of it.
     pub(crate) fn link(&self, era: Era) -> Option<String> {
         let section = match era {
@@ -123,7 +123,7 @@ macro_rules! rules {
     ($($name:ident: $severity:ident $area:ident $id:literal
         good $good:literal bad $bad:literal why $why:literal fix $fix:literal section $section:literal;)*) => {
         $(
-            pub(in crate::doctor) static $name: $crate::doctor::rule::Rule = $crate::doctor::rule::Rule {
+            pub(in crate::doctor) static $name: $crate::doctor::rule::InspectionRule = $crate::doctor::rule::InspectionRule {
                 id: $id,
                 severity: $crate::doctor::rule::Severity::$severity,
                 area: $crate::doctor::rule::Area::$area,
@@ -135,7 +135,7 @@ macro_rules! rules {
             };
         )*
         /// The rules of this file.
-        pub(super) static ALL: &[&$crate::doctor::rule::Rule] = &[$(&$name),*];
+        pub(super) static ALL: &[&$crate::doctor::rule::InspectionRule] = &[$(&$name),*];
     };
 }
 pub(super) use rules;

@@ -1,15 +1,15 @@
 //! What the checks found, rule by rule.
 
 use super::facts::{Answer, Exchange, Facts, Probe, clip};
-use super::rule::Rule;
+use super::rule::InspectionRule;
 
 /// What is kept of a finding's details, and how many.
 const ITEM_CHARS_MAX: usize = 300;
 const ITEMS_MAX: usize = 20;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) rule: &'static Rule,
+pub(crate) struct RuleOutcome {
+    pub(crate) rule: &'static InspectionRule,
     pub(crate) is_kept: bool,
     /// What was seen, in the first few places.
     pub(crate) items: Vec<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Outcome {
 
 #[derive(Debug, Default)]
 pub(super) struct Sheet {
-    pub(super) outcomes: Vec<Outcome>,
+    pub(super) outcomes: Vec<RuleOutcome>,
 }
 
 /// What a request that is wrong must get.
@@ -32,17 +32,17 @@ pub(super) struct Refusal {
 
 impl Sheet {
     /// The server keeps a rule.
-    pub(super) fn kept(&mut self, rule: &'static Rule) {
+    pub(super) fn kept(&mut self, rule: &'static InspectionRule) {
         self.judge(rule, None);
     }
 
     /// The server breaks a rule, as was seen.
-    pub(super) fn broken(&mut self, rule: &'static Rule, seen: impl Into<String>) {
+    pub(super) fn broken(&mut self, rule: &'static InspectionRule, seen: impl Into<String>) {
         self.judge(rule, Some(seen.into()));
     }
 
     /// The server keeps a rule if nothing was seen that breaks it. A rule may be judged more than once.
-    pub(super) fn judge(&mut self, rule: &'static Rule, seen: impl IntoIterator<Item = String>) {
+    pub(super) fn judge(&mut self, rule: &'static InspectionRule, seen: impl IntoIterator<Item = String>) {
         let items: Vec<_> = seen.into_iter().map(|item| clip(&item, ITEM_CHARS_MAX)).collect();
         let (total, items) = (items.len(), items.into_iter());
         match self.outcomes.iter_mut().find(|outcome| std::ptr::eq(outcome.rule, rule)) {
@@ -52,7 +52,7 @@ impl Sheet {
                 let room = ITEMS_MAX - outcome.items.len();
                 outcome.items.extend(items.take(room));
             }
-            None => self.outcomes.push(Outcome {
+            None => self.outcomes.push(RuleOutcome {
                 rule,
                 is_kept: total == 0,
                 items: items.take(ITEMS_MAX).collect(),
@@ -66,7 +66,7 @@ impl Sheet {
         &mut self,
         facts: &Facts,
         probe: Probe,
-        rules: [&'static Rule; 2],
+        rules: [&'static InspectionRule; 2],
         what: &str,
         wanted: Refusal,
     ) {
@@ -85,7 +85,7 @@ impl Sheet {
         &mut self,
         facts: &Facts,
         probe: Probe,
-        rule: &'static Rule,
+        rule: &'static InspectionRule,
         what: &str,
         wanted: Refusal,
     ) {

@@ -11,7 +11,7 @@ use anstyle::Style;
 use super::measured::{Latency, Measured};
 use super::report::Report;
 use super::rule::{Area, Severity};
-use super::sheet::Outcome;
+use super::sheet::RuleOutcome;
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
 use protocol::text::{shown, wrapped};
 use protocol::version::Era;
@@ -157,7 +157,7 @@ impl ReportPage {
         }
     }
 
-    fn finding(&mut self, outcome: &Outcome, era: Era, is_long: bool) {
+    fn finding(&mut self, outcome: &RuleOutcome, era: Era, is_long: bool) {
         let rule = outcome.rule;
         let (style, mark) = look(rule.severity);
         let mark = format!("{} ", painted(style, mark));
@@ -266,8 +266,8 @@ mod tests {
         let items_total = items.len() + 3;
         let mut report = Report::of("http://host/\u{1b}[2J", Facts::default(), &[]);
         report.outcomes = vec![
-            Outcome { rule: &CLEAR_TEXT, is_kept: true, items: vec![], items_total: 0 },
-            Outcome { rule: &ORIGIN, is_kept: false, items, items_total },
+            RuleOutcome { rule: &CLEAR_TEXT, is_kept: true, items: vec![], items_total: 0 },
+            RuleOutcome { rule: &ORIGIN, is_kept: false, items, items_total },
         ];
         report
     }

@@ -1,6 +1,6 @@
 //! What is looked at: keys and answers in, what to draw and to ask for out. No clock, no terminal.
 
-use status::{History, Status, ToolState, ToolsPage, ToolsQuery, ToolsSort};
+use status::{History, Status, ToolStatus, ToolsPage, ToolsQuery, ToolsSort};
 
 use super::feed::{News, WantedTools};
 use super::key::{Key, KeyInput};
@@ -21,7 +21,7 @@ const PAGE_STEP: usize = 50;
 
 /// What to do beside drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum SideEffect {
     None,
     Quit,
     /// Draw all of it again.
@@ -32,10 +32,10 @@ pub(super) enum Effect {
 
 /// One thing that is shown in full.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Subject {
+pub(super) enum Detail {
     Upstream(String),
     Endpoint(String),
-    Tool(Box<ToolState>),
+    Tool(Box<ToolStatus>),
     Limit(String),
     Problem(Problem),
 }
@@ -57,7 +57,7 @@ pub(super) struct App {
     pub(super) now_s: u64,
     pub(super) tab: Tab,
     looks: [TabView; 6],
-    pub(super) subject: Option<Subject>,
+    pub(super) subject: Option<Detail>,
     /// The first line that is shown of what is shown in full.
     pub(super) scroll: usize,
     /// Tools of this upstream only.
@@ -177,7 +177,7 @@ impl App {
 
     /// The tools that should be known now.
     pub(super) fn wanted(&self) -> Option<WantedTools> {
-        if let Some(Subject::Upstream(name)) = &self.subject {
+        if let Some(Detail::Upstream(name)) = &self.subject {
             return Some(WantedTools::OfUpstream(name.clone()));
         }
         let look = &self.looks[Tab::Tools.at()];
@@ -223,20 +223,20 @@ impl App {
     }
 
     /// A person does something.
-    pub(super) fn input(&mut self, input: KeyInput) -> Effect {
+    pub(super) fn input(&mut self, input: KeyInput) -> SideEffect {
         let effect = match input {
             KeyInput::Resize(columns, rows) => {
                 self.size = (columns, rows);
-                Effect::None
+                SideEffect::None
             }
-            KeyInput::Key(Key::Control('c')) => Effect::Quit,
-            KeyInput::Key(Key::Control('z')) => Effect::Suspend,
-            KeyInput::Key(Key::Control('l')) => Effect::Redraw,
+            KeyInput::Key(Key::Control('c')) => SideEffect::Quit,
+            KeyInput::Key(Key::Control('z')) => SideEffect::Suspend,
+            KeyInput::Key(Key::Control('l')) => SideEffect::Redraw,
             KeyInput::Key(key) if self.is_editing => self.edit(key),
-            KeyInput::Key(Key::Char('q')) => Effect::Quit,
+            KeyInput::Key(Key::Char('q')) => SideEffect::Quit,
             KeyInput::Key(_) if self.is_helping => {
                 self.is_helping = false;
-                Effect::None
+                SideEffect::None
             }
             KeyInput::Key(key) => self.press(key),
         };
@@ -244,7 +244,7 @@ impl App {
         effect
     }
 
-    fn press(&mut self, key: Key) -> Effect {
+    fn press(&mut self, key: Key) -> SideEffect {
         match key {
             Key::Char('?') => self.is_helping = true,
             Key::Char('p') => self.is_paused = !self.is_paused,
@@ -273,10 +273,10 @@ impl App {
             }
             _ => {}
         }
-        Effect::None
+        SideEffect::None
     }
 
-    fn edit(&mut self, key: Key) -> Effect {
+    fn edit(&mut self, key: Key) -> SideEffect {
         let filter = &mut self.look_mut().filter;
         match key {
             Key::Char(c) if filter.chars().count() < FILTER_CHARS_MAX => filter.push(c),
@@ -289,10 +289,10 @@ impl App {
                 self.is_editing = false;
             }
             Key::Enter | Key::Up | Key::Down | Key::Tab => self.is_editing = false,
-            _ => return Effect::None,
+            _ => return SideEffect::None,
         }
         self.begin_again();
-        Effect::None
+        SideEffect::None
     }
 
     fn begin_again(&mut self) {
@@ -357,16 +357,16 @@ impl App {
     fn open(&mut self) {
         let Some(id) = self.listing.row(self.look().cursor).map(|row| row.id.clone()) else { return };
         self.subject = match self.tab {
-            Tab::Upstreams => Some(Subject::Upstream(id)),
-            Tab::Endpoints => Some(Subject::Endpoint(id)),
+            Tab::Upstreams => Some(Detail::Upstream(id)),
+            Tab::Endpoints => Some(Detail::Endpoint(id)),
             Tab::Tools => {
                 let tools = self.tools.iter().flat_map(|page| &page.tools);
                 let tool = tools.into_iter().find(|tool| listing::tool_id(tool) == id);
-                tool.map(|tool| Subject::Tool(Box::new(tool.clone())))
+                tool.map(|tool| Detail::Tool(Box::new(tool.clone())))
             }
             Tab::Limits => Some(match id.strip_prefix("upstream ") {
-                Some(name) => Subject::Upstream(name.to_owned()),
-                None => Subject::Limit(id),
+                Some(name) => Detail::Upstream(name.to_owned()),
+                None => Detail::Limit(id),
             }),
             Tab::Problems => id.parse().ok().and_then(|at: usize| self.problems.get(at)).map(subject_of),
             Tab::Gateway => None,
@@ -376,7 +376,7 @@ impl App {
 
     fn show_tools(&mut self) {
         let chosen = match (&self.subject, self.tab) {
-            (Some(Subject::Upstream(name)), _) => Some(name.clone()),
+            (Some(Detail::Upstream(name)), _) => Some(name.clone()),
             (None, Tab::Upstreams) => self.listing.row(self.look().cursor).map(|row| row.id.clone()),
             _ => None,
         };
@@ -390,7 +390,7 @@ impl App {
 
     /// A tool that is shown in full stays up to date.
     fn follow_tool(&mut self, page: &ToolsPage) {
-        if let Some(Subject::Tool(shown)) = &mut self.subject
+        if let Some(Detail::Tool(shown)) = &mut self.subject
             && let Some(tool) =
                 page.tools.iter().find(|tool| listing::tool_id(tool) == listing::tool_id(shown))
         {
@@ -420,11 +420,11 @@ impl App {
 }
 
 /// What a problem is about, where that can be shown.
-fn subject_of(problem: &Problem) -> Subject {
+fn subject_of(problem: &Problem) -> Detail {
     let subject = problem.subject.as_str();
     match (subject.strip_prefix("upstream "), subject.strip_prefix("endpoint ")) {
-        (Some(name), _) => Subject::Upstream(name.to_owned()),
-        (_, Some(path)) => Subject::Endpoint(path.to_owned()),
-        _ => Subject::Problem(problem.clone()),
+        (Some(name), _) => Detail::Upstream(name.to_owned()),
+        (_, Some(path)) => Detail::Endpoint(path.to_owned()),
+        _ => Detail::Problem(problem.clone()),
     }
 }

@@ -4,16 +4,16 @@ use std::cmp::Reverse;
 
 use ratatui::text::Line;
 use status::{
-    Certificate, EndpointState, Figures, Lines, Listener, PublicName, Status, ToolState, ToolsPage,
-    UpstreamState,
+    Certificate, EndpointStatus, Figures, HistoryLines, ListenerStatus, PublicName, Status, ToolStatus,
+    ToolsPage, UpstreamStatus,
 };
 
-use super::app::{App, Subject};
+use super::app::{App, Detail};
 use super::listing::{fitness, says, state};
 use super::palette::{Look, Palette};
 use super::spark::highest;
 use super::table::padded;
-use super::text::{NAMES, NARROW, Text, labelled, time_of};
+use super::text::{NAMES, NARROW, StyledText, labelled, time_of};
 use crate::admin_client::figures::{
     UNKNOWN, bytes, count, counts, known_bytes, known_count, latency, period, rate, share, span,
 };
@@ -26,14 +26,14 @@ const REASONS: usize = 8;
 const CURVE_COLUMNS: usize = 60;
 
 /// What is shown in full.
-pub(super) fn lines(app: &App, subject: &Subject, width: usize, palette: Palette) -> Vec<Line<'static>> {
-    let mut text = Text { lines: Vec::new(), width, palette };
+pub(super) fn lines(app: &App, subject: &Detail, width: usize, palette: Palette) -> Vec<Line<'static>> {
+    let mut text = StyledText { lines: Vec::new(), width, palette };
     match subject {
-        Subject::Upstream(name) => text.upstream(app, name),
-        Subject::Endpoint(path) => text.endpoint(app, path),
-        Subject::Tool(tool) => text.tool(tool),
-        Subject::Limit(id) => text.limit(app, id),
-        Subject::Problem(problem) => {
+        Detail::Upstream(name) => text.upstream(app, name),
+        Detail::Endpoint(path) => text.endpoint(app, path),
+        Detail::Tool(tool) => text.tool(tool),
+        Detail::Limit(id) => text.limit(app, id),
+        Detail::Problem(problem) => {
             text.title(&problem.subject);
             text.problem(problem);
         }
@@ -43,14 +43,14 @@ pub(super) fn lines(app: &App, subject: &Subject, width: usize, palette: Palette
 
 /// The gateway itself.
 pub(super) fn gateway(app: &App, width: usize, palette: Palette) -> Vec<Line<'static>> {
-    let mut text = Text { lines: Vec::new(), width, palette };
+    let mut text = StyledText { lines: Vec::new(), width, palette };
     text.gateway(app);
     text.lines
 }
 
 /// What keys there are.
 pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
-    let mut text = Text { lines: Vec::new(), width, palette };
+    let mut text = StyledText { lines: Vec::new(), width, palette };
     text.title("Keys");
     for (keys, what) in [
         ("1 … 6, Tab", "upstreams, endpoints, tools, limits, problems, gateway"),
@@ -77,7 +77,7 @@ pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
     text.lines
 }
 
-impl Text {
+impl StyledText {
     fn upstream(&mut self, app: &App, name: &str) {
         self.title(&format!("upstream {name}"));
         let Some(upstream) = app.status.upstream(name) else {
@@ -98,7 +98,7 @@ impl Text {
         }
     }
 
-    fn server(&mut self, upstream: &UpstreamState) {
+    fn server(&mut self, upstream: &UpstreamStatus) {
         self.fact("eras", &either(&upstream.eras.join(" and ")));
         self.fact("transport", &either(&upstream.transport));
         let list = upstream.list_bytes.map(|size| format!(", {} long", bytes(size))).unwrap_or_default();
@@ -149,7 +149,7 @@ impl Text {
         }
     }
 
-    fn replicas(&mut self, upstream: &UpstreamState) {
+    fn replicas(&mut self, upstream: &UpstreamStatus) {
         if upstream.replicas.is_empty() {
             return;
         }
@@ -213,7 +213,7 @@ impl Text {
         }
     }
 
-    fn door(&mut self, endpoint: &EndpointState) {
+    fn door(&mut self, endpoint: &EndpointStatus) {
         self.fact("eras", &either(&endpoint.eras.join(" and ")));
         if let Some(auth) = &endpoint.auth {
             let auth = auth.join(" or ").replace('_', " ");
@@ -226,7 +226,7 @@ impl Text {
         self.fact("tools", &format!("{}, the longest list has {list}", known_count(endpoint.tools)));
     }
 
-    fn tool(&mut self, tool: &ToolState) {
+    fn tool(&mut self, tool: &ToolStatus) {
         self.title(&format!("tool {}", tool.name));
         if let Some(title) = &tool.title {
             self.line(title, Look::Strong);
@@ -284,7 +284,7 @@ impl Text {
         let status = &app.status;
         let since = span(status.uptime_s);
         self.fact("version", &format!("{}, up {since}, {} workers", status.version, status.workers));
-        for Listener { address, tls } in &status.listeners {
+        for ListenerStatus { address, tls } in &status.listeners {
             self.fact("listens at", &format!("{address}{}", if *tls { " (TLS)" } else { "" }));
         }
         self.fact("configuration", status.config.file.as_deref().unwrap_or("built in"));
@@ -379,7 +379,7 @@ impl Text {
         }
     }
 
-    fn curves(&mut self, lines: Option<&Lines>, interval_s: Option<f64>) {
+    fn curves(&mut self, lines: Option<&HistoryLines>, interval_s: Option<f64>) {
         let Some(lines) = lines.filter(|lines| lines.calls_per_s.len() > 1) else { return };
         if self.width < NARROW {
             return;

@@ -51,7 +51,7 @@ pub(super) enum News {
 }
 
 /// Asks again and again.
-pub(super) struct Feed {
+pub(super) struct StatusFeed {
     admin: AdminClient,
     interval: Duration,
     /// Start of the gateway and number of the sample that the history goes up to.
@@ -59,7 +59,7 @@ pub(super) struct Feed {
     has_history: bool,
 }
 
-impl Feed {
+impl StatusFeed {
     pub(super) fn new(admin: AdminClient, interval: Duration) -> Self {
         Self { admin, interval, known: None, has_history: true }
     }

@@ -1,6 +1,6 @@
 //! What is in the tables. Pure.
 
-use status::{EndpointState, Figures, History, Lines, Status, ToolState, ToolsSort, UpstreamState};
+use status::{EndpointStatus, Figures, History, HistoryLines, Status, ToolStatus, ToolsSort, UpstreamStatus};
 
 use super::palette::Look;
 use super::table::{By, Column, ColumnKind, Row, TableCell};
@@ -83,9 +83,9 @@ pub(super) fn tools_column(sort: ToolsSort) -> usize {
 
 /// Upstreams with this text in their names.
 pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec<Row> {
-    let fits = |upstream: &&UpstreamState| is_in(filter, &upstream.name);
-    let row = |upstream: &UpstreamState| {
-        let UpstreamState { name, figures, tools, .. } = upstream;
+    let fits = |upstream: &&UpstreamStatus| is_in(filter, &upstream.name);
+    let row = |upstream: &UpstreamStatus| {
+        let UpstreamStatus { name, figures, tools, .. } = upstream;
         let more = [
             count_cell(Some(upstream.in_flight())),
             words(&replicas(upstream)),
@@ -99,11 +99,11 @@ pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec
 
 /// Endpoints with this text in their paths or the names of their upstreams.
 pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec<Row> {
-    let fits = |endpoint: &&EndpointState| {
+    let fits = |endpoint: &&EndpointStatus| {
         is_in(filter, &endpoint.path) || endpoint.upstreams.iter().any(|name| is_in(filter, name))
     };
-    let row = |endpoint: &EndpointState| {
-        let EndpointState { path, healthy, figures, tools, .. } = endpoint;
+    let row = |endpoint: &EndpointStatus| {
+        let EndpointStatus { path, healthy, figures, tools, .. } = endpoint;
         let more = [words(&endpoint.eras.join("+")), words(&endpoint.upstreams.join(" "))];
         server_row(path, fitness(*healthy), figures, history.endpoints.get(path), *tools, more)
     };
@@ -115,7 +115,7 @@ fn server_row<const N: usize>(
     id: &str,
     (word, look, rank): (&str, Look, f64),
     figures: &Figures,
-    lines: Option<&Lines>,
+    lines: Option<&HistoryLines>,
     tools: Option<u64>,
     more: [(TableCell, By); N],
 ) -> Row {
@@ -139,8 +139,8 @@ fn server_row<const N: usize>(
 }
 
 /// These tools.
-pub(super) fn tools(tools: &[ToolState]) -> Vec<Row> {
-    let row = |tool: &ToolState| {
+pub(super) fn tools(tools: &[ToolStatus]) -> Vec<Row> {
+    let row = |tool: &ToolStatus| {
         let pin = match tool.pin.as_deref() {
             Some(pin @ ("changed" | "new")) => {
                 (TableCell::Text(format!("! {pin}"), Look::Warning), By::Number(0.0))
@@ -166,12 +166,12 @@ pub(super) fn tools(tools: &[ToolState]) -> Vec<Row> {
 }
 
 /// What stands for a tool.
-pub(super) fn tool_id(tool: &ToolState) -> String {
+pub(super) fn tool_id(tool: &ToolStatus) -> String {
     format!("{}\n{}", tool.upstream, tool.name)
 }
 
 /// What its annotations say.
-pub(super) fn says(tool: &ToolState) -> &'static str {
+pub(super) fn says(tool: &ToolStatus) -> &'static str {
     match (tool.read_only, tool.destructive) {
         (Some(true), _) => "only reads",
         (_, Some(true)) => "may destroy",
@@ -229,7 +229,7 @@ pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
 }
 
 /// How an upstream is: word, look and how far from well.
-pub(super) fn state(upstream: &UpstreamState) -> (&'static str, Look, f64) {
+pub(super) fn state(upstream: &UpstreamStatus) -> (&'static str, Look, f64) {
     let (out, _) = upstream.replicas_out();
     if upstream.healthy != Some(false) && (upstream.is_crashing() || out > 0) {
         return ("◐ degraded", Look::Warning, 1.0);

@@ -39,8 +39,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::app::{App, Effect};
-use self::feed::{Feed, News, WantedTools};
+use self::app::{App, SideEffect};
+use self::feed::{News, StatusFeed, WantedTools};
 use self::key::KeyInput;
 use self::palette::Palette;
 use self::screen::Screen;
@@ -66,7 +66,7 @@ pub struct TopSettings {
 
 /// Why nothing is shown, or no longer.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TopError {
     /// The gateway could not be asked the first time.
     #[error(transparent)]
     Gateway(#[from] AdminError),
@@ -76,19 +76,19 @@ pub enum Error {
 }
 
 /// Shows the state of a gateway until it is told to stop, by key or signal.
-pub fn run(settings: TopSettings) -> Result<(), Error> {
+pub fn run(settings: TopSettings) -> Result<(), TopError> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(watch_gateway(settings))
 }
 
-async fn watch_gateway(settings: TopSettings) -> Result<(), Error> {
+async fn watch_gateway(settings: TopSettings) -> Result<(), TopError> {
     let TopSettings { admin, interval, is_colored } = settings;
     let mut app = App::new(&admin.place().to_string(), now_s());
-    let mut feed = Feed::new(admin, interval);
+    let mut feed = StatusFeed::new(admin, interval);
     // Whoever asks at the wrong place is better told so on a screen of their own.
     app.hear(feed.first().await?);
 
-    let mut signals = Signals::new()?;
+    let mut signals = TerminalSignals::new()?;
     let mut screen = Screen::open(Palette::new(is_colored))?;
     let (asks, asked) = watch::channel(None);
     let (sender, mut news) = mpsc::channel(NEWS_MAX);
@@ -106,8 +106,8 @@ async fn attend(
     asks: &watch::Sender<Option<WantedTools>>,
     news: &mut mpsc::Receiver<News>,
     inputs: &mut mpsc::Receiver<KeyInput>,
-    signals: &mut Signals,
-) -> Result<(), Error> {
+    signals: &mut TerminalSignals,
+) -> Result<(), TopError> {
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -121,8 +121,8 @@ async fn attend(
         let mut effect = tokio::select! {
             told = signals.next() => match told {
                 SignalEffect::Stop => return Ok(()),
-                SignalEffect::Pause => Effect::Suspend,
-                SignalEffect::Continue => Effect::Redraw,
+                SignalEffect::Pause => SideEffect::Suspend,
+                SignalEffect::Continue => SideEffect::Redraw,
             },
             input = inputs.recv() => match input {
                 Some(input) => app.input(input),
@@ -131,25 +131,25 @@ async fn attend(
             },
             Some(heard) = news.recv() => {
                 app.hear(heard);
-                Effect::None
+                SideEffect::None
             }
-            _ = ticks.tick() => Effect::None,
+            _ = ticks.tick() => SideEffect::None,
         };
         // Keys that were typed meanwhile need no picture each.
-        while effect == Effect::None
+        while effect == SideEffect::None
             && let Ok(input) = inputs.try_recv()
         {
             effect = app.input(input);
         }
         app.tick(now_s());
         match effect {
-            Effect::None => {}
-            Effect::Quit => return Ok(()),
-            Effect::Redraw => {
+            SideEffect::None => {}
+            SideEffect::Quit => return Ok(()),
+            SideEffect::Redraw => {
                 screen.take_again()?;
                 app.resize(screen.size()?);
             }
-            Effect::Suspend => screen.suspend()?,
+            SideEffect::Suspend => screen.suspend()?,
         }
     }
 }
@@ -164,13 +164,13 @@ enum SignalEffect {
 }
 
 /// The signals that matter.
-struct Signals {
+struct TerminalSignals {
     stop: [Signal; 3],
     paused: Signal,
     continued: Signal,
 }
 
-impl Signals {
+impl TerminalSignals {
     fn new() -> io::Result<Self> {
         let [term, hup, int] =
             [SignalKind::terminate(), SignalKind::hangup(), SignalKind::interrupt()].map(signal);

@@ -6,7 +6,7 @@ use ratatui::backend::TestBackend;
 use serde_json::{Value, json};
 use status::{History, Object, Status, ToolsPage};
 
-use super::app::{App, Effect};
+use super::app::{App, SideEffect};
 use super::feed::News;
 use super::key::{Key, KeyInput};
 use super::palette::Palette;
@@ -54,7 +54,7 @@ fn app() -> App {
 
 fn press(app: &mut App, keys: &[Key]) {
     for key in keys {
-        assert_eq!(app.input(KeyInput::Key(*key)), Effect::None, "{key:?}");
+        assert_eq!(app.input(KeyInput::Key(*key)), SideEffect::None, "{key:?}");
     }
 }
 
@@ -251,18 +251,18 @@ fn a_tiny_terminal_shows_what_matters() {
 #[test]
 fn only_some_keys_end_it() {
     for (key, expected) in [
-        (Key::Char('q'), Effect::Quit),
-        (Key::Control('c'), Effect::Quit),
-        (Key::Control('z'), Effect::Suspend),
-        (Key::Control('l'), Effect::Redraw),
-        (Key::Esc, Effect::None),
-        (Key::Char('x'), Effect::None),
+        (Key::Char('q'), SideEffect::Quit),
+        (Key::Control('c'), SideEffect::Quit),
+        (Key::Control('z'), SideEffect::Suspend),
+        (Key::Control('l'), SideEffect::Redraw),
+        (Key::Esc, SideEffect::None),
+        (Key::Char('x'), SideEffect::None),
     ] {
         assert_eq!(app().input(KeyInput::Key(key)), expected, "{key:?}");
     }
     let mut app = app();
     typed(&mut app, "/q");
-    assert_eq!(app.input(KeyInput::Key(Key::Control('c'))), Effect::Quit, "even while a filter is typed");
+    assert_eq!(app.input(KeyInput::Key(Key::Control('c'))), SideEffect::Quit, "even while a filter is typed");
 }
 
 /// Names that would do something to a terminal, or that are wide, or of nothing.

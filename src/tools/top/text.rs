@@ -14,13 +14,13 @@ pub(super) const NAMES: usize = 14;
 pub(super) const NARROW: usize = 40;
 
 /// Lines as they are written, for a terminal so wide.
-pub(super) struct Text {
+pub(super) struct StyledText {
     pub(super) lines: Vec<Line<'static>>,
     pub(super) width: usize,
     pub(super) palette: Palette,
 }
 
-impl Text {
+impl StyledText {
     pub(super) fn title(&mut self, text: &str) {
         self.line(text, Look::Strong);
     }

@@ -15,7 +15,7 @@ use super::jwt::token::{Token, is_token};
 use crate::identity::principal::Principal;
 use crate::identity::refusal::CredentialFault;
 use config::{self, AuthMethod};
-use protocol::head::Field;
+use protocol::head::HeaderField;
 
 const SCHEME: &[u8] = b"bearer ";
 
@@ -31,7 +31,7 @@ pub(crate) struct Authenticator {
 }
 
 #[derive(Debug)]
-pub(crate) struct Credentials {
+pub(crate) struct AcceptedCredentials {
     pub keys: Arc<ApiKeys>,
     pub issuers: Issuers,
     pub certificates: Arc<CertificateRules>,
@@ -65,7 +65,7 @@ impl From<CredentialFault> for AuthError {
 
 impl Authenticator {
     /// What `endpoint` takes of all credentials.
-    pub(crate) fn new(endpoint: &config::Endpoint, all: &Credentials) -> Self {
+    pub(crate) fn new(endpoint: &config::EndpointConfig, all: &AcceptedCredentials) -> Self {
         let takes = |method| endpoint.auth.contains(&method);
         let mut audiences: Vec<Box<str>> =
             endpoint.audiences.iter().map(|audience| audience.as_str().into()).collect();
@@ -105,14 +105,14 @@ impl Authenticator {
     }
 
     /// True if `authorization` decides, and not the certificate.
-    pub(crate) fn goes_by(&self, authorization: Field<'_>) -> bool {
+    pub(crate) fn goes_by(&self, authorization: HeaderField<'_>) -> bool {
         authorization.is_present() && (self.keys.is_some() || !self.issuers.is_empty())
     }
 
     /// Who presents these credentials at `now_s`.
     pub(crate) fn check(
         &self,
-        authorization: Field<'_>,
+        authorization: HeaderField<'_>,
         certificate: Option<&ClientCertificate>,
         now_s: u64,
     ) -> Result<Authenticated, AuthError> {

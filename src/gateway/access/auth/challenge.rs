@@ -18,7 +18,7 @@ pub(crate) struct Challenge {
 }
 
 impl Challenge {
-    pub(crate) fn new(endpoint: &config::Endpoint) -> Self {
+    pub(crate) fn new(endpoint: &config::EndpointConfig) -> Self {
         let url = endpoint.public_url.as_deref().filter(|_| endpoint.auth.contains(&AuthMethod::Jwt));
         let metadata = url.and_then(metadata_url).map(|url| format!("resource_metadata=\"{url}\""));
         let metadata = metadata.unwrap_or_default();

@@ -7,7 +7,7 @@
 use http::Uri;
 
 use protocol::error::{ClientError, Error, PolicyError};
-use protocol::head::Field;
+use protocol::head::HeaderField;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OriginPolicy {
@@ -18,9 +18,9 @@ pub(crate) struct OriginPolicy {
 }
 
 impl OriginPolicy {
-    pub(crate) fn check_origin(&self, origin: Field<'_>, on_loopback: bool) -> Result<(), PolicyError> {
+    pub(crate) fn check_origin(&self, origin: HeaderField<'_>, on_loopback: bool) -> Result<(), PolicyError> {
         let is_allowed = match (origin, origin.as_str()) {
-            (Field::Absent, _) => true,
+            (HeaderField::Absent, _) => true,
             (_, None) => false,
             (_, Some(origin)) => match &self.origins {
                 Some(origins) => origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin)),
@@ -34,15 +34,15 @@ impl OriginPolicy {
     /// (HTTP/2, and HTTP/1.1 in absolute form). The host without its port.
     pub(crate) fn check_host<'h>(
         &self,
-        host: Field<'h>,
+        host: HeaderField<'h>,
         target: &'h Uri,
         on_loopback: bool,
     ) -> Result<&'h str, Error> {
         let authority = target.authority().map(http::uri::Authority::as_str);
         let named = match (host, host.as_str(), authority) {
-            (Field::One(_), Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => None,
-            (Field::One(_), Some(host), _) => Some(host),
-            (Field::Absent, _, Some(authority)) => Some(authority),
+            (HeaderField::One(_), Some(host), Some(other)) if !host.eq_ignore_ascii_case(other) => None,
+            (HeaderField::One(_), Some(host), _) => Some(host),
+            (HeaderField::Absent, _, Some(authority)) => Some(authority),
             _ => None,
         };
         let named = named.filter(|named| is_authority(named)).ok_or(ClientError::Host)?;
@@ -101,17 +101,17 @@ mod tests {
         let named =
             OriginPolicy { origins: Some(vec!["https://app.example".into()]), ..OriginPolicy::default() };
         for (doors, origin, on_loopback, passes) in [
-            (&open, Field::Absent, false, true),
-            (&open, Field::One("http://localhost:3000"), true, true),
-            (&open, Field::One("http://127.0.0.1"), true, true),
-            (&open, Field::One("http://[::1]:80"), true, true),
-            (&open, Field::One("http://localhost:3000"), false, false),
-            (&open, Field::One("http://localhost.evil.example"), true, false),
-            (&open, Field::One("http://evil.example:80@localhost"), true, false),
-            (&open, Field::One("null"), true, false),
-            (&open, Field::Many, true, false),
-            (&named, Field::One("https://app.example"), false, true),
-            (&named, Field::One("http://localhost"), true, false),
+            (&open, HeaderField::Absent, false, true),
+            (&open, HeaderField::One("http://localhost:3000"), true, true),
+            (&open, HeaderField::One("http://127.0.0.1"), true, true),
+            (&open, HeaderField::One("http://[::1]:80"), true, true),
+            (&open, HeaderField::One("http://localhost:3000"), false, false),
+            (&open, HeaderField::One("http://localhost.evil.example"), true, false),
+            (&open, HeaderField::One("http://evil.example:80@localhost"), true, false),
+            (&open, HeaderField::One("null"), true, false),
+            (&open, HeaderField::Many, true, false),
+            (&named, HeaderField::One("https://app.example"), false, true),
+            (&named, HeaderField::One("http://localhost"), true, false),
         ] {
             assert_eq!(doors.check_origin(origin, on_loopback).is_ok(), passes, "{origin:?}");
         }
@@ -143,14 +143,14 @@ mod tests {
             (&open, "", true, false),
             (&open, "a b", false, false),
         ] {
-            let field = Field::One(host);
+            let field = HeaderField::One(host);
             assert_eq!(doors.check_host(field, &path, on_loopback).is_ok(), passes, "{host}");
         }
         let absolute: Uri = "http://localhost/mcp".parse().expect("uri");
-        assert!(open.check_host(Field::Absent, &absolute, true).is_ok());
-        assert!(open.check_host(Field::One("localhost"), &absolute, true).is_ok());
-        assert!(open.check_host(Field::One("127.0.0.1"), &absolute, true).is_err());
-        assert!(open.check_host(Field::Absent, &path, true).is_err());
-        assert!(open.check_host(Field::Many, &path, true).is_err());
+        assert!(open.check_host(HeaderField::Absent, &absolute, true).is_ok());
+        assert!(open.check_host(HeaderField::One("localhost"), &absolute, true).is_ok());
+        assert!(open.check_host(HeaderField::One("127.0.0.1"), &absolute, true).is_err());
+        assert!(open.check_host(HeaderField::Absent, &path, true).is_err());
+        assert!(open.check_host(HeaderField::Many, &path, true).is_err());
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn documents(config: &Config) -> HashMap<Box<str>, Bytes> {
     documents
 }
 
-fn document(endpoint: &config::Endpoint, url: &str, issuers: &[config::Jwt]) -> Bytes {
+fn document(endpoint: &config::EndpointConfig, url: &str, issuers: &[config::Jwt]) -> Bytes {
     let is_url = |issuer: &&str| issuer.starts_with("https://") || issuer.starts_with("http://");
     let servers: Vec<&str> = issuers.iter().map(|jwt| jwt.issuer.as_str()).filter(is_url).collect();
     let mut document = json!({

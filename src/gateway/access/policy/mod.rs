@@ -14,6 +14,7 @@
 
 pub(crate) mod class;
 pub(crate) mod hints;
+pub(crate) mod naming;
 pub(crate) mod permissions;
 pub(crate) mod rule;
 #[cfg(test)]
@@ -73,7 +74,7 @@ impl PartialEq for Policy {
 impl Policy {
     /// Of all rules, those that hold at the endpoint with this path and these upstreams.
     pub(crate) fn new(
-        rules: &[config::Rule],
+        rules: &[config::RuleConfig],
         path: &str,
         upstreams: &[(&str, Arc<HintCell>)],
     ) -> Result<Self, globset::Error> {

@@ -4,46 +4,35 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::naming::naming;
 use super::rule::Rule;
 use super::{Class, NameScope, Policy, PolicyVerdict, Reach};
 use crate::identity::Principal;
-use config::{Config, Endpoint, Names};
+use config::{Config, EndpointConfig};
 use protocol::route::directory::{Directory, MemberNames};
-use protocol::route::filter::Filter;
-use protocol::route::{Alias, Kind, Naming, NoRoute, Style};
+use protocol::route::{Kind, Naming, NoRoute};
 
 /// One endpoint as far as its rules are concerned.
 #[derive(Debug)]
 pub struct EndpointRules<'c> {
-    endpoint: &'c Endpoint,
+    endpoint: &'c EndpointConfig,
     policy: Policy,
     naming: Naming,
 }
 
 impl<'c> EndpointRules<'c> {
     /// The rules of an endpoint of this configuration.
-    pub fn new(config: &'c Config, endpoint: &'c Endpoint) -> Result<Self, globset::Error> {
+    pub fn new(config: &'c Config, endpoint: &'c EndpointConfig) -> Result<Self, globset::Error> {
         let members: Vec<(&str, Arc<_>)> =
             endpoint.upstreams.iter().map(|name| (name.as_str(), Arc::default())).collect();
         let prefixes = endpoint.upstreams.iter().map(|name| {
             let upstream = config.upstreams.iter().find(|upstream| upstream.name == *name);
             upstream.map_or_else(|| name.clone(), |upstream| upstream.prefix.clone())
         });
-        let aliases = endpoint.aliases.iter().filter_map(|alias| {
-            let member = endpoint.upstreams.iter().position(|name| *name == alias.upstream)?;
-            Some(Alias { public: alias.public.clone(), member, inner: alias.inner.clone() })
-        });
-        let style = match endpoint.names {
-            Names::Transparent => Style::Transparent,
-            Names::Prefixed => Style::Prefixed,
-            Names::Bare => Style::Bare,
-        };
-        let (prefixes, aliases): (Vec<_>, Vec<_>) = (prefixes.collect(), aliases.collect());
-        let filter = Filter::new(&endpoint.allow, &endpoint.deny)?;
         Ok(Self {
             endpoint,
             policy: Policy::new(&config.rules, &endpoint.path, &members)?,
-            naming: Naming::new(style, endpoint.accept_unprefixed, &prefixes, &aliases, filter),
+            naming: naming(endpoint, &prefixes.collect::<Vec<_>>())?,
         })
     }
 

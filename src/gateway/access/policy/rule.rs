@@ -7,7 +7,7 @@ use globset::GlobSet;
 
 use crate::identity::Principal;
 use config::{self, Effect};
-use protocol::hints::{Hints, Wanted};
+use protocol::hints::{Hints, RequiredHints};
 use protocol::route::Kind;
 use protocol::route::filter::{compile, compile_folded};
 
@@ -21,14 +21,14 @@ pub struct Rule {
     /// Its scopes, with spaces between.
     pub scopes: Arc<str>,
     /// As it was written.
-    pub source: config::Rule,
+    pub source: config::RuleConfig,
     principals: Option<PrincipalMatcher>,
     /// For each upstream of the endpoint, whether the rule is about it.
     members: Box<[bool]>,
     tools: Option<GlobSet>,
     prompts: Option<GlobSet>,
     resources: Option<GlobSet>,
-    annotations: Option<Wanted>,
+    annotations: Option<RequiredHints>,
 }
 
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct RuleTarget<'t> {
 }
 
 impl Rule {
-    pub fn new(source: &config::Rule, upstreams: &[&str]) -> Result<Self, globset::Error> {
+    pub fn new(source: &config::RuleConfig, upstreams: &[&str]) -> Result<Self, globset::Error> {
         let denies = source.effect == Effect::Deny;
         let names = |globs: &Option<Vec<String>>| {
             let compile = if denies { compile_folded } else { compile };
@@ -82,13 +82,13 @@ impl Rule {
             tools: names(&source.tools)?,
             prompts: names(&source.prompts)?,
             resources: names(&source.resources)?,
-            annotations: (!source.annotations.is_empty()).then(|| Wanted::new(&source.annotations)),
+            annotations: (!source.annotations.is_empty()).then(|| RequiredHints::new(&source.annotations)),
             source: source.clone(),
         })
     }
 
     /// Whether it holds at the endpoint with this path.
-    pub fn covers(source: &config::Rule, path: &str) -> Result<bool, globset::Error> {
+    pub fn covers(source: &config::RuleConfig, path: &str) -> Result<bool, globset::Error> {
         let Some(globs) = &source.endpoints else { return Ok(true) };
         Ok(compile(globs)?.is_match(path))
     }

@@ -8,8 +8,8 @@ use crate::identity::VerifiedIdentity;
 use protocol::hints::Hints;
 use protocol::json::Scratch;
 use protocol::route::directory::{Directory, MemberNames};
-use protocol::route::filter::Filter;
-use protocol::route::{Alias, Kind, Naming, Style};
+use protocol::route::filter::NameFilter;
+use protocol::route::{Kind, MemberAlias, Naming, Style};
 
 /// What rules come to over the upstreams `a` and `b`, at `/mcp`.
 struct Bed {
@@ -33,8 +33,8 @@ impl Bed {
         let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
         let hinted: [Arc<HintCell>; 2] = Default::default();
         let members = [("a", Arc::clone(&hinted[0])), ("b", Arc::clone(&hinted[1]))];
-        let alias = Alias { public: "today".into(), member: 0, inner: "x".into() };
-        let filter = Filter::new(&own(&["*"]), &[]).unwrap();
+        let alias = MemberAlias { public: "today".into(), member: 0, inner: "x".into() };
+        let filter = NameFilter::new(&own(&["*"]), &[]).unwrap();
         let naming = Naming::new(Style::Prefixed, true, &own(&["a", "b"]), &[alias], filter);
         let tools = |tools: &[&str]| Some(MemberNames { tools: own(tools), ..MemberNames::default() });
         let listed = [tools(&["x", "y", "caf\u{e9}"]), tools(&["x", "z"])];

@@ -33,7 +33,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion, version};
 use sha2::{Digest as _, Sha256};
 
-use self::names::CertificateNames;
+use self::names::CertificatesByHost;
 use config::{CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
 use net::secret::{Secret, SecretError};
 
@@ -44,7 +44,7 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 pub(crate) struct TlsServer {
     pub config: Arc<ServerConfig>,
-    pub names: Arc<CertificateNames>,
+    pub names: Arc<CertificatesByHost>,
     pub expiries: Vec<Expiry>,
     /// Who checks certificates of clients, if they are asked for.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -92,7 +92,7 @@ impl TlsServer {
             return Ok(Arc::clone(old));
         }
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut names = CertificateNames::default();
+        let mut names = CertificatesByHost::default();
         let mut expiries = Vec::new();
         let mut certificates = Vec::new();
         for ((path, chain), (source, key)) in files.chains.iter().zip(&files.keys) {
@@ -309,7 +309,7 @@ fn server_config(
 #[derive(Debug)]
 struct Chooser {
     certificates: Vec<Arc<CertifiedKey>>,
-    names: Arc<CertificateNames>,
+    names: Arc<CertificatesByHost>,
 }
 
 impl ResolvesServerCert for Chooser {

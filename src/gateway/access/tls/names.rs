@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 #[derive(Debug, Default)]
-pub(crate) struct CertificateNames {
+pub(crate) struct CertificatesByHost {
     exact: HashMap<Box<str>, Vec<usize>>,
     /// By what follows `*.`.
     wildcard: HashMap<Box<str>, Vec<usize>>,
     count: usize,
 }
 
-impl CertificateNames {
+impl CertificatesByHost {
     pub(crate) fn add<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
         for name in names {
             let name = name.to_ascii_lowercase();
@@ -58,8 +58,8 @@ impl CertificateNames {
 mod tests {
     use super::*;
 
-    fn names() -> CertificateNames {
-        let mut names = CertificateNames::default();
+    fn names() -> CertificatesByHost {
+        let mut names = CertificatesByHost::default();
         names.add(["mcp.example"]);
         names.add(["a.example", "*.Tools.example"]);
         names.add(["b.tools.example", "a.example"]);
@@ -105,7 +105,7 @@ mod tests {
         ] {
             assert_eq!(names.agree(name, host), agrees, "{name:?} {host}");
         }
-        let mut one = CertificateNames::default();
+        let mut one = CertificatesByHost::default();
         one.add(["a.example"]);
         assert!(one.agree(None, "a.example"));
     }

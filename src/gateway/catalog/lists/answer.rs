@@ -37,7 +37,7 @@ const MERGES_AWAITED_MAX: usize = 3;
 /// How long an upstream is waited for whose eras were not asked for yet.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-pub(super) struct Request<'r> {
+pub(super) struct ListQuery<'r> {
     worker: &'r Rc<Worker>,
     view: &'r View,
     endpoint: &'r Rc<Arc<Endpoint>>,
@@ -49,7 +49,7 @@ pub(super) struct Request<'r> {
     asker: Option<&'r Call>,
 }
 
-impl<'r> Request<'r> {
+impl<'r> ListQuery<'r> {
     /// `supported` are versions that the answer tells.
     pub(super) fn new(
         worker: &'r Rc<Worker>,

@@ -57,7 +57,7 @@ impl DiscoverSource<'_> {
 
 /// What introduces an upstream's instructions to whoever sees its names under the endpoint's.
 pub(super) fn heading(endpoint: &Endpoint, upstream: &Upstream) -> String {
-    let config::Upstream { name, prefix, .. } = &upstream.config;
+    let config::UpstreamConfig { name, prefix, .. } = &upstream.config;
     match endpoint.naming.style() {
         Style::Transparent => String::new(),
         Style::Prefixed => format!("## {name} (names start with {prefix}__)\n\n"),

@@ -22,7 +22,7 @@ use crate::tables::lists::part::{
     Content, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, Truncation, read,
 };
 use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers, modern_headers};
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
@@ -44,7 +44,7 @@ const SESSIONS_TRIED_MAX: usize = 2;
 #[derive(Clone, Debug)]
 pub(crate) struct FetchContext {
     pub state: Arc<State>,
-    pub client: Client,
+    pub client: UpstreamClient,
     pub snapshot: Arc<Snapshot>,
 }
 

@@ -15,8 +15,8 @@ use super::summary::{Capability, Summary, has_list, object};
 use crate::access::policy::Class;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::upstream::Upstream;
-use crate::upstream::facts::{Fact, Introduction};
-use protocol::json::{Document, Kind, Scratch, Value, quote};
+use crate::upstream::facts::{EraIntroduction, Fact};
+use protocol::json::{Document, JsonKind, Scratch, Value, quote};
 use protocol::route::Style;
 use protocol::version::{Era, LegacyVersion};
 
@@ -63,8 +63,8 @@ async fn heard_of(upstream: &Upstream) {
 }
 
 enum UpstreamIntroduction {
-    InLegacy(Arc<Introduction>),
-    InModern(Arc<Introduction>),
+    InLegacy(Arc<EraIntroduction>),
+    InModern(Arc<EraIntroduction>),
     Nothing,
 }
 
@@ -107,7 +107,7 @@ fn own(
 ) -> String {
     let result = said.result(scratch, depth_max);
     let capabilities = result.and_then(|result| result.get("capabilities"));
-    let capabilities = if let Some(own) = capabilities.filter(|found| found.kind() == Kind::Object) {
+    let capabilities = if let Some(own) = capabilities.filter(|found| found.is_object()) {
         // Those of the modern era may have come with extensions that have no place here.
         let is_taken = |name: &str| {
             matches!(said, UpstreamIntroduction::InLegacy(_))
@@ -141,7 +141,7 @@ fn own(
         (_, result) => {
             let info = result
                 .and_then(|result| result.get("_meta")?.get("io.modelcontextprotocol/serverInfo"))
-                .filter(|info| info.kind() == Kind::Object);
+                .filter(|info| info.is_object());
             members.push(("serverInfo".to_owned(), info.map_or_else(|| SERVER_INFO.to_owned(), text)));
             if let Some(instructions) = result.and_then(|result| result.get("instructions")) {
                 members.push(("instructions".to_owned(), text(instructions)));
@@ -187,7 +187,7 @@ fn merged(
 /// The settings of a capability as the one upstream wrote them. That a list has changed is always told, as the gateway
 /// notices it itself.
 fn announced(capability: &str, settings: Value<'_>) -> String {
-    if !has_list(capability) || settings.kind() != Kind::Object {
+    if !has_list(capability) || settings.kind() != JsonKind::Object {
         return text(settings);
     }
     let others = settings
@@ -221,7 +221,7 @@ mod tests {
 
     fn present(version: &str, result: &str) -> Fact {
         let result = result.to_owned().into();
-        Fact::Present(Arc::new(Introduction { version: version.into(), result }))
+        Fact::Present(Arc::new(EraIntroduction { version: version.into(), result }))
     }
 
     fn legacy(version: &str, result: &str) -> EraFacts {

@@ -22,7 +22,7 @@ use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::changes::ChangedList;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::{Upstream, UpstreamId};
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
@@ -43,7 +43,7 @@ const CONCURRENT_MAX: usize = 32;
 const TICK: Duration = Duration::from_millis(250);
 
 /// Learns until the process ends.
-pub(crate) async fn run(state: Arc<State>, client: Client) {
+pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
     let mut known: HashMap<UpstreamId, LearnState> = HashMap::new();
     let mut asked: FuturesUnordered<LocalBoxFuture<'static, LearnResult>> = FuturesUnordered::new();
     let mut interval = tokio::time::interval(TICK);

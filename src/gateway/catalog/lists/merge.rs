@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::page::Cursor;
+use super::page::PageCursor;
 use super::summary::SERVER_INFO;
 use crate::access::policy::Class;
 use crate::snapshot::Endpoint;
@@ -57,7 +57,7 @@ impl Merge {
         let pages = entries.into_iter().enumerate().map(|(index, mut entries)| {
             entries.push(b']');
             if index < last {
-                let next = Cursor { page: index + 1, digest: digest_of_all }.write();
+                let next = PageCursor { page: index + 1, digest: digest_of_all }.write();
                 entries.extend_from_slice(format!(",\"nextCursor\":\"{next}\"").as_bytes());
             }
             entries.extend_from_slice(b"}}");

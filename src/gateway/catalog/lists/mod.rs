@@ -41,7 +41,7 @@ pub(crate) mod upstream_dialect;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use self::answer::Request;
+use self::answer::ListQuery;
 use self::fetch::FetchContext;
 use self::gather::PartRequest;
 use self::upstream_dialect::UpstreamDialect;
@@ -85,10 +85,10 @@ pub(crate) async fn list(
     let cursor = match (ask.cursor, endpoint.config.list_page_bytes_max) {
         (None, _) => None,
         (Some(_), None) => return Err(ClientError::Cursor.into()),
-        (Some(cursor), Some(_)) => Some(page::Cursor::read(cursor).ok_or(ClientError::Cursor)?),
+        (Some(cursor), Some(_)) => Some(page::PageCursor::read(cursor).ok_or(ClientError::Cursor)?),
     };
     let request =
-        Request::new(worker, view, (endpoint, ask.class), CatalogQuery::List(ask.list), ask.dialect, &[]);
+        ListQuery::new(worker, view, (endpoint, ask.class), CatalogQuery::List(ask.list), ask.dialect, &[]);
     let request = request.asked_by(ask.asker);
     let (merged, ttl_ms) = request.merged().await?;
     let page = match cursor {
@@ -111,7 +111,7 @@ pub(crate) async fn discover(
     supported: &[&str],
 ) -> Result<Segments, Error> {
     let dialect = Dialect::Modern(capabilities);
-    let request = Request::new(worker, view, (endpoint, class), CatalogQuery::Discover, dialect, supported);
+    let request = ListQuery::new(worker, view, (endpoint, class), CatalogQuery::Discover, dialect, supported);
     let (merged, ttl_ms) = request.merged().await?;
     merged.answer(0, id, ttl_ms).ok_or_else(|| UpstreamError::Nonsense.into())
 }

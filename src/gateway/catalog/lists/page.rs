@@ -9,13 +9,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::tables::lists::cache::ContentDigest;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor {
+pub(crate) struct PageCursor {
     /// Which page; the first is 0.
     pub page: usize,
     pub digest: ContentDigest,
 }
 
-impl Cursor {
+impl PageCursor {
     /// As a client is given it: characters that need no escape in JSON.
     pub(crate) fn write(self) -> String {
         let page = u32::try_from(self.page).unwrap_or(u32::MAX);
@@ -38,11 +38,11 @@ mod tests {
     #[test]
     fn a_cursor_comes_back_as_it_was() {
         for page in [0, 1, 70_000] {
-            let cursor = Cursor { page, digest: [7; 16] };
-            assert_eq!(Cursor::read(&cursor.write()), Some(cursor));
+            let cursor = PageCursor { page, digest: [7; 16] };
+            assert_eq!(PageCursor::read(&cursor.write()), Some(cursor));
         }
         for text in ["", "x", "AAAA", "====", "\u{e9}", &"A".repeat(1000)] {
-            assert_eq!(Cursor::read(text), None, "{text}");
+            assert_eq!(PageCursor::read(text), None, "{text}");
         }
     }
 }

@@ -12,11 +12,11 @@ use crate::clock;
 use crate::tables::lists::part::ttl_ms;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers};
-use crate::upstream::facts::{Introduction, RESULT_BYTES_MAX};
+use crate::upstream::facts::{EraIntroduction, RESULT_BYTES_MAX};
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
-use protocol::json::{Document, Kind, Scratch, Value};
+use protocol::json::{Document, JsonKind, Scratch, Value};
 use protocol::method::Method;
 use protocol::version::{Era, LEGACY, LegacyVersion, MODERN};
 
@@ -41,7 +41,7 @@ const ESSENTIAL: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilit
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EraFinding {
-    Speaks { introduction: Introduction, fresh_for: Duration },
+    Speaks { introduction: EraIntroduction, fresh_for: Duration },
     Lacks,
     Unknown { why: String },
 }
@@ -180,7 +180,7 @@ fn hints_at_sse(status: StatusCode) -> bool {
 }
 
 fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> EraFinding {
-    EraFinding::Speaks { introduction: Introduction { version: version.into(), result }, fresh_for }
+    EraFinding::Speaks { introduction: EraIntroduction { version: version.into(), result }, fresh_for }
 }
 
 /// Statuses that may come from something in between, or pass.
@@ -207,7 +207,7 @@ fn newest_modern(versions: Value<'_>) -> Option<&'static str> {
 
 /// An introduction in memory of its own, without what is long in it where it is too long.
 fn kept(result: Value<'_>) -> Bytes {
-    if result.kind() != Kind::Object {
+    if result.kind() != JsonKind::Object {
         return Bytes::from_static(b"{}");
     }
     if result.raw().len() <= RESULT_BYTES_MAX {

@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::directory::Directory;
+use crate::directory::Dir;
 use crate::snapshot::Snapshot;
 use crate::upstream::Upstream;
-use crate::upstream::facts::{EraFacts, Fact, Introduction, RESULT_BYTES_MAX};
+use crate::upstream::facts::{EraFacts, EraIntroduction, Fact, RESULT_BYTES_MAX};
 use net::tasks::Tasks;
 use protocol::version::{LegacyVersion, MODERN};
 
@@ -86,7 +86,7 @@ impl Memory {
     }
 
     /// What was known of an upstream at the last stop.
-    pub(super) fn of(&self, config: &config::Upstream) -> Option<EraFacts> {
+    pub(super) fn of(&self, config: &config::UpstreamConfig) -> Option<EraFacts> {
         let urls = digest(config);
         let kept = self.kept.iter().find(|kept| kept.name == config.name && kept.urls == urls)?;
         let modern = kept.modern.fact(|version| MODERN.contains(&version));
@@ -97,7 +97,7 @@ impl Memory {
         is_something.then_some(EraFacts { modern, legacy, was_tried })
     }
 
-    pub(super) fn speaks_sse(&self, config: &config::Upstream) -> bool {
+    pub(super) fn speaks_sse(&self, config: &config::UpstreamConfig) -> bool {
         let urls = digest(config);
         self.kept.iter().any(|kept| kept.name == config.name && kept.urls == urls && kept.sse)
     }
@@ -175,14 +175,14 @@ impl KeptFact {
                     && result.get().len() <= RESULT_BYTES_MAX =>
             {
                 let result = result.get().to_owned().into();
-                Fact::Present(Arc::new(Introduction { version: version.as_str().into(), result }))
+                Fact::Present(Arc::new(EraIntroduction { version: version.as_str().into(), result }))
             }
             Self::Unknown | Self::Present { .. } => Fact::Unknown,
         }
     }
 }
 
-fn digest(config: &config::Upstream) -> String {
+fn digest(config: &config::UpstreamConfig) -> String {
     let mut digest = Sha256::new();
     for url in &config.urls {
         digest.update(format!("{}\n{}\n", url.authority, url.path_and_query));
@@ -195,7 +195,7 @@ fn digest(config: &config::Upstream) -> String {
 
 /// The text of the file in `directory` and what it says; `None` if there is no file.
 fn read(directory: &Path) -> io::Result<Option<(String, Vec<RememberedUpstream>)>> {
-    let text = match Directory::open(directory) {
+    let text = match Dir::open(directory) {
         Ok(directory) => directory.text(FILE_NAME.as_ref(), FILE_BYTES_MAX)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
@@ -210,5 +210,5 @@ fn read(directory: &Path) -> io::Result<Option<(String, Vec<RememberedUpstream>)
 }
 
 fn write(directory: &Path, text: &str) -> io::Result<()> {
-    Directory::open(directory)?.replace(FILE_NAME.as_ref(), text.as_bytes(), None)
+    Dir::open(directory)?.replace(FILE_NAME.as_ref(), text.as_bytes(), None)
 }

@@ -39,8 +39,8 @@ use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::upstream::ask::Asker;
-use crate::upstream::exchange::Client;
-use crate::upstream::facts::{EMPTY, EraFacts, Fact, Introduction};
+use crate::upstream::exchange::UpstreamClient;
+use crate::upstream::facts::{EMPTY, EraFacts, EraIntroduction, Fact};
 use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
@@ -69,7 +69,7 @@ pub(crate) struct Prober {
 }
 
 struct ProbeContext {
-    client: Client,
+    client: UpstreamClient,
     scratch: RefCell<Scratch>,
     budget: Arc<ByteBudget>,
 }
@@ -91,7 +91,7 @@ impl std::fmt::Debug for Prober {
 
 impl Prober {
     /// Publishes what was kept in `directory`, and says what every endpoint serves by it.
-    pub(crate) fn new(state: Arc<State>, client: Client, directory: Option<PathBuf>) -> Self {
+    pub(crate) fn new(state: Arc<State>, client: UpstreamClient, directory: Option<PathBuf>) -> Self {
         let snapshot = state.snapshot.load_full();
         let memory = Memory::open(directory);
         let budget = Arc::clone(&state.buffered);
@@ -412,7 +412,7 @@ fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<EraFacts> {
     if !fixed.modern {
         known.modern = Fact::Absent;
     } else if !matches!(known.modern, Fact::Present(_)) {
-        let introduction = Introduction { version: MODERN[0].into(), result: EMPTY.into() };
+        let introduction = EraIntroduction { version: MODERN[0].into(), result: EMPTY.into() };
         known.modern = Fact::Present(Arc::new(introduction));
     }
     if !fixed.legacy {

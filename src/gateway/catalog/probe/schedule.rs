@@ -194,7 +194,8 @@ mod tests {
         let now = crate::clock::now();
         let mut schedule = Schedule::new(now);
         assert!(schedule.believes_denial(&Fact::Unknown) && schedule.believes_denial(&Fact::Absent));
-        let introduction = crate::upstream::facts::Introduction { version: "".into(), result: "{}".into() };
+        let introduction =
+            crate::upstream::facts::EraIntroduction { version: "".into(), result: "{}".into() };
         let known = Fact::Present(introduction.into());
         for _ in 1..DENIALS_BELIEVED {
             assert!(!schedule.believes_denial(&known));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::messages;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
-use protocol::asking::NotAsked;
 use protocol::json::quote;
+use protocol::server_request::NotAsked;
 
 const NO_CLIENT: NotAsked = NotAsked { code: -32000, message: "the client is not reachable" };
 /// As the official SDKs call a request that timed out.

@@ -28,12 +28,11 @@ use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
 use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
 use crate::session::outbox::SessionOutbox;
-use crate::upstream::Upstream;
 use crate::upstream::ask::{OneWayMessage, legacy_headers};
 use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
 use crate::upstream::message_turns::MessageTurn;
-use crate::upstream::pool;
+use crate::upstream::{Upstream, pool};
 use protocol::error::{GatewayError, UpstreamError};
 
 /// How long a message may wait for those before it, with the time that it takes itself.

@@ -21,15 +21,14 @@ use crate::session::tasks::TaskOf;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::own_id::{self, OwnId, SessionTag};
 use protocol::answer_id::{AnswerId, Verdict};
-use protocol::asking::{Asked, NO_METHOD, NotAsked};
 use protocol::envelope::{Envelope, MessageKind, find_id};
 use protocol::error::UpstreamError;
-use protocol::foreign_id;
-use protocol::json::{Document, Kind, Scratch, Span, Value, quote};
+use protocol::json::{Document, JsonKind, Scratch, Span, Value, quote};
 use protocol::route::{self, Style};
+use protocol::server_request::{NO_METHOD, NotAsked, ServerRequest};
 use protocol::splice::{Edit, Segments, splice};
-use protocol::task;
 use protocol::translation::members::Edits;
+use protocol::{foreign_id, task};
 
 /// The key of `_meta` that names the upstream that asks.
 const ASKER: &str = "trunkline/upstream";
@@ -253,7 +252,7 @@ fn put(
     let mut scratch = worker.scratch.borrow_mut();
     let root = scratch.index(message, worker.json_depth_max()).map_err(|_| BAD_ID)?.root();
     let method = envelope.method.as_ref().and_then(|method| method.decode(message)).ok_or(NO_METHOD)?;
-    let asked = Asked::of(&method);
+    let asked = ServerRequest::of(&method);
     // What nobody here knows is the client's to refuse, where nothing has to be mapped.
     let is_transparent = session.endpoint.naming.style() == Style::Transparent;
     if asked.is_some() || !is_transparent {
@@ -284,16 +283,16 @@ fn put(
 }
 
 /// Says who asks. What one upstream may learn of the others through the client is nothing.
-fn name_asker(session: &InSession, asked: Option<Asked>, root: Value<'_>, edits: &mut Edits) {
+fn name_asker(session: &InSession, asked: Option<ServerRequest>, root: Value<'_>, edits: &mut Edits) {
     let name = &session.upstream.config.name;
     let member = format!("{}:{}", quote(ASKER), quote(name));
     edits.params(root, (|_| false, ""), (|_| false, &member));
     let params = root.object("params");
-    let text_of = |key| params?.get(key).filter(|value| value.kind() == Kind::String);
-    if asked == Some(Asked::Sampling) {
+    let text_of = |key| params?.get(key).filter(|value| value.kind() == JsonKind::String);
+    if asked == Some(ServerRequest::Sampling) {
         edits.rename(text_of("includeContext"), Some("\"none\""));
     }
-    if asked == Some(Asked::Elicitation)
+    if asked == Some(ServerRequest::Elicitation)
         && session.endpoint.config.prefix_elicitations
         && let Some(text) = text_of("message")
     {

@@ -14,7 +14,7 @@ use crate::mapper::{Completion, Mapper, Restriction};
 use crate::session::Session;
 use crate::session::outbox::CallInFlight;
 use crate::snapshot::Endpoint;
-use crate::telemetry::tools::Tool;
+use crate::telemetry::tools::ToolId;
 use crate::upstream::Upstream;
 use crate::upstream::own_id::{OwnId, SessionTag};
 use protocol::envelope::Reference;
@@ -37,7 +37,7 @@ pub(super) struct Outbound {
     pub(super) mapper: Option<Mapper>,
     pub(super) is_safe_to_repeat: bool,
     /// The tool that is called; for the metrics.
-    pub(super) tool: Option<Tool>,
+    pub(super) tool: Option<ToolId>,
     /// What is subscribed to, as its upstream spells it.
     pub(super) uri: Option<Box<str>>,
     /// The id it has towards its upstream, where that is not the client's.
@@ -177,7 +177,7 @@ impl Proxy {
 }
 
 /// The tool that a call is counted as, at the endpoint and at its upstream.
-fn note_tool(endpoint: &Endpoint, upstream: &Upstream, route: &Route<'_>) -> Tool {
+fn note_tool(endpoint: &Endpoint, upstream: &Upstream, route: &Route<'_>) -> ToolId {
     let tool = upstream.tools.find(&route.inner);
     endpoint
         .series

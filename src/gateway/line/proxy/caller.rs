@@ -8,14 +8,13 @@ use super::context::RequestContext;
 use crate::access::auth::authenticator::{AuthError, Authenticated};
 use crate::access::auth::caller_cache::{CachedCaller, digest};
 use crate::access::caller::Caller;
-use crate::clock;
-use crate::clock::now_s;
+use crate::clock::{self, now_s};
 use crate::context::call::Call;
 use crate::identity::Principal;
 use crate::identity::refusal::CredentialFault;
 use crate::snapshot::Endpoint;
 use protocol::error::{Error, GatewayError, PolicyError};
-use protocol::head::{Field, Head};
+use protocol::head::{Head, HeaderField};
 
 impl Proxy {
     /// Finds out who calls at the endpoint of this index, or why it is refused.
@@ -27,7 +26,7 @@ impl Proxy {
         }
         let is_presented = endpoint.auth.goes_by(head.authorization);
         let credential = match head.authorization {
-            Field::One(value) if is_presented => Some(value.as_bytes()),
+            HeaderField::One(value) if is_presented => Some(value.as_bytes()),
             _ => None,
         };
         // What is no credential at all must not pass for the certificate.

@@ -10,8 +10,7 @@ use super::address::Outbound;
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision, answer};
 use crate::catalog::lists;
-use crate::clock;
-use crate::clock::now_s;
+use crate::clock::{self, now_s};
 use crate::context::call::Call;
 use crate::line::legacy::{self, no_state};
 use crate::line::message::Message;
@@ -24,7 +23,7 @@ use crate::upstream::ask::SESSION_ID;
 use protocol::agreement::name_in_body;
 use protocol::envelope::MessageKind;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError};
-use protocol::head::Field;
+use protocol::head::HeaderField;
 use protocol::json::Value;
 use protocol::level::Level;
 use protocol::method::{Method, NameSource};
@@ -38,10 +37,10 @@ impl Proxy {
     /// Finds the session that the request belongs to, if it names one.
     pub(super) async fn find_session(&self, cx: &mut RequestContext<'_>) -> Result<(), Error> {
         let token = match cx.head.session {
-            Field::Absent => return Ok(()),
+            HeaderField::Absent => return Ok(()),
             _ if cx.session.is_some() => return Ok(()),
-            Field::One(token) => token,
-            Field::Malformed | Field::Many => return Err(ClientError::SessionGone.into()),
+            HeaderField::One(token) => token,
+            HeaderField::Malformed | HeaderField::Many => return Err(ClientError::SessionGone.into()),
         };
         let mut session = self.open_session(cx, token)?;
         cx.call.spoken.set(Spoken::Legacy(session.grant.version));

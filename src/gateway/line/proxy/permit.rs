@@ -9,7 +9,7 @@ use super::context::RequestContext;
 use crate::access::caller::Caller;
 use crate::access::limit::concurrency::{Admission, Permit};
 use crate::access::limit::rate::shared::{RateError, SharedLimits};
-use crate::access::limit::rate::{CallTarget, LimitSubject};
+use crate::access::limit::rate::{LimitSubject, LimitTarget};
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::clock;
 use crate::context::audit::AuditedDecision;
@@ -18,8 +18,7 @@ use crate::line::intake::Intake;
 use crate::redis::Redis;
 use crate::redis::lease::RateLease;
 use crate::snapshot::Endpoint;
-use crate::upstream::Upstream;
-use crate::upstream::pins;
+use crate::upstream::{Upstream, pins};
 use protocol::agreement;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError};
 use protocol::head::Head;
@@ -82,7 +81,7 @@ impl Proxy {
         let rates = &cx.view.snapshot.rates;
         if rates.count_calls() {
             let tool = (method == Method::ToolsCall).then_some(&*route.inner);
-            let target = CallTarget { upstream: &upstream.config.name, tool, headers: cx.headers };
+            let target = LimitTarget { upstream: &upstream.config.name, tool, headers: cx.headers };
             let subject = subject(cx, Some(target));
             self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
         }
@@ -238,7 +237,7 @@ fn stopped(stop: RateError) -> Error {
     }
 }
 
-fn subject<'a>(cx: &'a RequestContext<'_>, target: Option<CallTarget<'a>>) -> LimitSubject<'a> {
+fn subject<'a>(cx: &'a RequestContext<'_>, target: Option<LimitTarget<'a>>) -> LimitSubject<'a> {
     let (principal, address) = (cx.call.principal(), cx.call.client_address());
     LimitSubject { principal, address, endpoint: &cx.endpoint.config.path, target }
 }

@@ -263,7 +263,7 @@ pub(crate) fn read(
         return if is_missing { Ok(PartRead::Absent) } else { Err(UpstreamError::Nonsense) };
     }
     let is_ours = root.get("id").is_some_and(|id| id.raw() == REQUEST_ID.as_bytes());
-    let result = root.get("result").filter(|result| is_ours && result.kind() == json::Kind::Object);
+    let result = root.get("result").filter(|result| is_ours && result.kind() == json::JsonKind::Object);
     let result = result.ok_or(UpstreamError::Nonsense)?;
     let is_in_doubt = match kind {
         CatalogQuery::Discover => is_ambiguous_introduction(result),
@@ -285,7 +285,7 @@ pub(crate) fn read(
         ..ReadPage::default()
     };
     if let CatalogQuery::List(list) = kind {
-        let entries = result.get(list.field()).filter(|value| value.kind() == json::Kind::Array);
+        let entries = result.get(list.field()).filter(|value| value.kind() == json::JsonKind::Array);
         for entry in entries.ok_or(UpstreamError::Nonsense)?.items() {
             page.add(entry, list, reading);
         }
@@ -360,7 +360,7 @@ fn rest(result: Value<'_>, list: List, reading: &Reading) -> ResultRest {
     let (mut native, mut crossing) = (Vec::new(), Vec::new());
     for (key, value) in result.entries().filter(|(key, _)| !is_own(key)) {
         native.push(written(&key, value));
-        if key.equals(text, "_meta") && value.kind() == json::Kind::Object {
+        if key.equals(text, "_meta") && value.kind() == json::JsonKind::Object {
             let others = value.entries().filter(|(key, _)| !key.equals(text, SERVER_INFO));
             meta.extend(others.map(|(key, value)| written(&key, value)));
         } else {

@@ -76,7 +76,7 @@ impl SseSessions {
 }
 
 /// The path by which clients reach an endpoint. What stands between may have taken away the beginning of it.
-pub(crate) fn public_path(endpoint: &config::Endpoint) -> &str {
+pub(crate) fn public_path(endpoint: &config::EndpointConfig) -> &str {
     let after_scheme = endpoint.public_url.as_deref().and_then(|url| Some(url.split_once("://")?.1));
     let public = after_scheme.and_then(|rest| rest.find('/').map(|start| &rest[start..]));
     // Two slashes would begin another origin.

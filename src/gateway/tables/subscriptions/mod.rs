@@ -20,7 +20,7 @@ use crate::clock;
 use crate::snapshot::Snapshot;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::{Upstream, UpstreamId};
-use config::Limits;
+use config::LimitsConfig;
 use protocol::error::{Error, GatewayError, PolicyError};
 use protocol::subscription::Lists;
 
@@ -82,7 +82,7 @@ impl Hub {
         }
     }
 
-    pub(crate) fn admit(&self, inbox: &Arc<Inbox>, limits: &Limits) -> Result<u64, Error> {
+    pub(crate) fn admit(&self, inbox: &Arc<Inbox>, limits: &LimitsConfig) -> Result<u64, Error> {
         let mut clients = self.clients();
         if clients.inboxes.len() >= limits.subscriptions_max {
             return Err(GatewayError::Subscriptions.into());

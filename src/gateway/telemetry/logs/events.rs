@@ -24,7 +24,7 @@ pub(super) struct Form {
 }
 
 /// Takes events for which somebody asked.
-pub(super) struct Events;
+pub(super) struct LogSubscriber;
 
 static LEVEL: AtomicU8 = AtomicU8::new(LogLevel::Info as u8);
 
@@ -80,7 +80,7 @@ fn is_wanted(target: &str, level: Level) -> bool {
     }
 }
 
-impl Subscriber for Events {
+impl Subscriber for LogSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         if self.enabled(metadata) { Interest::always() } else { Interest::never() }
     }
@@ -124,7 +124,7 @@ fn write(out: &mut Vec<u8>, event: &Event<'_>) {
     let form = super::form();
     let metadata = event.metadata();
     let mut line = begin(form, out, (*metadata.level(), metadata.target()), clock::calendar());
-    event.record(&mut Message(&mut line));
+    event.record(&mut MessageVisitor(&mut line));
     event.record(&mut Others(&mut line));
     end(line);
 }
@@ -193,9 +193,9 @@ impl Display for Shown<'_> {
 
 const MESSAGE: &str = "message";
 
-struct Message<'l, 'b>(&'l mut Line<'b>);
+struct MessageVisitor<'l, 'b>(&'l mut Line<'b>);
 
-impl Visit for Message<'_, '_> {
+impl Visit for MessageVisitor<'_, '_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == MESSAGE {
             self.0.message(&Shown(value));

@@ -31,11 +31,11 @@ pub(crate) struct Failure<'c> {
 
 /// Lets at most so many lines a second through.
 #[derive(Debug)]
-pub(crate) struct FailureLog(Lines);
+pub(crate) struct FailureLog(LineBudget);
 
 /// Bounds the lines of one second.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineBudget {
     per_second_max: Cell<usize>,
     second: Cell<Instant>,
     written: Cell<usize>,
@@ -46,7 +46,7 @@ pub(crate) struct Lines {
 impl FailureLog {
     /// A log that writes at most `lines_per_second_max` lines.
     pub(crate) fn new(lines_per_second_max: usize, dropped_total: IntCounter) -> Self {
-        Self(Lines::new(lines_per_second_max, dropped_total))
+        Self(LineBudget::new(lines_per_second_max, dropped_total))
     }
 
     /// From now on at most so many.
@@ -75,7 +75,7 @@ impl FailureLog {
 /// What these lines are found by.
 const TARGET: &str = "trunkline_gateway::telemetry::logs";
 
-impl Lines {
+impl LineBudget {
     pub(crate) fn new(per_second_max: usize, dropped_total: IntCounter) -> Self {
         Self {
             per_second_max: Cell::new(per_second_max),
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn bounds_the_lines_of_a_second() {
         let dropped = IntCounter::new("dropped", "dropped").expect("counter");
-        let log = Lines::new(2, dropped);
+        let log = LineBudget::new(2, dropped);
         let start = clock::now();
         let later = start + Duration::from_secs(2);
         assert_eq!([start, start, start, later].map(|now| log.has_room(now)), [true, true, false, true]);

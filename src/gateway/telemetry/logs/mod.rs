@@ -35,13 +35,12 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 
-use self::events::{Events, Form};
+use self::events::{Form, LogSubscriber};
 use self::sink::{Enqueued, FlushPriority, Sink, Watcher, WriteFault};
 use crate::clock;
 use config::{Log, LogFormat, LogLevel};
 
-pub(crate) use self::failures::Lines;
-pub(crate) use self::failures::{Failure, FailureLog};
+pub(crate) use self::failures::{Failure, FailureLog, LineBudget};
 pub(crate) use self::place::LogError;
 
 /// How long the end of the process waits for lines to be written.
@@ -114,7 +113,7 @@ pub fn start(log: &Log) -> Result<(), LogError> {
     if LOGS.set(logs).is_ok() {
         events::set_level(log.level);
         // Only a test may have set another one.
-        let _ = tracing::subscriber::set_global_default(Events);
+        let _ = tracing::subscriber::set_global_default(LogSubscriber);
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
             tracing::error!(thread = thread.name(), "{panic}");

@@ -24,7 +24,7 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Sink {
-    queue: Mutex<Queue>,
+    queue: Mutex<LineQueue>,
     /// There is something to do for the thread.
     wanted: Condvar,
     /// All is written.
@@ -32,7 +32,7 @@ pub(super) struct Sink {
 }
 
 #[derive(Debug)]
-struct Queue {
+struct LineQueue {
     bytes: Vec<u8>,
     bytes_max: usize,
     is_urgent: bool,
@@ -78,7 +78,7 @@ impl Sink {
     /// Starts the thread. At most `bytes_max` bytes wait, and as many are on their way.
     pub(super) fn open(file: File, bytes_max: usize, watcher: Watcher) -> io::Result<Arc<Self>> {
         let sink = Arc::new(Self {
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(LineQueue {
                 bytes: Vec::new(),
                 bytes_max,
                 is_urgent: false,
@@ -148,7 +148,7 @@ impl Sink {
         queue.is_urgent = true;
         self.wanted.notify_one();
         let patience = deadline.saturating_duration_since(clock::now());
-        let is_busy = |queue: &mut Queue| queue.is_writing || !queue.bytes.is_empty();
+        let is_busy = |queue: &mut LineQueue| queue.is_writing || !queue.bytes.is_empty();
         self.written.wait_while_for(&mut queue, is_busy, patience);
     }
 }
@@ -188,9 +188,10 @@ impl Writer {
             sink.written.notify_all();
         }
         let is_idle =
-            |queue: &mut Queue| queue.bytes.is_empty() && queue.replaced.is_none() && !queue.is_closed;
+            |queue: &mut LineQueue| queue.bytes.is_empty() && queue.replaced.is_none() && !queue.is_closed;
         sink.wanted.wait_while(&mut queue, is_idle);
-        let may_wait = |queue: &mut Queue| !queue.is_urgent && queue.replaced.is_none() && !queue.is_closed;
+        let may_wait =
+            |queue: &mut LineQueue| !queue.is_urgent && queue.replaced.is_none() && !queue.is_closed;
         sink.wanted.wait_while_for(&mut queue, may_wait, GATHER);
         std::mem::swap(&mut queue.bytes, batch);
         queue.is_urgent = false;

@@ -30,11 +30,11 @@ use self::families::{
     LimitSeries, ListMetrics, PinSeries, ReplicaMetrics, SessionMetrics, SessionStreamMetrics, SharedMetrics,
     SubscriptionMetrics, UpstreamSeries,
 };
-use self::process::Process;
+use self::process::ProcessMetrics;
 use self::registry::{Family, Registry};
 use super::book::Durations;
 use super::calls::{EndpointVecs, UpstreamDurations};
-use super::tools::Tools;
+use super::tools::ToolIds;
 use super::totals::Sums;
 use protocol::method::Method;
 use protocol::version::Era;
@@ -54,7 +54,7 @@ pub struct Metrics {
     /// Whether both histograms of durations are fed.
     measures_durations: bool,
     /// The tools that are told apart.
-    pub(crate) tools: Tools,
+    pub(crate) tools: ToolIds,
     pub(crate) calls: CallMetrics,
     pub(crate) connections: ConnectionMetrics,
     pub(crate) upstreams: Families<UpstreamSeries>,
@@ -72,12 +72,12 @@ pub struct Metrics {
     pub(crate) shared: SharedMetrics,
     pub(crate) gateway: GatewayMetrics,
     /// What the system says of the process; brought up to date when scraped.
-    pub(crate) process: Process,
+    pub(crate) process: ProcessMetrics,
 }
 
 impl Metrics {
     /// Registers every metric, and measures what `config` says. Fails only if two have the same name.
-    pub(crate) fn of(config: &config::Metrics) -> Result<Self, prometheus::Error> {
+    pub(crate) fn of(config: &config::MetricsConfig) -> Result<Self, prometheus::Error> {
         let mut metrics = Self::new(config.tools_max)?;
         metrics.measures_durations = config.durations;
         Ok(metrics)
@@ -88,7 +88,7 @@ impl Metrics {
         let registry = Registry::new();
         let metrics = Self {
             measures_durations: true,
-            tools: Tools::new(tools_max),
+            tools: ToolIds::new(tools_max),
             calls: CallMetrics::register(&registry)?,
             connections: ConnectionMetrics::register(&registry)?,
             upstreams: Families::register(&registry)?,
@@ -105,7 +105,7 @@ impl Metrics {
             credentials: CredentialMetrics::register(&registry)?,
             shared: SharedMetrics::register(&registry)?,
             gateway: GatewayMetrics::register(&registry)?,
-            process: Process::register(&registry)?,
+            process: ProcessMetrics::register(&registry)?,
             registry,
         };
         metrics.gateway.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);

@@ -11,7 +11,7 @@ use super::gauge;
 
 metrics! {
     /// Metrics of the process.
-    pub struct Process {
+    pub struct ProcessMetrics {
         /// Time on CPUs, in seconds.
         cpu: Counter = "process_cpu_seconds_total";
         /// Start of the process, in seconds since 1970.
@@ -39,7 +39,7 @@ mod field {
     pub(super) const RESIDENT_PAGES: usize = 21;
 }
 
-impl Process {
+impl ProcessMetrics {
     pub(crate) fn read(&self) {
         if let Ok(stat) = fs::read_to_string("/proc/self/stat") {
             self.read_stat(&stat);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_is_no_obstacle() {
-        let process = Process::register(&Registry::new()).unwrap();
+        let process = ProcessMetrics::register(&Registry::new()).unwrap();
         process.read_stat(
             "7 (a) b (c)) S 1 7 7 0 -1 4194560 1 0 0 0 900000 100000 0 0 20 0 17 0 5 4096 3 18446744073709551615",
         );
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn this_process_is_known() {
-        let process = Process::register(&Registry::new()).unwrap();
+        let process = ProcessMetrics::register(&Registry::new()).unwrap();
         process.read();
         let gauges = [&process.resident, &process.open_files, &process.open_files_max, &process.threads];
         for gauge in gauges {

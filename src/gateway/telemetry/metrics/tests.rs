@@ -1,8 +1,8 @@
 //! Series of calls, as a scrape shows them.
 
 use super::*;
-use crate::telemetry::calls::{Asked, Outcome, Spoken};
-use crate::telemetry::tools::Tool;
+use crate::telemetry::calls::{CallLabels, Outcome, Spoken};
+use crate::telemetry::tools::ToolId;
 use protocol::error::Reason;
 use protocol::method::Method;
 use protocol::version::LegacyVersion;
@@ -58,10 +58,10 @@ fn requests_to_upstreams_are_told_by_method_and_tool() {
     let found = ["forecast", "today"].map(|name| (name, tools.find(name)));
     for (name, tool) in found {
         durations.note_tool(tool, name);
-        durations.observe(Some(Asked { method: Method::ToolsCall, tool: Some(tool) }), None, 0.1);
+        durations.observe(Some(CallLabels { method: Method::ToolsCall, tool: Some(tool) }), None, 0.1);
     }
-    assert_eq!(found[1].1, Tool::OTHER);
-    durations.observe(Some(Asked { method: Method::ResourcesRead, tool: None }), None, 0.1);
+    assert_eq!(found[1].1, ToolId::OTHER);
+    durations.observe(Some(CallLabels { method: Method::ResourcesRead, tool: None }), None, 0.1);
     durations.observe(None, None, 0.1);
     durations.observe(None, Some(Reason::UpstreamReset), 0.1);
     for (method, tool, error_type) in [
@@ -87,7 +87,7 @@ fn a_name_stays_within_its_label() {
     tools.publish([name.into()].into_iter());
     let tool = tools.find(name);
     durations.note_tool(tool, name);
-    durations.observe(Some(Asked { method: Method::ToolsCall, tool: Some(tool) }), None, 0.1);
+    durations.observe(Some(CallLabels { method: Method::ToolsCall, tool: Some(tool) }), None, 0.1);
     let text = text(&metrics);
     assert!(text.contains(r#"gen_ai_tool_name="x\"} 1\nforged 7\n\\","#), "{text}");
     assert!(text.lines().all(|line| !line.starts_with("forged")), "{text}");
@@ -124,7 +124,7 @@ fn a_scrape_at_the_cap_is_quick() {
             durations.note_tool(tool, &name);
             let (method, tool) = (Method::ToolsCall, Some(tool));
             endpoint.observe(&Outcome { method, spoken: Spoken::Modern, tool, reason: None, seconds: 0.1 });
-            durations.observe(Some(Asked { method, tool }), None, 0.1);
+            durations.observe(Some(CallLabels { method, tool }), None, 0.1);
         }
         durations.observe(None, None, 0.1);
     }

@@ -29,10 +29,10 @@ pub(crate) trait Series: Metric + Clone {
 
 /// The series of one metric. A clone is the same metric.
 #[derive(Clone, Debug)]
-pub(crate) struct MetricVec<S>(Arc<Inner<S>>);
+pub(crate) struct MetricVec<S>(Arc<MetricSeries<S>>);
 
 #[derive(Debug)]
-struct Inner<S> {
+struct MetricSeries<S> {
     options: HistogramOpts,
     desc: Desc,
     series: RwLock<HashMap<Box<[Box<str>]>, S>>,
@@ -48,7 +48,7 @@ impl<S: Series> MetricVec<S> {
         let name = options.common_opts.fq_name();
         let desc = Desc::new(name, options.common_opts.help.clone(), labels, HashMap::new())?;
         let spare = S::with_options(options.clone())?;
-        Ok(Self(Arc::new(Inner { options, desc, series: RwLock::default(), spare })))
+        Ok(Self(Arc::new(MetricSeries { options, desc, series: RwLock::default(), spare })))
     }
 
     /// The series with these values, one for each label.

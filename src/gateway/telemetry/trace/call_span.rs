@@ -29,11 +29,11 @@ pub(crate) struct CallSpan {
     pub(super) started: SystemTime,
     pub(super) version: Option<&'static str>,
     pub(super) request_id: Option<String>,
-    pub(super) exchanges: Vec<Exchange>,
+    pub(super) exchanges: Vec<ChildSpan>,
 }
 
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct ChildSpan {
     pub(super) span_id: SpanId,
     pub(super) started: Instant,
     /// `None`: it ends with the call, and as the call does.
@@ -107,7 +107,7 @@ impl CallSpan {
         if !self.keeps_state {
             headers.remove(TRACESTATE);
         }
-        self.exchanges.push(Exchange { span_id, started: clock::now(), end: None, name, is_child, trail });
+        self.exchanges.push(ChildSpan { span_id, started: clock::now(), end: None, name, is_child, trail });
     }
 
     pub(crate) fn returned(&mut self, error: Option<&Error>) {

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::otlp::{self, Receiver};
 use super::sampler::Sampler;
-use super::settings::{Settings, SettingsError};
+use super::settings::{TraceSettings, TraceSettingsError};
 use crate::clock;
 use crate::telemetry::metrics::families::SpanResults;
 use net::fetch::Fetcher;
@@ -32,16 +32,16 @@ const REMARK_INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(crate) struct Traces {
-    settings: Settings,
+    settings: TraceSettings,
     tls: Option<Arc<Connector>>,
-    queue: Queue,
+    queue: SpanQueue,
     waiting: Mutex<Option<mpsc::Receiver<SpanData>>>,
     closing: CancellationToken,
     closed: CancellationToken,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
+pub(crate) struct SpanQueue {
     spans: mpsc::Sender<SpanData>,
     due: Arc<Notify>,
     batch_max: usize,
@@ -61,9 +61,9 @@ impl Traces {
     pub(crate) fn open(
         config: Option<&config::Trace>,
         series: &SpanResults,
-    ) -> Result<Option<Arc<Self>>, SettingsError> {
+    ) -> Result<Option<Arc<Self>>, TraceSettingsError> {
         let (settings, warnings) =
-            Settings::resolve(&config.cloned().unwrap_or_default(), &|name| std::env::var(name).ok());
+            TraceSettings::resolve(&config.cloned().unwrap_or_default(), &|name| std::env::var(name).ok());
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -72,13 +72,13 @@ impl Traces {
         let tls = is_tls.then(|| Connector::trusting(settings.ca.as_deref())).transpose()?;
         let (spans, waiting) = mpsc::channel(settings.queue_max);
         let due = Arc::new(Notify::new());
-        let queue = Queue { spans, due, batch_max: settings.batch_max, series: series.clone() };
+        let queue = SpanQueue { spans, due, batch_max: settings.batch_max, series: series.clone() };
         let (closing, closed) = (CancellationToken::new(), CancellationToken::new());
         let waiting = Mutex::new(Some(waiting));
         Ok(Some(Arc::new(Self { settings, tls, queue, waiting, closing, closed })))
     }
 
-    pub(super) fn queue(&self) -> Queue {
+    pub(super) fn queue(&self) -> SpanQueue {
         self.queue.clone()
     }
 
@@ -161,7 +161,7 @@ impl Traces {
     }
 }
 
-impl Queue {
+impl SpanQueue {
     /// Hands a span over, or drops it.
     pub(crate) fn push(&self, span: SpanData) {
         if self.spans.try_send(span).is_err() {

@@ -11,7 +11,7 @@ use opentelemetry::trace::{
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use super::call_span::{CallSpan, Exchange};
+use super::call_span::{CallSpan, ChildSpan};
 use super::context::SpanId;
 use crate::telemetry::call_record::CallRecord;
 use crate::telemetry::logs::shorten;
@@ -69,7 +69,7 @@ fn server_span(
 fn client_span(
     (scope, clock): (&InstrumentationScope, Clock),
     span: &CallSpan,
-    exchange: &Exchange,
+    exchange: &ChildSpan,
     call: &CallRecord<'_>,
     name: Option<&str>,
 ) -> SpanData {

@@ -32,8 +32,8 @@ use opentelemetry::InstrumentationScope;
 use super::call_record::CallRecord;
 
 pub(crate) use self::call_span::CallSpan;
-pub(crate) use self::export::{Queue, Traces};
-pub(crate) use self::settings::SettingsError;
+pub(crate) use self::export::{SpanQueue, Traces};
+pub(crate) use self::settings::TraceSettingsError;
 pub(crate) use self::trail::Trail;
 
 use self::context::Parent;
@@ -42,7 +42,7 @@ use self::sampler::Sampler;
 #[derive(Debug)]
 pub(crate) struct Tracer {
     sampler: Sampler,
-    queue: Queue,
+    queue: SpanQueue,
     scope: InstrumentationScope,
     random: Cell<u64>,
 }

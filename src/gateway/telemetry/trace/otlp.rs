@@ -17,7 +17,7 @@ use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector
 use opentelemetry_sdk::trace::SpanData;
 use prost::Message as _;
 
-use super::settings::Settings;
+use super::settings::TraceSettings;
 use crate::telemetry::logs::shorten;
 use net::fetch::Fetcher;
 use net::http_client::HttpError;
@@ -29,21 +29,21 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Receiver<'s> {
-    pub(super) settings: &'s Settings,
+    pub(super) settings: &'s TraceSettings,
     pub(super) fetcher: Fetcher,
     pub(super) resource: ResourceAttributesWithSchema,
 }
 
 /// Why a batch was not taken.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct Rejection {
     pub(super) why: String,
     /// Whether it may be taken later, and when to ask at the earliest.
     pub(super) again: Option<Duration>,
 }
 
 /// Who we are: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, or just this program.
-pub(super) fn resource(settings: &Settings) -> ResourceAttributesWithSchema {
+pub(super) fn resource(settings: &TraceSettings) -> ResourceAttributesWithSchema {
     let ours = [
         KeyValue::new("service.name", "trunkline"),
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
@@ -65,13 +65,13 @@ impl Receiver<'_> {
     }
 
     /// Posts a batch. Returns how many of its spans were not taken.
-    pub(super) async fn post(&self, batch: Bytes, deadline: Instant) -> Result<u64, Refusal> {
+    pub(super) async fn post(&self, batch: Bytes, deadline: Instant) -> Result<u64, Rejection> {
         let mut request = Request::new(Full::new(batch));
         *request.method_mut() = http::Method::POST;
         self.settings.endpoint.clone_into(request.uri_mut());
         self.settings.headers.clone_into(request.headers_mut());
         let answer = self.fetcher.fetch(request, ANSWER_BYTES_MAX, deadline).await;
-        let answer = answer.map_err(|error| Refusal::of_fetch(&error))?;
+        let answer = answer.map_err(|error| Rejection::of_fetch(&error))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(rejected(answer.body()));
@@ -86,11 +86,11 @@ impl Receiver<'_> {
         let wanted =
             answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let wanted = Duration::from_secs(wanted.unwrap_or(0)).min(RETRY_AFTER_MAX);
-        Err(Refusal { why: format!("the receiver answered {status}"), again: is_passing.then_some(wanted) })
+        Err(Rejection { why: format!("the receiver answered {status}"), again: is_passing.then_some(wanted) })
     }
 }
 
-impl Refusal {
+impl Rejection {
     fn of_fetch(error: &HttpError) -> Self {
         let is_passing =
             matches!(error, HttpError::Unreachable(_) | HttpError::ConnectTimedOut(_) | HttpError::TimedOut);

@@ -18,10 +18,10 @@ const QUEUE_MAX: usize = 1 << 16;
 
 #[derive(Debug, thiserror::Error)]
 #[error("traces: {0}")]
-pub struct SettingsError(#[from] pub(super) tls::SettingsError);
+pub struct TraceSettingsError(#[from] pub(super) tls::TlsSettingsError);
 
 #[derive(Debug, PartialEq)]
-pub(super) struct Settings {
+pub(super) struct TraceSettings {
     pub(super) endpoint: Uri,
     /// Of every request, the media type among them.
     pub(super) headers: HeaderMap,
@@ -43,7 +43,7 @@ struct Environment<'e> {
     warnings: Vec<String>,
 }
 
-impl Settings {
+impl TraceSettings {
     /// The settings, `None` if nothing is traced, and what there is to warn of.
     pub(super) fn resolve(
         config: &config::Trace,
@@ -56,7 +56,7 @@ impl Settings {
 }
 
 impl Environment<'_> {
-    fn settings(&mut self, config: &config::Trace) -> Option<Settings> {
+    fn settings(&mut self, config: &config::Trace) -> Option<TraceSettings> {
         let is_disabled =
             self.get("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
         let exporter = self.get("OTEL_TRACES_EXPORTER");
@@ -73,7 +73,7 @@ impl Environment<'_> {
             self.warn(&name, "spans are not compressed");
         }
         let queue_max = self.number("OTEL_BSP_MAX_QUEUE_SIZE").unwrap_or(2048).clamp(1, QUEUE_MAX);
-        Some(Settings {
+        Some(TraceSettings {
             endpoint,
             headers: self.headers(),
             ca: self.of_otlp("CERTIFICATE").map(|(_, path)| path.into()),
@@ -224,8 +224,8 @@ mod tests {
 
     const NOTHING: config::Trace = config::Trace { endpoint: None, ratio: None, follow_parent: None };
 
-    fn resolve(config: &config::Trace, variables: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
-        Settings::resolve(config, &|name| {
+    fn resolve(config: &config::Trace, variables: &[(&str, &str)]) -> (Option<TraceSettings>, Vec<String>) {
+        TraceSettings::resolve(config, &|name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }

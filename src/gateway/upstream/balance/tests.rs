@@ -6,11 +6,11 @@ use super::*;
 use crate::upstream::health::breaker::{RequestFault, Rules};
 
 fn rules(failures_max: usize, slow_start: Duration) -> Rules {
-    Rules::of(&config::Replicas {
+    Rules::of(&config::ReplicasConfig {
         resolve_interval: Duration::ZERO,
         slow_start,
         connections_max: 1,
-        breaker: config::Breaker {
+        breaker: config::BreakerConfig {
             failures_max,
             open_time: Duration::from_secs(10),
             open_time_max: Duration::from_secs(100),

@@ -28,7 +28,7 @@ use http_body::Frame;
 use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
-use super::exchange::{Client, Reply, RequestBody};
+use super::exchange::{Reply, RequestBody, UpstreamClient};
 use super::incoming::{BrokenReply, Incoming};
 use super::{ReplicaSelection, Upstream};
 use crate::telemetry::metrics::families::BridgeSeries;
@@ -133,7 +133,7 @@ pub(crate) fn era_of(headers: &HeaderMap) -> Era {
 
 /// Answers a request of `era` for an upstream that speaks the other one.
 pub(crate) async fn send(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
     era: Era,
     request: Request<RequestBody>,

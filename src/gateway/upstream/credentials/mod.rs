@@ -19,13 +19,13 @@ use zeroize::Zeroizing;
 use self::oauth::AccessTokens;
 use super::Upstream;
 use super::attempt::{RequestClock, copy};
-use super::exchange::{Client, DedicatedConnection, Reply, RequestBody, SendOptions};
+use super::exchange::{DedicatedConnection, Reply, RequestBody, SendOptions, UpstreamClient};
 use super::throttle::Throttle;
 use crate::clock;
 use crate::telemetry::trace::Trail;
 use config::{self, Authorization, HeaderSource};
 use net::secret::{Secret, SecretError};
-use net::tls::{Connector, Connectors, Fault, PemFile, Settings, SettingsError};
+use net::tls::{Connector, Connectors, PemFile, TlsFault, TlsSettings, TlsSettingsError};
 use protocol::error::UpstreamError;
 
 /// Somebody without trust is told of no more often, as every call finds out again.
@@ -36,15 +36,15 @@ const REMARK_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct Material {
     /// Variables of a child process.
     pub env: Vec<(String, Secret)>,
-    tls: Option<Settings>,
+    tls: Option<TlsSettings>,
     headers: HeaderMap,
     client_secret: Option<Secret>,
-    token_tls: Option<Settings>,
+    token_tls: Option<TlsSettings>,
 }
 
 /// How an upstream is reached and what it is shown.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct UpstreamAccess {
     pub material: Material,
     /// How its `https` URLs are reached.
     pub tls: Option<Arc<Connector>>,
@@ -60,7 +60,7 @@ pub enum AccessError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     #[error(transparent)]
-    Tls(#[from] SettingsError),
+    Tls(#[from] TlsSettingsError),
     #[error("the secret for `{0}` cannot stand in a header: it has to be one line of visible characters")]
     Header(HeaderName),
     #[error("the token URL cannot be called")]
@@ -69,7 +69,7 @@ pub enum AccessError {
 
 impl Material {
     /// Reads what `upstream` needs. Blocks.
-    pub(crate) fn read(upstream: &config::Upstream) -> Result<Self, AccessError> {
+    pub(crate) fn read(upstream: &config::UpstreamConfig) -> Result<Self, AccessError> {
         let mut material = Self::default();
         for (name, source) in upstream.command.iter().flat_map(|command| &command.secret_env) {
             material.env.push((name.clone(), Secret::read(source)?));
@@ -98,7 +98,7 @@ impl Material {
                 material.client_secret = Some(Secret::read(&oauth.client_secret)?);
                 if oauth.token_url.to_ascii_lowercase().starts_with("https:") {
                     let ca = oauth.ca.as_deref().map(PemFile::read).transpose()?;
-                    material.token_tls = Some(Settings { ca, ..Settings::default() });
+                    material.token_tls = Some(TlsSettings { ca, ..TlsSettings::default() });
                 }
             }
         }
@@ -106,13 +106,13 @@ impl Material {
     }
 }
 
-fn read_tls(tls: &config::ClientTls) -> Result<Settings, AccessError> {
+fn read_tls(tls: &config::ClientTls) -> Result<TlsSettings, AccessError> {
     let identity = match &tls.identity {
         Some((chain, key)) => Some((PemFile::read(chain)?, Secret::read(key)?)),
         None => None,
     };
     let ca = tls.ca.as_deref().map(PemFile::read).transpose()?;
-    Ok(Settings { ca, identity, server_name: tls.server_name.clone() })
+    Ok(TlsSettings { ca, identity, server_name: tls.server_name.clone() })
 }
 
 fn sensitive(name: &HeaderName, bytes: &[u8]) -> Result<HeaderValue, AccessError> {
@@ -131,10 +131,10 @@ fn basic(user: &[u8], password: &[u8]) -> Result<HeaderValue, AccessError> {
     sensitive(&AUTHORIZATION, text.as_bytes())
 }
 
-impl Access {
+impl UpstreamAccess {
     /// What `upstream` needs, of what was read for it.
     pub(crate) fn new(
-        upstream: &config::Upstream,
+        upstream: &config::UpstreamConfig,
         material: Material,
         connectors: &mut Connectors,
     ) -> Result<Self, AccessError> {
@@ -176,13 +176,13 @@ impl Access {
     /// Whether an exchange failed because the other side did not accept our certificate, which it may tell only after
     /// the handshake; told to the operator.
     pub(crate) fn was_refused(&self, upstream: &str, error: &(dyn std::error::Error + 'static)) -> bool {
-        let fault = self.tls.as_ref().and_then(|_| Fault::of(error));
-        let refused = fault.filter(|fault| *fault == Fault::OurCertificate);
+        let fault = self.tls.as_ref().and_then(|_| TlsFault::of(error));
+        let refused = fault.filter(|fault| *fault == TlsFault::OurCertificate);
         refused.inspect(|fault| self.remark(upstream, *fault)).is_some()
     }
 
     /// Tells the operator what was wrong with TLS, now and then.
-    pub(crate) fn remark(&self, upstream: &str, fault: Fault) {
+    pub(crate) fn remark(&self, upstream: &str, fault: TlsFault) {
         if !fault.is_about_trust() {
             tracing::debug!(upstream, %fault, "no TLS");
             return;
@@ -193,7 +193,7 @@ impl Access {
     }
 }
 
-impl Client {
+impl UpstreamClient {
     /// Sends `request` with a token, where the upstream wants one, and once more with a new one if it does not take it:
     /// then it did not look at the request.
     pub(super) async fn attempt_with_token(

@@ -34,8 +34,8 @@ pub(crate) struct Rules {
 
 impl Rules {
     /// The rules of one upstream.
-    pub(crate) fn of(config: &config::Replicas) -> Self {
-        let config::Replicas { breaker, health, slow_start, .. } = config;
+    pub(crate) fn of(config: &config::ReplicasConfig) -> Self {
+        let config::ReplicasConfig { breaker, health, slow_start, .. } = config;
         Self {
             failures_max: u32::try_from(breaker.failures_max).unwrap_or(u32::MAX),
             open_time_ms: millis(breaker.open_time),

@@ -25,7 +25,7 @@ use super::{MuxCall, MuxConnection, MuxRequest, OwnRequest, outgoing, queue};
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::bridge::era_of;
-use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
 use crate::upstream::incoming::{BrokenReply, Incoming};
 use crate::upstream::sending::Sending;
 use protocol::envelope::{Envelope, MessageKind};
@@ -59,7 +59,7 @@ pub(crate) trait Connect {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectRequest<'a> {
-    pub client: &'a Client,
+    pub client: &'a UpstreamClient,
     pub upstream: &'a Upstream,
     /// The principal, for which sessions are told apart.
     pub caller: Option<&'a HeaderValue>,
@@ -96,7 +96,7 @@ impl MuxPost<'_> {
 
 /// Answers a request. `connect`: the connections of `upstream`.
 pub(crate) async fn send(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
     connect: &impl Connect,
     request: Request<RequestBody>,
@@ -111,7 +111,7 @@ pub(crate) async fn send(
             let stream = handle.and_then(|handle| handle.connection.listen(handle.session));
             Ok(stream.map_or_else(
                 || Reply::empty(StatusCode::NOT_FOUND),
-                |stream| Reply::events(Incoming::Pieces(Box::new(Body::new(None, stream, None)))),
+                |stream| Reply::events(Incoming::Pieces(Box::new(MuxBody::new(None, stream, None)))),
             ))
         }
         HttpMethod::DELETE => {
@@ -248,7 +248,7 @@ async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Resul
     match rest.next().await {
         Some(Ok(piece)) if piece.is_answer => Ok(Reply::json(piece.data)),
         Some(Ok(piece)) => {
-            let body = Body::new(Some(piece.data), rest, Some(in_flight));
+            let body = MuxBody::new(Some(piece.data), rest, Some(in_flight));
             Ok(Reply::events(Incoming::Pieces(Box::new(body))))
         }
         Some(Err(BrokenReply)) => Err(UpstreamError::Reset),
@@ -278,13 +278,13 @@ fn modern_status(answer: &[u8]) -> StatusCode {
 }
 
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct MuxBody {
     first: Option<Bytes>,
     rest: queue::PieceReceiver,
     _in_flight: Option<MuxCall>,
 }
 
-impl Body {
+impl MuxBody {
     fn new(first: Option<Bytes>, rest: queue::PieceReceiver, in_flight: Option<MuxCall>) -> Self {
         Self { first, rest, _in_flight: in_flight }
     }

@@ -5,9 +5,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::incoming_message;
 use super::state::CallDelivery;
-use super::{MuxConnection, outgoing};
+use super::{MuxConnection, incoming_message, outgoing};
 use crate::clock;
 use protocol::json::Scratch;
 use protocol::splice::Segments;

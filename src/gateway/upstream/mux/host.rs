@@ -34,7 +34,7 @@ pub(crate) struct Limits {
     pub message_bytes_max: usize,
     pub json_depth_max: usize,
     /// All that the configuration says.
-    pub all: config::Limits,
+    pub all: config::LimitsConfig,
     pub budget: Arc<ByteBudget>,
 }
 

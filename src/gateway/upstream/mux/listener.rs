@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::MuxBounds;
-use super::queue::{self, NotSent, Piece, PieceSender};
+use super::queue::{self, MuxPiece, NotSent, PieceSender};
 use protocol::level::Level;
 use protocol::subscription::is_within;
 
@@ -35,7 +35,7 @@ impl NotificationListener {
         let (sender, receiver) = queue::queue(bytes_max, &bounds.budget);
         for data in self.waiting.drain(..) {
             // There is a reader, and room unless the whole process has none.
-            let _ = sender.send(Piece { data, is_answer: false });
+            let _ = sender.send(MuxPiece { data, is_answer: false });
         }
         self.waiting_bytes = 0;
         self.stream = Some(sender);
@@ -44,7 +44,7 @@ impl NotificationListener {
 
     pub(super) fn receive(&mut self, event: Bytes) {
         if let Some(stream) = self.stream.take() {
-            match stream.send(Piece { data: event.clone(), is_answer: false }) {
+            match stream.send(MuxPiece { data: event.clone(), is_answer: false }) {
                 Ok(()) => {
                     self.stream = Some(stream);
                     return;

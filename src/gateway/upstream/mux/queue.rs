@@ -16,7 +16,7 @@ use crate::upstream::incoming::BrokenReply;
 const OVERHEAD_BYTES: usize = 64;
 
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct MuxPiece {
     pub data: Bytes,
     /// True if it is the answer to the call, and so the last.
     pub is_answer: bool,
@@ -25,14 +25,14 @@ pub(crate) struct Piece {
 /// Where messages go in.
 #[derive(Debug)]
 pub(crate) struct PieceSender {
-    pieces: mpsc::UnboundedSender<(Piece, Reservation)>,
+    pieces: mpsc::UnboundedSender<(MuxPiece, Reservation)>,
     shared: Arc<QueueState>,
 }
 
 /// Where they come out.
 #[derive(Debug)]
 pub(crate) struct PieceReceiver {
-    pieces: mpsc::UnboundedReceiver<(Piece, Reservation)>,
+    pieces: mpsc::UnboundedReceiver<(MuxPiece, Reservation)>,
     shared: Arc<QueueState>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn queue(bytes_max: usize, budget: &Arc<ByteBudget>) -> (PieceSender,
 
 impl PieceSender {
     /// Puts a message in. Dropped afterwards, the reader comes to a clean end.
-    pub(crate) fn send(&self, piece: Piece) -> Result<(), NotSent> {
+    pub(crate) fn send(&self, piece: MuxPiece) -> Result<(), NotSent> {
         let bytes = piece.data.len() + OVERHEAD_BYTES;
         let before = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut counted = self.shared.budget.reservation();
@@ -94,7 +94,7 @@ impl PieceSender {
 }
 
 impl PieceReceiver {
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BrokenReply>>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<MuxPiece, BrokenReply>>> {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some((piece, _)) => {
                 let bytes = piece.data.len() + OVERHEAD_BYTES;
@@ -106,7 +106,7 @@ impl PieceReceiver {
     }
 
     /// As [`PieceReceiver::poll_next`].
-    pub(crate) async fn next(&mut self) -> Option<Result<Piece, BrokenReply>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<MuxPiece, BrokenReply>> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 }
@@ -115,8 +115,8 @@ impl PieceReceiver {
 mod tests {
     use super::*;
 
-    fn piece(data: &'static str) -> Piece {
-        Piece { data: Bytes::from_static(data.as_bytes()), is_answer: false }
+    fn piece(data: &'static str) -> MuxPiece {
+        MuxPiece { data: Bytes::from_static(data.as_bytes()), is_answer: false }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::incoming_message::IncomingKind;
 use super::listener::NotificationListener;
 use super::pending_calls::PendingCalls;
-use super::queue::{NotSent, Piece};
+use super::queue::{MuxPiece, NotSent};
 use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
 use protocol::level::Level;
@@ -57,7 +57,7 @@ impl ReplyHandle {
     /// Hands over the answer, which is the last.
     fn finish(self, answer: Segments) {
         let data = if self.has_parts { data_event(answer) } else { answer.to_bytes() };
-        if self.sender.send(Piece { data, is_answer: true }) == Err(NotSent::Full) {
+        if self.sender.send(MuxPiece { data, is_answer: true }) == Err(NotSent::Full) {
             self.sender.break_off();
         }
     }
@@ -150,7 +150,7 @@ impl MuxState {
     fn deliver_part(&mut self, own: u64, message: Segments) -> CallDelivery {
         let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
-        let piece = Piece { data: data_event(message), is_answer: false };
+        let piece = MuxPiece { data: data_event(message), is_answer: false };
         handle.has_parts = true;
         match handle.sender.send(piece) {
             Ok(()) => CallDelivery::Done,

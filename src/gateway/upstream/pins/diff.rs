@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use protocol::json::{Kind, Scratch, Value};
+use protocol::json::{JsonKind, Scratch, Value};
 
 const DEPTH_MAX: usize = 1100;
 /// Lines that are compared one by one; of longer differences all old lines stand before all new ones.
@@ -67,8 +67,8 @@ pub fn printable(text: &str) -> String {
 fn write(value: Value<'_>, depth: usize, into: &mut String) {
     let raw = |value: Value<'_>| printable(&String::from_utf8_lossy(value.raw()));
     let (open, close) = match value.kind() {
-        Kind::Object => ('{', '}'),
-        Kind::Array => ('[', ']'),
+        JsonKind::Object => ('{', '}'),
+        JsonKind::Array => ('[', ']'),
         _ => return into.push_str(&raw(value)),
     };
     into.push(open);

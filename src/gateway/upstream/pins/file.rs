@@ -5,7 +5,7 @@
 //! crash at any moment loses neither. Only their owner may read them. A file that cannot be read, or whose definitions do
 //! not have the hashes it says, is an error and stays as it is: what it would have pinned is never taken on trust again.
 //!
-//! Root runs the command line in a directory of the service's user: below it no link is followed ([`Directory`]).
+//! Root runs the command line in a directory of the service's user: below it no link is followed ([`Dir`]).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::pin_book::{Definition, Pending, PinBook, PinnedTool};
-use crate::directory::Directory;
+use crate::directory::Dir;
 use protocol::canonical::{Hash, canonical};
 use protocol::json::Scratch;
 
@@ -90,18 +90,18 @@ impl Folder {
     }
 
     /// The directory of all files, which is made if there is none.
-    fn make(&self) -> io::Result<Directory> {
-        let pins = Directory::open(&self.0)?.make_subdirectory(PINS)?;
+    fn make(&self) -> io::Result<Dir> {
+        let pins = Dir::open(&self.0)?.make_subdirectory(PINS)?;
         pins.make_subdirectory(APPROVALS)?;
         Ok(pins)
     }
 
     /// The directory of all files; `None`: nothing was ever kept.
-    fn pins(&self) -> io::Result<Option<Directory>> {
-        present(Directory::open(&self.0).and_then(|state| state.subdirectory(PINS)))
+    fn pins(&self) -> io::Result<Option<Dir>> {
+        present(Dir::open(&self.0).and_then(|state| state.subdirectory(PINS)))
     }
 
-    fn approvals(&self) -> io::Result<Option<Directory>> {
+    fn approvals(&self) -> io::Result<Option<Dir>> {
         let Some(pins) = self.pins()? else { return Ok(None) };
         present(pins.subdirectory(APPROVALS))
     }
@@ -186,7 +186,7 @@ fn file_name(upstream: &str) -> String {
 }
 
 /// What was opened; `None`: there is none.
-fn present(opened: io::Result<Directory>) -> io::Result<Option<Directory>> {
+fn present(opened: io::Result<Dir>) -> io::Result<Option<Dir>> {
     match opened {
         Ok(directory) => Ok(Some(directory)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -18,13 +18,12 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::upstream::exchange::{Client, DedicatedConnection, Destination, Reply, RequestBody};
+use crate::upstream::exchange::{DedicatedConnection, ReplicaTarget, Reply, RequestBody, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
-use crate::upstream::pool;
 use crate::upstream::sending::Sending;
-use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream};
+use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
@@ -57,7 +56,7 @@ pub(super) enum SseOpenError {
 
 /// A stream whose address is known.
 pub(super) struct SseConnection {
-    client: Client,
+    client: UpstreamClient,
     upstream: Arc<Upstream>,
     replica: ReplicaKey,
     target: Uri,
@@ -80,7 +79,7 @@ enum PostError {
 
 /// Opens a stream and waits for the address.
 pub(super) async fn open(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     deadline: Instant,
 ) -> Result<SseConnection, SseOpenError> {
@@ -116,7 +115,7 @@ pub(super) async fn open(
 }
 
 async fn open_at(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     replica: ReplicaKey,
     deadline: Instant,
@@ -126,7 +125,7 @@ async fn open_at(
     request.extensions_mut().insert(DedicatedConnection);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let reply = client.send_to(upstream, Destination { replica, target: None }, request, deadline).await?;
+    let reply = client.send_to(upstream, ReplicaTarget { replica, target: None }, request, deadline).await?;
     let status = reply.head.status;
     if let Some(error) = inconclusive(status) {
         return Err(error.into());
@@ -158,7 +157,7 @@ pub(super) async fn run(
 ) {
     let SseConnection { client, upstream, replica, target, mut events } = opened;
     let (connection, name) = (read_half.connection().clone(), &upstream.config.name);
-    let to = Destination { replica, target: Some(&target) };
+    let to = ReplicaTarget { replica, target: Some(&target) };
     let mut over = pin!(over(&host, &connection, &retired));
     let mut posts = FuturesUnordered::new();
     let mut order = PostOrder::new(host.shared.limits().json_depth_max);
@@ -272,9 +271,9 @@ async fn overtake_none(earlier: Vec<Arc<Sending>>) {
 }
 
 async fn post(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
-    to: Destination<'_>,
+    to: ReplicaTarget<'_>,
     message: RequestBody,
     id: Option<Bytes>,
 ) -> PostResult {

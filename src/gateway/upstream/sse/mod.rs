@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::SseOpenError;
 use super::Upstream;
-use super::exchange::{Client, Reply};
+use super::exchange::{Reply, UpstreamClient};
 use super::mux::MuxConnection;
 use super::mux::exchange::{Connect, ConnectRequest, MuxPost, open_session};
 use super::mux::sessions::MuxSessions;
@@ -52,7 +52,12 @@ impl SseUpstream {
     }
 
     /// Whether the upstream names an address when it is asked for a stream.
-    pub(crate) async fn are_offered(&self, client: &Client, upstream: &Upstream, deadline: Instant) -> bool {
+    pub(crate) async fn are_offered(
+        &self,
+        client: &UpstreamClient,
+        upstream: &Upstream,
+        deadline: Instant,
+    ) -> bool {
         let Some(upstream) = self.current(upstream) else { return false };
         connection::open(client, &upstream, deadline).await.is_ok()
     }

@@ -36,7 +36,7 @@ use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::throttle::LogPace;
-use config::{self, Command, Isolation};
+use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::UpstreamError;
@@ -47,7 +47,7 @@ const LOGGED_CHARS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Children {
     name: String,
-    command: Command,
+    command: CommandConfig,
     /// Variables of its environment.
     secrets: Vec<(String, Secret)>,
     reply_timeout: Duration,
@@ -80,8 +80,8 @@ pub(crate) fn caller(identity: &str) -> Option<HeaderValue> {
 
 impl Children {
     pub(crate) fn new(
-        upstream: &config::Upstream,
-        command: &Command,
+        upstream: &config::UpstreamConfig,
+        command: &CommandConfig,
         secrets: Vec<(String, Secret)>,
         metrics: &Metrics,
     ) -> Arc<Self> {

@@ -77,7 +77,7 @@ pub(super) struct RunningChild {
 }
 
 pub(super) fn start(
-    command: &config::Command,
+    command: &config::CommandConfig,
     secrets: &[(String, Secret)],
     places: (QuotaPermit, QuotaPermit),
 ) -> io::Result<RunningChild> {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use config::{Command, INHERITED};
+use config::{CommandConfig, INHERITED};
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProgramError {
@@ -19,15 +19,15 @@ pub(crate) enum ProgramError {
 }
 
 /// The environment of the child: what it inherits, then what the operator wrote.
-pub(crate) fn environment(command: &Command) -> Vec<(OsString, OsString)> {
+pub(crate) fn environment(command: &CommandConfig) -> Vec<(OsString, OsString)> {
     let passed = INHERITED.iter().copied().chain(command.env_pass.iter().map(String::as_str));
     let inherited = passed.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
     let written = command.env.iter().map(|(name, value)| (name.into(), value.into()));
     inherited.chain(written).collect()
 }
 
-pub(crate) fn find(command: &Command) -> Result<PathBuf, ProgramError> {
-    let Command { program, directory, .. } = command;
+pub(crate) fn find(command: &CommandConfig) -> Result<PathBuf, ProgramError> {
+    let CommandConfig { program, directory, .. } = command;
     if let Some(directory) = directory.as_deref().filter(|directory| !directory.is_dir()) {
         return Err(ProgramError::Directory(directory.display().to_string()));
     }
@@ -70,8 +70,8 @@ pub(super) mod tests {
     use config::Isolation;
 
     /// A child with nothing but its program.
-    pub(in crate::upstream::stdio) fn command(program: &str) -> Command {
-        Command {
+    pub(in crate::upstream::stdio) fn command(program: &str) -> CommandConfig {
+        CommandConfig {
             program: program.into(),
             args: Vec::new(),
             env: Vec::new(),
@@ -94,17 +94,17 @@ pub(super) mod tests {
         assert_eq!(find(&command("/etc/passwd")), Err(ProgramError::NotExecutable("/etc/passwd".into())));
         assert_eq!(find(&command("/etc")), Err(ProgramError::NotExecutable("/etc".into())));
         assert_eq!(find(&command("no-such-program")), Err(ProgramError::NotInPath("no-such-program".into())));
-        let elsewhere = Command { directory: Some("/nowhere".into()), ..command("sh") };
+        let elsewhere = CommandConfig { directory: Some("/nowhere".into()), ..command("sh") };
         assert_eq!(find(&elsewhere), Err(ProgramError::Directory("/nowhere".into())));
-        let beside = Command { directory: Some("/bin".into()), ..command("./sh") };
+        let beside = CommandConfig { directory: Some("/bin".into()), ..command("./sh") };
         assert_eq!(find(&beside), Ok("/bin/./sh".into()));
-        let other_path = Command { env: vec![("PATH".into(), "/nowhere".into())], ..command("sh") };
+        let other_path = CommandConfig { env: vec![("PATH".into(), "/nowhere".into())], ..command("sh") };
         assert_eq!(find(&other_path), Err(ProgramError::NotInPath("sh".into())));
     }
 
     #[test]
     fn inherits_only_what_is_named() {
-        let command = Command {
+        let command = CommandConfig {
             env: vec![("A".into(), "b".into())],
             env_pass: vec!["CARGO_MANIFEST_DIR".into(), "NOT_SET_ANYWHERE".into()],
             ..command("x")

@@ -12,10 +12,10 @@ mod tools;
 mod versions;
 
 use super::facts::Facts;
-use super::sheet::{Outcome, Sheet};
+use super::sheet::{RuleOutcome, Sheet};
 
 /// Judges everything that was found out, in the order of areas.
-pub(super) fn check(facts: &Facts) -> Vec<Outcome> {
+pub(super) fn check(facts: &Facts) -> Vec<RuleOutcome> {
     let mut sheet = Sheet::default();
     access::check(facts, &mut sheet);
     if facts.not_inspected.is_none() {

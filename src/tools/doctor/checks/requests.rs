@@ -2,7 +2,7 @@
 
 use crate::doctor::facts::{Answer, Exchange, Facts, Probe};
 use crate::doctor::request::subscription_id;
-use crate::doctor::rule::Rule;
+use crate::doctor::rule::InspectionRule;
 use crate::doctor::rules::requests as rules;
 use crate::doctor::sheet::{Refusal, Sheet};
 
@@ -11,7 +11,7 @@ const HEADERLESS: [&str; 2] = ["2025-03-26", "2024-11-05"];
 const MISMATCH: Refusal = Refusal::new(&[400], &[-32020]);
 
 /// Requests that must be refused: by which rule, what they are, and how.
-const REFUSALS: &[(Probe, &Rule, &str, Refusal)] = &[
+const REFUSALS: &[(Probe, &InspectionRule, &str, Refusal)] = &[
     (Probe::UnknownMethod, &rules::UNKNOWN_METHOD, "since 2026", Refusal::new(&[404], &[-32601])),
     (Probe::LegacyUnknownMethod, &rules::UNKNOWN_METHOD, "before 2026", Refusal::new(&[200], &[-32601])),
     (Probe::PlainText, &rules::CONTENT_TYPE, "Content-Type: text/plain", Refusal::new(&[], &[])),
@@ -19,7 +19,7 @@ const REFUSALS: &[(Probe, &Rule, &str, Refusal)] = &[
 ];
 
 /// Those where it matters most that they are refused at all.
-const CONTRADICTIONS: &[(Probe, &Rule, &str, Refusal)] = &[
+const CONTRADICTIONS: &[(Probe, &InspectionRule, &str, Refusal)] = &[
     (Probe::NoVersionHeader, &rules::HEADER_MISSING, "no MCP-Protocol-Version", MISMATCH),
     (Probe::NoMethodHeader, &rules::HEADER_MISSING, "no Mcp-Method", MISMATCH),
     (Probe::NoNameHeader, &rules::HEADER_MISSING, "no Mcp-Name", MISMATCH),

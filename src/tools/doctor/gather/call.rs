@@ -35,7 +35,7 @@ async fn call_all(
     times: u32,
     timeout: Duration,
 ) -> Vec<ToolCall> {
-    let settings = client::Settings { timeout, log_level: None };
+    let settings = client::ClientSettings { timeout, log_level: None };
     let client = match Client::open(server, EraChoice::Auto, Rc::new(NoUser), settings).await {
         Ok(client) => client,
         Err(failure) => return failed(tool, &failure.to_string()),

@@ -16,7 +16,7 @@ use client::exchange_error::ExchangeError;
 use client::http_endpoint::HttpEndpoint;
 use client::response_reader::ResponseReader;
 use client::server::HttpServer;
-use net::http_client::{Reply, collect};
+use net::http_client::{HttpReply, collect};
 use net::tasks::Tasks;
 
 /// Of a header that is kept.
@@ -57,7 +57,7 @@ impl ProbeTransport for HttpTransport {
 impl HttpTransport {
     async fn read_body(
         &self,
-        mut reply: Reply,
+        mut reply: HttpReply,
         ask: &ProbeRequest,
         deadline: Instant,
         exchange: &mut Exchange,
@@ -94,7 +94,7 @@ impl HttpTransport {
 
     async fn read_stream(
         &self,
-        reply: Reply,
+        reply: HttpReply,
         ask: &ProbeRequest,
         deadline: Instant,
         exchange: &mut Exchange,
@@ -121,7 +121,7 @@ impl HttpTransport {
     }
 }
 
-fn head(reply: &Reply, took: Duration) -> Exchange {
+fn head(reply: &HttpReply, took: Duration) -> Exchange {
     let headers = &reply.head.headers;
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let media = text(CONTENT_TYPE.as_str()).unwrap_or_default();

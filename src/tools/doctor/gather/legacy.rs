@@ -4,8 +4,8 @@ use http::Method;
 use serde_json::json;
 
 use super::Inspection;
-use super::dialect::Dialect;
 use super::modern::{self, named};
+use super::spoken_era::SpokenEra;
 use super::transport::ProbeTransport;
 use crate::doctor::facts::{ListKind, Probe};
 use crate::doctor::introduction;
@@ -21,24 +21,24 @@ impl Inspection<'_> {
         &mut self,
         transport: &mut impl ProbeTransport,
         version: &'static str,
-    ) -> Option<Dialect> {
+    ) -> Option<SpokenEra> {
         self.probe(transport, Probe::Initialize(version), &ProbeRequest::initialize(version)).await;
         let exchange = self.facts.answer(Probe::Initialize(version))?;
         let introduction = introduction::legacy(exchange)?;
         let session_id = exchange.session_id.clone();
         self.facts.session_ids.extend(session_id.clone());
-        let dialect = Dialect::Legacy { version: introduction.version.clone(), session_id };
+        let dialect = SpokenEra::Legacy { version: introduction.version.clone(), session_id };
         self.facts.legacy.push((version, introduction));
         Some(dialect)
     }
 
     /// Says that the session may begin.
-    pub(super) async fn begin_session(&mut self, transport: &mut impl ProbeTransport, dialect: &Dialect) {
+    pub(super) async fn begin_session(&mut self, transport: &mut impl ProbeTransport, dialect: &SpokenEra) {
         self.probe(transport, Probe::Initialized, &initialized(dialect)).await;
     }
 
     /// Opens a session of every other version.
-    pub(super) async fn open_other_sessions(&mut self, transport: &mut impl ProbeTransport) -> Vec<Dialect> {
+    pub(super) async fn open_more_sessions(&mut self, transport: &mut impl ProbeTransport) -> Vec<SpokenEra> {
         let mut dialects = Vec::new();
         for version in &LEGACY[1..] {
             dialects.extend(self.open_session(transport, version).await);
@@ -47,7 +47,7 @@ impl Inspection<'_> {
         let unknown = self.facts.answer(Probe::InitializeUnknown);
         if let Some(session_id) = unknown.and_then(|exchange| exchange.session_id.clone()) {
             self.facts.session_ids.push(session_id.clone());
-            dialects.push(Dialect::Legacy { version: LEGACY[0].to_owned(), session_id: Some(session_id) });
+            dialects.push(SpokenEra::Legacy { version: LEGACY[0].to_owned(), session_id: Some(session_id) });
         }
         dialects
     }
@@ -56,7 +56,7 @@ impl Inspection<'_> {
     pub(super) async fn inquire_in_session(
         &mut self,
         transport: &mut impl ProbeTransport,
-        dialect: &Dialect,
+        dialect: &SpokenEra,
     ) {
         self.probe(transport, Probe::Ping, &dialect.idle("ping")).await;
         self.probe(transport, Probe::LegacyUnknownMethod, &dialect.ask(2, NO_METHOD, json!({}))).await;
@@ -78,9 +78,9 @@ impl Inspection<'_> {
     pub(super) async fn inquire_http_session(
         &mut self,
         transport: &mut impl ProbeTransport,
-        dialect: &Dialect,
+        dialect: &SpokenEra,
     ) {
-        let Dialect::Legacy { version, session_id } = dialect else { return };
+        let SpokenEra::Legacy { version, session_id } = dialect else { return };
         let ping = |id: &str| dialect.idle(id);
         let mut requests = vec![
             (Probe::VersionHeader, ping("version").with("mcp-protocol-version", NO_VERSION)),
@@ -111,10 +111,10 @@ impl Inspection<'_> {
     pub(super) async fn inquire_in_others(
         &mut self,
         transport: &mut impl ProbeTransport,
-        others: &[Dialect],
+        others: &[SpokenEra],
     ) {
         for (dialect, session) in others.iter().zip(2..) {
-            let Dialect::Legacy { version, .. } = dialect else { continue };
+            let SpokenEra::Legacy { version, .. } = dialect else { continue };
             let is_of_batches = version == OF_BATCHES;
             if session > 2 && !is_of_batches {
                 continue;
@@ -132,16 +132,16 @@ impl Inspection<'_> {
     }
 
     /// Ends sessions that are left, as a client should.
-    pub(super) async fn end_sessions(&mut self, transport: &mut impl ProbeTransport, dialects: &[Dialect]) {
+    pub(super) async fn end_sessions(&mut self, transport: &mut impl ProbeTransport, dialects: &[SpokenEra]) {
         for dialect in dialects {
-            if let Dialect::Legacy { session_id: Some(_), .. } = dialect {
+            if let SpokenEra::Legacy { session_id: Some(_), .. } = dialect {
                 self.ask(transport, &dialect.in_session(ProbeRequest::bare(Method::DELETE))).await;
             }
         }
     }
 }
 
-fn initialized(dialect: &Dialect) -> ProbeRequest {
+fn initialized(dialect: &SpokenEra) -> ProbeRequest {
     dialect.in_session(ProbeRequest::notification("notifications/initialized"))
 }
 

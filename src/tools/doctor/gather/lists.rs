@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::Inspection;
-use super::dialect::Dialect;
+use super::spoken_era::SpokenEra;
 use super::transport::ProbeTransport;
 use crate::doctor::facts::{Answer, ListEnd, ListKind, ListPage, Listing, clip};
 
@@ -22,7 +22,7 @@ impl Inspection<'_> {
     pub(super) async fn read_list(
         &mut self,
         transport: &mut impl ProbeTransport,
-        dialect: &Dialect,
+        dialect: &SpokenEra,
         kind: ListKind,
         session: u8,
     ) {
@@ -40,7 +40,7 @@ impl Inspection<'_> {
     pub(super) async fn read_tools_again(
         &mut self,
         transport: &mut impl ProbeTransport,
-        dialect: &Dialect,
+        dialect: &SpokenEra,
         session: u8,
         times: usize,
     ) {
@@ -60,7 +60,7 @@ impl Inspection<'_> {
     async fn read_pages(
         &mut self,
         transport: &mut impl ProbeTransport,
-        dialect: &Dialect,
+        dialect: &SpokenEra,
         listing: &mut Listing,
     ) -> Option<ListEnd> {
         let kind = listing.kind;

@@ -5,7 +5,6 @@
 
 mod access;
 mod call;
-mod dialect;
 mod http;
 mod legacy;
 mod lists;
@@ -14,6 +13,7 @@ mod over_http;
 mod over_sse;
 mod over_stdio;
 mod search;
+mod spoken_era;
 mod sse;
 mod stdio;
 mod transport;
@@ -24,12 +24,12 @@ use serde_json::Value;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::dialect::Dialect;
+use self::spoken_era::SpokenEra;
 use self::transport::{Budget, ProbeTransport};
 use super::facts::{Answer, Exchange, Facts, Probe};
 use super::report::Report;
 use super::request::{Body, ProbeRequest};
-use super::rule::Rule;
+use super::rule::InspectionRule;
 use crate::terminal::progress::Progress;
 use client::server::Server;
 use net::tasks::Tasks;
@@ -85,7 +85,7 @@ impl Inspection<'_> {
     }
 
     /// Takes the time of requests that do nothing.
-    async fn time(&mut self, transport: &mut impl ProbeTransport, dialect: &Dialect) {
+    async fn time(&mut self, transport: &mut impl ProbeTransport, dialect: &SpokenEra) {
         self.say("taking the time");
         let ask = dialect.idle("latency");
         for number in 0..LATENCIES {
@@ -101,7 +101,7 @@ impl Inspection<'_> {
     }
 
     /// Something that is no message, and whether it still answers afterwards.
-    async fn garbage(&mut self, transport: &mut impl ProbeTransport, dialect: &Dialect) {
+    async fn garbage(&mut self, transport: &mut impl ProbeTransport, dialect: &SpokenEra) {
         self.probe(transport, Probe::Garbage, &ProbeRequest::of(Body::Raw(HALF_AN_OBJECT))).await;
         self.probe(transport, Probe::AfterGarbage, &dialect.idle("after-garbage")).await;
     }
@@ -112,7 +112,7 @@ pub fn inspect(
     server: &Server,
     name: &str,
     settings: &InspectSettings,
-    ignored: &[&'static Rule],
+    ignored: &[&'static InspectionRule],
 ) -> anyhow::Result<Option<Report>> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let facts = runtime.block_on(async {

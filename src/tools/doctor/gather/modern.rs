@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::dialect::Dialect;
+use super::spoken_era::SpokenEra;
 use super::transport::ProbeTransport;
 use super::{HALF_AN_OBJECT, Inspection};
 use crate::doctor::facts::{ListKind, Probe};
@@ -20,10 +20,10 @@ impl Inspection<'_> {
     pub(super) async fn inquire_modern(&mut self, transport: &mut impl ProbeTransport, is_http: bool) {
         self.say("reading its lists");
         for kind in ListKind::ALL {
-            self.read_list(transport, &Dialect::Modern, kind, 0).await;
+            self.read_list(transport, &SpokenEra::Modern, kind, 0).await;
         }
         self.say("reading its tools again");
-        self.read_tools_again(transport, &Dialect::Modern, 0, 2).await;
+        self.read_tools_again(transport, &SpokenEra::Modern, 0, 2).await;
         let capabilities = self.facts.capabilities(Era::Modern);
         let mut all = requests(capabilities);
         if is_http {
@@ -37,9 +37,9 @@ impl Inspection<'_> {
 /// What every transport has.
 fn requests(capabilities: &Value) -> Vec<(Probe, ProbeRequest)> {
     let mut requests = vec![
-        (Probe::UnknownVersion, Dialect::Modern.idle("version").of_version(NO_VERSION)),
+        (Probe::UnknownVersion, SpokenEra::Modern.idle("version").of_version(NO_VERSION)),
         (Probe::UnknownMethod, ProbeRequest::modern("method", NO_METHOD, json!({}))),
-        (Probe::NoMeta, Dialect::Modern.idle("meta").without_capabilities()),
+        (Probe::NoMeta, SpokenEra::Modern.idle("meta").without_capabilities()),
     ];
     if let Some((method, params)) = named(capabilities) {
         requests.push((Probe::UnknownName, ProbeRequest::modern("name", method, params)));
@@ -58,7 +58,7 @@ fn requests(capabilities: &Value) -> Vec<(Probe, ProbeRequest)> {
 
 /// What only HTTP has.
 fn http_requests() -> Vec<(Probe, ProbeRequest)> {
-    let discover = |id: &str| Dialect::Modern.idle(id);
+    let discover = |id: &str| SpokenEra::Modern.idle(id);
     let notification = ProbeRequest::notification("notifications/trunkline-doctor")
         .with("mcp-protocol-version", MODERN[0])
         .with("mcp-method", "notifications/trunkline-doctor");

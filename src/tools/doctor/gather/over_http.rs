@@ -3,8 +3,8 @@
 use http::header::AUTHORIZATION;
 
 use super::Inspection;
-use super::dialect::Dialect;
 use super::http::HttpTransport;
+use super::spoken_era::SpokenEra;
 use crate::doctor::facts::{Answer, Exchange, Probe, Reached};
 use crate::doctor::introduction;
 use crate::doctor::request::ProbeRequest;
@@ -28,7 +28,7 @@ impl Inspection<'_> {
                 return;
             }
         };
-        self.probe(&mut http, Probe::Discover, &Dialect::Modern.idle("discover")).await;
+        self.probe(&mut http, Probe::Discover, &SpokenEra::Modern.idle("discover")).await;
         if let Some(why) = self.why_not() {
             self.facts.not_inspected = Some(why);
             self.read_refusal(address, Probe::Discover).await;
@@ -44,11 +44,11 @@ impl Inspection<'_> {
                 return;
             }
             Some(legacy) if self.facts.modern.is_none() => legacy.clone(),
-            _ => Dialect::Modern,
+            _ => SpokenEra::Modern,
         };
         let first = match dialect {
-            Dialect::Modern => dialect.idle("discover"),
-            Dialect::Legacy { .. } => ProbeRequest::initialize(LEGACY[0]),
+            SpokenEra::Modern => dialect.idle("discover"),
+            SpokenEra::Legacy { .. } => ProbeRequest::initialize(LEGACY[0]),
         };
         if let Some(mut stranger) = keyless(address).and_then(|it| HttpTransport::new(&it, &self.tasks).ok())
         {
@@ -56,7 +56,7 @@ impl Inspection<'_> {
             self.read_refusal(address, Probe::WithoutKey).await;
         }
         self.ask_foreign_host(address, &first).await;
-        let others = if newest.is_some() { self.open_other_sessions(&mut http).await } else { Vec::new() };
+        let others = if newest.is_some() { self.open_more_sessions(&mut http).await } else { Vec::new() };
         if self.facts.modern.is_some() {
             self.say("asking by the rules of 2026");
             self.inquire_modern(&mut http, true).await;

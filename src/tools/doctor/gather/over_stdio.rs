@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Inspection;
-use super::dialect::Dialect;
+use super::spoken_era::SpokenEra;
 use super::stdio::{EXIT_TIMEOUT, StdioTransport};
 use crate::doctor::facts::{Exchange, Probe, Process, Reached};
 use crate::doctor::introduction;
@@ -23,13 +23,13 @@ impl Inspection<'_> {
                 return;
             }
         };
-        self.probe(&mut program_io, Probe::Discover, &Dialect::Modern.idle("discover")).await;
+        self.probe(&mut program_io, Probe::Discover, &SpokenEra::Modern.idle("discover")).await;
         self.facts.modern = self.facts.answer(Probe::Discover).and_then(introduction::modern);
         let dialect = if self.facts.modern.is_some() {
             self.say("asking by the rules of 2026");
             program_io.count_remarks().await;
             self.inquire_modern(&mut program_io, false).await;
-            Dialect::Modern
+            SpokenEra::Modern
         } else {
             program_io.era = Era::Legacy;
             let Some(dialect) = self.open_session(&mut program_io, LEGACY[0]).await else {

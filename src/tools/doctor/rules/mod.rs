@@ -8,12 +8,12 @@ pub(super) mod sessions;
 pub(super) mod tools;
 pub(super) mod versions;
 
-use super::rule::Rule;
+use super::rule::InspectionRule;
 
 /// How much a name must be like a rule's for that to be suggested.
 const SIMILARITY_MIN: f64 = 0.7;
 
-fn all() -> impl Iterator<Item = &'static Rule> {
+fn all() -> impl Iterator<Item = &'static InspectionRule> {
     [access::ALL, versions::ALL, requests::ALL, sessions::ALL, process::ALL, lists::ALL, tools::ALL]
         .into_iter()
         .flatten()
@@ -21,9 +21,9 @@ fn all() -> impl Iterator<Item = &'static Rule> {
 }
 
 /// The rule with this id; else which is meant, as far as that can be guessed.
-pub fn find(id: &str) -> Result<&'static Rule, String> {
+pub fn find(id: &str) -> Result<&'static InspectionRule, String> {
     all().find(|rule| rule.id == id).ok_or_else(|| {
-        let similarity = |rule: &Rule| strsim::jaro_winkler(id, rule.id);
+        let similarity = |rule: &InspectionRule| strsim::jaro_winkler(id, rule.id);
         let nearest = all().map(|rule| (similarity(rule), rule.id)).max_by(|a, b| a.0.total_cmp(&b.0));
         match nearest.filter(|(similarity, _)| *similarity > SIMILARITY_MIN) {
             Some((_, nearest)) => format!("there is no such rule; did you mean {nearest}?"),

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::identity::refusal::CredentialFault;
 use config::{self, KeySource};
 use net::jitter::doubled;
-use net::tls::{Connector, SettingsError};
+use net::tls::{Connector, TlsSettingsError};
 
 /// How often tokens with unknown keys may have an issuer's keys fetched.
 const ASKED_INTERVAL: Duration = Duration::from_secs(10);
@@ -71,7 +71,7 @@ pub(crate) struct Issuers {
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     #[error("[[jwt]] {name}: {reason}")]
-    Tls { name: String, reason: SettingsError },
+    Tls { name: String, reason: TlsSettingsError },
     #[error(transparent)]
     File(#[from] FileError),
 }

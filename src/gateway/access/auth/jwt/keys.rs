@@ -50,7 +50,7 @@ pub enum JwksError {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct JwkSet {
     keys: Vec<serde_json::Value>,
 }
 
@@ -72,7 +72,7 @@ struct Jwk {
 impl KeySet {
     /// Reads a document. Keys of other kinds and for other purposes are left out.
     pub(crate) fn read(document: &[u8]) -> Result<Self, JwksError> {
-        let Document { keys } = serde_json::from_slice(document).map_err(|_| JwksError::Form)?;
+        let JwkSet { keys } = serde_json::from_slice(document).map_err(|_| JwksError::Form)?;
         if keys.len() > KEYS_MAX {
             return Err(JwksError::TooMany);
         }

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 pub(crate) use self::cell::Cell;
 pub(crate) use self::gcra::{Gcra, Remaining, RetryAfter};
 pub(crate) use self::rates::RateLimits;
-pub(crate) use self::subject::{CallTarget, LimitSubject};
+pub(crate) use self::subject::{LimitSubject, LimitTarget};
 pub(crate) use self::table::CellKey;
 use self::table::CellTable;
 use crate::access::limit::digest::Digester;

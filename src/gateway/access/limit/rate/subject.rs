@@ -18,11 +18,11 @@ pub(crate) struct LimitSubject<'a> {
     pub address: IpAddr,
     pub endpoint: &'a str,
     /// Where it goes, once that is known.
-    pub target: Option<CallTarget<'a>>,
+    pub target: Option<LimitTarget<'a>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallTarget<'a> {
+pub(crate) struct LimitTarget<'a> {
     pub upstream: &'a str,
     /// What is called there, if it is a tool.
     pub tool: Option<&'a str>,
@@ -155,7 +155,7 @@ mod tests {
             let key = |(principal, address, region): (&Principal, &str, &str)| {
                 let mut headers = HeaderMap::new();
                 headers.insert("mcp-param-region", region.parse().unwrap());
-                let target = CallTarget { upstream: "u", tool: Some("t"), headers: &headers };
+                let target = LimitTarget { upstream: "u", tool: Some("t"), headers: &headers };
                 let address = address.parse().unwrap();
                 let subject = LimitSubject { principal, address, endpoint: "/mcp", target: Some(target) };
                 subject.key(&limit, &digester)

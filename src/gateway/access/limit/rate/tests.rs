@@ -71,7 +71,7 @@ fn a_client_that_sprays_values_gets_no_more_and_takes_nobodys_room() {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from_str(region).unwrap());
         let principal = Principal::api_key(name);
-        let target = Some(CallTarget { upstream: "u", tool: Some("t"), headers: &headers });
+        let target = Some(LimitTarget { upstream: "u", tool: Some("t"), headers: &headers });
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
         assert!(limiter.is_about(&subject));
         limiter.check(limiter.gcra, &limiter.key(&subject), 1, now).is_ok()
@@ -95,7 +95,7 @@ fn a_full_table_gives_nobody_more_than_its_part() {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from(region));
         let principal = Principal::api_key(name);
-        let target = Some(CallTarget { upstream: "u", tool: Some("t"), headers: &headers });
+        let target = Some(LimitTarget { upstream: "u", tool: Some("t"), headers: &headers });
         let key = limiter.key(&LimitSubject { target, ..at(&principal, network(1)) });
         limiter.check(limiter.gcra, &key, 1, now).is_ok().then_some(key)
     };
@@ -119,7 +119,7 @@ fn what_a_later_limit_refuses_the_earlier_ones_get_back() {
     let now = clock::now();
     let call = |tool| {
         let headers = HeaderMap::new();
-        let target = Some(CallTarget { upstream: "u", tool, headers: &headers });
+        let target = Some(LimitTarget { upstream: "u", tool, headers: &headers });
         let principal = Principal::Anonymous;
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
         rates.admit_call(&subject, now, None).map_err(|stop| match stop {
@@ -167,7 +167,7 @@ fn limits_are_about_whom_they_name() {
     let headers = HeaderMap::new();
     for (endpoint, upstream, expected) in [("/mcp", "u", true), ("/other", "u", false), ("/mcp", "v", false)]
     {
-        let target = Some(CallTarget { upstream, tool: None, headers: &headers });
+        let target = Some(LimitTarget { upstream, tool: None, headers: &headers });
         let subject = LimitSubject { endpoint, target, ..at(&Principal::Anonymous, network(1)) };
         assert_eq!(limiters[1].is_about(&subject), expected, "{endpoint} {upstream}");
     }

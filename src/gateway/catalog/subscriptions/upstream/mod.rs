@@ -26,9 +26,9 @@ use self::thread::Thread;
 use self::trials::{Trial, Trials};
 use crate::clock;
 use crate::context::state::State;
-use crate::tables::subscriptions::feed::{Feed, Filter, Lane, Need};
+use crate::tables::subscriptions::feed::{Feed, FeedFilter, Lane, Need};
 use crate::upstream::changes::ChangedList;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use net::jitter::{doubled, jittered};
 use protocol::error::UpstreamError;
 use protocol::subscription::{Acknowledged, Heard, hear};
@@ -62,7 +62,7 @@ const BURST_INTERVAL: Duration = Duration::from_millis(100);
 const BURST_MAX: usize = 200;
 
 /// Opens and closes streams as clients come and go, until the process ends.
-pub(crate) async fn run(state: Arc<State>, client: Client) {
+pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
     let thread = Rc::new(Thread { state, client, scratch: RefCell::default(), next_id: Cell::new(0) });
     loop {
         for feed in thread.state.hub.take_new() {
@@ -110,7 +110,7 @@ enum StreamRole {
 }
 
 struct PendingStream {
-    ask: Filter,
+    ask: FeedFilter,
     trial: Trial,
     opened: LocalBoxFuture<'static, Result<(SubscriptionStream, Acknowledged), SubscribeError>>,
 }
@@ -255,7 +255,7 @@ impl Carrier {
         self.opening = Some(PendingStream { ask, trial, opened: opened.boxed_local() });
     }
 
-    fn next_ask(&mut self) -> (Filter, Trial) {
+    fn next_ask(&mut self) -> (FeedFilter, Trial) {
         // What was refused is asked again when nothing else is left, and lists whenever the upstream comes back.
         let is_all_refused = self.current.is_none() && self.feed.ask(self.lane).is_empty();
         if is_all_refused || (self.current.is_none() && self.lane == Lane::Lists) {

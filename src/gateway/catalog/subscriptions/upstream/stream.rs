@@ -10,11 +10,11 @@ use tokio::time::timeout_at;
 
 use crate::clock;
 use crate::context::state::State;
-use crate::tables::subscriptions::feed::Filter;
+use crate::tables::subscriptions::feed::FeedFilter;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
-use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
+use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::ConnectionLease;
@@ -62,10 +62,10 @@ struct EventReader {
 /// Opens a stream and waits until it is acknowledged.
 pub(super) async fn open(
     state: &State,
-    client: &Client,
+    client: &UpstreamClient,
     scratch: &RefCell<Scratch>,
     upstream: &Upstream,
-    ask: &Filter,
+    ask: &FeedFilter,
     id: u64,
 ) -> Result<(SubscriptionStream, Acknowledged), SubscribeError> {
     if upstream.eras().is_none() {
@@ -118,7 +118,7 @@ pub(super) async fn open(
     Ok((SubscriptionStream { id, since: clock::now(), reader, _counted: counted }, acknowledged))
 }
 
-fn request(ask: &Filter, id: &str) -> Request<RequestBody> {
+fn request(ask: &FeedFilter, id: &str) -> Request<RequestBody> {
     let body = subscription::request(
         id,
         ask.lists,

@@ -10,24 +10,24 @@ use super::{Carrier, LINGER, OVERLAP, watch};
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::{Feed, Lane};
 use crate::upstream::ask::Asker;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::{ReplicaSelection, Upstream};
-use config::Limits;
+use config::LimitsConfig;
 use protocol::json::Scratch;
 
 pub(super) struct Thread {
     pub(super) state: Arc<State>,
-    pub(super) client: Client,
+    pub(super) client: UpstreamClient,
     pub(super) scratch: RefCell<Scratch>,
     pub(super) next_id: Cell<u64>,
 }
 
 impl Thread {
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> LimitsConfig {
         self.state.snapshot.load().limits.clone()
     }
 
-    pub(super) fn asker<'a>(&'a self, limits: &'a Limits) -> Asker<'a> {
+    pub(super) fn asker<'a>(&'a self, limits: &'a LimitsConfig) -> Asker<'a> {
         let Self { state, client, scratch, .. } = self;
         Asker { client, scratch, limits, budget: &state.buffered, aim: ReplicaSelection::Any }
     }

@@ -14,7 +14,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Carrier, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, StandingStream, StreamRole};
-use crate::tables::subscriptions::feed::{Filter, Need, Suspect};
+use crate::tables::subscriptions::feed::{FeedFilter, Need, Suspect};
 use net::jitter::{doubled, jittered};
 use protocol::error::UpstreamError;
 
@@ -66,7 +66,7 @@ impl Trials {
 }
 
 impl Carrier {
-    pub(super) fn next_trial(&mut self) -> (Filter, Trial) {
+    pub(super) fn next_trial(&mut self) -> (FeedFilter, Trial) {
         if self.current.is_none() {
             let carried = self.feed.ask_for(&mut Vec::new());
             if !carried.is_empty() {
@@ -176,7 +176,7 @@ impl Carrier {
     }
 
     /// The upstream has refused a stream for what is in it.
-    pub(super) fn trial_refused(&mut self, ask: &Filter, trial: Trial, now: Instant) {
+    pub(super) fn trial_refused(&mut self, ask: &FeedFilter, trial: Trial, now: Instant) {
         self.trials.refused_in_row += 1;
         let until = now + REFUSED_INTERVAL;
         if self.current.is_none() && self.trials.refused_in_row >= REFUSED_IN_ROW_MAX {
@@ -194,7 +194,7 @@ impl Carrier {
         self.go_on(now);
     }
 
-    fn narrow(&mut self, ask: &Filter, group: Vec<Suspect>, now: Instant) {
+    fn narrow(&mut self, ask: &FeedFilter, group: Vec<Suspect>, now: Instant) {
         if self.current.is_none() && ask.names() > group.len() {
             // The upstream agreed to the others on a stream that was lost.
             self.part_everything();
@@ -230,9 +230,9 @@ impl Carrier {
 }
 
 impl Suspect {
-    fn alone(&self) -> Filter {
+    fn alone(&self) -> FeedFilter {
         let (mut uris, mut task_ids) = (Vec::new(), Vec::new());
         if self.is_task { &mut task_ids } else { &mut uris }.push(self.inner.clone());
-        Filter { uris, task_ids, ..Filter::default() }
+        FeedFilter { uris, task_ids, ..FeedFilter::default() }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use super::{Listening, PAUSE_MAX, RETRY, ensure, events, in_session, wait_for_room};
+use super::{PAUSE_MAX, RETRY, UpstreamStream, ensure, events, in_session, wait_for_room};
 use crate::context::worker::{View, Worker};
 use crate::line::legacy::{self, SessionHolder};
 use crate::session::outbox::SessionOutbox;
@@ -15,8 +15,8 @@ use net::jitter::jittered;
 use protocol::error::Error;
 
 /// The upstream forgot the session. Who waits for what it says gets another one.
-pub(super) async fn take(listening: Listening) {
-    let Listening { worker, upstream, upstream_session, session, outbox, claim, _place: place, .. } =
+pub(super) async fn take(listening: UpstreamStream) {
+    let UpstreamStream { worker, upstream, upstream_session, session, outbox, claim, _place: place, .. } =
         listening;
     // The next stream needs the place.
     drop((claim, place));

@@ -28,11 +28,10 @@ use crate::context::worker::{View, Worker};
 use crate::session::outbox::SessionOutbox;
 use crate::session::stream_state::StreamState;
 use crate::session::{Session, UpstreamSession};
-use crate::upstream::ReplicaKey;
-use crate::upstream::Upstream;
 use crate::upstream::ask::SessionHeaders;
 use crate::upstream::exchange::Reply;
 use crate::upstream::get_stream::{self, Messages};
+use crate::upstream::{ReplicaKey, Upstream};
 use net::jitter::jittered;
 use protocol::error::UpstreamError;
 
@@ -65,7 +64,7 @@ pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Byt
         stream.release();
         return;
     };
-    let listening = Listening {
+    let listening = UpstreamStream {
         worker: Rc::clone(worker),
         upstream: Arc::clone(&session.upstream),
         upstream_session: Arc::downgrade(upstream_session),
@@ -139,7 +138,7 @@ impl Drop for Claim {
 }
 
 /// One stream, through all its connections.
-struct Listening {
+struct UpstreamStream {
     worker: Rc<Worker>,
     upstream: Arc<Upstream>,
     upstream_session: Weak<UpstreamSession>,
@@ -172,7 +171,7 @@ enum StreamAttempt {
     Failed(Option<UpstreamError>),
 }
 
-impl Listening {
+impl UpstreamStream {
     async fn run(mut self) {
         let (worker, ended) = (Rc::clone(&self.worker), self.ended.clone());
         let over = tokio::select! {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::{Feed, Filter, Lane, OfferState};
+use super::{Feed, FeedFilter, Lane, OfferState};
 use protocol::subscription::{Acknowledged, Lists};
 
 /// How long a refusal stands against new clients that want the same: a name may appear any time, a capability hardly.
@@ -26,7 +26,7 @@ impl Feed {
     /// it had not answered for yet are told of that. Returns the lists that may have changed meanwhile.
     pub(crate) fn settle(
         &self,
-        ask: &Filter,
+        ask: &FeedFilter,
         acknowledged: &Acknowledged,
         has_gap: bool,
         now: Instant,

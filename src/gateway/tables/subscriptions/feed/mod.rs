@@ -112,7 +112,7 @@ pub(crate) enum OfferState {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Filter {
+pub(crate) struct FeedFilter {
     pub(crate) lists: Lists,
     pub(crate) uris: Vec<Arc<str>>,
     pub(crate) task_ids: Vec<Arc<str>>,
@@ -258,7 +258,7 @@ impl Feed {
     }
 
     /// What a new stream of a lane is to carry: everything wanted that was not refused.
-    pub(crate) fn ask(&self, lane: Lane) -> Filter {
+    pub(crate) fn ask(&self, lane: Lane) -> FeedFilter {
         let mut shared = self.shared();
         shared.forget_unwanted(lane);
         let asked = |names: &HashMap<Arc<str>, ResourceName>| {
@@ -273,11 +273,11 @@ impl Feed {
                         lists.add(index);
                     }
                 }
-                Filter { lists, ..Filter::default() }
+                FeedFilter { lists, ..FeedFilter::default() }
             }
             Lane::Names => {
                 let [uris, task_ids] = [URIS, TASKS].map(|kind| asked(&shared.names[kind]));
-                Filter { uris, task_ids, ..Filter::default() }
+                FeedFilter { uris, task_ids, ..FeedFilter::default() }
             }
         }
     }
@@ -287,7 +287,7 @@ impl Feed {
     }
 }
 
-impl Filter {
+impl FeedFilter {
     pub(crate) fn is_empty(&self) -> bool {
         self.lists.is_empty() && self.names() == 0
     }

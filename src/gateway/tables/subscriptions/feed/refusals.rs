@@ -18,13 +18,13 @@ const REFUSED_PER_SOURCE_MAX: u32 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     hasher: RandomState,
-    names: Recent,
-    sources: Recent,
+    names: RecentCounts,
+    sources: RecentCounts,
 }
 
 /// Counters by digest. Each is forgotten a fixed time after it began.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentCounts {
     by_digest: HashMap<u64, (Instant, u32)>,
     /// Oldest first.
     order: VecDeque<(Instant, u64)>,
@@ -58,7 +58,7 @@ impl Refusals {
     }
 }
 
-impl Recent {
+impl RecentCounts {
     /// Counts one more; returns how many there are.
     fn add(&mut self, digest: u64, entries_max: usize, now: Instant) -> u32 {
         while let Some((until, oldest)) = self.order.front().copied()
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCounts::default();
         let now = crate::clock::now();
         for digest in 0..5 {
             recent.add(digest, 3, now);

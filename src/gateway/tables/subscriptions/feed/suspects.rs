@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Feed, FeedState, Filter, Lane, OfferState, ResourceName};
+use super::{Feed, FeedFilter, FeedState, Lane, OfferState, ResourceName};
 
 /// A name that the upstream has not agreed to yet.
 #[derive(Clone, Debug)]
@@ -41,14 +41,14 @@ impl Feed {
 
     /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
     /// the stream carries that it would replace.
-    pub(crate) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> Filter {
+    pub(crate) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> FeedFilter {
         let mut shared = self.shared();
         suspects.retain(|suspect| {
             let name = shared.names(suspect.is_task).get(&suspect.inner);
             name.is_some_and(|name| name.offer == OfferState::Pending && !name.clients.is_empty())
         });
         shared.forget_unwanted(Lane::Names);
-        let mut ask = Filter::default();
+        let mut ask = FeedFilter::default();
         let stream = shared.stream;
         for (names, asked) in shared.names.iter().zip([&mut ask.uris, &mut ask.task_ids]) {
             let honoured = names.iter().filter(|(_, name)| name.is_carried_by(stream));

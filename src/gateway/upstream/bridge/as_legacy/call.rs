@@ -11,7 +11,7 @@ use crate::access::limit::byte_budget::Reservation;
 use crate::clock;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::{collect_answer, retry_after_s};
-use crate::upstream::exchange::{Client, Reply, RequestBody, SendOptions};
+use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::{ReplicaSelection, Upstream};
@@ -32,7 +32,7 @@ const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM: &str = "mcp-param-";
 
 pub(super) struct LegacyCall {
-    pub(super) client: Client,
+    pub(super) client: UpstreamClient,
     pub(super) upstream: Arc<Upstream>,
     pub(super) session: Arc<LegacySession>,
     /// As the client wrote it, with the server's own names.
@@ -57,7 +57,7 @@ pub(super) enum LegacyReply {
 impl LegacyCall {
     /// Reads a request. `None`: its method cannot be the value of a header.
     pub(super) fn of(
-        client: &Client,
+        client: &UpstreamClient,
         upstream: &Arc<Upstream>,
         session: &Arc<LegacySession>,
         (message, envelope): (Bytes, &Envelope),

@@ -9,7 +9,7 @@ use super::session::LegacySession;
 use crate::upstream::Upstream;
 use crate::upstream::mux::exchange::CALLER;
 use protocol::initialize;
-use protocol::json::{Document, Kind, Scratch, Value};
+use protocol::json::{Document, JsonKind, Scratch, Value};
 use protocol::translation::capabilities;
 use protocol::translation::request::introduction;
 use protocol::version::LegacyVersion;
@@ -35,7 +35,7 @@ impl ClientOffer {
     ) -> Option<Self> {
         let params = scratch.index(message, depth_max).map(Document::root).ok()?.get("params")?;
         let object = |key: &str| {
-            let value = params.get(key).filter(|value| value.kind() == Kind::Object);
+            let value = params.get(key).filter(|value| value.is_object());
             value.map(|value| Bytes::copy_from_slice(value.raw()))
         };
         let version = initialize::version(params);
@@ -69,10 +69,10 @@ impl ClientOffer {
         let (mut info, mut instructions) = (None, None);
         if let Ok(root) = scratch.index(&introduced, depth_max).map(Document::root) {
             let raw = |value: Value<'_>| introduced.slice(value.span());
-            let object = |value: &Value<'_>| value.kind() == Kind::Object;
+            let object = |value: &Value<'_>| value.is_object();
             declared = root.get("capabilities").filter(object).map_or(declared, raw);
             info = root.get("_meta").and_then(|meta| meta.get(SERVER_INFO)).filter(object).map(raw);
-            instructions = root.get("instructions").filter(|text| text.kind() == Kind::String).map(raw);
+            instructions = root.get("instructions").filter(|text| text.kind() == JsonKind::String).map(raw);
         }
         let declared = capabilities::across(&declared, (scratch, depth_max));
         let mut answer = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();

@@ -12,7 +12,7 @@ use crate::clock;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
-use crate::upstream::exchange::{Client, DedicatedConnection, RequestBody, SendOptions};
+use crate::upstream::exchange::{DedicatedConnection, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::{self, Messages};
 use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::{ReplicaSelection, Upstream};
@@ -42,7 +42,7 @@ pub(super) enum ListenError {
 
 /// Asks for changes of these resources, and waits until the server agrees. Returns what it agrees to.
 pub(super) async fn open(
-    client: Client,
+    client: UpstreamClient,
     upstream: Arc<Upstream>,
     session: Arc<LegacySession>,
     uris: Vec<Box<str>>,
@@ -98,7 +98,7 @@ impl Listen {
     /// dropped and called again.
     pub(super) async fn update(
         &mut self,
-        client: &Client,
+        client: &UpstreamClient,
         session: &LegacySession,
     ) -> Result<Segments, UpstreamError> {
         loop {
@@ -127,7 +127,7 @@ impl Listen {
     }
 }
 
-fn heard(client: &Client, message: &Bytes, id: &str) -> Heard {
+fn heard(client: &UpstreamClient, message: &Bytes, id: &str) -> Heard {
     let heard = client.read_json(|(scratch, depth_max)| hear(scratch, message, id, depth_max));
     heard.unwrap_or(Heard::Other)
 }

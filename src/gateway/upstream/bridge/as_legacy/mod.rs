@@ -44,7 +44,7 @@ use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
-use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
 use crate::upstream::mux::OwnRequest;
 use crate::upstream::mux::sessions::random_name;
 use protocol::envelope::{Envelope, MessageKind};
@@ -100,7 +100,7 @@ impl LegacyFacade {
 }
 
 pub(crate) async fn answer(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,
     deadline: Instant,
@@ -159,7 +159,7 @@ pub(crate) async fn answer(
 }
 
 fn open(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
     parts: &Parts,
     message: &Bytes,
@@ -181,7 +181,7 @@ fn count(sessions: &HashMap<Box<[u8]>, Arc<LegacySession>>, series: &BridgeSerie
 
 /// A notification or a response. What a modern server cannot be told goes nowhere: that roots changed, how far the client
 /// is with an answer.
-fn receive(client: &Client, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
+fn receive(client: &UpstreamClient, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
     if envelope.kind == MessageKind::Response {
         let number = envelope.id.clone().and_then(|id| std::str::from_utf8(message.get(id)?).ok());
         let number = number.and_then(|number| number.parse().ok());

@@ -21,7 +21,7 @@ use protocol::error::{UpstreamError, error_body};
 use protocol::json::quote;
 use protocol::sse::{Event, data_event};
 use protocol::translation::answer::{self, Ids, Said};
-use protocol::translation::input::{Answer, Input, continuation};
+use protocol::translation::input::{ClientAnswer, Input, continuation};
 
 /// The longest pause between two comments.
 const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
@@ -267,7 +267,10 @@ impl MrtrLoop {
     }
 
     /// The client answers a question.
-    fn take_answer(&mut self, answer: Option<(u64, Answer)>) -> Result<Option<MrtrEvent>, UpstreamError> {
+    fn take_answer(
+        &mut self,
+        answer: Option<(u64, ClientAnswer)>,
+    ) -> Result<Option<MrtrEvent>, UpstreamError> {
         let MrtrStage::Waiting(waiting) = &mut self.stage else { return Ok(None) };
         let (number, answer) = answer.ok_or(UpstreamError::Reset)?;
         let bytes = match waiting.take(number, answer) {

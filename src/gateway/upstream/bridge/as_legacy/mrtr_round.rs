@@ -11,20 +11,20 @@ use crate::clock;
 use crate::upstream::mux::sessions::random_name;
 use protocol::error::UpstreamError;
 use protocol::sse::data_event;
-use protocol::translation::input::{Answer, Input, continuation};
+use protocol::translation::input::{ClientAnswer, Input, continuation};
 
 /// One round: what the client was asked, and what it answered.
 pub(super) struct MrtrRound {
     pub(super) since: Instant,
     asked: PendingQuestions,
-    answers: mpsc::Receiver<(u64, Answer)>,
-    open: Vec<OpenQuestion>,
+    answers: mpsc::Receiver<(u64, ClientAnswer)>,
+    open: Vec<RoundQuestion>,
     /// Each with the name that the server gave its question.
     given: Vec<(Bytes, Bytes)>,
     state: Option<Bytes>,
 }
 
-struct OpenQuestion {
+struct RoundQuestion {
     number: u64,
     /// The name that the server gave it, a literal.
     key: Bytes,
@@ -53,7 +53,7 @@ impl MrtrRound {
                 String::new()
             };
             events.put(data_event(question.request(number, &elicitation_id)));
-            open.push(OpenQuestion { number, about: question.asked.method(), key: question.key });
+            open.push(RoundQuestion { number, about: question.asked.method(), key: question.key });
         }
         let given = Vec::with_capacity(open.len());
         let since = clock::now();
@@ -61,17 +61,17 @@ impl MrtrRound {
     }
 
     /// The next answer. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Option<(u64, Answer)> {
+    pub(super) async fn next(&mut self) -> Option<(u64, ClientAnswer)> {
         self.answers.recv().await
     }
 
-    pub(super) fn take(&mut self, number: u64, answer: Answer) -> AnswerOutcome {
+    pub(super) fn take(&mut self, number: u64, answer: ClientAnswer) -> AnswerOutcome {
         let Some(at) = self.open.iter().position(|open| open.number == number) else {
             return AnswerOutcome::More(0);
         };
-        let OpenQuestion { key, about, .. } = self.open.swap_remove(at);
+        let RoundQuestion { key, about, .. } = self.open.swap_remove(at);
         match answer {
-            Answer::Given(given) => {
+            ClientAnswer::Given(given) => {
                 let bytes = given.len();
                 self.given.push((key, given));
                 if self.open.is_empty() {
@@ -79,7 +79,7 @@ impl MrtrRound {
                 }
                 AnswerOutcome::More(bytes)
             }
-            Answer::Refused(said) => AnswerOutcome::Refused(refusal(about, &said)),
+            ClientAnswer::Refused(said) => AnswerOutcome::Refused(refusal(about, &said)),
         }
     }
 

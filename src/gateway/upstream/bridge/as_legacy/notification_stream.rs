@@ -18,7 +18,7 @@ use super::session::LegacySession;
 use super::subscriptions::AgreedUris;
 use crate::clock;
 use crate::upstream::bridge::{Bridge, or_never};
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use net::jitter::jittered;
 use protocol::json::quote;
 use protocol::sse::data_event;
@@ -33,7 +33,7 @@ type ListenResult = Result<(Listen, HashSet<Box<str>>), ListenError>;
 type ListenFuture = Pin<Box<dyn Future<Output = ListenResult>>>;
 
 pub(super) struct NotificationStream {
-    client: Client,
+    client: UpstreamClient,
     bridge: Arc<Bridge>,
     session: Arc<LegacySession>,
     number: u64,
@@ -53,7 +53,7 @@ pub(super) struct NotificationStream {
     waiting: VecDeque<Bytes>,
 }
 
-enum Event {
+enum NotificationEvent {
     Over,
     Changed,
     Opened(ListenResult),
@@ -63,7 +63,7 @@ enum Event {
 
 impl NotificationStream {
     /// Begins; an earlier stream of the session ends.
-    pub(super) fn new(client: &Client, bridge: &Arc<Bridge>, session: &Arc<LegacySession>) -> Self {
+    pub(super) fn new(client: &UpstreamClient, bridge: &Arc<Bridge>, session: &Arc<LegacySession>) -> Self {
         let (number, streams) = session.subscribed.begin_stream();
         Self {
             client: client.clone(),
@@ -92,12 +92,12 @@ impl NotificationStream {
             }
             self.adjust();
             match self.event().await {
-                Event::Over => return None,
-                Event::Changed => {}
-                Event::Again => self.again_at = None,
-                Event::Opened(opened) => self.take(opened),
-                Event::Heard(Some(event)) => return Some(event),
-                Event::Heard(None) => {
+                NotificationEvent::Over => return None,
+                NotificationEvent::Changed => {}
+                NotificationEvent::Again => self.again_at = None,
+                NotificationEvent::Opened(opened) => self.take(opened),
+                NotificationEvent::Heard(Some(event)) => return Some(event),
+                NotificationEvent::Heard(None) => {
                     self.listen = None;
                     self.told = None;
                     if self.since.elapsed() >= STEADY_AFTER {
@@ -127,19 +127,19 @@ impl NotificationStream {
         self.opening = Some(Box::pin(open(self.client.clone(), upstream, Arc::clone(&self.session), uris)));
     }
 
-    async fn event(&mut self) -> Event {
+    async fn event(&mut self) -> NotificationEvent {
         let Self { client, session, number, streams, changes, listen, opening, again_at, .. } = self;
         let opened = or_never(opening.as_mut());
         let heard = or_never(listen.as_mut().map(|listen| listen.update(client, session)));
         let again = or_never(again_at.map(|at| sleep_until(at.into())));
         tokio::select! {
-            () = session.ended.cancelled() => Event::Over,
-            _ = streams.wait_for(|latest| *latest != *number) => Event::Over,
-            opened = opened => Event::Opened(opened),
-            heard = heard => Event::Heard(heard.ok().map(data_event)),
-            () = again => Event::Again,
+            () = session.ended.cancelled() => NotificationEvent::Over,
+            _ = streams.wait_for(|latest| *latest != *number) => NotificationEvent::Over,
+            opened = opened => NotificationEvent::Opened(opened),
+            heard = heard => NotificationEvent::Heard(heard.ok().map(data_event)),
+            () = again => NotificationEvent::Again,
             // Its sender lives as long as the session.
-            _ = changes.changed() => Event::Changed,
+            _ = changes.changed() => NotificationEvent::Changed,
         }
     }
 

@@ -14,7 +14,7 @@ use super::session::LegacySession;
 use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::EventBody;
-use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::sending::Sending;
 use protocol::envelope::Envelope;
 use protocol::error::{UpstreamError, error_body};
@@ -26,7 +26,7 @@ use protocol::method::Method;
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct LegacyPost<'p> {
-    pub(super) client: &'p Client,
+    pub(super) client: &'p UpstreamClient,
     pub(super) upstream: &'p Arc<Upstream>,
     pub(super) session: &'p Arc<LegacySession>,
     pub(super) message: Bytes,

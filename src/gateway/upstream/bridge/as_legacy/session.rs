@@ -18,7 +18,7 @@ use super::subscriptions::LegacySubscriptions;
 use crate::upstream::bridge::next_number;
 use protocol::json::quote;
 use protocol::level::Level;
-use protocol::translation::input::Answer;
+use protocol::translation::input::ClientAnswer;
 use protocol::translation::request::with_level;
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ struct LegacySessionState {
     level: Option<Level>,
     /// By their numbers: the client's own id, and what ends them.
     calls: HashMap<u64, (Bytes, CancellationToken)>,
-    questions: HashMap<u64, mpsc::Sender<(u64, Answer)>>,
+    questions: HashMap<u64, mpsc::Sender<(u64, ClientAnswer)>>,
 }
 
 /// A call that is under way, until this is dropped.
@@ -54,7 +54,7 @@ pub(super) struct CallGuard {
 #[derive(Debug)]
 pub(super) struct PendingQuestions {
     session: Arc<LegacySession>,
-    sender: mpsc::Sender<(u64, Answer)>,
+    sender: mpsc::Sender<(u64, ClientAnswer)>,
     numbers: Vec<u64>,
 }
 
@@ -101,13 +101,16 @@ impl LegacySession {
     }
 
     /// Begins to ask: at most `count` questions, whose answers come out of the receiver.
-    pub(super) fn ask(self: &Arc<Self>, count: usize) -> (PendingQuestions, mpsc::Receiver<(u64, Answer)>) {
+    pub(super) fn ask(
+        self: &Arc<Self>,
+        count: usize,
+    ) -> (PendingQuestions, mpsc::Receiver<(u64, ClientAnswer)>) {
         let (sender, receiver) = mpsc::channel(count.max(1));
         (PendingQuestions { session: Arc::clone(self), sender, numbers: Vec::new() }, receiver)
     }
 
     /// The client answered the question of this number. Answers to none go nowhere.
-    pub(super) fn answer(&self, number: u64, answer: Answer) {
+    pub(super) fn answer(&self, number: u64, answer: ClientAnswer) {
         let waiting = self.state.lock().questions.remove(&number);
         if let Some(sender) = waiting {
             // There is room for one answer to each.
@@ -161,8 +164,8 @@ mod tests {
         LegacySession::new(introduction("{}", None).into(), None)
     }
 
-    fn given(text: &'static str) -> Answer {
-        Answer::Given(Bytes::from_static(text.as_bytes()))
+    fn given(text: &'static str) -> ClientAnswer {
+        ClientAnswer::Given(Bytes::from_static(text.as_bytes()))
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::upstream::listing::Annotations;
 use crate::upstream::mux::exchange::CALLER;
 use protocol::ambiguity;
 use protocol::error::UpstreamError;
-use protocol::json::{Document, Kind, Scratch, Value, quote};
+use protocol::json::{Document, JsonKind, Scratch, Value, quote};
 use protocol::method::Method;
 use protocol::param_headers::annotations;
 use protocol::version::MODERN;
@@ -135,7 +135,7 @@ fn read(body: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<Too
     if ambiguity::is_ambiguous(result, &["tools", "nextCursor"]) {
         return None;
     }
-    let tools = result.get("tools").filter(|tools| tools.kind() == Kind::Array)?;
+    let tools = result.get("tools").filter(|tools| tools.kind() == JsonKind::Array)?;
     let text = |value: Value<'_>| Some(value.as_literal()?.decode(body)?.into_owned());
     let (mut names, mut annotated) = (Vec::new(), Annotations::new());
     // Nobody is shown a tool that readers see differently.

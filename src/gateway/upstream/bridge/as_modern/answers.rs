@@ -20,9 +20,9 @@ use memchr::memmem;
 use super::call::ModernCall;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
-use protocol::asking::Asked;
 use protocol::error::UpstreamError;
-use protocol::json::{Document, Kind, Scratch, Value};
+use protocol::json::{Document, Scratch, Value};
+use protocol::server_request::ServerRequest;
 use protocol::translation::{elicitation, result};
 
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -96,7 +96,7 @@ impl ServerIntroduction {
     fn read(introduction: Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Self {
         let root = scratch.index(&introduction, depth_max).map(Document::root).ok();
         let info = root.and_then(|root| root.get("serverInfo"));
-        let info = info.filter(|info| info.kind() == Kind::Object);
+        let info = info.filter(|info| info.is_object());
         let info = info.and_then(|info| std::str::from_utf8(info.raw()).ok()).map(Into::into);
         let path = ["capabilities", "tasks", "requests", "tools", "call"];
         let takes_tasks = root.and_then(|root| path.into_iter().try_fold(root, Value::get)).is_some();
@@ -157,7 +157,7 @@ fn input_required(call: &ModernCall, input: &str, (scratch, depth_max): (&mut Sc
         own.index(&params, depth_max).map(Document::root),
         scratch.index(&call.capabilities, depth_max).map(Document::root),
     ) {
-        (Ok(params), Ok(all)) => Asked::Elicitation.check(Some(params), all).is_ok(),
+        (Ok(params), Ok(all)) => ServerRequest::Elicitation.check(Some(params), all).is_ok(),
         _ => false,
     };
     if !takes_urls {

@@ -10,7 +10,7 @@ use crate::telemetry::trace::Trail;
 use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::RequestBody;
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::json::{Document, JsonError, Kind, Scratch, Span, Value};
+use protocol::json::{Document, JsonError, Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
 use protocol::splice::Segments;
@@ -129,12 +129,11 @@ impl ModernCall {
             let level = meta.and_then(|meta| text(meta.get(LOG_LEVEL)?));
             self.level = level.and_then(|level| Level::of(&level));
             self.request_state = params.get("requestState").and_then(text);
-            let responses = params.get("inputResponses").filter(|given| given.kind() == Kind::Object);
+            let responses = params.get("inputResponses").filter(|given| given.is_object());
             self.input_responses = responses.map(|given| message.slice(given.span()));
             let capabilities = meta.and_then(|meta| meta.get(CAPABILITIES));
-            self.may_be_asked = capabilities.is_some_and(|all| {
-                ASKED_BY.iter().any(|name| all.get(name).is_some_and(|value| value.kind() == Kind::Object))
-            });
+            self.may_be_asked = capabilities
+                .is_some_and(|all| ASKED_BY.iter().any(|name| all.get(name).is_some_and(Value::is_object)));
         }
         scratch.release();
     }

@@ -17,10 +17,10 @@ use tokio::time::{sleep_until, timeout};
 
 use super::answers::{self, CallAnswer};
 use super::call_reply::CallReplySink;
-use super::exclusive_session::{Command, ExclusiveSession};
-use super::incoming_message::{self, IncomingMessage};
+use super::exclusive_session::{ExclusiveSession, SessionCommand};
 use super::open_questions::{OpenQuestions, QUESTIONS_MAX};
 use super::response_reader::{BridgedRequest, CallExchange};
+use super::server_message::{self, ServerMessage};
 use super::session_client::{SessionClient, cancellation};
 use super::state::Binding;
 use super::suspended::{self, LaterLines, Suspension};
@@ -28,10 +28,10 @@ use crate::access::limit::byte_budget::Reservation;
 use crate::clock;
 use crate::upstream::bridge::{next_number, or_never};
 use crate::upstream::mux::queue::NotSent;
-use protocol::asking::{NO_METHOD, NotAsked};
 use protocol::error::UpstreamError;
 use protocol::json::Span;
 use protocol::level::Level;
+use protocol::server_request::{NO_METHOD, NotAsked};
 use protocol::splice::{Edit, splice};
 use protocol::translation::question;
 
@@ -81,7 +81,7 @@ enum DriverEvent {
     Notification(Bytes),
     Told(Result<(), UpstreamError>),
     Left,
-    Command(Option<Command>),
+    Command(Option<SessionCommand>),
     Ask,
     Expired,
     Ending,
@@ -202,22 +202,22 @@ impl CallDriver<'_> {
 
     /// Takes a message of the server.
     fn receive(&mut self, message: &Bytes) -> Option<CallEnd> {
-        let incoming = incoming_message::read(&self.session.server, message, &self.own)?;
+        let incoming = server_message::read(&self.session.server, message, &self.own)?;
         self.has_spoken = true;
         match incoming {
-            IncomingMessage::Answer => return self.answer(message),
-            IncomingMessage::Request { id, is_ping: true } => self.tell(question::answer(&id, b"{}")),
-            IncomingMessage::Request { id, .. } => self.ask(message, &id),
-            IncomingMessage::Progress(token) => return self.progress(message, token),
-            IncomingMessage::Log(level) => return self.log(message, level),
-            IncomingMessage::TakenBack(id) => self.questions.withdraw(&id),
+            ServerMessage::Answer => return self.answer(message),
+            ServerMessage::Request { id, is_ping: true } => self.tell(question::answer(&id, b"{}")),
+            ServerMessage::Request { id, .. } => self.ask(message, &id),
+            ServerMessage::Progress(token) => return self.progress(message, token),
+            ServerMessage::Log(level) => return self.log(message, level),
+            ServerMessage::TakenBack(id) => self.questions.withdraw(&id),
             // What the user was to do elsewhere is done: the server is told, and the client need not say so.
-            IncomingMessage::Elicited(id) => {
+            ServerMessage::Elicited(id) => {
                 if let Some(id) = self.questions.elicited(&id) {
                     self.tell(question::answer(&id, br#"{"action":"accept"}"#));
                 }
             }
-            IncomingMessage::Other => {}
+            ServerMessage::Other => {}
         }
         None
     }
@@ -331,8 +331,8 @@ impl CallDriver<'_> {
     }
 
     /// The client is back.
-    fn resume(&mut self, command: Option<Command>) -> Option<CallEnd> {
-        let Some(Command::Resume(reply, answers)) = command else { return None };
+    fn resume(&mut self, command: Option<SessionCommand>) -> Option<CallEnd> {
+        let Some(SessionCommand::Resume(reply, answers)) = command else { return None };
         self.suspension = None;
         self.may_be_asked = reply.call.may_be_asked;
         let series = &self.session.server.bridge.series;
@@ -409,8 +409,8 @@ impl CallDriver<'_> {
             if self.telling.len() >= TELLING_MAX {
                 break;
             }
-            if let Some(IncomingMessage::Request { id, is_ping }) =
-                incoming_message::read(&self.session.server, &message, &self.own)
+            if let Some(ServerMessage::Request { id, is_ping }) =
+                server_message::read(&self.session.server, &message, &self.own)
             {
                 self.tell(question::unasked_answer(&id, is_ping));
             }
@@ -434,7 +434,7 @@ impl CallDriver<'_> {
         // What it says from now on reaches nobody, and its connection is needed for what it is told.
         self.exchange = CallExchange::Over;
         if self.is_taken
-            && let Ok(Some(Command::Resume(reply, _))) =
+            && let Ok(Some(SessionCommand::Resume(reply, _))) =
                 timeout(LAST_PATIENCE, self.session.commands.recv()).await
         {
             let rejected = suspended::rejected(&reply.call);

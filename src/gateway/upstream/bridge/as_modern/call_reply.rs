@@ -18,9 +18,9 @@ use super::call::ModernCall;
 use super::multiplexed::COMMENT;
 use crate::clock;
 use crate::upstream::bridge::EventBody;
-use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::incoming::BrokenReply;
-use crate::upstream::mux::queue::{self, NotSent, Piece};
+use crate::upstream::mux::queue::{self, MuxPiece, NotSent};
 use protocol::error::UpstreamError;
 use protocol::sse::data_event;
 
@@ -54,7 +54,7 @@ struct ReplyEnd {
 
 impl CallReplySink {
     /// A way to the client that makes this call, and its other end.
-    pub(crate) fn new(client: &Client, call: Arc<ModernCall>) -> (Self, CallReply) {
+    pub(crate) fn new(client: &UpstreamClient, call: Arc<ModernCall>) -> (Self, CallReply) {
         let bounds = client.host.shared.limits().bounds();
         let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
         let end = Arc::<ReplyEnd>::default();
@@ -64,17 +64,17 @@ impl CallReplySink {
     /// The server is there: it has begun a stream, or said on it that it is.
     pub(crate) fn keep_alive(&self) {
         // Whoever has left sees nothing of it, and whoever has more to read does not need it.
-        let _ = self.sender.send(Piece { data: Bytes::new(), is_answer: false });
+        let _ = self.sender.send(MuxPiece { data: Bytes::new(), is_answer: false });
     }
 
     pub(crate) fn tell(&self, message: Bytes) -> Result<(), NotSent> {
-        self.sender.send(Piece { data: message, is_answer: false })
+        self.sender.send(MuxPiece { data: message, is_answer: false })
     }
 
     /// Ends the call. False: the client has left, or does not read.
     pub(crate) fn finish(self, answer: CallAnswer) -> bool {
         let _ = self.end.status.set(answer.status);
-        match self.sender.send(Piece { data: answer.message, is_answer: true }) {
+        match self.sender.send(MuxPiece { data: answer.message, is_answer: true }) {
             Ok(()) => true,
             Err(NotSent::Full) => {
                 self.sender.break_off();
@@ -111,16 +111,16 @@ impl CallReply {
                 Ok(piece) => piece,
             };
             match piece {
-                Some(Ok(Piece { data, is_answer: true })) => {
+                Some(Ok(MuxPiece { data, is_answer: true })) => {
                     let status = self.end.status.get().copied().unwrap_or_default();
                     return Ok(CallAnswer { status, message: data }.into_reply());
                 }
-                Some(Ok(Piece { data, .. })) if data.is_empty() => {
+                Some(Ok(MuxPiece { data, .. })) if data.is_empty() => {
                     if !std::mem::replace(&mut has_begun, true) {
                         until = deadline.min(clock::now() + STREAM_PATIENCE);
                     }
                 }
-                Some(Ok(Piece { data, .. })) => return Ok(self.events(Some(data))),
+                Some(Ok(MuxPiece { data, .. })) => return Ok(self.events(Some(data))),
                 Some(Err(BrokenReply)) | None => {
                     return Err(self.error());
                 }

@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::ModernCall;
 use super::call_reply::CallReplySink;
-use super::exclusive_session::{self, Command, SessionSetup};
+use super::exclusive_session::{self, SessionCommand, SessionSetup};
 use crate::upstream::Upstream;
-use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
 use protocol::level::Level;
@@ -70,7 +70,7 @@ struct ExclusiveTable {
 #[derive(Debug)]
 struct IdleSession {
     thread: ThreadId,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SessionCommand>,
 }
 
 /// That a session rests. Dropped, it does so no longer.
@@ -80,7 +80,7 @@ pub(crate) struct IdleGuard<'s> {
 }
 
 pub(crate) async fn call(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
@@ -88,7 +88,7 @@ pub(crate) async fn call(
     let key = client.read_json(|memory| SessionKey::of(&call, memory));
     let deadline = call.deadline;
     let (reply, waiting) = CallReplySink::new(client, call);
-    let mut command = Command::Call(Box::new(reply));
+    let mut command = SessionCommand::Call(Box::new(reply));
     while let Some(commands) = server.exclusive.take(&key) {
         match commands.try_send(command) {
             Ok(()) => return waiting.reply(deadline).await,
@@ -96,7 +96,7 @@ pub(crate) async fn call(
             Err(error) => command = error.into_inner(),
         }
     }
-    let Command::Call(reply) = command else { return Err(UpstreamError::Reset) };
+    let SessionCommand::Call(reply) = command else { return Err(UpstreamError::Reset) };
     let place = server.place(upstream)?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
@@ -114,7 +114,7 @@ impl SessionKey {
         }
     }
 
-    pub(crate) fn client_info(&self, client: &Client) -> BridgedClientInfo {
+    pub(crate) fn client_info(&self, client: &UpstreamClient) -> BridgedClientInfo {
         let Some(info) = &self.client_info else {
             return BridgedClientInfo {
                 name: "unknown".into(),
@@ -146,7 +146,7 @@ impl Default for ExclusiveSessions {
 
 impl ExclusiveSessions {
     /// Takes a session that rests, of this thread where there is one.
-    fn take(&self, key: &SessionKey) -> Option<mpsc::Sender<Command>> {
+    fn take(&self, key: &SessionKey) -> Option<mpsc::Sender<SessionCommand>> {
         let thread = std::thread::current().id();
         let mut table = self.table.lock();
         let entries = table.resting.get(key)?;
@@ -162,7 +162,7 @@ impl ExclusiveSessions {
         let entry = table.remove(oldest);
         drop(table);
         // One whose thread is gone makes room as well.
-        entry.map(|entry| entry.commands.try_send(Command::Close)).is_some()
+        entry.map(|entry| entry.commands.try_send(SessionCommand::Close)).is_some()
     }
 }
 
@@ -183,7 +183,7 @@ impl<'s> IdleGuard<'s> {
     pub(crate) fn begin(
         sessions: &'s ExclusiveSessions,
         key: &Arc<SessionKey>,
-        commands: mpsc::Sender<Command>,
+        commands: mpsc::Sender<SessionCommand>,
     ) -> Self {
         let mut table = sessions.table.lock();
         table.next += 1;
@@ -232,7 +232,7 @@ mod tests {
             IdleGuard::begin(&sessions, &key("q"), commands),
         );
         assert!(sessions.make_room());
-        assert!(matches!(other_end.try_recv(), Ok(Command::Close)));
+        assert!(matches!(other_end.try_recv(), Ok(SessionCommand::Close)));
         assert!(sessions.take(&key("p")).is_none() && sessions.take(&key("q")).is_some());
         assert!(!sessions.make_room());
     }

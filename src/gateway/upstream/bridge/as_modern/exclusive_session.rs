@@ -17,17 +17,17 @@ use tokio_util::sync::CancellationToken;
 use super::call_driver::{self, CallEnd};
 use super::call_reply::{CallReplySink, ClientAnswers};
 use super::exclusive_pool::{IdleGuard, SessionKey};
-use super::incoming_message::{self, IncomingMessage};
+use super::server_message::{self, ServerMessage};
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use crate::access::limit::quota::QuotaPermit;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use protocol::error::UpstreamError;
 use protocol::initialize::Initialize;
-use protocol::json::{Document, Kind, quote};
+use protocol::json::{Document, Value, quote};
 use protocol::translation::question;
 use protocol::version::LegacyVersion;
 
@@ -42,7 +42,7 @@ const COMMANDS_MAX: usize = 2;
 
 /// What a session is told.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum SessionCommand {
     Call(Box<CallReplySink>),
     /// Go on with the call that waits.
     Resume(Box<CallReplySink>, ClientAnswers),
@@ -58,9 +58,9 @@ pub(crate) struct ExclusiveSession {
     /// Its stream.
     pub notifications: SessionStream,
     /// What it is told.
-    pub commands: mpsc::Receiver<Command>,
+    pub commands: mpsc::Receiver<SessionCommand>,
     /// Where that is said.
-    pub own_commands: mpsc::Sender<Command>,
+    pub own_commands: mpsc::Sender<SessionCommand>,
     /// The upstream is no longer configured.
     pub retired: CancellationToken,
     /// It makes room for another.
@@ -70,7 +70,7 @@ pub(crate) struct ExclusiveSession {
 
 /// What a session is opened with.
 pub(crate) struct SessionSetup {
-    pub client: Client,
+    pub client: UpstreamClient,
     pub upstream: Arc<Upstream>,
     pub key: Arc<SessionKey>,
     pub place: QuotaPermit,
@@ -102,7 +102,7 @@ pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
 }
 
 async fn open(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     key: &SessionKey,
     deadline: Instant,
@@ -133,11 +133,11 @@ async fn open(
 }
 
 /// Whether a server takes a log level.
-fn logs(client: &Client, introduction: &Bytes) -> bool {
+fn logs(client: &UpstreamClient, introduction: &Bytes) -> bool {
     client.read_json(|(scratch, depth_max)| {
         let root = scratch.index(introduction, depth_max).map(Document::root).ok();
         let logging = root.and_then(|root| root.get("capabilities")?.get("logging"));
-        logging.is_some_and(|logging| logging.kind() == Kind::Object)
+        logging.is_some_and(Value::is_object)
     })
 }
 
@@ -225,11 +225,11 @@ impl ExclusiveSession {
     }
 
     /// The call that it is told to make.
-    fn take(&mut self, command: Option<Command>) -> Option<Box<CallReplySink>> {
+    fn take(&mut self, command: Option<SessionCommand>) -> Option<Box<CallReplySink>> {
         match command {
-            Some(Command::Call(reply)) => Some(reply),
+            Some(SessionCommand::Call(reply)) => Some(reply),
             other => {
-                self.is_ousted = matches!(other, Some(Command::Close));
+                self.is_ousted = matches!(other, Some(SessionCommand::Close));
                 None
             }
         }
@@ -237,8 +237,7 @@ impl ExclusiveSession {
 
     /// Answers what the server asks while there is nobody to ask.
     async fn refuse(&self, message: &Bytes) {
-        let Some(IncomingMessage::Request { id, is_ping }) =
-            incoming_message::read(&self.server, message, "")
+        let Some(ServerMessage::Request { id, is_ping }) = server_message::read(&self.server, message, "")
         else {
             return;
         };

@@ -20,12 +20,11 @@ use super::shared_session::apart;
 use crate::access::limit::quota::QuotaPermit;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::Upstream;
 use crate::upstream::bridge::{BridgedCaller, EventBody, next_number, or_never};
-use crate::upstream::exchange::{Client, Reply};
-use crate::upstream::get_stream;
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::incoming::BrokenReply;
 use crate::upstream::initialize::InitializeOffer;
+use crate::upstream::{Upstream, get_stream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value, quote};
@@ -43,7 +42,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn open(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     call: ModernCall,
 ) -> Result<Reply, UpstreamError> {
@@ -77,7 +76,7 @@ pub(crate) async fn open(
 
 /// A client's subscription to resources of a legacy server.
 struct OpenSubscription {
-    client: Client,
+    client: UpstreamClient,
     upstream: Arc<Upstream>,
     call: ModernCall,
     resources: Option<ResourceStream>,
@@ -126,7 +125,7 @@ struct ResourceStream {
 impl ResourceStream {
     /// Subscribes. `None`: the server offers no such thing.
     async fn open(
-        client: &Client,
+        client: &UpstreamClient,
         upstream: &Arc<Upstream>,
         call: &ModernCall,
         uris: Vec<Name>,
@@ -151,7 +150,7 @@ impl ResourceStream {
     }
 
     /// The next event. May be dropped and called again.
-    async fn next(&mut self, client: &Client, id: &str) -> Result<Bytes, UpstreamError> {
+    async fn next(&mut self, client: &UpstreamClient, id: &str) -> Result<Bytes, UpstreamError> {
         loop {
             let Some(message) = self.stream.next().await? else { return Ok(Bytes::from_static(COMMENT)) };
             if is_update(client, &message) {
@@ -164,7 +163,7 @@ impl ResourceStream {
     }
 }
 
-fn is_update(client: &Client, message: &Bytes) -> bool {
+fn is_update(client: &UpstreamClient, message: &Bytes) -> bool {
     let envelope = client.read_json(|(scratch, depth_max)| Envelope::parse(scratch, message, depth_max));
     envelope.is_ok_and(|envelope| {
         let method = envelope.method.as_ref();
@@ -184,7 +183,7 @@ struct ResourceSession {
 impl ResourceSession {
     /// Opens it. Returns also whether the server offers subscriptions.
     async fn open(
-        client: Client,
+        client: UpstreamClient,
         upstream: Arc<Upstream>,
         caller: BridgedCaller,
         deadline: Instant,

@@ -14,16 +14,16 @@ pub(crate) mod call_driver;
 pub(crate) mod call_reply;
 pub(crate) mod exclusive_pool;
 pub(crate) mod exclusive_session;
-pub(crate) mod incoming_message;
 pub(crate) mod listen;
 pub(crate) mod multiplexed;
 pub(crate) mod open_questions;
-pub(crate) mod position;
 pub(crate) mod response_reader;
+pub(crate) mod server_message;
 pub(crate) mod session_client;
 pub(crate) mod session_stream;
 pub(crate) mod shared_session;
 pub(crate) mod state;
+pub(crate) mod stream_progress;
 pub(crate) mod suspended;
 pub(crate) mod tasks;
 
@@ -40,7 +40,7 @@ use self::tasks::TaskOnlyTools;
 use crate::access::limit::quota::{Quota, QuotaPermit};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
-use crate::upstream::exchange::{Client, Reply, RequestBody};
+use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
 use protocol::error::UpstreamError;
 use protocol::method::Method;
@@ -92,7 +92,7 @@ impl ModernFacade {
 }
 
 pub(crate) async fn open_session(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
     deadline: Instant,
@@ -107,7 +107,7 @@ pub(crate) async fn open_session(
 }
 
 pub(crate) async fn answer(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     request: Request<RequestBody>,
     deadline: Instant,
@@ -135,7 +135,11 @@ pub(crate) async fn answer(
 }
 
 /// Makes a call, as a task where the server wants that.
-async fn make(client: &Client, upstream: &Arc<Upstream>, call: ModernCall) -> Result<Reply, UpstreamError> {
+async fn make(
+    client: &UpstreamClient,
+    upstream: &Arc<Upstream>,
+    call: ModernCall,
+) -> Result<Reply, UpstreamError> {
     let declined = client.read_json(|memory| answers::declined(&call, memory));
     if let Some(answer) = declined {
         return Ok(answer.into_reply());

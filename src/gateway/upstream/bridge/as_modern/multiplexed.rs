@@ -20,7 +20,7 @@ use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{EventBody, next_number};
-use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::mux::queue;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::{Document, JsonError};
@@ -36,7 +36,7 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const COMMENT: &[u8] = b":\n\n";
 
 pub(crate) async fn call(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
@@ -86,7 +86,7 @@ pub(crate) struct CallInProgress {
 
 impl CallInProgress {
     pub(crate) fn begin(
-        client: &Client,
+        client: &UpstreamClient,
         upstream: &Arc<Upstream>,
         using: SessionUse,
         call: &Arc<ModernCall>,

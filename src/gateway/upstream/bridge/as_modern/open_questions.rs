@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::session_client::SessionClient;
 use crate::access::limit::byte_budget::Reservation;
 use crate::clock;
-use protocol::asking::NotAsked;
 use protocol::json::quote;
+use protocol::server_request::NotAsked;
 use protocol::translation::question::{self, Question};
 
 /// Questions of one call that wait at once.

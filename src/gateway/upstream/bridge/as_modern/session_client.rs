@@ -15,10 +15,9 @@ use tokio::time::timeout;
 use crate::clock;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use crate::upstream::bridge::Bridge;
-use crate::upstream::exchange::Client;
-use crate::upstream::get_stream;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializedSession;
-use crate::upstream::{ReplicaKey, Upstream};
+use crate::upstream::{ReplicaKey, Upstream, get_stream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::translation::question::unasked_answer;
@@ -45,7 +44,7 @@ pub(crate) struct SessionName {
 /// The way to one session of a server.
 #[derive(Debug)]
 pub(crate) struct SessionClient {
-    pub client: Client,
+    pub client: UpstreamClient,
     pub bridge: Arc<Bridge>,
     pub session: SessionName,
     upstream: RefCell<Arc<Upstream>>,
@@ -69,7 +68,7 @@ impl SessionName {
 }
 
 impl SessionClient {
-    pub(crate) fn new(client: &Client, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
+    pub(crate) fn new(client: &UpstreamClient, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
         let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
         Rc::new(Self { client, bridge, session, upstream: RefCell::new(Arc::clone(upstream)) })
     }

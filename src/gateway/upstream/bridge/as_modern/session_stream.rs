@@ -1,7 +1,7 @@
 //! A stream of a legacy server, read one message at a time by a future that may be dropped and asked for again.
 //!
 //! It is either the reply to a request or what the server says to a session unasked. Where it breaks off it is asked for
-//! again from where it stopped ([`StreamPosition`]). Deliberately not here: what the messages mean.
+//! again from where it stopped ([`StreamProgress`]). Deliberately not here: what the messages mean.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use tokio::time::sleep;
 
-use super::position::{ResumeResult, StreamPosition};
 use super::session_client::SessionClient;
+use super::stream_progress::{ResumeResult, StreamProgress};
 use crate::upstream::exchange::Reply;
 use crate::upstream::get_stream::{self, Messages};
 use protocol::error::UpstreamError;
@@ -21,7 +21,7 @@ use protocol::error::UpstreamError;
 pub(crate) struct SessionStream {
     server: Rc<SessionClient>,
     stage: StreamStage,
-    at: StreamPosition,
+    at: StreamProgress,
     /// Only the rest of it is of use, not what comes from now on.
     is_reply: bool,
 }
@@ -36,12 +36,12 @@ impl SessionStream {
     /// The rest of this reply.
     pub(crate) fn of_reply(server: &Rc<SessionClient>, reply: Reply) -> Self {
         let stage = StreamStage::Reading(Box::new(Messages::of(&server.client, reply)));
-        Self { server: Rc::clone(server), stage, at: StreamPosition::default(), is_reply: true }
+        Self { server: Rc::clone(server), stage, at: StreamProgress::default(), is_reply: true }
     }
 
     /// Asks for the stream of the session. Servers without sessions have none.
     pub(crate) fn of_session(server: &Rc<SessionClient>) -> Self {
-        let (stage, at) = (StreamStage::Over, StreamPosition::default());
+        let (stage, at) = (StreamStage::Over, StreamProgress::default());
         let mut stream = Self { server: Rc::clone(server), stage, at, is_reply: false };
         if server.session.id.is_some() {
             stream.open(Duration::ZERO);

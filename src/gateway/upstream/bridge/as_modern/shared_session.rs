@@ -28,7 +28,7 @@ use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::BridgedCaller;
-use crate::upstream::exchange::Client;
+use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::mux::queue;
 use protocol::error::UpstreamError;
@@ -94,7 +94,7 @@ pub(crate) struct ProgressReceiver {
 
 impl SharedSessions {
     pub(crate) async fn get(
-        client: &Client,
+        client: &UpstreamClient,
         upstream: &Arc<Upstream>,
         caller: &BridgedCaller,
         deadline: Instant,
@@ -170,7 +170,11 @@ impl SessionUse {
 
 impl SlotGuard {
     /// Opens the session. Where that fails, it has failed for all who wait: they do not try it one after another.
-    async fn open(&self, client: &Client, deadline: Instant) -> Result<Arc<SharedSession>, UpstreamError> {
+    async fn open(
+        &self,
+        client: &UpstreamClient,
+        deadline: Instant,
+    ) -> Result<Arc<SharedSession>, UpstreamError> {
         let Self { upstream, principal, slot } = self;
         if let Some(error) = slot.failed.get() {
             return Err(error.clone());
@@ -207,7 +211,7 @@ impl SharedSession {
     /// Hears of the progress of the call with this id.
     pub(crate) fn receive_progress(
         self: &Arc<Self>,
-        client: &Client,
+        client: &UpstreamClient,
         id: u64,
     ) -> (ProgressReceiver, queue::PieceReceiver) {
         let bounds = client.host.shared.limits().bounds();
@@ -226,7 +230,7 @@ impl Drop for ProgressReceiver {
 /// Opens something with the server that is not left half-way where the client goes meanwhile: if that `has_begun`, it is
 /// dropped once it is open.
 pub(crate) async fn apart<T: 'static>(
-    client: &Client,
+    client: &UpstreamClient,
     has_begun: impl Fn() -> bool + 'static,
     opening: impl Future<Output = Result<T, UpstreamError>> + 'static,
 ) -> Result<T, UpstreamError> {
@@ -249,7 +253,7 @@ pub(crate) async fn apart<T: 'static>(
 }
 
 async fn open(
-    client: &Client,
+    client: &UpstreamClient,
     held: &SlotGuard,
     deadline: Instant,
 ) -> Result<Arc<SharedSession>, UpstreamError> {
@@ -349,7 +353,7 @@ impl Keeper {
         let Some(id) = id else { return self.server.refuse(&message) };
         if let Some(receiver) = self.session.receivers.lock().get(&id) {
             // Whoever does not keep up misses some of it.
-            let _ = receiver.send(queue::Piece { data: message, is_answer: false });
+            let _ = receiver.send(queue::MuxPiece { data: message, is_answer: false });
         }
     }
 }

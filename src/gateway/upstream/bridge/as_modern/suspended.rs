@@ -17,16 +17,16 @@ use tokio::sync::mpsc;
 
 use super::call::ModernCall;
 use super::call_reply::{self, CallReplySink};
-use super::exclusive_session::Command;
+use super::exclusive_session::SessionCommand;
 use super::state::{Binding, RequestState, StateSeal};
 use super::{answers, call_reply::CallReply};
 use crate::clock::now_s;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::Bridge;
-use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
-use protocol::json::{Document, Kind, Scratch};
+use protocol::json::{Document, Scratch};
 use protocol::level::Level;
 
 /// What the client of a call that does not wait is told.
@@ -54,7 +54,7 @@ struct SuspendedTable {
 struct SuspendedEntry {
     binding: Binding,
     principal: Arc<str>,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SessionCommand>,
 }
 
 /// There are as many as there may be.
@@ -106,9 +106,9 @@ impl SuspendedCalls {
     /// From now on this call waits. Returns its number, and the state for its client.
     pub(crate) fn enter(
         &self,
-        bounds: &config::Bridge,
+        bounds: &config::BridgeConfig,
         (principal, binding): (&Arc<str>, Binding),
-        commands: mpsc::Sender<Command>,
+        commands: mpsc::Sender<SessionCommand>,
     ) -> Result<(u64, String), TooMany> {
         let mut table = self.table.lock();
         let of_principal = table.of_principal.get(principal).copied().unwrap_or_default();
@@ -133,7 +133,7 @@ impl SuspendedCalls {
     }
 
     /// Takes out the call that `state` names. `None`: there is none that this client may go on with.
-    fn take(&self, state: &str, binding: Binding) -> Option<mpsc::Sender<Command>> {
+    fn take(&self, state: &str, binding: Binding) -> Option<mpsc::Sender<SessionCommand>> {
         let stated = self.seal.open(state)?;
         if stated.expires_s < now_s() || stated.binding != binding {
             return None;
@@ -159,7 +159,7 @@ impl SuspendedTable {
 
 /// Goes on with the call that the `requestState` of `call` names.
 pub(crate) async fn resume(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     call: ModernCall,
 ) -> Result<Reply, UpstreamError> {
@@ -177,13 +177,13 @@ pub(crate) async fn resume(
     };
     let deadline = call.deadline;
     let (reply, waiting) = CallReplySink::new(client, Arc::new(call));
-    match commands.try_send(Command::Resume(Box::new(reply), answers)) {
+    match commands.try_send(SessionCommand::Resume(Box::new(reply), answers)) {
         Ok(()) => CallReply::reply(waiting, deadline).await,
         // Its thread is gone, and the call with it.
         Err(error) => {
             upstream.bridge.series.suspensions.lost.inc();
             match error.into_inner() {
-                Command::Resume(reply, _) => Ok(rejected(&reply.call).into_reply()),
+                SessionCommand::Resume(reply, _) => Ok(rejected(&reply.call).into_reply()),
                 _ => Err(UpstreamError::Reset),
             }
         }
@@ -199,7 +199,7 @@ pub(crate) fn rejected(call: &ModernCall) -> answers::CallAnswer {
 fn answers(given: Option<&Bytes>, scratch: &mut Scratch, depth_max: usize) -> call_reply::ClientAnswers {
     let Some(given) = given else { return Vec::new() };
     let Ok(root) = scratch.index(given, depth_max).map(Document::root) else { return Vec::new() };
-    let entries = root.entries().filter(|(_, value)| value.kind() == Kind::Object);
+    let entries = root.entries().filter(|(_, value)| value.is_object());
     let answers = entries.filter_map(|(key, value)| {
         // It outlives the message it came in.
         Some((key.decode(given)?.into(), Bytes::copy_from_slice(value.raw())))
@@ -220,8 +220,8 @@ mod tests {
         Binding::of(whose, &Bytes::from_static(CALL), (&mut Scratch::default(), 16)).expect("a message")
     }
 
-    fn bounds(suspended_calls_max: usize, suspended_calls_per_principal_max: usize) -> config::Bridge {
-        config::Bridge {
+    fn bounds(suspended_calls_max: usize, suspended_calls_per_principal_max: usize) -> config::BridgeConfig {
+        config::BridgeConfig {
             is_on: true,
             input_requests_max: 1,
             state_bytes_max: 1,

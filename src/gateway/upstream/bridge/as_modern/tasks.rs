@@ -27,7 +27,7 @@ use super::shared_session::SharedSessions;
 use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{EventBody, next_number};
-use crate::upstream::exchange::{Client, Reply};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::incoming::BrokenReply;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
@@ -86,7 +86,7 @@ impl TaskOnlyTools {
 }
 
 /// The tool that is called, if the server makes tasks of such calls.
-pub(crate) fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> Option<String> {
+pub(crate) fn tool(client: &UpstreamClient, upstream: &Upstream, call: &ModernCall) -> Option<String> {
     let servers = &upstream.bridge.as_modern.servers;
     if call.method != Method::ToolsCall || !client.read_json(|memory| servers.takes_tasks(upstream, memory)) {
         return None;
@@ -96,7 +96,7 @@ pub(crate) fn tool(client: &Client, upstream: &Upstream, call: &ModernCall) -> O
 
 /// Makes the call of this tool as a task.
 pub(crate) async fn call(
-    client: &Client,
+    client: &UpstreamClient,
     upstream: &Arc<Upstream>,
     call: Arc<ModernCall>,
     tool: &str,
@@ -154,7 +154,7 @@ struct Task {
 
 impl Task {
     /// Reads an answer that makes a task, or tells of one.
-    fn read(client: &Client, answer: &Bytes) -> Option<Self> {
+    fn read(client: &UpstreamClient, answer: &Bytes) -> Option<Self> {
         client.read_json(|(scratch, depth_max)| {
             let result = scratch.index(answer, depth_max).map(Document::root).ok()?.get("result")?;
             let task = result.get("task").unwrap_or(result);

@@ -7,7 +7,7 @@ use super::json::Value;
 
 crate::words! {
     /// A method by which a server asks its client. Of tasks, it asks about those of the client.
-    pub enum Asked reads of, says method {
+    pub enum ServerRequest reads of, says method {
         Ping = "ping",
         Sampling = "sampling/createMessage",
         Elicitation = "elicitation/create",
@@ -33,7 +33,7 @@ pub const NO_METHOD: NotAsked =
     NotAsked { code: -32601, message: "the client did not declare this capability" };
 const NO_MODE: NotAsked = NotAsked { code: -32602, message: "the client did not declare this mode" };
 
-impl Asked {
+impl ServerRequest {
     /// Whether a client with these capabilities takes the request with these `params`.
     pub fn check(self, params: Option<Value<'_>>, capabilities: Value<'_>) -> Result<(), NotAsked> {
         let declares = |path: &[&str]| declares(capabilities, path);
@@ -103,7 +103,7 @@ mod tests {
             let (mut one, mut two) = (Scratch::default(), Scratch::default());
             let params = one.index(params.as_bytes(), 8).map(Document::root).expect("JSON");
             let capabilities = two.index(capabilities.as_bytes(), 8).map(Document::root).expect("JSON");
-            let found = Asked::of(asked).ok_or(NO_METHOD);
+            let found = ServerRequest::of(asked).ok_or(NO_METHOD);
             let found = found.and_then(|asked| asked.check(Some(params), capabilities));
             assert_eq!(found, expected, "{asked}");
         }

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use status::{HistoryLine, Lines, Recent, Sample};
+use status::{HistoryLine, HistoryLines, Recent, Sample};
 
-use crate::telemetry::totals::{Figures, Total, Totals};
+use crate::telemetry::totals::{Counts, Total, Totals};
 
 /// Samples that are kept.
 pub(super) const SAMPLES_MAX: usize = 60;
@@ -32,20 +32,20 @@ pub(super) struct Moment {
 
 /// What went on lately.
 #[derive(Debug)]
-pub(super) struct History {
+pub(super) struct Samples {
     number: u64,
     moments: VecDeque<Moment>,
-    all: Line,
-    endpoints: BTreeMap<String, Line>,
-    upstreams: BTreeMap<String, Line>,
-    latest: Arc<Figures>,
-    before: Option<Arc<Figures>>,
+    all: Intervals,
+    endpoints: BTreeMap<String, Intervals>,
+    upstreams: BTreeMap<String, Intervals>,
+    latest: Arc<Counts>,
+    before: Option<Arc<Counts>>,
     begun_s: u64,
 }
 
 /// One subject's intervals, the latest one last; `None`: not known.
 #[derive(Debug, Default)]
-struct Line {
+struct Intervals {
     last: Option<Total>,
     intervals: VecDeque<Option<Recent>>,
 }
@@ -66,10 +66,10 @@ pub(super) fn interval_after(cost: Duration) -> Duration {
     (cost * REST_FACTOR).clamp(INTERVAL_MIN, INTERVAL_MAX)
 }
 
-impl History {
+impl Samples {
     /// Begins with counts as they are.
-    pub(super) fn new(at_s: u64, figures: Arc<Figures>, endpoints: &[String], upstreams: &[String]) -> Self {
-        let line = |total: Option<&Total>| Line { last: total.cloned(), ..Line::default() };
+    pub(super) fn new(at_s: u64, figures: Arc<Counts>, endpoints: &[String], upstreams: &[String]) -> Self {
+        let line = |total: Option<&Total>| Intervals { last: total.cloned(), ..Intervals::default() };
         let lines = |names: &[String], totals: &Totals| {
             names
                 .iter()
@@ -92,7 +92,7 @@ impl History {
     pub(super) fn add(
         &mut self,
         moment: Moment,
-        figures: Arc<Figures>,
+        figures: Arc<Counts>,
         endpoints: &[String],
         upstreams: &[String],
     ) {
@@ -123,7 +123,7 @@ impl History {
 
     /// How often a tool was called in the latest interval, by these names at these endpoints.
     pub(super) fn tool_calls_per_s(&self, named: &[(&str, &str)]) -> Option<f64> {
-        let calls = |figures: &Figures| -> u64 {
+        let calls = |figures: &Counts| -> u64 {
             named.iter().map(|(endpoint, name)| figures.calls_of(endpoint, name)).sum()
         };
         let before = self.before.as_ref()?;
@@ -133,7 +133,7 @@ impl History {
 
     /// Every line, oldest interval first.
     pub(super) fn lines(&self) -> status::History {
-        let lines = |lines: &BTreeMap<String, Line>| {
+        let lines = |lines: &BTreeMap<String, Intervals>| {
             lines.iter().map(|(name, line)| (name.clone(), self.written(line))).collect()
         };
         status::History {
@@ -150,7 +150,7 @@ impl History {
         self.moments.back().map_or(INTERVAL_MIN, |last| last.since)
     }
 
-    fn line(&self, subject: Subject<'_>) -> Option<&Line> {
+    fn line(&self, subject: Subject<'_>) -> Option<&Intervals> {
         match subject {
             Subject::All => Some(&self.all),
             Subject::Endpoint(path) => self.endpoints.get(path),
@@ -159,13 +159,13 @@ impl History {
     }
 
     /// Its intervals, as many as there are moments.
-    fn written(&self, line: &Line) -> Lines {
+    fn written(&self, line: &Intervals) -> HistoryLines {
         let missing = self.moments.len().saturating_sub(line.intervals.len());
         let intervals = || std::iter::repeat_n(&None, missing).chain(&line.intervals);
         let each = |value: fn(&Recent) -> Option<f64>| {
             HistoryLine(intervals().map(|rates| rates.as_ref().and_then(value)).collect())
         };
-        Lines {
+        HistoryLines {
             calls_per_s: each(|rates| rates.calls_per_s),
             errors_per_s: each(|rates| rates.errors_per_s),
             p50_s: each(|rates| rates.p50_s),
@@ -174,7 +174,7 @@ impl History {
     }
 }
 
-impl Line {
+impl Intervals {
     fn add(&mut self, since: Duration, now: Total) {
         // What was counted while nobody looked belongs to no interval.
         let rates = self.last.as_ref().map(|before| rates(&now.since(before), since));
@@ -196,7 +196,7 @@ fn rates(counted: &Total, since: Duration) -> Recent {
     }
 }
 
-fn add_to(lines: &mut BTreeMap<String, Line>, since: Duration, names: &[String], totals: &Totals) {
+fn add_to(lines: &mut BTreeMap<String, Intervals>, since: Duration, names: &[String], totals: &Totals) {
     let mut old = std::mem::take(lines);
     for name in names {
         let mut line = old.remove(name).unwrap_or_default();
@@ -231,10 +231,10 @@ mod tests {
     }
 
     /// All calls were at the endpoint `/a` and went to the upstream `u`, to its tool `t`.
-    fn figures(seconds: &[f64], errors: u64) -> Arc<Figures> {
+    fn figures(seconds: &[f64], errors: u64) -> Arc<Counts> {
         let total = || Total::of_calls(&BOUNDS, seconds, errors);
         let only = |name: &str| std::iter::once((name.to_owned(), total())).collect::<Totals>();
-        Arc::new(Figures {
+        Arc::new(Counts {
             all: total(),
             endpoints: only("/a"),
             upstreams: only("u"),
@@ -247,8 +247,8 @@ mod tests {
         Moment { at_s, since: Duration::from_secs(5) }
     }
 
-    fn begun() -> History {
-        History::new(100, figures(&[], 0), &names(&["/a"]), &names(&["u"]))
+    fn begun() -> Samples {
+        Samples::new(100, figures(&[], 0), &names(&["/a"]), &names(&["u"]))
     }
 
     #[test]

@@ -9,9 +9,9 @@ const PIECES_MAX: usize = 1000;
 
 /// The result of `tools/call`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct ToolResult {
     /// What it holds, in its order.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<ContentBlock>,
     /// Structured content, unless a text says the same.
     pub structured: Option<Value>,
     /// Whether the tool says that it failed.
@@ -20,7 +20,7 @@ pub struct Outcome {
 
 /// One piece of content.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Piece {
+pub enum ContentBlock {
     /// Text, of a resource where that has a name.
     Text {
         /// The URI of the resource.
@@ -49,12 +49,12 @@ pub enum Piece {
 }
 
 /// Takes a result apart.
-pub fn read(result: &Value) -> Outcome {
+pub fn read(result: &Value) -> ToolResult {
     let content = result.get("content").and_then(Value::as_array).into_iter().flatten();
-    let pieces: Vec<Piece> = content.take(PIECES_MAX).map(piece).collect();
+    let pieces: Vec<ContentBlock> = content.take(PIECES_MAX).map(piece).collect();
     let says_the_same = |structured: &Value| {
         pieces.iter().any(|piece| match piece {
-            Piece::Text { text, .. } => {
+            ContentBlock::Text { text, .. } => {
                 serde_json::from_str::<Value>(text).is_ok_and(|value| value == *structured)
             }
             _ => false,
@@ -62,20 +62,20 @@ pub fn read(result: &Value) -> Outcome {
     };
     let structured = result.get("structuredContent").filter(|structured| !says_the_same(structured)).cloned();
     let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
-    Outcome { pieces, structured, is_error }
+    ToolResult { pieces, structured, is_error }
 }
 
-fn piece(content: &Value) -> Piece {
+fn piece(content: &Value) -> ContentBlock {
     let text = |key: &str| content.get(key).and_then(Value::as_str).map(str::to_owned);
-    let other = || Piece::Other(content.clone());
+    let other = || ContentBlock::Other(content.clone());
     match text("type").as_deref() {
-        Some("text") => text("text").map_or_else(other, |text| Piece::Text { of: None, text }),
+        Some("text") => text("text").map_or_else(other, |text| ContentBlock::Text { of: None, text }),
         Some(what @ ("image" | "audio")) => match text("data") {
             Some(data) => file(what.to_owned(), text("mimeType"), &data),
             None => other(),
         },
         Some("resource_link") => match text("uri") {
-            Some(uri) => Piece::Link { uri, name: text("title").or_else(|| text("name")) },
+            Some(uri) => ContentBlock::Link { uri, name: text("title").or_else(|| text("name")) },
             None => other(),
         },
         Some("resource") => content.get("resource").map_or_else(other, resource),
@@ -83,19 +83,19 @@ fn piece(content: &Value) -> Piece {
     }
 }
 
-fn resource(resource: &Value) -> Piece {
+fn resource(resource: &Value) -> ContentBlock {
     let text = |key: &str| resource.get(key).and_then(Value::as_str).map(str::to_owned);
     let uri = text("uri").unwrap_or_else(|| "resource".to_owned());
     match (text("text"), text("blob")) {
-        (Some(text), _) => Piece::Text { of: Some(uri), text },
+        (Some(text), _) => ContentBlock::Text { of: Some(uri), text },
         (None, Some(blob)) => file(uri, text("mimeType"), &blob),
-        _ => Piece::Other(resource.clone()),
+        _ => ContentBlock::Other(resource.clone()),
     }
 }
 
-fn file(what: String, media: Option<String>, data: &str) -> Piece {
+fn file(what: String, media: Option<String>, data: &str) -> ContentBlock {
     let bytes = STANDARD.decode(data).ok();
-    Piece::File { what, media: media.unwrap_or_else(|| "application/octet-stream".to_owned()), bytes }
+    ContentBlock::File { what, media: media.unwrap_or_else(|| "application/octet-stream".to_owned()), bytes }
 }
 
 /// What the name of a file of this media type ends with.
@@ -142,22 +142,25 @@ mod tests {
             "structuredContent": {"a": 1},
             "isError": true,
         }));
-        let file = |what: &str, media: &str, bytes: Option<&[u8]>| Piece::File {
+        let file = |what: &str, media: &str, bytes: Option<&[u8]>| ContentBlock::File {
             what: what.into(),
             media: media.into(),
             bytes: bytes.map(<[u8]>::to_vec),
         };
         let expected = vec![
-            Piece::Text { of: None, text: "hello".into() },
+            ContentBlock::Text { of: None, text: "hello".into() },
             file("image", "image/png", Some(&[0, 1, 2])),
             file("audio", "application/octet-stream", None),
-            Piece::Link { uri: "a:b".into(), name: Some("n".into()) },
-            Piece::Text { of: Some("a:c".into()), text: "t".into() },
+            ContentBlock::Link { uri: "a:b".into(), name: Some("n".into()) },
+            ContentBlock::Text { of: Some("a:c".into()), text: "t".into() },
             file("a:d", "application/octet-stream", Some(&[0])),
-            Piece::Other(json!({"type": "text"})),
-            Piece::Other(json!(7)),
+            ContentBlock::Other(json!({"type": "text"})),
+            ContentBlock::Other(json!(7)),
         ];
-        assert_eq!(outcome, Outcome { pieces: expected, structured: Some(json!({"a": 1})), is_error: true });
+        assert_eq!(
+            outcome,
+            ToolResult { pieces: expected, structured: Some(json!({"a": 1})), is_error: true }
+        );
         let same =
             json!({"content": [{"type": "text", "text": "{\"a\": 1}"}], "structuredContent": {"a": 1}});
         assert_eq!(read(&same).structured, None);

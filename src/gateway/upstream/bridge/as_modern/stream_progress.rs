@@ -28,7 +28,7 @@ const QUIET_AT_ONCE: u32 = 30;
 
 /// Where a stream stands.
 #[derive(Clone, Debug)]
-pub(crate) struct StreamPosition {
+pub(crate) struct StreamProgress {
     /// The id of the last event, if it can be asked for what came after it.
     after: Option<Bytes>,
     retry: Duration,
@@ -53,13 +53,13 @@ pub(crate) enum ResumeResult {
     Failed,
 }
 
-impl Default for StreamPosition {
+impl Default for StreamProgress {
     fn default() -> Self {
         Self { after: None, retry: RETRY, fruitless: 0, quiet: 0, since: None, was_open: false }
     }
 }
 
-impl StreamPosition {
+impl StreamProgress {
     /// Asks for the stream of a session from here on.
     pub(crate) async fn open(&self, server: &SessionClient) -> ResumeResult {
         let (upstream, session) = (server.upstream(), server.session.named());
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use protocol::sse::Events;
 
-    fn read(position: &mut StreamPosition, text: &'static str) {
+    fn read(position: &mut StreamProgress, text: &'static str) {
         let mut events = Events::new(1024);
         events.push(Bytes::from_static(text.as_bytes()));
         while let Some(event) = events.next() {
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_until_the_server_says_something() {
-        let mut position = StreamPosition::default();
-        let pauses = |position: &mut StreamPosition| [(); 7].map(|()| position.pause().as_secs());
+        let mut position = StreamProgress::default();
+        let pauses = |position: &mut StreamProgress| [(); 7].map(|()| position.pause().as_secs());
         assert_eq!(pauses(&mut position), [1, 2, 4, 8, 16, 30, 30]);
         read(&mut position, ":\n\n");
         assert_eq!(position.pause(), RETRY);
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn pauses_grow_as_well_where_events_bring_nothing() {
-        let mut position = StreamPosition::default();
-        let pauses = |position: &mut StreamPosition, times: u32| {
+        let mut position = StreamProgress::default();
+        let pauses = |position: &mut StreamProgress, times: u32| {
             let pause = |_| {
                 read(position, "retry: 10\n: here\n\n");
                 position.pause().as_millis()
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_reply_is_asked_for_while_there_is_hope() {
-        let mut position = StreamPosition::default();
+        let mut position = StreamProgress::default();
         assert_eq!(position.pause_before_rest(), None, "nobody can say where it stopped");
         read(&mut position, "id: e1\nretry: 20\ndata:\n\n");
         for number in 0..QUIET_MAX {

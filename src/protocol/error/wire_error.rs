@@ -8,7 +8,7 @@ use super::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 
 /// An [`Error`] as the wire and the metrics see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct WireError {
     /// The HTTP status in the modern era.
     pub status: StatusCode,
     /// The JSON-RPC error code.
@@ -82,15 +82,15 @@ impl Reason {
 
 impl Error {
     /// The row of the table for this error.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> WireError {
         use Reason as R;
-        let row = |status: u16, code: i32, reason: Reason| Outcome {
+        let row = |status: u16, code: i32, reason: Reason| WireError {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             code,
             reason,
             retry_after: None,
         };
-        let soon = |mut outcome: Outcome, seconds: u32| {
+        let soon = |mut outcome: WireError, seconds: u32| {
             outcome.retry_after = Some(Duration::from_secs(seconds.into()));
             outcome
         };

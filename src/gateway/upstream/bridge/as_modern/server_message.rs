@@ -10,7 +10,7 @@ use protocol::translation::question;
 
 /// What a message of the server means for the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum IncomingMessage {
+pub(crate) enum ServerMessage {
     Answer,
     Request {
         id: Box<[u8]>,
@@ -29,19 +29,19 @@ pub(crate) enum IncomingMessage {
 }
 
 /// What `message` is to the call that the server knows by the id `own`, a literal. `None`: it is no message.
-pub(crate) fn read(server: &SessionClient, message: &Bytes, own: &str) -> Option<IncomingMessage> {
+pub(crate) fn read(server: &SessionClient, message: &Bytes, own: &str) -> Option<ServerMessage> {
     server.client.read_json(|memory| of(message, own, memory))
 }
 
-fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<IncomingMessage> {
+fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<ServerMessage> {
     let envelope = Envelope::parse(scratch, message, depth_max).ok()?;
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
     match envelope.kind {
-        MessageKind::Response if id == own.as_bytes() => return Some(IncomingMessage::Answer),
-        MessageKind::Response => return Some(IncomingMessage::Other),
+        MessageKind::Response if id == own.as_bytes() => return Some(ServerMessage::Answer),
+        MessageKind::Response => return Some(ServerMessage::Other),
         MessageKind::Request => {
             let is_ping = envelope.method.is_some_and(|method| method.equals(message, "ping"));
-            return Some(IncomingMessage::Request { id: id.into(), is_ping });
+            return Some(ServerMessage::Request { id: id.into(), is_ping });
         }
         MessageKind::Notification => {}
     }
@@ -51,22 +51,22 @@ fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -
         "notifications/progress" => {
             let token = params.and_then(|params| params.get("progressToken"));
             let token = token.filter(|token| token.raw() == own.as_bytes());
-            token.map(|token| IncomingMessage::Progress(token.span()))
+            token.map(|token| ServerMessage::Progress(token.span()))
         }
         "notifications/message" => {
             let level = params.and_then(|params| params.get("level")).and_then(Value::as_literal);
-            Some(IncomingMessage::Log(level.and_then(|level| Level::of(&level.decode(message)?))))
+            Some(ServerMessage::Log(level.and_then(|level| Level::of(&level.decode(message)?))))
         }
         "notifications/cancelled" => {
             let id = params.and_then(|params| params.get("requestId"));
-            id.map(|id| IncomingMessage::TakenBack(id.raw().into()))
+            id.map(|id| ServerMessage::TakenBack(id.raw().into()))
         }
         "notifications/elicitation/complete" => {
-            params.and_then(question::elicitation_id).map(IncomingMessage::Elicited)
+            params.and_then(question::elicitation_id).map(ServerMessage::Elicited)
         }
         _ => None,
     };
-    Some(heard.unwrap_or(IncomingMessage::Other))
+    Some(heard.unwrap_or(ServerMessage::Other))
 }
 
 #[cfg(test)]
@@ -75,38 +75,35 @@ mod tests {
 
     #[test]
     fn each_message_is_told_apart() {
-        let request = |id: &[u8], is_ping| IncomingMessage::Request { id: id.into(), is_ping };
+        let request = |id: &[u8], is_ping| ServerMessage::Request { id: id.into(), is_ping };
         for (message, expected) in [
-            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, Some(IncomingMessage::Answer)),
-            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#, Some(IncomingMessage::Answer)),
-            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, Some(IncomingMessage::Other)),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, Some(ServerMessage::Answer)),
+            (r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#, Some(ServerMessage::Answer)),
+            (r#"{"jsonrpc":"2.0","id":"7","result":{}}"#, Some(ServerMessage::Other)),
             (r#"{"jsonrpc":"2.0","id":"a","method":"ping"}"#, Some(request(b"\"a\"", true))),
             (r#"{"jsonrpc":"2.0","id":7,"method":"roots/list"}"#, Some(request(b"7", false))),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#,
-                Some(IncomingMessage::Progress(77..78)),
+                Some(ServerMessage::Progress(77..78)),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":8,"progress":1}}"#,
-                Some(IncomingMessage::Other),
+                Some(ServerMessage::Other),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":1}}"#,
-                Some(IncomingMessage::Log(Some(Level::Error))),
+                Some(ServerMessage::Log(Some(Level::Error))),
             ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/message"}"#, Some(IncomingMessage::Log(None))),
+            (r#"{"jsonrpc":"2.0","method":"notifications/message"}"#, Some(ServerMessage::Log(None))),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#,
-                Some(IncomingMessage::TakenBack(b"\"a\""[..].into())),
+                Some(ServerMessage::TakenBack(b"\"a\""[..].into())),
             ),
             (
                 r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e"}}"#,
-                Some(IncomingMessage::Elicited("e".into())),
+                Some(ServerMessage::Elicited("e".into())),
             ),
-            (
-                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
-                Some(IncomingMessage::Other),
-            ),
+            (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#, Some(ServerMessage::Other)),
             ("{", None),
             ("[]", None),
         ] {

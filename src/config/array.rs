@@ -11,15 +11,15 @@ use toml::de::DeValue;
 use super::findings::{Findings, Node};
 use super::schema::Definitions;
 use super::table::Table;
-use super::value::Value;
+use super::value::Setting;
 
 /// An array of at least `MIN` values, which become an `All`.
 #[derive(Debug)]
-pub struct List<V: Value, const MIN: usize = 0, All = Vec<<V as Value>::Out>>(PhantomData<(V, All)>);
+pub struct Array<V: Setting, const MIN: usize = 0, All = Vec<<V as Setting>::Out>>(PhantomData<(V, All)>);
 
-/// A [`List`] of words, each of them once.
+/// An [`Array`] of words, each of them once.
 #[derive(Debug)]
-pub struct Distinct<V: Value, const MIN: usize = 0, All = Vec<<V as Value>::Out>>(PhantomData<(V, All)>);
+pub struct Distinct<V: Setting, const MIN: usize = 0, All = Vec<<V as Setting>::Out>>(PhantomData<(V, All)>);
 
 /// An array of tables, of which `MIN` must be there.
 #[derive(Debug)]
@@ -34,14 +34,14 @@ pub struct OneOrMany<V>(PhantomData<V>);
 pub struct Map<V>(PhantomData<V>);
 
 /// Reads every element, whatever is wrong with the others.
-fn each<V: Value, All: FromIterator<V::Out>>(elements: &[Node<'_>], findings: &mut Findings) -> Option<All> {
+fn each<V: Setting, All: FromIterator<V::Out>>(nodes: &[Node<'_>], findings: &mut Findings) -> Option<All> {
     findings.is_element = true;
-    let values: Vec<_> = elements.iter().map(|element| V::read(element, findings)).collect();
+    let values: Vec<_> = nodes.iter().map(|node| V::read(node, findings)).collect();
     findings.is_element = false;
     values.into_iter().collect()
 }
 
-impl<V: Value> Value for Option<V> {
+impl<V: Setting> Setting for Option<V> {
     type Out = Option<V::Out>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
@@ -63,7 +63,7 @@ impl<V: Value> Value for Option<V> {
     }
 }
 
-impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for List<V, MIN, All> {
+impl<V: Setting, const MIN: usize, All: FromIterator<V::Out>> Setting for Array<V, MIN, All> {
     type Out = All;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
@@ -89,7 +89,7 @@ impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for List<V, MI
     }
 }
 
-impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for Distinct<V, MIN, All> {
+impl<V: Setting, const MIN: usize, All: FromIterator<V::Out>> Setting for Distinct<V, MIN, All> {
     type Out = All;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<All> {
@@ -100,17 +100,17 @@ impl<V: Value, const MIN: usize, All: FromIterator<V::Out>> Value for Distinct<V
                 findings.error(node.span(), format!("`{word}` is named twice"));
             }
         }
-        List::<V, MIN, All>::read(node, findings)
+        Array::<V, MIN, All>::read(node, findings)
     }
 
     fn schema(definitions: &mut Definitions) -> Json {
-        let mut schema = List::<V, MIN>::schema(definitions);
+        let mut schema = Array::<V, MIN>::schema(definitions);
         schema["uniqueItems"] = true.into();
         schema
     }
 }
 
-impl<V: Value, const MIN: usize> Value for Tables<V, MIN> {
+impl<V: Setting, const MIN: usize> Setting for Tables<V, MIN> {
     type Out = Vec<V::Out>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
@@ -128,11 +128,11 @@ impl<V: Value, const MIN: usize> Value for Tables<V, MIN> {
     const IS_OPTIONAL: bool = MIN == 0;
 
     fn schema(definitions: &mut Definitions) -> Json {
-        List::<V, MIN>::schema(definitions)
+        Array::<V, MIN>::schema(definitions)
     }
 }
 
-impl<V: Value> Value for OneOrMany<V> {
+impl<V: Setting> Setting for OneOrMany<V> {
     type Out = Vec<V::Out>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
@@ -152,7 +152,7 @@ impl<V: Value> Value for OneOrMany<V> {
     }
 }
 
-impl<V: Value> Value for Map<V> {
+impl<V: Setting> Setting for Map<V> {
     type Out = Vec<(String, V::Out)>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {

@@ -6,14 +6,14 @@ use crate::doctor::request::ProbeRequest;
 use protocol::version::Era;
 
 #[derive(Clone, Debug)]
-pub(super) enum Dialect {
+pub(super) enum SpokenEra {
     /// Every request stands for itself.
     Modern,
     /// In a session of this version.
     Legacy { version: String, session_id: Option<String> },
 }
 
-impl Dialect {
+impl SpokenEra {
     pub(super) fn ask(&self, id: impl Into<Value>, method: &str, params: Value) -> ProbeRequest {
         match self {
             Self::Modern => ProbeRequest::modern(id, method, params),
