@@ -15,10 +15,9 @@ use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::RelayPlan;
-use super::body::{BodyGuard, FRAME_BYTES_MAX};
 use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
-use super::new_task::NewTask;
+use super::json::JsonStream;
 use crate::access::limit::concurrency::Permit;
 use crate::clock;
 use crate::context::call::Call;
@@ -28,9 +27,7 @@ use crate::telemetry::calls::UpstreamDurations;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::{self, ConnectionLease};
-use protocol::answer_id::AnswerId;
 use protocol::error::{Error, UpstreamError};
-use protocol::splice::Segments;
 use protocol::sse::data_event;
 
 /// How long the end of a stream is waited for once the client has its answer.
@@ -63,54 +60,12 @@ pub(super) struct RelayedReply {
     is_client_slow: bool,
     /// What was read since the client left or has its answer.
     leftover_bytes: usize,
-    /// Whose the task is that a reply in JSON may make.
-    new_task: Option<Box<NewTask>>,
     gather: Gather,
 }
 
 enum ReplySource {
-    Json {
-        /// The first pieces, already read.
-        first: Segments,
-        /// What is counted of them until they are with the client.
-        _held: BodyGuard,
-        /// What is checked of the reply, and the literal of the id it must have.
-        check: Option<(AnswerId, Box<[u8]>)>,
-    },
+    Json(JsonStream),
     Events(Box<EventStream>),
-}
-
-/// A JSON reply that has begun.
-pub(super) struct JsonHead {
-    pub(super) pieces: Segments,
-    /// What they said of whose it is, where that is checked.
-    pub(super) check: Option<AnswerId>,
-    /// What is counted of them.
-    pub(super) held: BodyGuard,
-}
-
-/// What ends with a reply.
-struct ReplyGuards {
-    deadline: Instant,
-    answer_by: Option<Instant>,
-    in_flight: Option<CallInFlight>,
-    permit: Option<Rc<Permit>>,
-    session_ended: Option<CancellationToken>,
-    durations: Arc<UpstreamDurations>,
-}
-
-impl ReplyGuards {
-    fn of(plan: &mut RelayPlan<'_>, deadline: Instant) -> Self {
-        let session_ended = plan.session.as_ref().map(|session| session.upstream_session.ended.clone());
-        Self {
-            deadline,
-            answer_by: None,
-            in_flight: plan.in_flight.take(),
-            permit: plan.permit.take(),
-            session_ended,
-            durations: Arc::clone(&plan.upstream.durations),
-        }
-    }
 }
 
 enum Arrival {
@@ -129,23 +84,12 @@ impl RelayedReply {
     /// A JSON reply that has begun; all of it before the plan's deadline.
     pub(super) fn json(
         worker: &Rc<Worker>,
-        begun: JsonHead,
+        begun: JsonStream,
         incoming: Incoming,
         lease: Option<ConnectionLease>,
-        mut plan: RelayPlan<'_>,
+        plan: RelayPlan<'_>,
     ) -> Box<Self> {
-        let deadline = plan.deadline;
-        let ties = ReplyGuards::of(&mut plan, deadline);
-        let JsonHead { pieces: first, check, held } = begun;
-        let check = check.map(|check| (check, plan.sent_id().into()));
-        let mut new_task = plan.new_task.take();
-        if let Some(new_task) = &mut new_task {
-            first.iter().for_each(|piece| new_task.push_json(piece));
-        }
-        let source = ReplySource::Json { first, _held: held, check };
-        let mut stream = Self::boxed(worker, incoming, lease, ties, source);
-        stream.new_task = new_task;
-        stream
+        Self::boxed(worker, incoming, lease, plan, |_| ReplySource::Json(begun))
     }
 
     pub(super) fn events(
@@ -157,38 +101,38 @@ impl RelayedReply {
         let (now, config) = (clock::now(), &plan.upstream.config);
         let stream_duration_max = Some(config.stream_duration_max).filter(|timeout| !timeout.is_zero());
         let answer_by = stream_duration_max.map(|timeout| now + timeout);
-        let deadline = now + config.stream_idle_timeout;
-        let ties = ReplyGuards { answer_by, ..ReplyGuards::of(&mut plan, at_most(deadline, answer_by)) };
-        let events = EventStream::new(plan, worker.limits().reply_bytes_max);
-        Self::boxed(worker, incoming, lease, ties, ReplySource::Events(Box::new(events)))
+        plan.deadline = at_most(now + config.stream_idle_timeout, answer_by);
+        let bytes_max = worker.limits().reply_bytes_max;
+        let source = |plan: RelayPlan<'_>| ReplySource::Events(Box::new(EventStream::new(plan, bytes_max)));
+        let mut reply = Self::boxed(worker, incoming, lease, plan, source);
+        reply.answer_by = answer_by;
+        reply
     }
 
     fn boxed(
         worker: &Rc<Worker>,
         incoming: Incoming,
         lease: Option<ConnectionLease>,
-        ties: ReplyGuards,
-        source: ReplySource,
+        mut plan: RelayPlan<'_>,
+        source: impl FnOnce(RelayPlan<'_>) -> ReplySource,
     ) -> Box<Self> {
-        let ReplyGuards { deadline, answer_by, in_flight, permit, session_ended, durations } = ties;
         Box::new(Self {
             worker: Rc::clone(worker),
             incoming,
             lease,
             call: None,
-            in_flight,
-            permit,
-            session_ended,
-            durations,
-            clock: Box::pin(sleep_until(deadline.into())),
-            answer_by,
-            source,
+            in_flight: plan.in_flight.take(),
+            permit: plan.permit.take(),
+            session_ended: plan.session.as_ref().map(|session| session.upstream_session.ended.clone()),
+            durations: Arc::clone(&plan.upstream.durations),
+            clock: Box::pin(sleep_until(plan.deadline.into())),
+            answer_by: None,
+            source: source(plan),
             is_over: false,
             is_detached: false,
             given: None,
             is_client_slow: false,
             leftover_bytes: 0,
-            new_task: None,
             gather: Gather::default(),
         })
     }
@@ -235,7 +179,7 @@ impl RelayedReply {
     }
 
     fn poll_pieces(&mut self, cx: &mut Context<'_>) -> BytesPoll {
-        if matches!(self.source, ReplySource::Json { .. }) {
+        if matches!(self.source, ReplySource::Json(_)) {
             return self.poll_piece(cx);
         }
         let mut gather = std::mem::take(&mut self.gather);
@@ -246,11 +190,10 @@ impl RelayedReply {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         loop {
-            if let Some(ready) = self.take_ready() {
-                return match ready {
-                    Ok(data) => Poll::Ready(Some(Ok(data))),
-                    Err(error) => self.fail(error),
-                };
+            match self.take_ready() {
+                Some(Ok(data)) => return Poll::Ready(Some(Ok(data))),
+                Some(Err(error)) => return self.fail(error),
+                None => {}
             }
             if self.is_over {
                 return Poll::Ready(None);
@@ -304,16 +247,10 @@ impl RelayedReply {
     /// Takes a piece of the reply. `None`: nothing of it can be handed on at once.
     fn take(&mut self, data: Bytes) -> Option<BytesPoll> {
         match &mut self.source {
-            ReplySource::Json { .. } if data.is_empty() => None,
-            ReplySource::Json { check, .. } => {
-                if let Some((check, id)) = check {
-                    check.push(&data, id);
-                    if check.is_others() {
-                        return Some(self.fail(UpstreamError::Nonsense));
-                    }
-                }
-                if let Some(new_task) = &mut self.new_task {
-                    new_task.push_json(&data);
+            ReplySource::Json(_) if data.is_empty() => None,
+            ReplySource::Json(json) => {
+                if !json.push(&data) {
+                    return Some(self.fail(UpstreamError::Nonsense));
                 }
                 if self.incoming.is_end_stream() {
                     // HTTP/1.1 does not ask for more once it has sent what `Content-Length` promised.
@@ -345,7 +282,7 @@ impl RelayedReply {
     /// What can be sent without waiting: the first piece of JSON, or the next event.
     fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
         match &mut self.source {
-            ReplySource::Json { first, .. } => first.pop_at_most(FRAME_BYTES_MAX).map(Ok),
+            ReplySource::Json(json) => json.pop().map(Ok),
             ReplySource::Events(events) => {
                 let had_answered = events.has_answered();
                 let next = events.next(&self.worker, self.is_detached);
@@ -362,7 +299,7 @@ impl RelayedReply {
     /// The upstream's clean end.
     fn end(&mut self) {
         let at_end = match &mut self.source {
-            ReplySource::Json { .. } => AtEnd::Over,
+            ReplySource::Json(_) => AtEnd::Over,
             ReplySource::Events(events) => events.end(&self.worker, self.is_detached),
         };
         match at_end {
@@ -390,8 +327,8 @@ impl RelayedReply {
 
     fn finish(&mut self) {
         self.is_over = true;
-        if let Some(mut new_task) = self.new_task.take() {
-            new_task.end(&mut self.worker.scratch.borrow_mut());
+        if let ReplySource::Json(json) = &mut self.source {
+            json.end(&mut self.worker.scratch.borrow_mut());
         }
         self.in_flight = None;
         self.permit = None;
@@ -444,15 +381,9 @@ impl RelayedReply {
     }
 
     pub(super) fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            ReplySource::Json { first, .. } => {
-                let first = first.len();
-                match self.incoming.size_hint().exact() {
-                    Some(rest) => SizeHint::with_exact(first + rest),
-                    None => SizeHint::default(),
-                }
-            }
-            ReplySource::Events(_) => SizeHint::default(),
+        match (&self.source, self.incoming.size_hint().exact()) {
+            (ReplySource::Json(json), Some(rest)) => SizeHint::with_exact(json.len() + rest),
+            _ => SizeHint::default(),
         }
     }
 }
