@@ -110,6 +110,24 @@ impl SealingKeys {
             .filter(|key| key.id == id)
             .any(|key| key.cipher.decrypt_inout_detached(&nonce, clear, (&mut *text).into(), &tag).is_ok())
     }
+
+    /// The name of the key, a nonce, the text under the key, its tag.
+    pub(crate) fn seal_record(&self, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).ok()?;
+        let mut text = text.to_vec();
+        let tag = self.seal(nonce, clear, &mut text)?;
+        Some([&self.sealing_id()[..], &nonce, &text, &tag].concat())
+    }
+
+    /// Opens what [`Self::seal_record`] made.
+    pub(crate) fn open_record(&self, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+        let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>()?;
+        let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>()?;
+        let (text, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
+        let mut text = text.to_vec();
+        self.open(*id, *nonce, clear, &mut text, *tag).then_some(text)
+    }
 }
 
 impl SealingKey {

@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::replication::{open, seal};
 use super::{SessionId, Sessions};
 use crate::redis::Urgency;
 use crate::redis::peer_message::PeerMessage;
@@ -42,14 +41,14 @@ impl Sessions {
     /// Tells the other gateways of a call that is not in flight here.
     pub(crate) fn share_cancelled(&self, cancelled: &Cancellation) {
         let Some(shared) = &self.shared else { return };
-        if let Some(sealed) = seal(&self.keys.load(), CLEAR, &cancelled.to_record()) {
+        if let Some(sealed) = self.keys.load().seal_record(CLEAR, &cancelled.to_record()) {
             shared.announce(&PeerMessage::Cancelled(sealed), Urgency::Dropped);
         }
     }
 
     /// Another gateway told of a call, which may be in flight here.
     pub(crate) fn hear_cancelled(&self, sealed: &[u8]) {
-        let record = open(&self.keys.load(), CLEAR, sealed);
+        let record = self.keys.load().open_record(CLEAR, sealed);
         let Some(cancelled) = record.and_then(|record| Cancellation::of_record(&record)) else {
             tracing::debug!("another gateway told of a cancellation that cannot be read");
             return;

@@ -46,8 +46,8 @@ pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 pub(crate) mod token;
+mod upstream_sessions;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -60,6 +60,7 @@ pub(crate) use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, 
 pub(crate) use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
 pub(crate) use self::session_state::{ClosedSession, UpstreamSession};
 pub(crate) use self::subscribed_uris::NotSubscribed;
+pub(crate) use self::upstream_sessions::UpstreamSessionError;
 pub(crate) use protocol::level::Level;
 
 use self::journal::JournalRecord;
@@ -67,7 +68,7 @@ use self::journal_writer::JournalSender;
 use self::list_lease::ListPools;
 use self::outbox::{NotAttached, ReaderGuard, SessionOutbox};
 use self::rate::Rate;
-use self::session_state::{SessionState, UpstreamSlot};
+use self::session_state::SessionState;
 use self::streams::{StreamBounds, StreamPlace};
 use self::table::{SessionShard, SessionTable};
 use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuotaPermit};
@@ -85,14 +86,6 @@ pub(crate) enum NoState {
     TooManyOfPrincipal,
     #[error("the session was ended")]
     Ended,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UpstreamSessionError<E> {
-    #[error(transparent)]
-    Failed(E),
-    #[error(transparent)]
-    NoState(#[from] NoState),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -206,7 +199,7 @@ impl Sessions {
         }
         if let Some(entry) = shard.live.get(&grant.id) {
             entry.touch(now_s);
-            self.tell_use(grant.id, entry, now_s);
+            self.tell_if_used(grant.id, entry, now_s);
         }
         Ok(Session { grant: Arc::new(grant), has_resumption: true })
     }
@@ -232,117 +225,9 @@ impl Sessions {
         }
     }
 
-    /// The session's session with an upstream: the one there is, or the one that `open` opens. Of several
-    /// callers one opens and the others wait; if it fails or is dropped, the next one tries.
-    ///
-    /// While the result is held, the session does not count as idle.
-    pub(crate) async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
-        &self,
-        owner: SessionOwner<'_>,
-        upstream: &str,
-        open: impl FnOnce() -> F,
-    ) -> Result<Arc<UpstreamSession>, UpstreamSessionError<E>> {
-        let SessionOwner { session, principal, .. } = owner;
-        let entry = self.entry(owner)?;
-        let slot = entry.lock().slot(upstream);
-        if let Some(opened) = slot.session() {
-            return Ok(opened);
-        }
-        let _turn = slot.turn.lock().await;
-        if let Some(opened) = slot.session() {
-            return Ok(opened);
-        }
-        if entry.lock().is_closed {
-            return Err(NoState::Ended.into());
-        }
-        let of_principal = match principal {
-            "" => None,
-            _ => Some(self.upstream_principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
-        };
-        let place = place_for(session, &self.upstream_room).ok_or(NoState::TooMany)?;
-        let opened = Arc::new(open().await.map_err(UpstreamSessionError::Failed)?);
-        let places = SharedQuotaPermit::new(place, of_principal, principal);
-        let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
-        if is_kept { Ok(opened) } else { Err(NoState::Ended.into()) }
-    }
-
-    pub(crate) fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
-        self.table.entry(session)?.lock().opened(upstream)
-    }
-
-    pub(crate) fn all_opened(&self, session: SessionId) -> Vec<ClosedSession> {
-        self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
-    }
-
-    /// Forgets an upstream session that its upstream no longer knows. False if that was done already.
-    pub(crate) fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) -> bool {
-        let Some(entry) = self.table.entry(session) else { return false };
-        let mut changing = entry.lock();
-        let is_lost = changing.slot(upstream).forget(lost);
-        if is_lost {
-            // To others it stays what it was, until another is in its place.
-            self.journal.write(&JournalRecord::Lost { session, upstream });
-        }
-        is_lost
-    }
-
-    /// Takes one of the gateway's own sessions away, and its state with it. It is the caller's to close.
-    fn take_own(&self, session: SessionId, upstream: &str) -> Option<ClosedSession> {
-        let opened = self.opened(session, upstream)?;
-        if !self.lose(session, upstream, &opened) {
-            return None;
-        }
-        let mut shard = self.table.shard(session);
-        let is_empty =
-            |entry: &Arc<SessionState>| Arc::strong_count(entry) == 1 && entry.lock().all_opened().is_empty();
-        if shard.live.get(&session).is_some_and(is_empty) {
-            shard.live.remove(&session);
-            self.note(&JournalRecord::Dropped { session });
-        }
-        Some((upstream.into(), opened))
-    }
-
     /// Room for one more stream of an upstream; `None`: there are as many as there may be.
     pub(crate) fn place_for_stream(&self) -> Option<QuotaPermit> {
         self.stream_room.take()
-    }
-
-    /// Remembers that the client wants to be told when a resource of an upstream changes. `uri` as the upstream
-    /// spells it. False if that was known.
-    pub(crate) fn subscribe(
-        &self,
-        owner: SessionOwner<'_>,
-        (upstream, uri): (&str, &str),
-        uris_max: usize,
-    ) -> Result<bool, NotSubscribed> {
-        let SessionOwner { session, expires_s, .. } = owner;
-        let entry = self.entry(owner)?;
-        let mut changing = entry.lock();
-        if changing.is_closed {
-            return Err(NoState::Ended.into());
-        }
-        let is_new = changing.subscribed.add(upstream, uri, uris_max)?;
-        if is_new {
-            self.note(&JournalRecord::Subscribed { session, expires_s, upstream, uri });
-        }
-        Ok(is_new)
-    }
-
-    pub(crate) fn unsubscribe(&self, session: SessionId, upstream: &str, uri: &str) {
-        let Some(entry) = self.table.entry(session) else { return };
-        let mut changing = entry.lock();
-        if changing.subscribed.remove(upstream, uri) {
-            self.note(&JournalRecord::Unsubscribed { session, upstream, uri });
-        }
-    }
-
-    /// What of an upstream the client is to be told of.
-    pub(crate) fn subscribed(&self, session: SessionId, upstream: &str) -> Vec<Box<str>> {
-        self.table.entry(session).map(|entry| entry.lock().subscribed.of(upstream)).unwrap_or_default()
-    }
-
-    pub(crate) fn is_subscribed(&self, session: SessionId, upstream: &str) -> bool {
-        self.table.entry(session).is_some_and(|entry| entry.lock().subscribed.has_any_of(upstream))
     }
 
     /// What is on its way in the session.
@@ -420,10 +305,8 @@ impl Sessions {
     }
 
     /// The state of a session, made where there is none.
-    fn entry(
-        &self,
-        SessionOwner { session, expires_s, principal }: SessionOwner<'_>,
-    ) -> Result<Arc<SessionState>, NoState> {
+    fn entry(&self, owner: SessionOwner<'_>) -> Result<Arc<SessionState>, NoState> {
+        let SessionOwner { session, expires_s, .. } = owner;
         let now_s = self.now_s.load(Ordering::Relaxed);
         let mut shard = self.table.shard(session);
         if let Some(entry) = shard.live.get(&session) {
@@ -433,14 +316,10 @@ impl Sessions {
         if shard.is_revoked(session) {
             return Err(NoState::Ended);
         }
-        let of_principal = match principal {
-            "" => None,
-            _ => Some(self.principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
-        };
-        let place = place_for(session, &self.room).ok_or(NoState::TooMany)?;
-        let entry = Arc::new(SessionState::new(expires_s, now_s, (place, of_principal), &self.streams));
+        let places = places_for(owner, &self.room, &self.principals)?;
+        let entry = Arc::new(SessionState::new(expires_s, now_s, places, &self.streams));
         shard.live.insert(session, Arc::clone(&entry));
-        self.tell_use(session, &entry, now_s);
+        self.tell_if_used(session, &entry, now_s);
         Ok(entry)
     }
 
@@ -456,46 +335,6 @@ impl Sessions {
         self.share_end(session, expires_s, closed);
     }
 
-    /// Tells others that a session was used just now, unless they were told a moment ago.
-    fn tell_use(&self, session: SessionId, entry: &SessionState, now_s: u64) {
-        if self.can_tell() && entry.note_told(now_s, self.tell_interval_s()) && !self.share_use(session, 0) {
-            entry.note_untold();
-        }
-    }
-
-    /// How often others are told that a session is used: four times while it would become idle.
-    fn tell_interval_s(&self) -> u64 {
-        (self.idle_s.load(Ordering::Relaxed) / 4).max(1)
-    }
-
-    /// Leaves upstream sessions to the next sweep to be closed.
-    fn strand(&self, closed: Vec<ClosedSession>) {
-        let mut stranded = self.stranded.lock();
-        stranded.extend(closed.into_iter().map(|closed| (closed, None)));
-    }
-
-    /// False: the session was ended meanwhile.
-    fn keep(
-        &self,
-        session: SessionId,
-        entry: &SessionState,
-        slot: &UpstreamSlot,
-        opened: ClosedSession,
-        places: SharedQuotaPermit,
-    ) -> bool {
-        let changing = entry.lock();
-        if changing.is_closed {
-            opened.1.ended.cancel();
-            self.stranded.lock().push((opened, Some(places)));
-            return false;
-        }
-        let (upstream, opened) = opened;
-        slot.keep(Arc::clone(&opened), places);
-        let expires_s = entry.expires_s;
-        self.note(&JournalRecord::Opened { session, expires_s, upstream: &upstream, opened: &opened });
-        true
-    }
-
     fn hear_time(&self, now_s: u64) {
         // All threads read it, so that it is written once a second and not at every call.
         if self.now_s.load(Ordering::Relaxed) < now_s {
@@ -507,4 +346,17 @@ impl Sessions {
 /// Some of the gateway's own sessions are few, and clients cannot take their places.
 fn place_for(session: SessionId, room: &Arc<Quota>) -> Option<QuotaPermit> {
     if session.is_one_of_few() { Some(room.take_beyond()) } else { room.take() }
+}
+
+/// A place for one more of this owner among all, and among those of its principal.
+fn places_for(
+    owner: SessionOwner<'_>,
+    room: &Arc<Quota>,
+    principals: &PrincipalQuotas,
+) -> Result<(QuotaPermit, Option<QuotaPermit>), NoState> {
+    let of_principal = match owner.principal {
+        "" => None,
+        principal => Some(principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
+    };
+    Ok((place_for(owner.session, room).ok_or(NoState::TooMany)?, of_principal))
 }

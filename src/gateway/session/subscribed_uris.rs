@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::NoState;
+use super::journal::JournalRecord;
+use super::{NoState, SessionId, SessionOwner, Sessions};
 
 /// A longer URI is refused: it is kept for as long as the session.
 const URI_BYTES_MAX: usize = 4096;
@@ -23,6 +24,46 @@ pub(crate) enum NotSubscribed {
     TooLong,
     #[error(transparent)]
     NoState(#[from] NoState),
+}
+
+impl Sessions {
+    /// Remembers that the client wants to be told when a resource of an upstream changes. `uri` as the upstream
+    /// spells it. False if that was known.
+    pub(crate) fn subscribe(
+        &self,
+        owner: SessionOwner<'_>,
+        (upstream, uri): (&str, &str),
+        uris_max: usize,
+    ) -> Result<bool, NotSubscribed> {
+        let SessionOwner { session, expires_s, .. } = owner;
+        let entry = self.entry(owner)?;
+        let mut changing = entry.lock();
+        if changing.is_closed {
+            return Err(NoState::Ended.into());
+        }
+        let is_new = changing.subscribed.add(upstream, uri, uris_max)?;
+        if is_new {
+            self.note(&JournalRecord::Subscribed { session, expires_s, upstream, uri });
+        }
+        Ok(is_new)
+    }
+
+    pub(crate) fn unsubscribe(&self, session: SessionId, upstream: &str, uri: &str) {
+        let Some(entry) = self.table.entry(session) else { return };
+        let mut changing = entry.lock();
+        if changing.subscribed.remove(upstream, uri) {
+            self.note(&JournalRecord::Unsubscribed { session, upstream, uri });
+        }
+    }
+
+    /// What of an upstream the client is to be told of.
+    pub(crate) fn subscribed(&self, session: SessionId, upstream: &str) -> Vec<Box<str>> {
+        self.table.entry(session).map(|entry| entry.lock().subscribed.of(upstream)).unwrap_or_default()
+    }
+
+    pub(crate) fn is_subscribed(&self, session: SessionId, upstream: &str) -> bool {
+        self.table.entry(session).is_some_and(|entry| entry.lock().subscribed.has_any_of(upstream))
+    }
 }
 
 impl SubscribedUris {

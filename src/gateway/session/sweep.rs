@@ -144,20 +144,6 @@ impl Sessions {
         false
     }
 
-    /// Whether others were told now that a session is used.
-    fn tell_if_used(&self, session: SessionId, entry: &SessionState, now_s: u64) -> bool {
-        if session.is_own() || !self.can_tell() {
-            return false;
-        }
-        let interval_s = self.tell_interval_s();
-        let Some(unused_s) = entry.use_to_tell(now_s, interval_s) else { return false };
-        let is_ours = entry.note_told(now_s, interval_s);
-        if is_ours && !self.share_use(session, unused_s) {
-            entry.note_untold();
-        }
-        is_ours
-    }
-
     /// Leaves an idle session, which nobody uses elsewhere. Its upstream sessions are added to `closed`.
     pub(super) fn leave(
         &self,

@@ -22,7 +22,6 @@ use redis::{cmd, pipe};
 use sha2::{Digest as _, Sha256};
 
 use super::journal::{read_task, task_line};
-use super::replication::{open, seal};
 use super::{SessionId, Sessions};
 use crate::clock::now_s;
 use crate::redis::{Redis, Urgency};
@@ -240,7 +239,7 @@ impl Sessions {
             }
             let Ok(answers) = shared.pipeline::<Vec<Option<Vec<u8>>>>(&pipeline).await else { break };
             for (key, sealed) in keys.iter().zip(answers) {
-                let line = sealed.and_then(|sealed| open(&self.keys.load(), &clear_of(key), &sealed));
+                let line = sealed.and_then(|sealed| self.keys.load().open_record(&clear_of(key), &sealed));
                 if let Some(record) = line.and_then(|line| read_task(&line, key)) {
                     self.put_task(*key, record);
                 }
@@ -284,7 +283,7 @@ impl Sessions {
 
     fn share_task(&self, key: &TaskKey, line: &str, (lives_s, is_tool_known): (u64, bool)) {
         let Some(shared) = &self.shared else { return };
-        let Some(sealed) = seal(&self.keys.load(), &clear_of(key), line.as_bytes()) else { return };
+        let Some(sealed) = self.keys.load().seal_record(&clear_of(key), line.as_bytes()) else { return };
         let mut command = cmd("SET");
         command.arg(name(shared, key)).arg(sealed).arg("EX").arg(lives_s.max(1));
         if !is_tool_known {

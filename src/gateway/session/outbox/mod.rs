@@ -13,10 +13,11 @@
 //! Invariants: messages leave in the order in which they came; what one stream was handed, no other is handed, unless
 //! the client asks its upstream to repeat it.
 
+mod calls;
+mod positions;
 mod queue;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -24,6 +25,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use self::calls::UpstreamCall;
+pub(crate) use self::calls::{CallInFlight, InFlightCall};
+use self::positions::Positions;
 pub(crate) use self::queue::OutboundMessage;
 use self::queue::OutboxQueue;
 use super::NoState;
@@ -31,15 +35,12 @@ use super::message_queue::MessageQueue;
 use super::session_state::UpstreamSession;
 use super::streams::{StreamBounds, StreamPlace};
 use crate::access::policy::Class;
-use crate::upstream::sending::Sending;
 use protocol::event_id;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
 const QUESTIONS_MAX: usize = 128;
 /// How many of them one upstream may have asked.
 const QUESTIONS_OF_ONE_MAX: usize = 64;
-/// Ids of events that are remembered, to be told from those of replies.
-const GIVEN_OUT_MAX: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct SessionOutbox {
@@ -60,22 +61,10 @@ struct OutboxState {
     /// What waits for each upstream, by its session key.
     messages: HashMap<Arc<str>, Arc<MessageQueue>>,
     queue: OutboxQueue,
-    /// What the client was last handed of each upstream.
-    positions: Vec<UpstreamPosition>,
-    /// Digests of the ids that a client with one upstream was handed, oldest first.
-    given_out: VecDeque<u64>,
+    positions: Positions,
     reader: Option<OutboxReader>,
     readers: u64,
     is_closed: bool,
-}
-
-/// How far the client has come with an upstream.
-#[derive(Debug)]
-struct UpstreamPosition {
-    upstream: Arc<str>,
-    id: Bytes,
-    /// Something that came later was dropped.
-    has_gap: bool,
 }
 
 #[derive(Debug)]
@@ -92,20 +81,6 @@ pub(crate) struct Addressee {
     /// The upstream's session key.
     pub upstream: Arc<str>,
     pub session: Arc<UpstreamSession>,
-}
-
-/// A call of the client that an upstream works on.
-#[derive(Clone, Debug)]
-pub(crate) struct InFlightCall {
-    pub addressee: Addressee,
-    /// The literal of the id that it has there.
-    pub sent_id: Box<str>,
-}
-
-impl InFlightCall {
-    pub(crate) fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
-        Self { addressee, sent_id: String::from_utf8_lossy(sent_id).into() }
-    }
 }
 
 /// A request of an upstream that the client is to answer.
@@ -139,26 +114,6 @@ pub(crate) enum NotAttached {
     TooMany,
     #[error(transparent)]
     NoState(#[from] NoState),
-}
-
-/// A call of the client that has no answer yet.
-#[derive(Clone, Debug)]
-pub(crate) struct UpstreamCall {
-    /// Who works on it. `None`: that is not known yet.
-    pub in_flight: Option<InFlightCall>,
-    pub sending: Arc<Sending>,
-    /// Whether its cancellation waits for it.
-    is_withdrawn: bool,
-    /// How many [`CallInFlight`] there are of it.
-    holders: usize,
-}
-
-/// A call that has no answer yet; forgotten when the last of these is dropped.
-#[derive(Debug)]
-pub(crate) struct CallInFlight {
-    outbox: Arc<SessionOutbox>,
-    id: Box<str>,
-    pub sending: Arc<Sending>,
 }
 
 /// The client's stream, for whoever writes it; detached when this is dropped.
@@ -215,10 +170,7 @@ impl SessionOutbox {
             self.streams.series.messages_dropped.inc_by(dropped);
         }
         let result = inner.put(parcel, &self.streams);
-        let waker = match &mut ended {
-            Some(reader) => reader.waker.take(),
-            None => inner.reader.as_mut().and_then(|reader| reader.waker.take()),
-        };
+        let waker = ended.as_mut().or(inner.reader.as_mut()).and_then(|reader| reader.waker.take());
         drop(inner);
         if result.is_err() {
             self.streams.series.messages_dropped.inc();
@@ -228,9 +180,7 @@ impl SessionOutbox {
             self.streams.series.ended.unread.inc();
             tracing::debug!("a client does not read its stream; it is ended");
         }
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.into_iter().for_each(Waker::wake);
         result
     }
 
@@ -263,19 +213,15 @@ impl SessionOutbox {
         }
         // Its place may be the last.
         let old = inner.reader.take().map(|old| old.waker);
-        let place = admit(&self.streams);
-        let number = inner.readers + 1;
-        if let Some(place) = place {
-            inner.readers = number;
-            inner.reader = Some(OutboxReader { number, has_several_upstreams, waker: None, _place: place });
-        }
+        inner.readers += 1;
+        let number = inner.readers;
+        let reader = |place| OutboxReader { number, has_several_upstreams, waker: None, _place: place };
+        inner.reader = admit(&self.streams).map(reader);
         let is_attached = inner.reader.is_some();
         drop(inner);
         if let Some(waker) = old {
             self.streams.series.ended.taken_over.inc();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            waker.into_iter().for_each(Waker::wake);
         }
         if !is_attached {
             self.room.notify_waiters();
@@ -286,7 +232,7 @@ impl SessionOutbox {
 
     /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
     pub(crate) fn has_given_out(&self, id: &[u8]) -> bool {
-        self.inner.lock().given_out.contains(&digest(id))
+        self.inner.lock().positions.has_given_out(id)
     }
 
     /// The client goes on after these events. Returns those of them whose upstreams have to repeat what came after;
@@ -307,9 +253,7 @@ impl SessionOutbox {
         inner.questions = HashMap::new();
         drop(inner);
         self.room.notify_waiters();
-        if let Some(waker) = reader.and_then(|mut reader| reader.waker.take()) {
-            waker.wake();
-        }
+        reader.and_then(|reader| reader.waker).into_iter().for_each(Waker::wake);
     }
 
     /// Expects an answer with the public id. False: the client owes too many.
@@ -342,41 +286,6 @@ impl SessionOutbox {
             self.room.notify_waiters();
         }
         question
-    }
-
-    /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
-    pub(crate) fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
-        let mut inner = self.inner.lock();
-        let call = inner.calls.entry(id.into()).or_insert_with(UpstreamCall::new);
-        call.holders += 1;
-        let sending = Arc::clone(&call.sending);
-        drop(inner);
-        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending }
-    }
-
-    /// Remembers who works on the call with this id literal, which is sent now.
-    pub(crate) fn begin(self: &Arc<Self>, id: &str, in_flight: InFlightCall) -> CallInFlight {
-        let call = self.announce(id);
-        call.sending.restart();
-        if let Some(known) = self.inner.lock().calls.get_mut(id) {
-            known.in_flight = Some(in_flight);
-        }
-        call
-    }
-
-    /// The call with this id literal, until it has its answer.
-    pub(crate) fn pending_call(&self, id: &str) -> Option<UpstreamCall> {
-        self.inner.lock().calls.get(id).cloned()
-    }
-
-    /// Remembers that the call with this id literal is to be cancelled once it was sent. False: that was known.
-    pub(crate) fn withdraw(&self, id: &str) -> bool {
-        let mut inner = self.inner.lock();
-        inner.calls.get_mut(id).is_some_and(|call| !std::mem::replace(&mut call.is_withdrawn, true))
-    }
-
-    pub(crate) fn working_on(&self, id: &str) -> Option<InFlightCall> {
-        self.inner.lock().calls.get(id)?.in_flight.clone()
     }
 
     pub(crate) fn messages_to(&self, upstream: &Arc<str>) -> Arc<MessageQueue> {
@@ -413,7 +322,7 @@ impl ReaderGuard {
             }
             return Poll::Pending;
         };
-        let id = parcel.event_id.and_then(|id| inner.give_out(&parcel.upstream, id, has_several));
+        let id = parcel.event_id.and_then(|id| inner.positions.give_out(&parcel.upstream, id, has_several));
         Poll::Ready(Some(SentEvent { id, data: parcel.data }))
     }
 }
@@ -428,26 +337,6 @@ impl Drop for ReaderGuard {
     }
 }
 
-impl Drop for CallInFlight {
-    fn drop(&mut self) {
-        let mut inner = self.outbox.inner.lock();
-        if let Some(call) = inner.calls.get_mut(&self.id) {
-            call.holders -= 1;
-            if call.holders == 0 {
-                inner.calls.remove(&self.id);
-                drop(inner);
-                self.sending.mark_over();
-            }
-        }
-    }
-}
-
-impl UpstreamCall {
-    fn new() -> Self {
-        Self { in_flight: None, sending: Arc::default(), is_withdrawn: false, holders: 0 }
-    }
-}
-
 impl OutboxState {
     fn put(&mut self, parcel: OutboundMessage, streams: &StreamBounds) -> Result<(), Undelivered> {
         let Some(parcel) = self.queue.merge(parcel) else { return Ok(()) };
@@ -457,7 +346,7 @@ impl OutboxState {
         let mut held = (!is_awaited).then(|| streams.queued.reservation());
         let is_held = held.as_mut().is_none_or(|held| held.grow(parcel.bytes()));
         if !is_held || !self.queue.has_room_for(&parcel, streams.queue_bytes_max()) {
-            self.mark_gap(&parcel);
+            self.positions.mark_gap(&parcel);
             return Err(Undelivered::Full);
         }
         self.queue.push(parcel, held);
@@ -469,63 +358,20 @@ impl OutboxState {
         let mut dropped = 0;
         while !self.queue.has_room_for(parcel, bytes_max) {
             let Some(oldest) = self.queue.take_oldest_notification(&parcel.upstream) else { break };
-            self.mark_gap(&oldest);
+            self.positions.mark_gap(&oldest);
             dropped += 1;
         }
         dropped
     }
 
-    fn mark_gap(&mut self, dropped: &OutboundMessage) {
-        if dropped.event_id.is_some()
-            && let Some(position) =
-                self.positions.iter_mut().find(|position| position.upstream == dropped.upstream)
-        {
-            position.has_gap = true;
-        }
-    }
-
-    /// The id that the client is given for an event of an upstream.
-    fn give_out(&mut self, upstream: &Arc<str>, id: Bytes, has_several: bool) -> Option<Bytes> {
-        let position = UpstreamPosition { upstream: Arc::clone(upstream), id: id.clone(), has_gap: false };
-        match self.positions.iter_mut().find(|position| position.upstream == *upstream) {
-            Some(known) => *known = position,
-            None => self.positions.push(position),
-        }
-        if has_several {
-            return event_id::spell_get(
-                self.positions.iter().map(|position| (&*position.upstream, &*position.id)),
-            );
-        }
-        if self.given_out.len() >= GIVEN_OUT_MAX {
-            self.given_out.pop_front();
-        }
-        self.given_out.push_back(digest(&id));
-        Some(id)
-    }
-
     /// Goes back to the event with this id. False: nothing after it was lost.
     fn rewind(&mut self, upstream: &str, id: &Bytes) -> bool {
-        match self.positions.iter_mut().find(|position| &*position.upstream == upstream) {
-            Some(position) if position.id == *id && !position.has_gap => return false,
-            Some(position) => {
-                position.id = id.clone();
-                position.has_gap = false;
-            }
-            None => self.positions.push(UpstreamPosition {
-                upstream: upstream.into(),
-                id: id.clone(),
-                has_gap: false,
-            }),
+        let is_behind = self.positions.rewind(upstream, id);
+        if is_behind {
+            self.queue.retain(|parcel| &*parcel.upstream != upstream || parcel.event_id.is_none());
         }
-        self.queue.retain(|parcel| &*parcel.upstream != upstream || parcel.event_id.is_none());
-        true
+        is_behind
     }
-}
-
-fn digest(id: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
+use super::positions::GIVEN_OUT_MAX;
 use super::queue::PARCELS_MAX;
 use super::*;
 use crate::session::streams::tests::{grant, series};

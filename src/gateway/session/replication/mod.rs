@@ -12,43 +12,41 @@
 //! that an upstream has forgotten stays there until it is replaced: who meets it, loses it as well, and the first to
 //! open another puts it in that one's place, and no other's.
 //!
-//! A session that is used at one replica is left alone by the others: whoever uses it, or holds a stream or a call of it,
-//! says so four times while it would become idle, by a key that Redis lets expire by its own clock, so that nobody's clock
-//! is compared with another's. Who finds a session idle asks for that key first. The first to find none closes the upstream
-//! sessions that stand in Redis, and leaves their names there for a while, so that the others forget theirs unsaid. Should the
-//! process that uses a session die, the session is idle a quarter of that time and `LATE_S` later than it would be.
-//!
 //! Deliberately not here: sessions of the gateway's own; what is on its way in a session ([`super::outbox`]); streams of
 //! upstreams. Without Redis each replica goes on with what it knows.
 
-use std::sync::atomic::Ordering;
+mod usage;
+
 use std::sync::{Arc, LazyLock};
 
 use redis::{Script, cmd, pipe};
 
+pub(super) use self::usage::PeerQueries;
 use super::journal::{JournalRecord, Replay, ReplayedSession};
 use super::session_state::{ClosedSession, UpstreamSession};
-use super::sweep::IdleFate;
 use super::table::SEEN_PER_SHARD_MAX;
 use super::{SessionId, SessionOwner, Sessions, place_for};
 use crate::access::limit::quota::SharedQuotaPermit;
 use crate::clock::now_s;
 use crate::redis::peer_message::PeerMessage;
 use crate::redis::{Redis, Unavailable, Urgency};
-use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 
+/// What the keys of a session begin with.
+const STATE: &str = "session";
+const ENDED: &str = "ended";
+/// There as long as the session counts as used.
+const USED: &str = "used";
+/// The upstream sessions that were closed because nobody used the session.
+const CLOSED: &str = "closed";
 /// What the field of an upstream session, the log level and a subscription begin with.
 const OPENED: &str = "o";
 const LEVEL: &str = "l";
 const SUBSCRIBED: &str = "r";
 
-/// How late others may be told that a session is used, beyond a quarter of the time in which it becomes idle: sweeps are a
-/// second apart, and what is told waits for what was told before it.
-const LATE_S: u64 = 2;
 /// How much later than by the clock of Redis a session may expire by another one.
 const CLOCKS_S: u64 = 60;
-/// How long the names of closed upstream sessions are left, beyond twice the time in which a session becomes idle.
-const CLOSED_S: u64 = 60;
+
+const ENDED_CLEAR: &[u8] = b"trunkline session ended";
 
 /// Puts an upstream session in its place, unless the session was ended or another one stands there. Returns nothing
 /// (ended), 1, or what stands there.
@@ -64,39 +62,6 @@ static PUT: LazyLock<Script> = LazyLock::new(|| {
         ",
     )
 });
-
-/// For how many milliseconds the session still counts as used. If it does not, its upstream sessions are taken out of its
-/// state: they are the caller's to close. Returns those, and those that others have taken out before. Returns nothing, and
-/// does nothing, where Redis does not know the caller any more: then it has lost what others told it, too.
-static LEAVE: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(
-        r"
-        local left = redis.call('PTTL', KEYS[1])
-        if left > 0 then return {left, {}, {}} end
-        if redis.call('HEXISTS', KEYS[4], ARGV[2]) == 0 then return false end
-        local before = redis.call('HGETALL', KEYS[3])
-        local state, taken = redis.call('HGETALL', KEYS[2]), {}
-        for i = 1, #state, 2 do
-            if string.sub(state[i], 1, 2) == 'o:' then
-                table.insert(taken, state[i])
-                table.insert(taken, state[i + 1])
-                redis.call('HSET', KEYS[3], state[i], state[i + 1])
-                redis.call('EXPIRE', KEYS[3], ARGV[1])
-                redis.call('HDEL', KEYS[2], state[i])
-            end
-        end
-        return {0, taken, before}
-        ",
-    )
-});
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerQueries {
-    Away,
-    /// There is one, but not for long: what Redis has lost meanwhile is not told again yet.
-    Joining,
-    Answer,
-}
 
 /// What Redis has of a session.
 type RedisHash = Vec<(Vec<u8>, Vec<u8>)>;
@@ -127,7 +92,7 @@ impl Sessions {
                 return Vec::new();
             }
             let mut pipeline = pipe();
-            pipeline.exists(ended_key(shared, session)).hgetall(state_key(shared, session));
+            pipeline.exists(key_of(shared, ENDED, session)).hgetall(key_of(shared, STATE, session));
             let answer: Result<(bool, RedisHash), Unavailable> = shared.pipeline(&pipeline).await;
             let Ok((is_ended, fields)) = answer else { return Vec::new() };
             let closed = if is_ended {
@@ -147,17 +112,14 @@ impl Sessions {
         let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else {
             return StoredSession::default();
         };
-        let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
+        let (key, field) = (key_of(shared, STATE, session), field_of(OPENED, &[upstream]));
         let mut command = cmd("HGET");
         command.arg(&key).arg(&field);
-        let sealed = match shared.command::<Option<Vec<u8>>>(&command).await {
-            Ok(Some(sealed)) => sealed,
-            Ok(None) => return StoredSession::default(),
-            Err(_) => {
-                self.table.shard(session).doubt(session);
-                return StoredSession::default();
-            }
-        };
+        let answer = shared.command::<Option<Vec<u8>>>(&command).await;
+        if answer.is_err() {
+            self.table.shard(session).doubt(session);
+        }
+        let Ok(Some(sealed)) = answer else { return StoredSession::default() };
         let usable = self.read_opened(session, upstream, &sealed);
         StoredSession { usable: usable.filter(|found| !self.is_lost(session, upstream, found)), sealed }
     }
@@ -172,13 +134,12 @@ impl Sessions {
         opened: &UpstreamSession,
     ) -> Option<UpstreamSession> {
         let shared = self.shared.as_ref().filter(|_| !session.is_own() && opened.id.is_some())?;
-        let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
+        let (key, field) = (key_of(shared, STATE, session), field_of(OPENED, &[upstream]));
         let record = JournalRecord::Opened { session, expires_s, upstream, opened };
         let sealed = self.seal_record(session, &field, &record)?;
-        let arguments =
-            [field.as_bytes(), &found.sealed, &sealed, expires_s.to_string().as_bytes()].map(<[u8]>::to_vec);
-        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-        let there = shared.script(&PUT, &[&key, &ended_key(shared, session)], &arguments).await;
+        let until_s = expires_s.to_string();
+        let arguments = [field.as_bytes(), &*found.sealed, &*sealed, until_s.as_bytes()];
+        let there = shared.script(&PUT, &[&key, &key_of(shared, ENDED, session)], &arguments).await;
         match there {
             Ok(redis::Value::BulkString(there)) => self.read_opened(session, upstream, &there),
             Ok(_) => None,
@@ -192,7 +153,7 @@ impl Sessions {
     /// Another replica told something. Upstream sessions of a session that was ended are closed by the next sweep, but for
     /// those that the other replica closes. `is_local`: whether sessions with an upstream are this process's alone.
     pub(crate) fn hear(&self, sealed: &[u8], is_local: impl Fn(&str) -> bool) {
-        let Some(record) = open(&self.keys.load(), ENDED_CLEAR, sealed) else {
+        let Some(record) = self.keys.load().open_record(ENDED_CLEAR, sealed) else {
             tracing::debug!("another replica ended a session that cannot be one of ours");
             return;
         };
@@ -218,7 +179,7 @@ impl Sessions {
         if session.is_own() {
             return;
         }
-        let key = state_key(shared, session);
+        let key = key_of(shared, STATE, session);
         let commands = match *record {
             // Put in its place by who opened it, and told by who ended it.
             JournalRecord::Opened { .. } | JournalRecord::Ended { .. } => return,
@@ -237,121 +198,22 @@ impl Sessions {
         }
     }
 
-    /// Tells others that the session was used so long ago, or now. False: there is no way to.
-    pub(super) fn share_use(&self, session: SessionId, unused_s: u64) -> bool {
-        let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return true };
-        let idle_s = self.idle_s.load(Ordering::Relaxed);
-        let counts_s = (idle_s + self.tell_interval_s() + LATE_S).saturating_sub(unused_s);
-        if counts_s > 0 {
-            let mut used = cmd("SET");
-            used.arg(used_key(shared, session)).arg(1).arg("EX").arg(counts_s);
-            return shared.tell(vec![used], Urgency::Dropped);
-        }
-        true
-    }
-
     /// Tells others that a session is over, and which of its upstream sessions are closed here.
     pub(super) fn share_end(&self, session: SessionId, expires_s: u64, closed: &[ClosedSession]) {
         let Some(shared) = self.shared.as_ref().filter(|_| !session.is_own()) else { return };
-        shared.tell(self.end_commands(shared, session, expires_s, closed), Urgency::Kept);
-    }
-
-    /// Whether others can be told now of the sessions that are used.
-    pub(super) fn can_tell(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.is_connected())
+        let (mut ended, mut state) = (cmd("SET"), cmd("DEL"));
+        // Some gateway's clock may be behind that of Redis.
+        ended.arg(key_of(shared, ENDED, session)).arg(1).arg("EXAT").arg(expires_s.saturating_add(CLOCKS_S));
+        state.arg(key_of(shared, STATE, session));
+        let mut record = [&session.0.to_be_bytes()[..], &expires_s.to_be_bytes()].concat();
+        record.extend(closed.iter().flat_map(|(upstream, held)| name_of(upstream, held)));
+        let sealed = self.keys.load().seal_record(ENDED_CLEAR, &record);
+        let told = sealed.map(|sealed| shared.publish(&PeerMessage::Ended(sealed)));
+        shared.tell([ended, state].into_iter().chain(told).collect(), Urgency::Kept);
     }
 
     pub(super) fn is_shared(&self) -> bool {
         self.shared.is_some()
-    }
-
-    /// Whether others can be asked now of the sessions that they use.
-    pub(super) fn others(&self, now_s: u64) -> PeerQueries {
-        let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else {
-            return PeerQueries::Away;
-        };
-        if self.joined_epoch.swap(shared.epoch(), Ordering::Relaxed) != shared.epoch() {
-            self.joined_s.store(now_s, Ordering::Relaxed);
-        }
-        let joined_s = self.joined_s.load(Ordering::Relaxed);
-        let is_told = now_s.saturating_sub(joined_s) >= self.tell_interval_s() + LATE_S;
-        if is_told { PeerQueries::Answer } else { PeerQueries::Joining }
-    }
-
-    /// Asks whether sessions that are idle here are used elsewhere, and leaves those that are not. Their upstream
-    /// sessions are closed by the next sweep, but for those that another replica has closed. `is_local`: whether the
-    /// sessions with an upstream are this process's alone, which nobody else can close.
-    pub(crate) async fn leave_unused(
-        &self,
-        is_irreplaceable: impl Fn(&str) -> bool,
-        is_local: impl Fn(&str) -> bool,
-    ) {
-        let Some(shared) = &self.shared else { return };
-        let idle = std::mem::take(&mut *self.unsure.lock());
-        let (replicas, replica) = (shared.replicas_name(), shared.replica_name());
-        let closed_s = (2 * self.idle_s.load(Ordering::Relaxed) + CLOSED_S).to_string();
-        for session in idle {
-            let keys = [used_key(shared, session), state_key(shared, session), closed_key(shared, session)];
-            let keys = [&*keys[0], &*keys[1], &*keys[2], &*replicas];
-            let answer = shared.script(&LEAVE, &keys, &[closed_s.as_bytes(), replica.as_bytes()]).await;
-            let Ok(Some((left_ms, taken, before))): Result<Option<(u64, RedisHash, RedisHash)>, _> = answer
-            else {
-                continue;
-            };
-            if left_ms > 0 {
-                if let Some(entry) = self.table.entry(session) {
-                    let until_s = now_s().saturating_add(left_ms.div_ceil(1000));
-                    entry.used_elsewhere_until_s.store(until_s, Ordering::Relaxed);
-                }
-                continue;
-            }
-            let Some(mut closed) = self.leave_one(session, &is_irreplaceable) else {
-                // It is used by now: what was taken out of its state belongs there.
-                if let Some(entry) = self.table.entry(session) {
-                    let closed = self.learn(session, entry.expires_s).await;
-                    self.strand(closed);
-                }
-                continue;
-            };
-            let upstreams = |fields| self.replay(session, fields).unwrap_or_default().upstreams;
-            let (taken, before) = (upstreams(&taken), upstreams(&before));
-            closed.retain(|(upstream, held)| {
-                let is = |of: Option<&UpstreamSession>| of == Some(&**held);
-                is_local(upstream) || is(taken.get(upstream)) || !is(before.get(upstream))
-            });
-            for (upstream, session) in taken {
-                if !closed.iter().any(|(of, held)| *of == upstream && **held == session) {
-                    closed.push((upstream, Arc::new(session)));
-                }
-            }
-            self.strand(closed);
-        }
-    }
-
-    /// Leaves a session that nobody uses elsewhere. `None`: it is used here by now.
-    fn leave_one(
-        &self,
-        session: SessionId,
-        is_irreplaceable: impl Fn(&str) -> bool,
-    ) -> Option<Vec<ClosedSession>> {
-        let (now_s, idle_s) = (now_s(), self.idle_s.load(Ordering::Relaxed));
-        let mut shard = self.table.shard(session);
-        let mut closed = Vec::new();
-        let Some(entry) = shard.live.get(&session) else { return Some(closed) };
-        if Arc::strong_count(entry) > 1 || !entry.is_idle(now_s, idle_s) {
-            // What was taken out of its state is told again.
-            shard.doubt(session);
-            return None;
-        }
-        let expires_s = entry.expires_s;
-        let becomes = self.leave(session, entry, now_s, is_irreplaceable, &mut closed);
-        if becomes != IdleFate::Resting {
-            shard.live.remove(&session);
-        }
-        if becomes == IdleFate::Ended {
-            self.revoke(&mut shard, session, expires_s);
-        }
-        Some(closed)
     }
 
     /// Ends a session that was ended elsewhere.
@@ -396,9 +258,7 @@ impl Sessions {
         let mut closed = Vec::new();
         for (upstream, opened) in changing.all_opened() {
             if !there.upstreams.contains_key(&upstream) && opened.id.is_some() {
-                let record =
-                    JournalRecord::Opened { session, expires_s, upstream: &upstream, opened: &opened };
-                self.share_opened(&record, &upstream);
+                self.share_opened((session, expires_s), &upstream, &opened);
             }
         }
         for (upstream, opened) in there.upstreams {
@@ -413,12 +273,11 @@ impl Sessions {
         closed
     }
 
-    fn share_opened(&self, record: &JournalRecord<'_>, upstream: &str) {
-        let (Some(shared), JournalRecord::Opened { session, expires_s, .. }) = (&self.shared, *record) else {
-            return;
-        };
-        let (key, field) = (state_key(shared, session), field_of(OPENED, &[upstream]));
-        if let Some(sealed) = self.seal_record(session, &field, record) {
+    fn share_opened(&self, (session, expires_s): (SessionId, u64), upstream: &str, opened: &UpstreamSession) {
+        let Some(shared) = &self.shared else { return };
+        let record = JournalRecord::Opened { session, expires_s, upstream, opened };
+        let (key, field) = (key_of(shared, STATE, session), field_of(OPENED, &[upstream]));
+        if let Some(sealed) = self.seal_record(session, &field, &record) {
             let put = cmd("HSETNX").arg(&key).arg(&field).arg(sealed).clone();
             shared.tell(vec![put, expire(&key, expires_s)], Urgency::Dropped);
         }
@@ -429,7 +288,7 @@ impl Sessions {
         let keys = self.keys.load();
         let mut lines = Vec::new();
         for (field, sealed) in fields {
-            lines.extend(open(&keys, &clear_of(session, field), sealed).unwrap_or_default());
+            lines.extend(keys.open_record(&clear_of(session, field), sealed).unwrap_or_default());
         }
         let mut replay = Replay::read(&*lines, now_s()).ok()?;
         replay.sessions.remove(&session)
@@ -450,46 +309,12 @@ impl Sessions {
     }
 
     fn seal_record(&self, session: SessionId, field: &str, record: &JournalRecord<'_>) -> Option<Vec<u8>> {
-        seal(&self.keys.load(), &clear_of(session, field.as_bytes()), record.line()?.as_bytes())
-    }
-
-    fn end_commands(
-        &self,
-        shared: &Redis,
-        session: SessionId,
-        expires_s: u64,
-        closed: &[ClosedSession],
-    ) -> Vec<redis::Cmd> {
-        let (mut ended, mut state) = (cmd("SET"), cmd("DEL"));
-        // Some gateway's clock may be behind that of Redis.
-        ended.arg(ended_key(shared, session)).arg(1).arg("EXAT").arg(expires_s.saturating_add(CLOCKS_S));
-        state.arg(state_key(shared, session));
-        let mut record = [&session.0.to_be_bytes()[..], &expires_s.to_be_bytes()].concat();
-        record.extend(closed.iter().flat_map(|(upstream, held)| name_of(upstream, held)));
-        let sealed = seal(&self.keys.load(), ENDED_CLEAR, &record);
-        let told = sealed.map(|sealed| shared.publish(&PeerMessage::Ended(sealed)));
-        [ended, state].into_iter().chain(told).collect()
+        self.keys.load().seal_record(&clear_of(session, field.as_bytes()), record.line()?.as_bytes())
     }
 }
 
-const ENDED_CLEAR: &[u8] = b"trunkline session ended";
-
-fn state_key(shared: &Redis, session: SessionId) -> String {
-    shared.key("session", &[&session.0.to_be_bytes()])
-}
-
-fn ended_key(shared: &Redis, session: SessionId) -> String {
-    shared.key("ended", &[&session.0.to_be_bytes()])
-}
-
-/// There as long as the session counts as used.
-fn used_key(shared: &Redis, session: SessionId) -> String {
-    shared.key("used", &[&session.0.to_be_bytes()])
-}
-
-/// The upstream sessions that were closed because nobody used the session.
-fn closed_key(shared: &Redis, session: SessionId) -> String {
-    shared.key("closed", &[&session.0.to_be_bytes()])
+fn key_of(shared: &Redis, what: &str, session: SessionId) -> String {
+    shared.key(what, &[&session.0.to_be_bytes()])
 }
 
 /// An upstream session, as it is told of to others.
@@ -517,40 +342,23 @@ fn clear_of(session: SessionId, field: &[u8]) -> Vec<u8> {
     [b"trunkline session state", &session.0.to_be_bytes()[..], field].concat()
 }
 
-/// The name of the key, a nonce, the text under the key, its tag.
-pub(super) fn seal(keys: &SealingKeys, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
-    let mut nonce = [0; NONCE_BYTES];
-    getrandom::fill(&mut nonce).ok()?;
-    let mut text = text.to_vec();
-    let tag = keys.seal(nonce, clear, &mut text)?;
-    Some([&keys.sealing_id()[..], &nonce, &text, &tag].concat())
-}
-
-/// Opens what [`seal`] made.
-pub(super) fn open(keys: &SealingKeys, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
-    let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>()?;
-    let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>()?;
-    let (text, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
-    let mut text = text.to_vec();
-    keys.open(*id, *nonce, clear, &mut text, *tag).then_some(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sealing::SealingKeys;
 
     #[test]
     fn what_is_sealed_belongs_where_it_was_put() {
         let keys = SealingKeys::from_text(&"7".repeat(64)).expect("keys");
         let (one, other) = (SessionId(1 << 100), SessionId(2 << 100));
-        let sealed = seal(&keys, &clear_of(one, b"l"), b"a line").expect("sealed");
+        let sealed = keys.seal_record(&clear_of(one, b"l"), b"a line").expect("sealed");
         assert!(!sealed.windows(4).any(|some| some == b"line"));
-        assert_eq!(open(&keys, &clear_of(one, b"l"), &sealed).as_deref(), Some(&b"a line"[..]));
+        assert_eq!(keys.open_record(&clear_of(one, b"l"), &sealed).as_deref(), Some(&b"a line"[..]));
         for clear in [clear_of(other, b"l"), clear_of(one, b"r"), ENDED_CLEAR.to_vec()] {
-            assert_eq!(open(&keys, &clear, &sealed), None);
+            assert_eq!(keys.open_record(&clear, &sealed), None);
         }
         for end in 0..sealed.len() {
-            assert_eq!(open(&keys, &clear_of(one, b"l"), &sealed[..end]), None, "{end}");
+            assert_eq!(keys.open_record(&clear_of(one, b"l"), &sealed[..end]), None, "{end}");
         }
     }
 }

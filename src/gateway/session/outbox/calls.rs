@@ -1,0 +1,91 @@
+//! Calls of the client that have no answer yet, by the literal of their id: who works on each, and what waits for it.
+
+use std::sync::Arc;
+
+use super::{Addressee, SessionOutbox};
+use crate::upstream::sending::Sending;
+
+/// A call of the client that an upstream works on.
+#[derive(Clone, Debug)]
+pub(crate) struct InFlightCall {
+    pub addressee: Addressee,
+    /// The literal of the id that it has there.
+    pub sent_id: Box<str>,
+}
+
+impl InFlightCall {
+    pub(crate) fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
+        Self { addressee, sent_id: String::from_utf8_lossy(sent_id).into() }
+    }
+}
+
+/// A call of the client that has no answer yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamCall {
+    /// Who works on it. `None`: that is not known yet.
+    pub in_flight: Option<InFlightCall>,
+    pub sending: Arc<Sending>,
+    /// Whether its cancellation waits for it.
+    is_withdrawn: bool,
+    /// How many [`CallInFlight`] there are of it.
+    holders: usize,
+}
+
+/// A call that has no answer yet; forgotten when the last of these is dropped.
+#[derive(Debug)]
+pub(crate) struct CallInFlight {
+    outbox: Arc<SessionOutbox>,
+    id: Box<str>,
+    pub sending: Arc<Sending>,
+}
+
+impl SessionOutbox {
+    /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
+    pub(crate) fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
+        let mut inner = self.inner.lock();
+        let call = inner.calls.entry(id.into()).or_default();
+        call.holders += 1;
+        let sending = Arc::clone(&call.sending);
+        drop(inner);
+        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending }
+    }
+
+    /// Remembers who works on the call with this id literal, which is sent now.
+    pub(crate) fn begin(self: &Arc<Self>, id: &str, in_flight: InFlightCall) -> CallInFlight {
+        let call = self.announce(id);
+        call.sending.restart();
+        if let Some(known) = self.inner.lock().calls.get_mut(id) {
+            known.in_flight = Some(in_flight);
+        }
+        call
+    }
+
+    /// The call with this id literal, until it has its answer.
+    pub(crate) fn pending_call(&self, id: &str) -> Option<UpstreamCall> {
+        self.inner.lock().calls.get(id).cloned()
+    }
+
+    /// Remembers that the call with this id literal is to be cancelled once it was sent. False: that was known.
+    pub(crate) fn withdraw(&self, id: &str) -> bool {
+        let mut inner = self.inner.lock();
+        inner.calls.get_mut(id).is_some_and(|call| !std::mem::replace(&mut call.is_withdrawn, true))
+    }
+
+    pub(crate) fn working_on(&self, id: &str) -> Option<InFlightCall> {
+        self.inner.lock().calls.get(id)?.in_flight.clone()
+    }
+}
+
+impl Drop for CallInFlight {
+    fn drop(&mut self) {
+        let mut inner = self.outbox.inner.lock();
+        if let Some(call) = inner.calls.get_mut(&self.id) {
+            call.holders -= 1;
+            if call.holders == 0 {
+                inner.calls.remove(&self.id);
+                drop(inner);
+                self.sending.mark_over();
+            }
+        }
+    }
+}

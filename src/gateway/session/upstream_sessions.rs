@@ -1,0 +1,113 @@
+//! The sessions that a client's session has with upstreams: opened once for all who need one, and forgotten when lost.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use super::journal::JournalRecord;
+use super::session_state::{ClosedSession, SessionState, UpstreamSession, UpstreamSlot};
+use super::{NoState, SessionId, SessionOwner, Sessions, places_for};
+use crate::access::limit::quota::SharedQuotaPermit;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UpstreamSessionError<E> {
+    #[error(transparent)]
+    Failed(E),
+    #[error(transparent)]
+    NoState(#[from] NoState),
+}
+
+impl Sessions {
+    /// The session's session with an upstream: the one there is, or the one that `open` opens. Of several
+    /// callers one opens and the others wait; if it fails or is dropped, the next one tries.
+    ///
+    /// While the result is held, the session does not count as idle.
+    pub(crate) async fn upstream_session<E, F: Future<Output = Result<UpstreamSession, E>>>(
+        &self,
+        owner: SessionOwner<'_>,
+        upstream: &str,
+        open: impl FnOnce() -> F,
+    ) -> Result<Arc<UpstreamSession>, UpstreamSessionError<E>> {
+        let SessionOwner { session, principal, .. } = owner;
+        let entry = self.entry(owner)?;
+        let slot = entry.lock().slot(upstream);
+        if let Some(opened) = slot.session() {
+            return Ok(opened);
+        }
+        let _turn = slot.turn.lock().await;
+        if let Some(opened) = slot.session() {
+            return Ok(opened);
+        }
+        if entry.lock().is_closed {
+            return Err(NoState::Ended.into());
+        }
+        let (place, of_principal) = places_for(owner, &self.upstream_room, &self.upstream_principals)?;
+        let opened = Arc::new(open().await.map_err(UpstreamSessionError::Failed)?);
+        let places = SharedQuotaPermit::new(place, of_principal, principal);
+        let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
+        if is_kept { Ok(opened) } else { Err(NoState::Ended.into()) }
+    }
+
+    pub(crate) fn opened(&self, session: SessionId, upstream: &str) -> Option<Arc<UpstreamSession>> {
+        self.table.entry(session)?.lock().opened(upstream)
+    }
+
+    pub(crate) fn all_opened(&self, session: SessionId) -> Vec<ClosedSession> {
+        self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
+    }
+
+    /// Forgets an upstream session that its upstream no longer knows. False if that was done already.
+    pub(crate) fn lose(&self, session: SessionId, upstream: &str, lost: &Arc<UpstreamSession>) -> bool {
+        let Some(entry) = self.table.entry(session) else { return false };
+        let mut changing = entry.lock();
+        let is_lost = changing.slot(upstream).forget(lost);
+        if is_lost {
+            // To others it stays what it was, until another is in its place.
+            self.journal.write(&JournalRecord::Lost { session, upstream });
+        }
+        is_lost
+    }
+
+    /// Takes one of the gateway's own sessions away, and its state with it. It is the caller's to close.
+    pub(super) fn take_own(&self, session: SessionId, upstream: &str) -> Option<ClosedSession> {
+        let opened = self.opened(session, upstream)?;
+        if !self.lose(session, upstream, &opened) {
+            return None;
+        }
+        let mut shard = self.table.shard(session);
+        let is_empty =
+            |entry: &Arc<SessionState>| Arc::strong_count(entry) == 1 && entry.lock().all_opened().is_empty();
+        if shard.live.get(&session).is_some_and(is_empty) {
+            shard.live.remove(&session);
+            self.note(&JournalRecord::Dropped { session });
+        }
+        Some((upstream.into(), opened))
+    }
+
+    /// Leaves upstream sessions to the next sweep to be closed.
+    pub(super) fn strand(&self, closed: Vec<ClosedSession>) {
+        let mut stranded = self.stranded.lock();
+        stranded.extend(closed.into_iter().map(|closed| (closed, None)));
+    }
+
+    /// False: the session was ended meanwhile.
+    fn keep(
+        &self,
+        session: SessionId,
+        entry: &SessionState,
+        slot: &UpstreamSlot,
+        opened: ClosedSession,
+        places: SharedQuotaPermit,
+    ) -> bool {
+        let changing = entry.lock();
+        if changing.is_closed {
+            opened.1.ended.cancel();
+            self.stranded.lock().push((opened, Some(places)));
+            return false;
+        }
+        let (upstream, opened) = opened;
+        slot.keep(Arc::clone(&opened), places);
+        let expires_s = entry.expires_s;
+        self.note(&JournalRecord::Opened { session, expires_s, upstream: &upstream, opened: &opened });
+        true
+    }
+}
