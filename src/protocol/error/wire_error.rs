@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use self::Reason as R;
 use super::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 
 /// An [`Error`] as the wire and the metrics see it.
@@ -83,105 +84,115 @@ impl Reason {
 impl Error {
     /// The row of the table for this error.
     pub fn outcome(&self) -> WireError {
-        use Reason as R;
-        let row = |status: u16, code: i32, reason: Reason| WireError {
-            status: StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-            code,
-            reason,
-            retry_after: None,
-        };
-        let soon = |mut outcome: WireError, seconds: u32| {
-            outcome.retry_after = Some(Duration::from_secs(seconds.into()));
-            outcome
-        };
         match self {
-            Self::Client(error) => match error {
-                ClientError::NoEndpoint => row(404, 404, R::NoEndpoint),
-                ClientError::HttpMethod { .. } => row(405, 405, R::HttpMethod),
-                ClientError::SessionGone => row(404, 404, R::Session),
-                ClientError::NoSession | ClientError::EventGone => row(400, -32600, R::Session),
-                ClientError::ContentType => row(415, 415, R::MediaType),
-                ClientError::NotAcceptable => row(406, 406, R::MediaType),
-                ClientError::Host => row(400, 400, R::Host),
-                ClientError::Misdirected => row(421, 421, R::Host),
-                ClientError::TooLarge { .. } => row(413, 413, R::TooLarge),
-                ClientError::TooManyHeaders => row(431, 431, R::TooLarge),
-                ClientError::TooSlow => row(408, 408, R::TooSlow),
-                ClientError::Aborted => row(400, 400, R::Aborted),
-                ClientError::NotJson | ClientError::TooDeep => row(400, -32700, R::NotJson),
-                ClientError::NotJsonRpc { .. } => row(400, -32600, R::NotJsonRpc),
-                ClientError::HeaderMismatch { .. } => row(400, -32020, R::HeaderMismatch),
-                ClientError::Version { .. } => row(400, -32022, R::Version),
-                ClientError::Params { .. } => row(400, -32602, R::Params),
-                ClientError::Capability { .. } => row(400, -32021, R::Capability),
-                ClientError::Method => row(404, -32601, R::Method),
-                ClientError::UnknownName { .. } => row(200, -32602, R::UnknownName),
-                ClientError::Cursor => row(200, -32602, R::Params),
-            },
-            Self::Policy(error) => match error {
-                PolicyError::Origin => row(403, 403, R::Origin),
-                PolicyError::Host => row(403, 403, R::Host),
-                PolicyError::NoCredentials | PolicyError::BadCredentials => row(401, 401, R::Credentials),
-                PolicyError::Forbidden => row(403, 403, R::Forbidden),
-                PolicyError::Scope { .. } => row(403, 403, R::Scope),
-                PolicyError::Pinned => row(403, 403, R::Pinned),
-                PolicyError::Rate(limited) => {
-                    let mut outcome = row(429, 429, R::Rate);
-                    outcome.retry_after = Some(limited.retry_after);
-                    outcome
-                }
-                PolicyError::Concurrency => soon(row(429, 429, R::Concurrency), 1),
-                PolicyError::InitializeRate => soon(row(429, 429, R::InitializeRate), 1),
-                PolicyError::Sessions => soon(row(429, 429, R::Sessions), 30),
-                PolicyError::Subscriptions => soon(row(429, 429, R::Subscriptions), 5),
-            },
-            Self::Upstream(error) => match error {
-                UpstreamError::Unreachable | UpstreamError::NoneReachable => {
-                    row(502, 502, R::UpstreamUnreachable)
-                }
-                UpstreamError::NotStarted { retry_after_s } => {
-                    soon(row(503, 503, R::UpstreamUnreachable), *retry_after_s)
-                }
-                UpstreamError::OutOfOrder { retry_after_s } => {
-                    soon(row(503, 503, R::UpstreamUnhealthy), *retry_after_s)
-                }
-                UpstreamError::TooManyListSessions => soon(row(503, 503, R::Sessions), 1),
-                UpstreamError::ListSessionRate => soon(row(429, 429, R::InitializeRate), 1),
-                UpstreamError::ListSessionsOfPrincipal => soon(row(429, 429, R::Sessions), 30),
-                UpstreamError::TooManyChildren => soon(row(503, 503, R::UpstreamConnections), 10),
-                UpstreamError::TooManyConnections => soon(row(503, 503, R::UpstreamConnections), 1),
-                UpstreamError::Reset => row(502, 502, R::UpstreamReset),
-                UpstreamError::OtherEra => row(502, 502, R::UpstreamEra),
-                UpstreamError::TooManyRounds => row(502, 502, R::InputRequests),
-                UpstreamError::TooManyBridged => soon(row(503, 503, R::BridgeSessions), 1),
-                UpstreamError::TooManySuspended => soon(row(503, 503, R::SuspendedCalls), 30),
-                UpstreamError::SessionLost => row(502, 502, R::UpstreamSession),
-                UpstreamError::TimedOut => row(504, 504, R::UpstreamTimeout),
-                UpstreamError::Nonsense | UpstreamError::TooLarge | UpstreamError::SessionDoubted => {
-                    row(502, 502, R::UpstreamInvalid)
-                }
-                UpstreamError::Credentials => row(502, 502, R::UpstreamCredentials),
-                UpstreamError::NoToken => soon(row(503, 503, R::UpstreamCredentials), 5),
-                UpstreamError::Busy { status, retry_after_s } => {
-                    let busy = row(status.as_u16(), i32::from(status.as_u16()), R::UpstreamBusy);
-                    match retry_after_s {
-                        Some(seconds) => soon(busy, *seconds),
-                        None => busy,
-                    }
-                }
-            },
-            Self::Gateway(error) => match error {
-                GatewayError::SharedLimits => soon(row(503, 503, R::SharedLimits), 1),
-                GatewayError::TokenKeys => soon(row(503, 503, R::TokenKeys), 2),
-                GatewayError::Buffers => soon(row(503, 503, R::Buffers), 1),
-                GatewayError::Draining => soon(row(503, 503, R::Draining), 1),
-                GatewayError::Sessions => soon(row(503, 503, R::Sessions), 30),
-                GatewayError::NamesUnknown => soon(row(503, 503, R::NamesUnknown), 1),
-                GatewayError::Subscriptions => soon(row(503, 503, R::Subscriptions), 5),
-                GatewayError::LineCalls => soon(row(503, 503, R::SseRequests), 1),
-                GatewayError::SessionMessages => soon(row(503, 503, R::SessionMessages), 1),
-                GatewayError::Streams => soon(row(503, 503, R::Streams), 5),
-            },
+            Self::Client(error) => error.row(),
+            Self::Policy(error) => error.row(),
+            Self::Upstream(error) => error.row(),
+            Self::Gateway(error) => error.row(),
         }
     }
+}
+
+impl ClientError {
+    fn row(&self) -> WireError {
+        match self {
+            Self::NoEndpoint => row(404, 404, R::NoEndpoint),
+            Self::HttpMethod { .. } => row(405, 405, R::HttpMethod),
+            Self::SessionGone => row(404, 404, R::Session),
+            Self::NoSession | Self::EventGone => row(400, -32600, R::Session),
+            Self::ContentType => row(415, 415, R::MediaType),
+            Self::NotAcceptable => row(406, 406, R::MediaType),
+            Self::Host => row(400, 400, R::Host),
+            Self::Misdirected => row(421, 421, R::Host),
+            Self::TooLarge { .. } => row(413, 413, R::TooLarge),
+            Self::TooManyHeaders => row(431, 431, R::TooLarge),
+            Self::TooSlow => row(408, 408, R::TooSlow),
+            Self::Aborted => row(400, 400, R::Aborted),
+            Self::NotJson | Self::TooDeep => row(400, -32700, R::NotJson),
+            Self::NotJsonRpc { .. } => row(400, -32600, R::NotJsonRpc),
+            Self::HeaderMismatch { .. } => row(400, -32020, R::HeaderMismatch),
+            Self::Version { .. } => row(400, -32022, R::Version),
+            Self::Params { .. } => row(400, -32602, R::Params),
+            Self::Capability { .. } => row(400, -32021, R::Capability),
+            Self::Method => row(404, -32601, R::Method),
+            Self::UnknownName { .. } => row(200, -32602, R::UnknownName),
+            Self::Cursor => row(200, -32602, R::Params),
+        }
+    }
+}
+
+impl PolicyError {
+    fn row(&self) -> WireError {
+        match self {
+            Self::Origin => row(403, 403, R::Origin),
+            Self::Host => row(403, 403, R::Host),
+            Self::NoCredentials | Self::BadCredentials => row(401, 401, R::Credentials),
+            Self::Forbidden => row(403, 403, R::Forbidden),
+            Self::Scope { .. } => row(403, 403, R::Scope),
+            Self::Pinned => row(403, 403, R::Pinned),
+            Self::Rate(limited) => {
+                WireError { retry_after: Some(limited.retry_after), ..row(429, 429, R::Rate) }
+            }
+            Self::Concurrency => soon(429, R::Concurrency, 1),
+            Self::InitializeRate => soon(429, R::InitializeRate, 1),
+            Self::Sessions => soon(429, R::Sessions, 30),
+            Self::Subscriptions => soon(429, R::Subscriptions, 5),
+        }
+    }
+}
+
+impl UpstreamError {
+    fn row(&self) -> WireError {
+        match self {
+            Self::Unreachable | Self::NoneReachable => row(502, 502, R::UpstreamUnreachable),
+            Self::NotStarted { retry_after_s } => soon(503, R::UpstreamUnreachable, *retry_after_s),
+            Self::OutOfOrder { retry_after_s } => soon(503, R::UpstreamUnhealthy, *retry_after_s),
+            Self::TooManyListSessions => soon(503, R::Sessions, 1),
+            Self::ListSessionRate => soon(429, R::InitializeRate, 1),
+            Self::ListSessionsOfPrincipal => soon(429, R::Sessions, 30),
+            Self::TooManyChildren => soon(503, R::UpstreamConnections, 10),
+            Self::TooManyConnections => soon(503, R::UpstreamConnections, 1),
+            Self::Reset => row(502, 502, R::UpstreamReset),
+            Self::OtherEra => row(502, 502, R::UpstreamEra),
+            Self::TooManyRounds => row(502, 502, R::InputRequests),
+            Self::TooManyBridged => soon(503, R::BridgeSessions, 1),
+            Self::TooManySuspended => soon(503, R::SuspendedCalls, 30),
+            Self::SessionLost => row(502, 502, R::UpstreamSession),
+            Self::TimedOut => row(504, 504, R::UpstreamTimeout),
+            Self::Nonsense | Self::TooLarge | Self::SessionDoubted => row(502, 502, R::UpstreamInvalid),
+            Self::Credentials => row(502, 502, R::UpstreamCredentials),
+            Self::NoToken => soon(503, R::UpstreamCredentials, 5),
+            Self::Busy { status, retry_after_s: Some(seconds) } => {
+                soon(status.as_u16(), R::UpstreamBusy, *seconds)
+            }
+            Self::Busy { status, .. } => row(status.as_u16(), status.as_u16().into(), R::UpstreamBusy),
+        }
+    }
+}
+
+impl GatewayError {
+    fn row(&self) -> WireError {
+        match self {
+            Self::SharedLimits => soon(503, R::SharedLimits, 1),
+            Self::TokenKeys => soon(503, R::TokenKeys, 2),
+            Self::Buffers => soon(503, R::Buffers, 1),
+            Self::Draining => soon(503, R::Draining, 1),
+            Self::Sessions => soon(503, R::Sessions, 30),
+            Self::NamesUnknown => soon(503, R::NamesUnknown, 1),
+            Self::Subscriptions => soon(503, R::Subscriptions, 5),
+            Self::LineCalls => soon(503, R::SseRequests, 1),
+            Self::SessionMessages => soon(503, R::SessionMessages, 1),
+            Self::Streams => soon(503, R::Streams, 5),
+        }
+    }
+}
+
+fn row(status: u16, code: i32, reason: Reason) -> WireError {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    WireError { status, code, reason, retry_after: None }
+}
+
+/// A call to be made again after some seconds; the code is that of the status.
+fn soon(status: u16, reason: Reason, seconds: u32) -> WireError {
+    WireError { retry_after: Some(Duration::from_secs(seconds.into())), ..row(status, status.into(), reason) }
 }
