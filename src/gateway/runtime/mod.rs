@@ -208,7 +208,7 @@ impl Gateway {
         let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
         tasks.spawn(async move { beating.pulses.control.beat(interval).await });
         let host = Host::new(&state.host, state.metrics.gateway.panics.clone());
-        let spawned = ControlTasks { state: &state, tasks: tasks.clone(), host: Rc::clone(&host) };
+        let spawned = ControlTasks { state: &state, tasks, host: Rc::clone(&host) };
         let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
@@ -218,13 +218,8 @@ impl Gateway {
         let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
         let listeners = Listeners::new(&config, &addresses, first, to_workers);
         state.listeners.store(Arc::new(listeners.places()));
-        let file = source.clone();
-        let mut reloader = Reloader::new(&state, &config, source, listeners);
-        if let Some(shared) = &state.shared {
-            tasks.spawn(replicas::run(Arc::clone(&state), Arc::clone(shared)));
-            // The first call may be of a session that another replica carries on.
-            shared.first_connection().await;
-        }
+        let mut reloader = Reloader::new(&state, &config, source.clone(), listeners);
+        spawned.meet_replicas().await;
         let workers = sockets
             .into_iter()
             .zip(of_workers)
@@ -235,11 +230,8 @@ impl Gateway {
         let supervisor = std::thread::Builder::new().name("supervisor".into());
         supervisor.spawn(supervise).context("the supervisor cannot start")?;
         if let Some(admin) = admin {
-            tracing::info!(address = %admin, "admin listening");
-            let process = admin::StartRecord { started, since, source: file, workers: workers.len() };
-            let serving = admin::serve(Arc::clone(&state), tasks.clone(), admin, process);
-            let pulses = Arc::clone(&state.pulses);
-            tasks.spawn_vital(serving, move || pulses.give_up());
+            let process = admin::StartRecord { started, since, source, workers: workers.len() };
+            spawned.serve_admin(admin, process);
         }
         spawned.ask_upstreams(prober, config.state_directory.as_deref());
         spawned.look_after_process(&notifier, watchdog);
@@ -256,11 +248,7 @@ impl Gateway {
             sockets_outlive_us,
         };
         let end = control.run(signals, &mut reloader).await;
-        host.finish(&state.drain).await;
-        if let Some(traces) = &state.traces {
-            traces.finish().await;
-        }
-        finish_journal(&state, journal);
+        finish(&state, &host, journal).await;
         tracing::info!("stopped");
         Ok(end)
     }
@@ -277,6 +265,21 @@ impl ControlTasks<'_> {
     fn client(&self, open_max: usize) -> UpstreamClient {
         let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
         UpstreamClient { pools: Rc::default(), tasks, open: Rc::default(), open_max, host }
+    }
+
+    async fn meet_replicas(&self) {
+        if let Some(shared) = &self.state.shared {
+            self.tasks.spawn(replicas::run(Arc::clone(self.state), Arc::clone(shared)));
+            // The first call may be of a session that another replica carries on.
+            shared.first_connection().await;
+        }
+    }
+
+    fn serve_admin(&self, admin: admin::socket::Socket, process: admin::StartRecord) {
+        tracing::info!(address = %admin, "admin listening");
+        let serving = admin::serve(Arc::clone(self.state), self.tasks.clone(), admin, process);
+        let pulses = Arc::clone(&self.state.pulses);
+        self.tasks.spawn_vital(serving, move || pulses.give_up());
     }
 
     fn ask_upstreams(&self, prober: Prober, state_directory: Option<&Path>) {
@@ -349,8 +352,12 @@ fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
     writer.map(|writer| thread.spawn(|| writer.run())).transpose().context("the session journal cannot start")
 }
 
-/// Waits for the journal's thread to write what it has.
-fn finish_journal(state: &State, journal: &JournalThread) {
+/// Waits for children to end, the last traces to be sent, and the journal's thread to write what it has.
+async fn finish(state: &State, host: &Host, journal: &JournalThread) {
+    host.finish(&state.drain).await;
+    if let Some(traces) = &state.traces {
+        traces.finish().await;
+    }
     let is_written = state.sessions.stop_writer();
     let thread = journal.lock().take();
     if is_written

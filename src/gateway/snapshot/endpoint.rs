@@ -140,10 +140,11 @@ impl Endpoint {
     }
 }
 
-/// Resolves `endpoint`; its policy is still to be set.
+/// Resolves `endpoint`. What is equal in `old`, it keeps.
 pub(super) fn build(
     endpoint: &EndpointConfig,
     id: u64,
+    policy: Policy,
     upstreams: &[Arc<Upstream>],
     credentials: &AcceptedCredentials,
     metrics: &Metrics,
@@ -161,11 +162,14 @@ pub(super) fn build(
     let served_eras = before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.served));
     // With what is known already, so that no call between here and the next probe is judged by less.
     served_eras.set(served(members.iter().map(|member| upstreams[*member].reached_in())));
+    let naming = naming(endpoint, &prefixes)
+        .map_err(|source| SnapshotError::Pattern { path: path.clone(), source })?;
+    // What the classes of a policy know of names, they know of these names.
+    let same = before.filter(|old| naming.spells_as(&old.naming) && *old.policy == policy);
     Ok(Endpoint {
         id,
         served: served_eras,
-        naming: naming(endpoint, &prefixes)
-            .map_err(|source| SnapshotError::Pattern { path: path.clone(), source })?,
+        naming,
         doors: OriginPolicy {
             origins: endpoint.origins.clone(),
             hosts: endpoint.hosts.clone(),
@@ -176,7 +180,7 @@ pub(super) fn build(
         auth: Authenticator::new(endpoint, credentials),
         challenge: Challenge::new(endpoint),
         binds_tasks: true,
-        policy: Arc::default(),
+        policy: same.map_or_else(|| Arc::new(policy), |old| Arc::clone(&old.policy)),
         config: endpoint.clone(),
         members,
         member_ids,

@@ -110,17 +110,8 @@ impl Snapshot {
             .zip(policies)
             .map(|(endpoint, policy)| {
                 next_generation += 1;
-                let mut endpoint =
-                    endpoint::build(endpoint, next_generation - 1, &upstreams, &credentials, metrics, old)?;
-                let same = old.and_then(|old| old.endpoints.get(old.endpoint_at(&endpoint.config.path)?));
-                // What the classes of a policy know of names, they know of these names.
-                let same = same.filter(|old| {
-                    old.member_ids == endpoint.member_ids
-                        && endpoint.naming.spells_as(&old.naming)
-                        && *old.policy == policy
-                });
-                endpoint.policy = same.map_or_else(|| Arc::new(policy), |old| Arc::clone(&old.policy));
-                Ok::<_, SnapshotError>(endpoint)
+                let number = next_generation - 1;
+                endpoint::build(endpoint, number, policy, &upstreams, &credentials, metrics, old)
             })
             .collect::<Result<Vec<_>, _>>()?;
         endpoint::bind_tasks(&mut endpoints);

@@ -74,9 +74,7 @@ impl Proxy {
         let inner_name = other_name.filter(|_| is_mirrored);
         let inner_name = inner_name.and_then(|_| HeaderValue::from_str(&encode_value(&route.inner)).ok());
         let upstream = cx.upstream(route.member);
-        // What carries the messages of a child has ids of its own.
         let own_id = upstream
-            .filter(|upstream| !upstream.is_child())
             .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
             .and_then(|upstream| own_id(&message, session.as_ref(), upstream));
         edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));
@@ -186,8 +184,12 @@ fn note_tool(endpoint: &Endpoint, upstream: &Upstream, route: &Route<'_>) -> Too
     tool
 }
 
-/// An id of the gateway's own for a request, and where to put it.
+/// An id of the gateway's own for a request, and where to put it. None for a child: what carries its messages has ids of
+/// its own.
 fn own_id(message: &Message, session: Option<&Session>, upstream: &Upstream) -> Option<(OwnId, Edit)> {
+    if upstream.is_child() {
+        return None;
+    }
     let span = message.envelope.id.clone()?;
     let tag = session.map(|session| SessionTag::new(session.grant.id.0, &upstream.session_key));
     let own_id = OwnId::new(message.body.slice(span.clone()), tag.unwrap_or_default());

@@ -93,11 +93,7 @@ impl Proxy {
         call.watch.leaves(&mut request, upstream.is_child());
         let now = clock::now();
         let deadline = now + upstream.config.reply_timeout;
-        let delivery = SendOptions {
-            is_safe_to_repeat: outbound.is_safe_to_repeat,
-            aim: ReplicaSelection::Any,
-            asked: Some(call.asked()),
-        };
+        let delivery = send_options(outbound, ReplicaSelection::Any, call);
         let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
             Ok(reply) => {
                 let plan = RelayPlan {
@@ -129,8 +125,7 @@ impl Proxy {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
         let Outbound { message, member, inner_name, mapper, own_id, uri, .. } = outbound;
         upstream.era_for(Era::Legacy)?;
-        let grant = &session.grant;
-        let sessions = &self.worker.state.sessions;
+        let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
         let outbox = sessions.outbox(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&outbox, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
@@ -139,8 +134,7 @@ impl Proxy {
             outbox.set_class(&call.caller()?.class);
         }
         let key = &upstream.session_key;
-        let subscription =
-            uri.as_ref().map(|uri| ResourceSubscription { sessions, grant, upstream: key, uri });
+        let subscription = ResourceSubscription { sessions, grant, upstream: key, uri: uri.as_deref() };
         let mut attempts = SessionAttempts::new(self, view, upstream, session);
         loop {
             let upstream_session = attempts.begin().await?;
@@ -153,19 +147,14 @@ impl Proxy {
                 member: *member,
             };
             let uris_max = view.snapshot.limits.subscription_uris_max;
-            let noted = subscription.as_ref().map(|subscription| subscription.note(message.method, uris_max));
-            let is_new = noted.transpose()?.unwrap_or_default();
+            let is_new = subscription.note(message.method, uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
             let mut request = post_in(&upstream_session, outbound.body.clone(), headers.clone());
             call.watch.leaves(&mut request, upstream.is_child());
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
                 request,
-                delivery: SendOptions {
-                    is_safe_to_repeat: outbound.is_safe_to_repeat,
-                    aim: upstream_session.replica.into(),
-                    asked: Some(call.asked()),
-                },
+                delivery: send_options(outbound, upstream_session.replica.into(), call),
                 session: in_session,
                 id: message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default(),
                 own_id: own_id.clone(),
@@ -177,7 +166,7 @@ impl Proxy {
             let result = Detachable::new(&self.worker, &upstream_session, exchange.run()).await;
             note_end(&mut call.watch, &result);
             if is_new && is_refused(&result) {
-                subscription.iter().for_each(ResourceSubscription::forget);
+                subscription.forget();
             }
             if let Some(result) = attempts.settle(&upstream_session, result).await? {
                 return Ok(result);
@@ -300,6 +289,10 @@ impl<'a> SessionAttempts<'a> {
 async fn is_known(worker: &Worker, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
     let asker = worker.asker(view);
     Box::pin(get_stream::is_session_known(&asker, upstream, session.named())).await == Some(true)
+}
+
+fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> SendOptions {
+    SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked: Some(call.asked()) }
 }
 
 fn post(body: Segments, headers: HeaderMap) -> Request<RequestBody> {

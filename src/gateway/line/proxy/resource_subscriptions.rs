@@ -11,24 +11,25 @@ use crate::session::{Grant, NotSubscribed, Sessions};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::method::Method;
 
-/// A resource that a client wants to be told of, or no longer wants to be told of.
+/// A resource that a client wants to be told of, or no longer wants to be told of; none where it asks for something else.
 pub(super) struct ResourceSubscription<'s> {
     pub(super) sessions: &'s Sessions,
     pub(super) grant: &'s Grant,
     pub(super) upstream: &'s str,
     /// As the upstream spells it.
-    pub(super) uri: &'s str,
+    pub(super) uri: Option<&'s str>,
 }
 
 impl ResourceSubscription<'_> {
     /// Remembers it, so that the upstream's stream is open before it is asked, or forgets it. True if it is to be
     /// forgotten again should the upstream refuse.
     pub(super) fn note(&self, method: Method, uris_max: usize) -> Result<bool, Error> {
+        let Some(uri) = self.uri else { return Ok(false) };
         if method == Method::Unsubscribe {
             self.forget();
             return Ok(false);
         }
-        let noted = self.sessions.subscribe(self.grant.owner(), (self.upstream, self.uri), uris_max);
+        let noted = self.sessions.subscribe(self.grant.owner(), (self.upstream, uri), uris_max);
         noted.map_err(|error| match error {
             NotSubscribed::TooMany => GatewayError::Subscriptions.into(),
             NotSubscribed::TooLong => ClientError::Params { why: "params.uri is too long to be kept" }.into(),
@@ -37,7 +38,9 @@ impl ResourceSubscription<'_> {
     }
 
     pub(super) fn forget(&self) {
-        self.sessions.unsubscribe(self.grant.id, self.upstream, self.uri);
+        if let Some(uri) = self.uri {
+            self.sessions.unsubscribe(self.grant.id, self.upstream, uri);
+        }
     }
 }
 
