@@ -29,7 +29,7 @@ def trunkline_with(fault):
         failing = _failing(site)
         nine = site.stubs.address(len(TOOLS), options=_stub_options())
         stubs = {name: failing.address if name == UPSTREAMS[-1] else nine for name in UPSTREAMS}
-        bounded = ("connect_timeout", "reply_timeout", "list_timeout")
+        bounded = ("connect_timeout", "response_timeout", "list_timeout")
         timeouts = "\n".join(f'{key} = "{TIMEOUT_MS}ms"' for key in bounded)
         peer = gateway(site, f"trunkline-{fault}", UPSTREAMS, stubs=stubs, limits=LIMITS, upstream=timeouts)
         own = UPSTREAMS[-1] + "__"

@@ -41,10 +41,10 @@ section! {
         /// Time to open a connection.
         connect_timeout: Period<1, HOUR_MS> = "5s",
         /// Time to the head of a reply, and to the end of a JSON reply.
-        reply_timeout: Period<1, DAY_MS> = "60s",
-        /// Time to the head of a reply, at most `reply_timeout`. Default: `reply_timeout`.
+        response_timeout: Period<1, DAY_MS> = "60s",
+        /// Time to the head of a reply, at most `response_timeout`. Default: `response_timeout`.
         #[example("10s")]
-        first_byte_timeout: Period<1, DAY_MS> => reply_timeout,
+        first_byte_timeout: Period<1, DAY_MS> => response_timeout,
         /// Time to the end of an SSE reply, however busy. 0s: no bound.
         stream_duration_max: Period<0, DAY_MS> = "0s",
         /// Time between two chunks of an SSE reply.
@@ -237,8 +237,12 @@ fn replica_urls(keys: UrlKeys, table: Table<'_>, findings: &mut Findings) -> Vec
 }
 
 fn check_upstream(upstream: UpstreamConfig, table: Table<'_>, findings: &mut Findings) -> UpstreamConfig {
-    if upstream.first_byte_timeout > upstream.reply_timeout {
-        findings.error_at(table, "first_byte_timeout", "`first_byte_timeout` is more than `reply_timeout`");
+    if upstream.first_byte_timeout > upstream.response_timeout {
+        findings.error_at(
+            table,
+            "first_byte_timeout",
+            "`first_byte_timeout` is more than `response_timeout`",
+        );
     }
     if upstream.eras.is_some_and(|eras| eras.modern) && upstream.transport == TransportConfig::Sse {
         let message = "HTTP+SSE carries no modern revision: write `eras = [\"legacy\"]`, or leave it out";

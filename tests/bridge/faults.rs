@@ -524,7 +524,7 @@ fn a_parked_call_survives_a_reload() {
     let ada = Caller::modern(daemon.address(), &everything());
     let script = Script::asking("ada-1", &[Kind::Elicitation, Kind::Roots]);
     let mut asked = ada.asked("1", &script);
-    for (round, lines) in ["", "reply_timeout = \"7s\"\n"].into_iter().enumerate() {
+    for (round, lines) in ["", "response_timeout = \"7s\"\n"].into_iter().enumerate() {
         let before = daemon.log().len();
         daemon.reload(&config(&scripted.upstream, &format!("{LEGACY}{lines}")));
         daemon.wait_for_log(before, "the reload", |line| line.contains("reloaded"));

@@ -824,7 +824,7 @@ fn a_question_outlasts_a_reload() {
     let mut stream = begin(&daemon, &session, tool_call("7", "echo", ""));
     let asked = next(&mut stream);
     let before = daemon.log().len();
-    daemon.reload(&config(&upstream, "reply_timeout = \"7s\""));
+    daemon.reload(&config(&upstream, "response_timeout = \"7s\""));
     daemon.wait_for_log(before, "the reload", |line| line.contains("reloaded"));
     tell(&daemon, &session, &answer(&asked["id"], r#"{"action":"accept"}"#));
     assert_eq!(next(&mut stream)["result"]["content"][0]["text"], "done");

@@ -18,12 +18,12 @@ fn a_good_configuration_passes() {
 #[test]
 fn every_error_is_shown_with_file_line_and_caret() {
     let config =
-        format!("{}colour = \"blue\"\nreply_timeout = \"soon\"\n\n[drain]\nquiet = \"many\"\n", good());
+        format!("{}colour = \"blue\"\nresponse_timeout = \"soon\"\n\n[drain]\nquiet = \"many\"\n", good());
     let (output, path) = trunkline(&["check"], Some(&config));
     assert_eq!(output.status.code(), Some(78), "{output:?}");
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains(path.to_str().unwrap()), "the file: {errors}");
-    for (word, text) in [("colour", "colour = "), ("soon", "reply_timeout = "), ("many", "quiet = ")] {
+    for (word, text) in [("colour", "colour = "), ("soon", "response_timeout = "), ("many", "quiet = ")] {
         let line = config.lines().position(|line| line.starts_with(text)).unwrap() + 1;
         assert!(errors.contains(word), "{word} is not in {errors}");
         assert!(errors.contains(&line.to_string()), "line {line} is not in {errors}");

@@ -37,7 +37,7 @@ url = "{beta}"
 
 [upstream.hasty]
 url = "{hasty}"
-reply_timeout = "300ms"
+response_timeout = "300ms"
 stream_idle_timeout = "300ms"
 """
 #: Codes of the SDK's own: no answer in time, and the session is gone.

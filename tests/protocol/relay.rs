@@ -174,7 +174,7 @@ fn a_stream_may_be_quiet_for_its_idle_timeout_and_no_longer() {
     let config = Config::new().upstream(
         "up",
         upstream.address,
-        "reply_timeout = \"1s\"\nstream_idle_timeout = \"1500ms\"",
+        "response_timeout = \"1s\"\nstream_idle_timeout = \"1500ms\"",
     );
     let daemon = Daemon::start(&config);
     let mut connection = daemon.connect();

@@ -311,7 +311,7 @@ fn failures_of_a_request_are_http_200() {
         },
         _ => answering.answer(request),
     });
-    let lines = "eras = [\"legacy\"]\nreply_timeout = \"300ms\"";
+    let lines = "eras = [\"legacy\"]\nresponse_timeout = \"300ms\"";
     let config = Config::new().upstream("up", upstream.address, lines);
     let cases = [("busy", 429), ("denied", 502), ("garbage", 502), ("cut", 502), ("slow", 504)];
     let daemon = Daemon::start(&config);

@@ -11,7 +11,7 @@ use crate::harness::{
 };
 
 const QUICK: &str =
-    "connect_timeout = \"300ms\"\nreply_timeout = \"300ms\"\nstream_idle_timeout = \"300ms\"\n";
+    "connect_timeout = \"300ms\"\nresponse_timeout = \"300ms\"\nstream_idle_timeout = \"300ms\"\n";
 /// No replica is asked, so that calls alone tell what is fit.
 const UNASKED: &str = "health = { interval = \"0s\" }\n";
 
@@ -266,7 +266,7 @@ fn lists_do_not_wait_for_a_server_that_is_out_of_order() {
 fn one_that_hangs_takes_no_more_than_its_connections() {
     let hanging = Upstream::calling(|_| Reply::silence());
     let well = Upstream::with_tools(&["forecast"]);
-    let lines = "reply_timeout = \"8s\"\nconnections_max = 4\nhealth = { interval = \"0s\" }";
+    let lines = "response_timeout = \"8s\"\nconnections_max = 4\nhealth = { interval = \"0s\" }";
     let config = Config::new().upstream("up", hanging.address, lines).upstream("well", well.address, "");
     let daemon = Daemon::start(&config.top("workers = 1"));
     let mut waiting: Vec<_> = (0..4).map(|_| daemon.connect()).collect();
@@ -367,7 +367,7 @@ fn a_client_that_does_not_read_is_no_failure_of_the_server() {
     let upstream = Upstream::calling(move |request| {
         Reply::result(request, if request.client_id() == "\"long\"" { &long } else { &short })
     });
-    let lines = format!("{UNASKED}reply_timeout = \"1s\"\nbreaker = {{ failures_max = 1 }}\n");
+    let lines = format!("{UNASKED}response_timeout = \"1s\"\nbreaker = {{ failures_max = 1 }}\n");
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, &lines).top("workers = 1"));
     let mut connection = daemon.connect();
     connection.write(&call("\"long\"", "echo").bytes());

@@ -439,7 +439,7 @@ fn a_token_endpoint_that_falters_is_tried_again_and_one_that_is_silent_costs_no_
     let silent = Issuer::start(|_| None);
     let upstream = guarded(&["Bearer t"]);
     let secret = secrets.file("secret", "s");
-    let keys = silent.keys(&secret, "") + "\nreply_timeout = \"500ms\"";
+    let keys = silent.keys(&secret, "") + "\nresponse_timeout = \"500ms\"";
     let config = Config::new().upstream("falters", upstream.address, &falters.keys(&secret, ""));
     let daemon = Daemon::start(&config.upstream("silent", upstream.address, &keys));
     daemon.send(&call("7", "falters__echo")).assert_ok();
@@ -469,7 +469,7 @@ fn no_secret_is_ever_shown() {
     let server = Legacy::new(Offer::tools(&["echo"])).with_streams();
     let old = server.start();
     let child = Child::new(&[]);
-    let quick = "reply_timeout = \"500ms\"\n";
+    let quick = "response_timeout = \"500ms\"\n";
     let bearer = |number: u32| format!("{quick}bearer = {}", secret(number));
     let env = format!("eras = [\"modern\"]\nenv = {{ TOKEN = {} }}", secret(10));
     let config = Config::new()

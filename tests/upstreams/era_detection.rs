@@ -187,7 +187,7 @@ fn a_reload_keeps_what_is_known_of_a_server() {
         line.contains("serves modern and legacy endpoint=\"/mcp\" bridged=\"up\"")
     });
     let before = daemon.log().len();
-    daemon.reload(&config("reply_timeout = \"7s\""));
+    daemon.reload(&config("response_timeout = \"7s\""));
     daemon.wait_for_log(before, "the reload", |line| line.contains("reloaded"));
     assert_eq!(eras(&daemon, "up"), [false, true]);
     eventually("it is asked anew", || (server.sessions_opened() == 2).then_some(()));

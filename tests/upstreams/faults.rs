@@ -12,7 +12,8 @@ const JSON: &str = "Content-Type: application/json\r\n";
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":[]}}"#;
 
 /// The timeouts that matter here, short.
-const QUICK: &str = "connect_timeout = \"300ms\"\nreply_timeout = \"500ms\"\nstream_idle_timeout = \"500ms\"";
+const QUICK: &str =
+    "connect_timeout = \"300ms\"\nresponse_timeout = \"500ms\"\nstream_idle_timeout = \"500ms\"";
 
 /// Gateways before this upstream, and the name of its tool there: transparent and prefixed.
 fn gateways(address: std::net::SocketAddr, weather: &Upstream) -> [(Daemon, &'static str); 2] {
@@ -346,7 +347,7 @@ fn a_body_that_ends_with_its_connection_is_an_answer() {
 fn a_sick_upstream_does_not_infect_its_neighbour() {
     let files = Upstream::calling(|_| Reply::silence());
     let weather = Upstream::with_tools(&["forecast"]);
-    let config = Config::new().upstream("files", files.address, "reply_timeout = \"15s\"").upstream(
+    let config = Config::new().upstream("files", files.address, "response_timeout = \"15s\"").upstream(
         "weather",
         weather.address,
         "",

@@ -219,7 +219,7 @@ fn a_message_that_is_refused_fails_alone() {
     let daemon = Daemon::start(&Config::new().upstream(
         "up",
         upstream.address,
-        "transport = \"sse\"\neras = [\"legacy\"]\nreply_timeout = \"1s\"",
+        "transport = \"sse\"\neras = [\"legacy\"]\nresponse_timeout = \"1s\"",
     ));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     for (tool, code) in [("bad", 502), ("busy", 503), ("late", 504)] {
@@ -365,7 +365,7 @@ fn an_address_that_does_not_come_is_waited_for_within_bounds() {
         (request.http_method() == "GET").then_some(Fault::Reply(silent))
     });
     let upstream = server.start();
-    let config = "transport = \"sse\"\neras = [\"legacy\"]\nreply_timeout = \"300ms\"";
+    let config = "transport = \"sse\"\neras = [\"legacy\"]\nresponse_timeout = \"300ms\"";
     let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, config));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let answer = called(&daemon, &session, "1");

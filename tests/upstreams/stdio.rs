@@ -453,7 +453,7 @@ fn unfinished_lines_of_all_processes_are_bounded_together() {
 #[test]
 fn a_call_that_hangs_times_out_alone() {
     let child = Child::new(&[]);
-    let daemon = Daemon::start(&legacy_child(&child, "isolation = \"shared\"\nreply_timeout = \"1s\""));
+    let daemon = Daemon::start(&legacy_child(&child, "isolation = \"shared\"\nresponse_timeout = \"1s\""));
     let (one, two) = (open(&daemon), open(&daemon));
     let mut hanging = daemon.connect();
     assert_eq!(echo(&daemon, &one, "up"), "up");
@@ -527,7 +527,7 @@ fn a_process_that_ends_when_initialized_fails_its_own_calls() {
 #[test]
 fn one_that_never_reads_is_ended() {
     let child = Child::new(&[]);
-    let daemon = Daemon::start(&legacy_child(&child, "reply_timeout = \"3s\"\nstop_timeout = \"200ms\""));
+    let daemon = Daemon::start(&legacy_child(&child, "response_timeout = \"3s\"\nstop_timeout = \"200ms\""));
     let (one, two) = (open(&daemon), open(&daemon));
     assert_eq!(echo(&daemon, &two, "up"), "up");
     assert_eq!(said(&daemon.send(&in_session(&one, tool("1", "deaf", "{}")))), "deaf");
@@ -624,7 +624,7 @@ fn an_upstream_that_is_configured_no_longer_ends_its_processes() {
     let kept = pid(&daemon, "up__echo");
     daemon.reload(
         &Config::new()
-            .raw("up", &child.keys("eras = [\"legacy\"]\nreply_timeout = \"50s\""))
+            .raw("up", &child.keys("eras = [\"legacy\"]\nresponse_timeout = \"50s\""))
             .endpoint("names = \"prefixed\""),
     );
     other.wait_gone();

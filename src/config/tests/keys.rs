@@ -112,12 +112,12 @@ f.toml:6:2: error: unknown key `upstreams`
         name: "unknown key in an upstream",
         replace: "[upstream.a]",
         by: "[upstream.a]
-reply_timeout_ms = 5",
+response_timeout_ms = 5",
         rendered: "
-f.toml:7:1: error: unknown key `reply_timeout_ms` in [upstream.a]
+f.toml:7:1: error: unknown key `response_timeout_ms` in [upstream.a]
   |
-7 | reply_timeout_ms = 5
-  | ^^^^^^^^^^^^^^^^ did you mean `reply_timeout`?
+7 | response_timeout_ms = 5
+  | ^^^^^^^^^^^^^^^^^^^ did you mean `response_timeout`?
 ",
     },
     Case {

@@ -209,7 +209,7 @@ fn upstream_with_defaults(name: &str, port: u16) -> UpstreamConfig {
         transport: TransportConfig::Http,
         eras: None,
         connect_timeout: Duration::from_secs(5),
-        reply_timeout: Duration::from_mins(1),
+        response_timeout: Duration::from_mins(1),
         stream_idle_timeout: Duration::from_mins(5),
         client_response_timeout: Duration::from_mins(5),
         list_timeout: Duration::from_secs(5),

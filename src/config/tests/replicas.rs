@@ -11,10 +11,10 @@ pub(super) const CASES: &[Case] = &[
         name: "head later than reply",
         replace: "[upstream.a]",
         by: r#"[upstream.a]
-reply_timeout = "1s"
+response_timeout = "1s"
 first_byte_timeout = "2s""#,
         rendered: r#"
-f.toml:8:22: error: `first_byte_timeout` is more than `reply_timeout`
+f.toml:8:22: error: `first_byte_timeout` is more than `response_timeout`
   |
 8 | first_byte_timeout = "2s"
   |                      ^^^^

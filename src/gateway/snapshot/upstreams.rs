@@ -99,7 +99,7 @@ fn unreachable_by(upstream: &config::UpstreamConfig) -> impl Fn(http::Error) -> 
 fn is_same_but_for_patience(old: &config::UpstreamConfig, new: &config::UpstreamConfig) -> bool {
     *old == config::UpstreamConfig {
         connect_timeout: old.connect_timeout,
-        reply_timeout: old.reply_timeout,
+        response_timeout: old.response_timeout,
         first_byte_timeout: old.first_byte_timeout,
         stream_duration_max: old.stream_duration_max,
         stream_idle_timeout: old.stream_idle_timeout,

@@ -194,7 +194,7 @@ impl Entry {
                  `oauth`"
             }
             "startup_timeout_sec" | "startup_timeout_ms" | "initTimeout" => {
-                "the gateway gives a start `list_timeout` and `reply_timeout`"
+                "the gateway gives a start `list_timeout` and `response_timeout`"
             }
             "dev" | "sandbox" | "sandboxEnabled" => "a matter of the client",
             _ => "not known here",

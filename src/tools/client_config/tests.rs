@@ -90,7 +90,7 @@ fn an_environment_comes_over_without_its_secrets() {
     assert_eq!(secret, expected.map(|(name, source)| (name.to_owned(), source)));
     assert_eq!(command.env_pass, ["SAME"]);
     assert_eq!(command.directory.as_deref(), Some(std::path::Path::new("/srv")));
-    assert_eq!(upstream.reply_timeout.as_secs(), 30);
+    assert_eq!(upstream.response_timeout.as_secs(), 30);
     let kept: Vec<_> =
         imported.secrets.iter().map(|kept| (kept.name.as_str(), kept.value.as_str())).collect();
     assert_eq!(

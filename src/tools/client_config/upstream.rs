@@ -262,7 +262,7 @@ impl TableWriter<'_, '_> {
             } else {
                 format!("{timeout_ms}ms")
             };
-            self.line("reply_timeout", &string(&period));
+            self.line("response_timeout", &string(&period));
         }
         if !entry.tools_on.is_empty() {
             self.table.gaps.push(format!(

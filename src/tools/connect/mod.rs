@@ -52,9 +52,9 @@ enum EndReason {
     Signal,
 }
 
-/// Runs until one side ends it, or a signal. A reply may take as long as `reply_timeout` to begin, as long again until a
+/// Runs until one side ends it, or a signal. A reply may take as long as `response_timeout` to begin, as long again until a
 /// message of it has arrived, and to pause before the next.
-pub fn run(address: &HttpServer, reply_timeout: Duration) -> anyhow::Result<()> {
+pub fn run(address: &HttpServer, response_timeout: Duration) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     runtime.block_on(async {
         let (mut terminate, mut interrupt) =
@@ -65,7 +65,7 @@ pub fn run(address: &HttpServer, reply_timeout: Duration) -> anyhow::Result<()> 
         let stderr_log = StderrLog::start()?;
         let mut lines = stdio::read(MESSAGE_BYTES_MAX)?;
         let endpoint = HttpEndpoint::new(address, tasks.clone())?;
-        let proxy = StdioProxy::start(endpoint, output, stderr_log, tasks, reply_timeout);
+        let proxy = StdioProxy::start(endpoint, output, stderr_log, tasks, response_timeout);
         let mut end = tokio::select! {
             () = take_lines(&proxy, &mut lines) => EndReason::Input,
             () = closed.cancelled() => EndReason::Output,

@@ -205,8 +205,8 @@ fn what_its_upstream_is_allowed_and_what_others_are_told_ends_nothing() {
          instructions = \"Think.\"\npath = \"/",
     );
     let of_upstreams = [
-        "reply_timeout = \"40s\"",
-        "reply_timeout = \"41s\"",
+        "response_timeout = \"40s\"",
+        "response_timeout = \"41s\"",
         "list_ttl_min = \"1m\"",
         "stale_while_revalidate = \"1m\"",
         "stale_if_error = \"2h\"",

@@ -74,7 +74,7 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Er
     let now = clock::now();
     let patience = if upstream.is_child() {
         // A process may have to start.
-        upstream.config.reply_timeout
+        upstream.config.response_timeout
     } else {
         upstream.config.list_timeout.min(TIMEOUT_MAX)
     };

@@ -184,7 +184,7 @@ async fn open_apart(
     holder: &SessionHolder,
 ) -> Result<Arc<UpstreamSession>, Error> {
     // Whoever has to wait for another's opening does so at the cost of its own time.
-    let deadline = clock::now() + upstream.config.reply_timeout;
+    let deadline = clock::now() + upstream.config.response_timeout;
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let (worker_of_task, view, upstream) = (Rc::clone(worker), Rc::clone(view), Arc::clone(upstream));
     let holder = holder.clone();

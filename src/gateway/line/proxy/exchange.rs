@@ -92,7 +92,7 @@ impl Proxy {
         }
         call.watch.leaves(&mut request, upstream.is_child());
         let now = clock::now();
-        let deadline = now + upstream.config.reply_timeout;
+        let deadline = now + upstream.config.response_timeout;
         let delivery = send_options(outbound, ReplicaSelection::Any, call);
         let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
             Ok(reply) => {
@@ -198,7 +198,7 @@ impl SessionExchange {
         let in_flight = session.outbox.begin(id, InFlightCall::new(session.addressee(), sent_id));
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = clock::now();
-        let deadline = now + upstream.config.reply_timeout;
+        let deadline = now + upstream.config.response_timeout;
         let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
         if reply.head.status.is_success() {
             in_flight.sending.mark_taken();

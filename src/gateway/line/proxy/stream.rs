@@ -124,7 +124,7 @@ impl Proxy {
             return Err(GatewayError::Streams.into());
         }
         let upstream = Arc::clone(&in_session.upstream);
-        let deadline = clock::now() + upstream.config.reply_timeout;
+        let deadline = clock::now() + upstream.config.response_timeout;
         let Ok(reply) = resume(&self.worker, &in_session, last_event, deadline).await else {
             return Ok(None);
         };

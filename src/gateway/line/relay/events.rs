@@ -37,7 +37,7 @@ const FRUITLESS_MAX: u32 = 100;
 
 pub(super) struct EventStream {
     idle: Duration,
-    reply_timeout: Duration,
+    response_timeout: Duration,
     id: Box<str>,
     /// The id that the upstream was sent, where that is not the client's.
     own_id: Option<OwnId>,
@@ -83,7 +83,7 @@ impl EventStream {
         let is_read = plan.mapper.is_some() || plan.is_checked();
         Self {
             idle: plan.upstream.config.stream_idle_timeout,
-            reply_timeout: plan.upstream.config.reply_timeout,
+            response_timeout: plan.upstream.config.response_timeout,
             id: plan.id.into(),
             own_id: plan.own_id.cloned(),
             event_bytes_max,
@@ -135,7 +135,7 @@ impl EventStream {
     pub(super) fn detach(&mut self) -> Duration {
         self.waiting.clear();
         self.reopening = None;
-        self.reply_timeout
+        self.response_timeout
     }
 
     /// Adds bytes of the upstream; gives them back where they are not looked at.

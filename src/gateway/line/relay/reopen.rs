@@ -47,7 +47,7 @@ async fn reopen(
 ) -> Result<Reply, UpstreamError> {
     for _ in 0..ATTEMPTS_MAX {
         tokio::time::sleep(wait).await;
-        let deadline = clock::now() + session.upstream.config.reply_timeout;
+        let deadline = clock::now() + session.upstream.config.response_timeout;
         match resume(&worker, &session, last_id.clone(), deadline).await {
             Ok(reply) if reply.is_stream() => {
                 session.upstream.series.resumed.inc();

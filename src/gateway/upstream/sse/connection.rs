@@ -277,7 +277,7 @@ async fn post(
     message: RequestBody,
     id: Option<Bytes>,
 ) -> PostResult {
-    let patience = if id.is_some() { upstream.config.reply_timeout } else { MESSAGE_TIMEOUT };
+    let patience = if id.is_some() { upstream.config.response_timeout } else { MESSAGE_TIMEOUT };
     let deadline = clock::now() + patience;
     let sending = message.sending.clone();
     let mut request = Request::new(message);

@@ -50,7 +50,7 @@ pub(crate) struct Children {
     command: CommandConfig,
     /// Variables of its environment.
     secrets: Vec<(String, Secret)>,
-    reply_timeout: Duration,
+    response_timeout: Duration,
     series: ChildSeries,
     sessions: MuxSessions,
     /// By caller.
@@ -89,7 +89,7 @@ impl Children {
             name: upstream.name.clone(),
             command: command.clone(),
             secrets,
-            reply_timeout: upstream.reply_timeout,
+            response_timeout: upstream.response_timeout,
             series: metrics.children.of(&upstream.name),
             sessions: MuxSessions::default(),
             modern: Mutex::default(),
@@ -122,12 +122,12 @@ impl Children {
 
     /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
     pub(crate) fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
-        self.sessions.get(session)?.connection.quiet_since(self.reply_timeout)
+        self.sessions.get(session)?.connection.quiet_since(self.response_timeout)
     }
 
     /// Whether nothing is under way in any session.
     pub(crate) fn has_quiet(&self) -> bool {
-        self.sessions.any(|connection| connection.quiet_since(self.reply_timeout).is_some())
+        self.sessions.any(|connection| connection.quiet_since(self.response_timeout).is_some())
     }
 
     /// How long one may take to end.

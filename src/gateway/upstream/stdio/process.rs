@@ -108,7 +108,7 @@ pub(super) async fn run(
     let connection = read_half.connection().clone();
     let mut telling = pin!(tell(&children, stderr));
     let end = {
-        let mut writing = Box::pin(write(stdin, write_half, children.reply_timeout));
+        let mut writing = Box::pin(write(stdin, write_half, children.response_timeout));
         let mut reading =
             Box::pin(read(&children, &mut stdout, read_half, host.shared.limits().message_bytes_max));
         tokio::select! {
@@ -272,7 +272,7 @@ async fn unneeded(children: &Children, host: &Host, connection: &MuxConnection) 
         () = host.leaving() => until_idle().await,
         // What is no longer configured ends its calls, as far as they end in time.
         () = children.retired() => {
-            let _ = timeout(children.reply_timeout, until_idle()).await;
+            let _ = timeout(children.response_timeout, until_idle()).await;
         }
     }
 }

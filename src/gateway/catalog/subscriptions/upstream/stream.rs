@@ -80,7 +80,7 @@ pub(super) async fn open(
         return Err(SubscribeError::Refused);
     }
     let now = clock::now();
-    let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
+    let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
     let request = request(ask, &id);
     let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);

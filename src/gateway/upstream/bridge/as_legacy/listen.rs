@@ -58,7 +58,7 @@ pub(super) async fn open(
     let mut request = RequestBody::from(Segments::from(body)).posted(headers);
     request.extensions_mut().insert(DedicatedConnection);
     let now = clock::now();
-    let deadline = now + upstream.config.reply_timeout.min(OPEN_TIMEOUT);
+    let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
     let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;
     let mut reply = sent.map_err(ListenError::Failed)?;

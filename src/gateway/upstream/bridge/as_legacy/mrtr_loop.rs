@@ -171,8 +171,8 @@ impl MrtrLoop {
 
     /// Sends the request. `None`: go on with the stage that it led to.
     async fn ask_server(&mut self, added: String) -> Result<Option<MrtrEvent>, UpstreamError> {
-        let reply_timeout = self.call.upstream.config.reply_timeout;
-        let deadline = self.deadline.unwrap_or_else(|| clock::now() + reply_timeout);
+        let response_timeout = self.call.upstream.config.response_timeout;
+        let deadline = self.deadline.unwrap_or_else(|| clock::now() + response_timeout);
         if self.may_list && self.call.is_of_tool() {
             tools::list_once(&self.call, deadline).await;
         }

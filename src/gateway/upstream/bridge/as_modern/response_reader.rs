@@ -126,7 +126,7 @@ impl SessionClient {
                 return Ok(ReplyStart::Stream(Box::new(SessionStream::of_reply(self, reply))));
             }
             Ok(reply) => {
-                let deadline = deadline.unwrap_or_else(|| clock::now() + upstream.config.reply_timeout);
+                let deadline = deadline.unwrap_or_else(|| clock::now() + upstream.config.response_timeout);
                 self.answer(&upstream, reply, &id, deadline).await
             }
             Err(error) => Err(error),

@@ -101,7 +101,7 @@ impl SessionClient {
 
     /// Tells the server something that has no answer.
     pub(crate) async fn tell(self: Rc<Self>, message: Bytes) -> Result<(), UpstreamError> {
-        let patience = self.upstream().config.reply_timeout;
+        let patience = self.upstream().config.response_timeout;
         let answer = self.ask(message, patience).await?;
         if answer.status.is_success() { Ok(()) } else { Err(UpstreamError::SessionLost) }
     }

@@ -275,7 +275,7 @@ impl TaskDriver {
             headers: HeaderMap::new(),
             trail: None,
             is_safe_to_repeat: true,
-            deadline: Some(clock::now() + server.upstream().config.reply_timeout),
+            deadline: Some(clock::now() + server.upstream().config.response_timeout),
         };
         match server.post(posted).await? {
             ReplyStart::Answer(answer) => Ok(Some(answer)),
