@@ -57,7 +57,7 @@ pub(super) struct Routes {
     process: Arc<StartRecord>,
     place: String,
     is_named_freely: bool,
-    metrics: Latest<Result<Bytes, Arc<str>>>,
+    metrics: Latest<Bytes>,
     status: Latest<Bytes>,
     history: Latest<Bytes>,
     sampler: Arc<StatusSampler>,
@@ -207,12 +207,8 @@ impl Routes {
 
     async fn metrics(&self) -> HttpAnswer {
         let state = Arc::clone(&self.state);
-        let render =
-            move || state.render_metrics().map(Bytes::from).map_err(|error| Arc::from(error.to_string()));
-        match self.metrics.get(&self.tasks, render).await {
-            Ok(text) => page(StatusCode::OK, PROMETHEUS_TEXT, text),
-            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-        }
+        let render = move || Bytes::from(state.render_metrics());
+        page(StatusCode::OK, PROMETHEUS_TEXT, self.metrics.get(&self.tasks, render).await)
     }
 
     async fn status(&self) -> HttpAnswer {

@@ -27,6 +27,7 @@ use crate::telemetry::metrics::families::ReplicaMetrics;
 use crate::telemetry::metrics::{Metrics, gauge};
 use crate::telemetry::pulse::Pulses;
 use crate::telemetry::trace::{self, Traces};
+use crate::upstream::Replica;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
@@ -194,7 +195,7 @@ impl State {
     }
 
     /// All metrics as text, gauges brought up to date. To be called by one at a time.
-    pub(crate) fn render_metrics(&self) -> Result<Vec<u8>, prometheus::Error> {
+    pub(crate) fn render_metrics(&self) -> Vec<u8> {
         self.metrics.process.read();
         self.metrics.connections.open.set(gauge(self.connections.open()));
         self.metrics.connections.max.set(gauge(self.connections.max()));
@@ -226,30 +227,29 @@ impl State {
 
     fn count_replicas(&self) {
         let ReplicaMetrics { breakers, in_flight, replicas: all, .. } = &self.metrics.replicas;
-        // Without those that are gone.
-        breakers.reset();
-        in_flight.reset();
-        all.reset();
-        for upstream in &self.snapshot.load().upstreams {
-            let name = upstream.config.name.as_str();
-            let replicas = upstream.replicas.load();
-            let now_ms = clock_ms(clock::now());
-            let healthy =
-                replicas.iter().filter(|replica| replica.breaker.0.is_fit(&replica.rules, now_ms)).count();
-            for (state, count) in [("healthy", healthy), ("unhealthy", replicas.len() - healthy)] {
-                if !replicas.is_empty() {
-                    all.with_label_values(&[name, state]).set(gauge(count));
-                }
-            }
-            for replica in replicas.iter() {
-                let state = replica.breaker.0.state();
-                for each in BreakerState::ALL {
-                    let labels = [name, &*replica.label, each.label()];
-                    breakers.with_label_values(&labels).set((each == state).into());
-                }
-                let count = gauge(replica.load.0.in_flight());
-                in_flight.with_label_values(&[name, &*replica.label]).set(count);
-            }
-        }
+        let (snapshot, now_ms) = (self.snapshot.load(), clock_ms(clock::now()));
+        let upstreams = snapshot.upstreams.iter();
+        let upstreams: Vec<_> =
+            upstreams.map(|upstream| (upstream.config.name.as_str(), upstream.replicas.load())).collect();
+        let each = || {
+            let replicas =
+                upstreams.iter().map(|(name, replicas)| replicas.iter().map(move |one| (*name, one)));
+            replicas.flatten()
+        };
+        breakers.replace(each().flat_map(|(name, replica)| {
+            let now = replica.breaker.0.state();
+            BreakerState::ALL.map(|state| ([name, &*replica.label, state.label()], (state == now).into()))
+        }));
+        in_flight.replace(
+            each().map(|(name, replica)| ([name, &*replica.label], gauge(replica.load.0.in_flight()))),
+        );
+        all.replace(upstreams.iter().filter(|(_, replicas)| !replicas.is_empty()).flat_map(
+            |(name, replicas)| {
+                let is_fit = |replica: &&Arc<Replica>| replica.breaker.0.is_fit(&replica.rules, now_ms);
+                let healthy = replicas.iter().filter(is_fit).count();
+                [("healthy", healthy), ("unhealthy", replicas.len() - healthy)]
+                    .map(|(state, count)| ([*name, state], gauge(count)))
+            },
+        ));
     }
 }

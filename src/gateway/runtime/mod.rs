@@ -55,6 +55,7 @@ use crate::context::state::{State, StateError};
 use crate::context::worker::Worker;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::shards;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
 use crate::{admin, clock};
@@ -327,6 +328,7 @@ fn spawn_worker(
         .name(format!("worker-{number}"))
         .spawn(move || match local_runtime() {
             Ok(runtime) => {
+                shards::count_as_worker(number);
                 // Dropped before the runtime, which may wait for a name lookup that hangs, by a panic.
                 let life = life;
                 runtime.block_on(async {

@@ -9,16 +9,12 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-use prometheus::{Histogram, HistogramOpts, IntCounter, Result};
+use prometheus::Result;
 
 use super::metrics::declare::{Declaration, Registered};
-use super::metrics::registry::Registry;
-use super::metrics::vec::{MetricVec, Series};
-
-/// Handles copied while the lock is held.
-const COPIED_MAX: usize = 64;
+use super::metrics::registry::{Exposed, Family, Registry};
+use super::metrics::sharded::{ShardedCounter, ShardedHistogram};
+use super::metrics::vec::{COPIED_MAX, MetricVec, Series};
 
 /// A metric whose series are noted. Its labels: the place first, the tool third or, of two, last, the error type last.
 #[derive(Clone, Debug)]
@@ -27,8 +23,8 @@ pub(crate) struct NotedVec<S> {
     book: Arc<Mutex<Book<S>>>,
 }
 
-pub(crate) type Durations = NotedVec<Histogram>;
-pub(crate) type Counters = NotedVec<IntCounter>;
+pub(crate) type Durations = NotedVec<ShardedHistogram>;
+pub(crate) type Counters = NotedVec<ShardedCounter>;
 
 /// A series, and what it is summed up by.
 #[derive(Clone, Debug)]
@@ -53,8 +49,8 @@ struct Book<H> {
 }
 
 impl<S: Series> NotedVec<S> {
-    pub(crate) fn new(options: impl Into<HistogramOpts>, labels: &[&str]) -> Result<Self> {
-        Ok(Self { vec: MetricVec::new(options, labels)?, book: Arc::default() })
+    pub(crate) fn new(declaration: Declaration) -> Result<Self> {
+        Ok(Self { vec: MetricVec::new(declaration)?, book: Arc::default() })
     }
 
     pub(crate) fn series(&self, labels: &[&str]) -> S {
@@ -88,25 +84,17 @@ impl<S: Series> NotedVec<S> {
 
 impl<S: Series + 'static> Registered for NotedVec<S> {
     fn register(registry: &Registry, declaration: Declaration) -> Result<Self> {
-        registry.add(Self::new(declaration.options, &declaration.labels)?)
+        registry.add(Self::new(declaration)?)
     }
 }
 
-impl<S: Series> Collector for NotedVec<S> {
-    fn desc(&self) -> Vec<&Desc> {
-        self.vec.desc()
+impl<S: Series> Exposed for NotedVec<S> {
+    fn family(&self) -> Family {
+        self.vec.family()
     }
 
-    fn collect(&self) -> Vec<MetricFamily> {
-        let family = |desc: &Desc| {
-            let mut family = MetricFamily::default();
-            family.set_name(desc.fq_name.clone());
-            family.set_help(desc.help.clone());
-            family.set_field_type(S::KIND);
-            self.each_since(0, |series| family.mut_metric().push(series.handle.metric()));
-            family
-        };
-        self.desc().into_iter().map(family).collect()
+    fn write(&self, text: &mut Vec<u8>) {
+        self.vec.write(text);
     }
 }
 
@@ -118,52 +106,31 @@ impl<H> Default for Book<H> {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Opts;
-
     use super::*;
 
     #[test]
-    fn what_is_shown_is_what_was_counted() {
-        let options = HistogramOpts::new("d_seconds", "D.").buckets(vec![1.0]);
-        let durations = Durations::new(options.clone(), &["a", "b", "c"]).expect("a metric");
-        let plain = MetricVec::<Histogram>::new(options, &["a", "b", "c"]).expect("a metric");
-        for series in 0..3 * COPIED_MAX {
+    fn every_series_is_noted_once() {
+        let declaration = Declaration::new("d_seconds", "D.", &["a", "b", "c"]).buckets(&[1.0]);
+        let durations = Durations::new(declaration).expect("a metric");
+        for series in (0..3 * COPIED_MAX).chain(0..3) {
             let number = series.to_string();
             // The last two are the same text, strung together.
             for labels in [["x", &number, ""], ["y", &number, "z"], ["y", "", &format!("{number}z")]] {
                 durations.series(&labels).observe(0.5);
-                plain.with_label_values(&labels).observe(0.5);
             }
         }
-        let text = |collector: &dyn Collector| {
-            let registry = prometheus::Registry::new();
-            let family = collector.collect().remove(0);
-            let fixed = Fixed { desc: collector.desc()[0].clone(), family };
-            registry.register(Box::new(fixed)).expect("registered");
-            prometheus::TextEncoder::new().encode_to_string(&registry.gather()).expect("text")
-        };
-        assert_eq!(text(&durations), text(&plain));
-    }
-
-    /// What was collected, to be put in order.
-    struct Fixed {
-        desc: Desc,
-        family: MetricFamily,
-    }
-
-    impl Collector for Fixed {
-        fn desc(&self) -> Vec<&Desc> {
-            vec![&self.desc]
-        }
-
-        fn collect(&self) -> Vec<MetricFamily> {
-            vec![self.family.clone()]
-        }
+        let (mut noted, mut counted) = (0, 0);
+        durations.each_since(0, |series| (noted, counted) = (noted + 1, counted + series.handle.count()));
+        assert_eq!((noted, counted), (9 * COPIED_MAX, 9 * COPIED_MAX as u64 + 9));
+        let mut text = Vec::new();
+        durations.write(&mut text);
+        let text = String::from_utf8(text).expect("UTF-8");
+        assert_eq!(text.matches("d_seconds_count{").count(), noted);
     }
 
     #[test]
     fn a_new_series_waits_for_nobody_who_reads_all() {
-        let failures = Counters::new(Opts::new("f_total", "F."), &["a", "b"]).expect("a metric");
+        let failures = Counters::new(Declaration::new("f_total", "F.", &["a", "b"])).expect("a metric");
         for series in 0..=COPIED_MAX {
             failures.series(&["old", &series.to_string()]).inc();
         }

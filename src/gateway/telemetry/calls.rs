@@ -6,11 +6,10 @@
 
 use std::sync::OnceLock;
 
-use prometheus::{Histogram, IntCounter};
-
 use super::book::{Counters, Durations};
 use super::cells::Cells;
-use super::metrics::vec::IntCounterVec;
+use super::metrics::sharded::{ShardedCounter, ShardedHistogram};
+use super::metrics::vec::ShardedCounterVec;
 use super::tools::ToolId;
 use protocol::error::{Error, Reason};
 use protocol::method::Method;
@@ -64,7 +63,7 @@ pub(crate) struct EndpointVecs {
     /// By endpoint, method, tool, version and reason; `None`: not measured.
     pub(crate) durations: Option<Durations>,
     /// By endpoint, version, outcome and reason.
-    pub(crate) requests: IntCounterVec,
+    pub(crate) requests: ShardedCounterVec,
     /// By endpoint and tool.
     pub(crate) tool_failures: Counters,
 }
@@ -74,11 +73,11 @@ pub(crate) struct EndpointSeries {
     path: String,
     vecs: EndpointVecs,
     /// By method and version.
-    answered: Cells<Histogram>,
+    answered: Cells<ShardedHistogram>,
     /// By method and reason.
-    failed: Cells<Histogram>,
+    failed: Cells<ShardedHistogram>,
     /// By version and reason.
-    requests: Cells<IntCounter>,
+    requests: Cells<ShardedCounter>,
     tools: Cells<ToolSeries>,
 }
 
@@ -87,8 +86,8 @@ pub(crate) struct EndpointSeries {
 struct ToolSeries {
     /// What clients call it.
     name: Box<str>,
-    answered: OnceLock<Histogram>,
-    failures: OnceLock<IntCounter>,
+    answered: OnceLock<ShardedHistogram>,
+    failures: OnceLock<ShardedCounter>,
 }
 
 impl EndpointSeries {
@@ -130,7 +129,7 @@ impl EndpointSeries {
         }
     }
 
-    fn duration(&self, vec: &Durations, call: &Outcome) -> Option<&Histogram> {
+    fn duration(&self, vec: &Durations, call: &Outcome) -> Option<&ShardedHistogram> {
         let Outcome { method, spoken, tool, reason, .. } = *call;
         let make = |[tool, version, error_type]: [&str; 3]| {
             vec.series(&[&*self.path, method.label(), tool, version, error_type])
@@ -198,13 +197,13 @@ pub(crate) struct UpstreamDurations {
     /// `None`: not measured.
     vec: Option<Durations>,
     /// By method; the last one is for requests of the gateway's own.
-    answered: Cells<Histogram>,
+    answered: Cells<ShardedHistogram>,
     /// By reason.
-    failed: Cells<Histogram>,
-    tools: Cells<Histogram>,
+    failed: Cells<ShardedHistogram>,
+    tools: Cells<ShardedHistogram>,
     replies_broken: Counters,
     /// By reason.
-    broken: Cells<IntCounter>,
+    broken: Cells<ShardedCounter>,
 }
 
 impl UpstreamDurations {
@@ -256,12 +255,12 @@ impl UpstreamDurations {
         }
     }
 
-    fn tool(&self, vec: &Durations, tool: ToolId, name: &str) -> Option<&Histogram> {
+    fn tool(&self, vec: &Durations, tool: ToolId, name: &str) -> Option<&ShardedHistogram> {
         let (row, column) = (tool.index() / TOOLS_IN_ROW, tool.index() % TOOLS_IN_ROW);
         self.tools.get(row, column, || self.duration(vec, [Method::ToolsCall.label(), name, ""]))
     }
 
-    fn duration(&self, vec: &Durations, [method, tool, error_type]: [&str; 3]) -> Histogram {
+    fn duration(&self, vec: &Durations, [method, tool, error_type]: [&str; 3]) -> ShardedHistogram {
         vec.series(&[&*self.name, method, tool, error_type])
     }
 }

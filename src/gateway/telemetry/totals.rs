@@ -7,10 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use prometheus::core::Metric as _;
-use prometheus::{Histogram, IntCounter};
-
 use super::book::{Counters, Durations, Noted};
+use super::metrics::sharded::{ShardedCounter, ShardedHistogram};
 
 /// Sums by the value of one label.
 #[derive(Clone, Debug, Default)]
@@ -53,15 +51,15 @@ pub(crate) struct Sums {
     failures: Counters,
     server_read: Vec<Read>,
     client_read: Vec<Read>,
-    broken_read: Vec<(Noted<IntCounter>, u64)>,
-    failures_read: Vec<Noted<IntCounter>>,
+    broken_read: Vec<(Noted<ShardedCounter>, u64)>,
+    failures_read: Vec<Noted<ShardedCounter>>,
     figures: Arc<Counts>,
 }
 
 /// A series of durations, and what was read of it last.
 #[derive(Debug)]
 struct Read {
-    series: Noted<Histogram>,
+    series: Noted<ShardedHistogram>,
     last: Total,
 }
 
@@ -119,13 +117,15 @@ impl Sums {
 }
 
 /// Visits what was counted since in each series that was counted in.
-fn read(durations: &Durations, known: &mut Vec<Read>, mut visit: impl FnMut(&Noted<Histogram>, &Total)) {
+fn read(
+    durations: &Durations,
+    known: &mut Vec<Read>,
+    mut visit: impl FnMut(&Noted<ShardedHistogram>, &Total),
+) {
     durations.each_since(known.len(), |series| known.push(Read { series, last: Total::default() }));
-    let bounds = known.iter().find(|read| !read.last.bounds.is_empty());
-    let mut bounds = bounds.map(|read| Arc::clone(&read.last.bounds)).unwrap_or_default();
     for Read { series, last } in known {
-        if series.handle.get_sample_count() != last.calls {
-            let now = Total::of(series, &mut bounds);
+        if series.handle.count() != last.calls {
+            let now = Total::of(series);
             visit(series, &now.since(last));
             *last = now;
         }
@@ -157,23 +157,18 @@ impl Totals {
 }
 
 impl Total {
-    /// What a series has counted; all series of a metric share their bounds.
-    fn of(series: &Noted<Histogram>, bounds: &mut Arc<[f64]>) -> Self {
-        let metric = series.handle.metric();
-        let (histogram, error) = (metric.get_histogram(), &series.error);
-        let buckets = histogram.get_bucket();
-        if bounds.is_empty() {
-            *bounds = buckets.iter().map(prometheus::proto::Bucket::upper_bound).collect();
-        }
-        let calls = histogram.get_sample_count();
+    /// What a series has counted.
+    fn of(series: &Noted<ShardedHistogram>) -> Self {
+        let (counted, error) = (series.handle.read(), &series.error);
+        let calls = counted.count;
         let errors = if error.is_empty() { 0 } else { calls };
         Self {
             calls,
             errors,
-            seconds: histogram.get_sample_sum(),
+            seconds: counted.sum,
             reasons: (errors > 0).then(|| (error.to_string(), errors)).into_iter().collect(),
-            bounds: Arc::clone(bounds),
-            buckets: buckets.iter().map(prometheus::proto::Bucket::cumulative_count).collect(),
+            bounds: Arc::clone(series.handle.bounds()),
+            buckets: counted.cumulative,
         }
     }
 
@@ -243,16 +238,15 @@ impl FromIterator<(String, Total)> for Totals {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::{HistogramOpts, Opts};
-
     use super::*;
+    use crate::telemetry::metrics::declare::Declaration;
 
     fn sums() -> Sums {
         let labels = ["place", "method", "gen_ai_tool_name", "error_type"];
-        let options = |name| HistogramOpts::new(name, "D.").buckets(vec![0.1, 1.0, 10.0]);
-        let durations = |name| Durations::new(options(name), &labels).expect("a metric");
-        let failures = Counters::new(Opts::new("f", "F."), &["endpoint", "gen_ai_tool_name"]);
-        let broken = Counters::new(Opts::new("b", "B."), &["upstream", "error_type"]);
+        let declared = |name| Declaration::new(name, "D.", &labels).buckets(&[0.1, 1.0, 10.0]);
+        let durations = |name| Durations::new(declared(name)).expect("a metric");
+        let failures = Counters::new(Declaration::new("f", "F.", &["endpoint", "gen_ai_tool_name"]));
+        let broken = Counters::new(Declaration::new("b", "B.", &["upstream", "error_type"]));
         let (failures, broken) = (failures.expect("a metric"), broken.expect("a metric"));
         Sums::new(durations("s"), durations("c"), broken, failures)
     }
@@ -272,8 +266,8 @@ mod tests {
         observe("", "", "no_endpoint", 0.5);
         client.series(&["u", "m", "x", ""]).observe(0.5);
         client.series(&["u", "", "", "timeout"]).observe(5.0);
-        sums.failures.series(&["/a", "x"]).inc_by(3);
-        sums.broken.series(&["u", "upstream_reset"]).inc_by(1);
+        (0..3).for_each(|_| sums.failures.series(&["/a", "x"]).inc());
+        sums.broken.series(&["u", "upstream_reset"]).inc();
         let figures = sums.figures();
         let a = figures.endpoints.get("/a").expect("a sum");
         assert_eq!((a.calls, a.errors), (100, 2));

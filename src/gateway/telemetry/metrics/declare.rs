@@ -27,33 +27,36 @@
 use std::fmt;
 use std::sync::Arc;
 
+use prometheus::Result;
 use prometheus::proto::MetricType;
-use prometheus::{HistogramOpts, Result};
 
 use super::registry::Registry;
 use super::vec::{MetricVec, Series};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Declaration {
-    /// Its name, what it means and, of a histogram, its buckets.
-    pub options: HistogramOpts,
-    pub labels: Vec<&'static str>,
+    pub name: String,
+    pub help: String,
+    pub labels: Vec<String>,
+    /// Upper bounds of the buckets of a histogram.
+    pub bounds: Arc<[f64]>,
 }
 
 impl Declaration {
     /// A metric of this name; `help` is the text of its documentation.
-    pub(crate) fn new(name: &str, help: &str, labels: Vec<&'static str>) -> Self {
-        Self { options: HistogramOpts::new(name, help.trim().replace('`', "")), labels }
+    pub(crate) fn new(name: &str, help: &str, labels: &[&str]) -> Self {
+        let labels = labels.iter().map(ToString::to_string).collect();
+        Self { name: name.to_owned(), help: help.trim().replace('`', ""), labels, bounds: Arc::new([]) }
     }
 
     #[must_use]
     pub(crate) fn buckets(mut self, bounds: &[f64]) -> Self {
-        self.options.buckets = bounds.to_vec();
+        self.bounds = bounds.into();
         self
     }
 
     pub(crate) fn register<S: Series + 'static>(self, registry: &Registry) -> Result<MetricVec<S>> {
-        registry.add(MetricVec::new(self.options, &self.labels)?)
+        registry.add(MetricVec::new(self)?)
     }
 }
 
@@ -150,7 +153,7 @@ impl<S: Series + 'static> Registered for MetricVec<S> {
 
 impl<H: Handle> Registered for H {
     fn register(registry: &Registry, mut declaration: Declaration) -> Result<Self> {
-        declaration.labels.extend(H::LABELS);
+        declaration.labels.extend(H::LABELS.iter().map(ToString::to_string));
         Ok(H::resolve(&declaration.register(registry)?, &[]))
     }
 }
@@ -175,7 +178,7 @@ macro_rules! metrics {
                 Ok(Self {
                     $($field: <$type as Registered>::register(
                         registry,
-                        Declaration::new($metric, concat!($($help),+), vec![$($($label),+)?])$(.buckets(&$buckets))?,
+                        Declaration::new($metric, concat!($($help),+), &[$($($label),+)?])$(.buckets(&$buckets))?,
                     )?,)+
                 })
             }
@@ -201,7 +204,7 @@ macro_rules! metrics {
                 use $crate::telemetry::metrics::declare::{Declaration, Handle};
                 Ok(($({
                     let labels = [&[$label], <$type as Handle>::LABELS].concat();
-                    Declaration::new($metric, concat!($($help),+), labels)$(.buckets(&$buckets))?.register(registry)?
+                    Declaration::new($metric, concat!($($help),+), &labels)$(.buckets(&$buckets))?.register(registry)?
                 },)+))
             }
 

@@ -4,10 +4,11 @@
 //! `mcp_*` are OpenTelemetry's names for MCP, `trunkline_*` are the gateway's own. The README's table is compared with
 //! this file by a test.
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::{IntCounter, IntGauge};
 
 use super::declare::{Handle, label_values, metrics};
-use super::vec::{IntCounterVec, IntGaugeVec, MetricVec};
+use super::sharded::ShardedHistogram;
+use super::vec::{IntCounterVec, IntGaugeVec, MetricVec, ShardedCounterVec};
 use crate::identity::refusal::CredentialFault;
 use crate::telemetry::book::{Counters, Durations};
 
@@ -39,7 +40,7 @@ metrics! {
         client_duration: Durations["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"] = "mcp_client_operation_duration_seconds" in CALL_BUCKETS_S;
         /// Requests of clients, by outcome and reason: answered; refused because of the request itself or of a limit; failed;
         /// cancelled by the client.
-        requests: IntCounterVec["endpoint", "mcp_protocol_version", "outcome", "reason"] = "trunkline_requests_total";
+        requests: ShardedCounterVec["endpoint", "mcp_protocol_version", "outcome", "reason"] = "trunkline_requests_total";
         /// Tool calls that were not answered, after it was known which tool was called.
         tool_failures: Counters["endpoint", "gen_ai_tool_name"] = "trunkline_tool_failures_total";
         /// Malformed, late or truncated replies of upstreams, and replies with a status of failure, by `error_type`.
@@ -220,7 +221,7 @@ metrics! {
         /// Calls refused because the upstream's `calls_max` was reached and the queue was full, or the wait too long.
         refused: IntCounter = "trunkline_upstream_calls_refused_total";
         /// Time that calls waited for another one to end, of those that had to wait.
-        waited: Histogram = "trunkline_upstream_calls_waited_seconds" in WAIT_BUCKETS_S;
+        waited: ShardedHistogram = "trunkline_upstream_calls_waited_seconds" in WAIT_BUCKETS_S;
     }
 }
 
@@ -496,7 +497,7 @@ metrics! {
         /// Replicas of the gateway whose session key this one does not have.
         mismatched: IntGauge = "trunkline_shared_mismatched_replicas";
         /// Time of successful operations in the shared Redis.
-        duration: Histogram = "trunkline_shared_operation_duration_seconds" in REDIS_BUCKETS_S;
+        duration: ShardedHistogram = "trunkline_shared_operation_duration_seconds" in REDIS_BUCKETS_S;
         /// Changes that could not be sent to the other replicas.
         lost: IntCounter = "trunkline_shared_lost_total";
         /// Failed operations in the shared Redis, by reason: disconnected, timeout, refused.

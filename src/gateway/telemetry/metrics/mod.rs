@@ -7,14 +7,19 @@
 //! | `declare.rs` | what makes fields, registrations and handles of an entry |
 //! | `registry.rs` | the list of all metrics |
 //! | `vec.rs` | metrics that differ in labels |
+//! | `sharded.rs`, `shards.rs` | series that every worker counts in for itself |
+//! | `exposition.rs` | what Prometheus reads |
 //!
 //! Label values are bounded: endpoints and upstreams come from the configuration, methods and reasons from
 //! enums. A series is created at its first use and its handle kept, so that the request path never looks one up by label.
 
 pub(crate) mod declare;
+pub(crate) mod exposition;
 pub(crate) mod families;
 pub(crate) mod process;
 pub(crate) mod registry;
+pub(crate) mod sharded;
+pub(crate) mod shards;
 #[cfg(test)]
 mod tests;
 pub(crate) mod vec;
@@ -22,7 +27,7 @@ pub(crate) mod vec;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use prometheus::{Encoder as _, IntGauge, TextEncoder};
+use prometheus::IntGauge;
 
 use self::declare::Families;
 use self::families::{
@@ -198,10 +203,8 @@ impl Metrics {
     }
 
     /// Everything in Prometheus' text format.
-    pub fn render(&self) -> Result<Vec<u8>, prometheus::Error> {
-        let mut text = Vec::new();
-        TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
-        Ok(text)
+    pub fn render(&self) -> Vec<u8> {
+        self.registry.render()
     }
 }
 

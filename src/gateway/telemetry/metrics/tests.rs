@@ -8,7 +8,7 @@ use protocol::method::Method;
 use protocol::version::LegacyVersion;
 
 fn text(metrics: &Metrics) -> String {
-    String::from_utf8(metrics.render().expect("text")).expect("utf-8")
+    String::from_utf8(metrics.render()).expect("utf-8")
 }
 
 #[test]
