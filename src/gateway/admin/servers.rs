@@ -165,8 +165,8 @@ fn replica(replica: &Replica) -> ReplicaStatus {
     ReplicaStatus {
         address: replica.label.to_string(),
         breaker: replica.breaker.0.state().label().to_owned(),
-        in_flight: replica.load.0.in_flight(),
-        answered: replica.load.0.answered(),
+        in_flight: replica.load.in_flight(),
+        answered: replica.load.answered(),
         resolved: Some(replica.address.is_some()),
     }
 }

@@ -241,7 +241,7 @@ impl State {
             BreakerState::ALL.map(|state| ([name, &*replica.label, state.label()], (state == now).into()))
         }));
         in_flight.replace(
-            each().map(|(name, replica)| ([name, &*replica.label], gauge(replica.load.0.in_flight()))),
+            each().map(|(name, replica)| ([name, &*replica.label], gauge(replica.load.in_flight()))),
         );
         all.replace(upstreams.iter().filter(|(_, replicas)| !replicas.is_empty()).flat_map(
             |(name, replicas)| {

@@ -114,7 +114,7 @@ impl ReplicaRequest {
     /// Counts a request to this replica until it is settled or dropped.
     pub(crate) fn begin(replica: Rc<Arc<Replica>>, pass: Pass, is_counted: bool) -> Self {
         if is_counted {
-            replica.load.0.begin();
+            replica.load.begin();
         }
         Self { replica, pass, is_counted, is_settled: false, is_answered: false }
     }
@@ -168,7 +168,7 @@ impl Drop for ReplicaRequest {
             self.replica.breaker.0.give_up(self.pass);
         }
         if self.is_counted {
-            self.replica.load.0.end(self.is_answered);
+            self.replica.load.end(self.is_answered);
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Replica {
     pub rules: Rules,
     /// Whether they do.
     pub breaker: Padded<Breaker>,
-    pub load: Padded<Load>,
+    pub load: Load,
     is_gone: AtomicBool,
     upstream: Box<str>,
     openings: IntCounter,
@@ -94,7 +94,7 @@ impl Replica {
             url: index,
             rules,
             breaker: Padded(breaker),
-            load: Padded::default(),
+            load: Load::default(),
             is_gone: AtomicBool::new(false),
             upstream,
             openings,

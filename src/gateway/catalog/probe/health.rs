@@ -156,9 +156,7 @@ impl Checks {
         let is_fit = match checked.verdict {
             ReplicaVerdict::Fit => true,
             // Calls know better than questions.
-            ReplicaVerdict::Unfit
-                if !is_open && entry.replica.load.0.answered() != checked.answered_before =>
-            {
+            ReplicaVerdict::Unfit if !is_open && entry.replica.load.answered() != checked.answered_before => {
                 true
             }
             ReplicaVerdict::Unfit => false,
@@ -212,7 +210,7 @@ impl ReplicaSchedule {
 
     /// Whether calls wait for long and none is answered.
     fn is_stalled(&mut self, now: Instant) -> bool {
-        let load = &self.replica.load.0;
+        let load = &self.replica.load;
         let answered = load.answered();
         if load.in_flight() == 0 || self.stalled.0 != answered {
             self.stalled = (answered, now);
@@ -236,7 +234,7 @@ impl Check {
     ) -> LocalBoxFuture<'static, CheckResult> {
         async move {
             let Self { place, upstream, replica, mut session } = self;
-            let answered_before = replica.load.0.answered();
+            let answered_before = replica.load.answered();
             let asker = asking.asker(&snapshot, ReplicaSelection::Question(replica.key));
             let deadline = clock::now() + upstream.config.replicas.health.timeout;
             let found = question(&asker, &upstream, &replica, &mut session, deadline);
@@ -348,7 +346,7 @@ mod tests {
         let mut asked = HashSet::new();
         while let Some(check) = checks.begin(now) {
             assert!(asked.insert(check.place), "each is asked once");
-            let answered_before = check.replica.load.0.answered();
+            let answered_before = check.replica.load.answered();
             let checked = CheckResult {
                 place: check.place,
                 verdict: ReplicaVerdict::Fit,

@@ -166,7 +166,7 @@ pub(crate) fn choose<'s>(
 /// How busy a replica is for the share it is to have.
 fn score(replica: &Replica, now_ms: u64) -> u64 {
     let weight = replica.breaker.0.weight(&replica.rules, now_ms);
-    (replica.load.0.in_flight() + 1) * WEIGHT_MAX * WEIGHT_MAX / weight.max(1)
+    (replica.load.in_flight() + 1) * WEIGHT_MAX * WEIGHT_MAX / weight.max(1)
 }
 
 /// Numbers that are random enough to spread calls.

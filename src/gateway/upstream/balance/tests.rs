@@ -65,7 +65,7 @@ fn the_less_busy_of_two_gets_it() {
     let set = replicas.load();
     let now = crate::clock::now();
     assert!(shares(&set, now).iter().all(|share| *share > 200), "{:?}", shares(&set, now));
-    set[0].load.0.begin();
+    set[0].load.begin();
     let shares = shares(&set, now);
     assert!(shares[0] == 0 && shares[1] > 300 && shares[2] > 300, "{shares:?}");
 }
@@ -113,8 +113,8 @@ fn a_name_becomes_its_addresses() {
     let weight = |replica: &Replica| replica.breaker.0.weight(&replica.rules, clock_ms(now));
     assert_eq!(weight(&after[1]), WEIGHT_MAX, "who was there first begins with all of it");
     assert!(weight(&after[2]) < WEIGHT_MAX / 2, "who joins begins slowly");
-    after[0].load.0.begin();
-    after[1].load.0.begin();
+    after[0].load.begin();
+    after[1].load.begin();
     assert_eq!(shares(&after, now)[2], 0, "less than busy ones");
 }
 
