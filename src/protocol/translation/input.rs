@@ -1,7 +1,7 @@
 //! What a modern server asks in the middle of a call (2026-07-28 Multi Round-Trip Requests), as the requests that
 //! servers of the legacy era send, and the answers to those on their way back.
 //!
-//! Deliberately absent: whether the client may be asked ([`crate::asking`]), and in which order it answers.
+//! Deliberately absent: whether the client may be asked ([`crate::server_request`]), and in which order it answers.
 
 use std::collections::HashSet;
 
