@@ -22,11 +22,12 @@ SRC = ROOT / "src"
 #: Crate → the crates of this repository that it may use. The binary may use all.
 CRATES = {
     "protocol": "",
+    "http1": "",
     "status": "",
     "config": "protocol",
     "net": "protocol config",
     "client": "protocol config net",
-    "gateway": "protocol status config net",
+    "gateway": "protocol http1 status config net",
     "tools": "protocol status config net client",
     "demo": "",
 }

@@ -1,0 +1,109 @@
+//! The head of a message: where it ends, and what it says.
+
+use std::mem::MaybeUninit;
+
+use http::StatusCode;
+use httparse::{Error, Header, ParserConfig, Response, Status};
+use memchr::memchr_iter;
+
+use crate::framing::{Framing, FramingFields};
+use crate::{FIELDS_MAX, HEAD_BYTES_MAX, Refusal};
+
+/// Looks for the end of a head that arrives in pieces, each byte once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EndSearch {
+    /// So many bytes were looked at.
+    searched: usize,
+}
+
+impl EndSearch {
+    /// How long the head is that `bytes` begin with, once all of it is there. To be asked again with more bytes behind
+    /// the same ones.
+    ///
+    /// # Errors
+    /// If a line ends with a line feed alone, or the head is too long.
+    pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+        for at in memchr_iter(b'\n', bytes.get(self.searched..).unwrap_or_default()) {
+            let at = at + self.searched;
+            let line_end = at.checked_sub(1).filter(|before| bytes[*before] == b'\r');
+            let line_end = line_end.ok_or(Refusal::LineEnd)?;
+            let is_empty = line_end == 0 || bytes[line_end - 1] == b'\n';
+            if is_empty {
+                return if at < HEAD_BYTES_MAX { Ok(Some(at + 1)) } else { Err(Refusal::HeadSize) };
+            }
+        }
+        self.searched = bytes.len();
+        if bytes.len() < HEAD_BYTES_MAX { Ok(None) } else { Err(Refusal::HeadSize) }
+    }
+}
+
+/// What the head of a reply says of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHead {
+    /// The status; below 200, another head follows.
+    pub status: StatusCode,
+    /// Where the body ends.
+    pub framing: Framing,
+    /// Whether another request may follow on the connection.
+    pub is_persistent: bool,
+}
+
+impl ReplyHead {
+    /// Reads the head of a reply to anything but HEAD and CONNECT; `bytes` are all of it, as [`EndSearch`] found it.
+    /// Shows each field to `field`, its name as it is spelled.
+    ///
+    /// # Errors
+    /// If it is not one plain head of HTTP/1.1 or 1.0.
+    pub fn read<'b>(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, Refusal> {
+        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
+        let mut head = Response::new(&mut []);
+        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut room);
+        match parsed {
+            Ok(Status::Complete(length)) if length == bytes.len() => {}
+            Err(Error::TooManyHeaders) => return Err(Refusal::HeadSize),
+            _ => return Err(Refusal::Head),
+        }
+        let minor = head.version.unwrap_or(0);
+        let code = head.code.filter(|code| *code != StatusCode::SWITCHING_PROTOCOLS);
+        let code = code.ok_or(Refusal::Head)?;
+        let (mut framing, mut connection) = (FramingFields::default(), ConnectionField::default());
+        for Header { name, value } in &*head.headers {
+            match name.len() {
+                10 if name.eq_ignore_ascii_case("connection") => connection.note(value),
+                14 if name.eq_ignore_ascii_case("content-length") => framing.note_length(value)?,
+                17 if name.eq_ignore_ascii_case("transfer-encoding") => framing.note_coding(value, minor)?,
+                _ => {}
+            }
+            field(name, value);
+        }
+        let framing = framing.of_reply(code);
+        Ok(Self {
+            status: StatusCode::from_u16(code).map_err(|_| Refusal::Head)?,
+            framing,
+            is_persistent: framing != Framing::ToEnd && connection.is_persistent(minor),
+        })
+    }
+}
+
+/// What `Connection` says.
+#[derive(Clone, Copy, Debug, Default)]
+struct ConnectionField {
+    close: bool,
+    keep_alive: bool,
+}
+
+impl ConnectionField {
+    fn note(&mut self, value: &[u8]) {
+        for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    fn is_persistent(self, minor: u8) -> bool {
+        !self.close && (minor == 1 || self.keep_alive)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! HTTP/1.1 as bytes: where a head ends and what it says, how long the body is, where its data lie.
+//!
+//! Pure: bytes go in, values come out. No sockets, no clock, no buffers of its own.
+//!
+//! It refuses rather than repairs. Whatever two readers could see differently is an error:
+//!
+//! | input | verdict | RFC 9112 |
+//! |---|---|---|
+//! | a line of a head, of a chunk's size or of trailers that ends with a bare line feed | [`Refusal::LineEnd`] | 2.2 |
+//! | a bare carriage return, a control byte, a space before a colon, a folded line | [`Refusal::Head`] | 2.2, 5.1, 5.2 |
+//! | a head over [`HEAD_BYTES_MAX`] or of more than [`FIELDS_MAX`] fields | [`Refusal::HeadSize`] | 3 |
+//! | `Content-Length` twice, even with the same value | [`Refusal::Length`] | 6.3 |
+//! | a length with a sign, a blank, a comma, a leading zero, or over 63 bits | [`Refusal::Length`] | 6.3 |
+//! | `Content-Length` beside `Transfer-Encoding` | [`Refusal::TwoFramings`] | 6.1 |
+//! | a coding other than `chunked`, once | [`Refusal::Coding`] | 6.1 |
+//! | `Transfer-Encoding` in HTTP/1.0 | [`Refusal::Coding`] | 6.1 |
+//! | a chunk's size with no digit, over 15 digits, or anything but an extension behind it | [`Refusal::Chunk`] | 7.1 |
+//! | extensions of a chunk over [`CHUNK_LINE_BYTES_MAX`], trailers over [`TRAILER_BYTES_MAX`] | [`Refusal::Chunk`] | 7.1.1, 7.1.2 |
+//! | data of a chunk that are not followed by CRLF | [`Refusal::Chunk`] | 7.1 |
+//! | a switch of protocols that nobody asked for | [`Refusal::Head`] | 9110, 15.2.2 |
+
+pub mod body;
+pub mod framing;
+pub mod head;
+
+pub use body::{Decoder, Step};
+pub use framing::Framing;
+pub use head::ReplyHead;
+
+/// The longest head of a message.
+pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// The most fields of a head.
+pub const FIELDS_MAX: usize = 100;
+/// The longest line that tells the size of a chunk.
+pub const CHUNK_LINE_BYTES_MAX: usize = 256;
+/// The most bytes of trailers, which are dropped.
+pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
+
+/// Why a message is not read on. What follows on its connection cannot be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The head is not HTTP/1.
+    #[error("the head is not valid HTTP/1.1")]
+    Head,
+    /// The head is too long or has too many fields.
+    #[error("the head is too large")]
+    HeadSize,
+    /// A line ends with a line feed alone.
+    #[error("a line ends without a carriage return")]
+    LineEnd,
+    /// The length of the body is unclear.
+    #[error("`Content-Length` is not one plain number")]
+    Length,
+    /// A body with a length and chunks.
+    #[error("both `Content-Length` and `Transfer-Encoding` are there")]
+    TwoFramings,
+    /// A coding that is not understood.
+    #[error("`Transfer-Encoding` is something other than `chunked`")]
+    Coding,
+    /// The chunks of the body are not well formed.
+    #[error("the body is not well formed in chunks")]
+    Chunk,
+}
