@@ -104,6 +104,7 @@ impl Worker {
                 tasks,
                 open: Rc::default(),
                 open_max: upstream_connections_max,
+                buffers: Rc::default(),
                 host: Host::new(&state.host, state.metrics.gateway.panics.clone()),
             },
             handshakes: Rc::default(),

@@ -265,7 +265,14 @@ struct ControlTasks<'s> {
 impl ControlTasks<'_> {
     fn client(&self, open_max: usize) -> UpstreamClient {
         let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
-        UpstreamClient { pools: Rc::default(), tasks, open: Rc::default(), open_max, host }
+        UpstreamClient {
+            pools: Rc::default(),
+            tasks,
+            open: Rc::default(),
+            open_max,
+            buffers: Rc::default(),
+            host,
+        }
     }
 
     async fn meet_replicas(&self) {

@@ -27,7 +27,7 @@ use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::{Scratch, Span};
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::method::Method;
 use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::Events;
@@ -134,7 +134,7 @@ impl<'a> Asker<'a> {
         let message =
             OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
         let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
-        let media = media_of(&head.headers);
+        let media = head.media;
         let answer = |body: Bytes| {
             let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
             let (status, headers) = (head.status, head.headers.clone());

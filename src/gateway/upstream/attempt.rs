@@ -4,30 +4,33 @@
 //! was written to had been waiting idle, which is how servers that close idle connections look. Everything else is
 //! reported with what is known about its outcome.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::{Request, Response, StatusCode, Uri, header};
-use hyper::client::conn::TrySendError;
+use http::{Request, StatusCode, Uri, header};
 use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
 use super::exchange::{
-    CallerDeadline, DedicatedConnection, FireAndForget, Reply, RequestBody, SendOptions, UpstreamClient,
+    CallerDeadline, DedicatedConnection, FireAndForget, Reply, ReplyHead, RequestBody, SendOptions,
+    UpstreamClient,
 };
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
+use super::http1::connection::ConnectionError;
+use super::http1::reply::{HttpBody, ReplyStart};
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::{ReplicaSelection, Upstream};
 use crate::clock;
 use crate::telemetry::trace::Trail;
 use protocol::error::UpstreamError;
+use protocol::media::Media;
 
 /// Having waited less for a reply says nothing of a replica.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
-const JSON: &[u8] = b"application/json";
 
 impl UpstreamClient {
     pub(super) async fn attempt(
@@ -63,14 +66,15 @@ impl UpstreamClient {
                 target.clone_into(request.uri_mut());
             }
             let copy = (is_pooled && repetition.may_repeat).then(|| copy(&request));
-            let sent = SentRequest { is_pooled, copy, bytes_before: lease.connection.received_bytes.get() };
-            let response = lease.connection.sender.try_send_request(request);
-            request = match timeout_at(head_deadline.into(), response).await {
-                Ok(Ok(response)) => {
+            let sent = SentRequest { is_pooled, copy };
+            lease.connection.send(request);
+            let answered = poll_fn(|cx| lease.connection.poll_reply(cx));
+            request = match timeout_at(head_deadline.into(), answered).await {
+                Ok(Ok((start, body))) => {
                     if let Some(trail) = &trail {
-                        trail.is_answered(response.status());
+                        trail.is_answered(start.head.status);
                     }
-                    return Ok(reply(response, lease, repetition.fresh_id));
+                    return Ok(reply(start, body, lease, repetition.fresh_id));
                 }
                 Ok(Err(error)) => self.repeat(upstream, &mut lease, sent, error, &mut repetition)?,
                 Err(_) => {
@@ -93,14 +97,13 @@ impl UpstreamClient {
         upstream: &Upstream,
         lease: &mut ConnectionLease,
         sent: SentRequest,
-        mut error: TrySendError<Request<RequestBody>>,
+        error: ConnectionError,
         repetition: &mut Repetition,
     ) -> Result<Request<RequestBody>, UpstreamError> {
-        let SentRequest { is_pooled, copy, bytes_before } = sent;
-        let unsent = error.take_message();
-        let error = error.into_error();
+        let SentRequest { is_pooled, copy } = sent;
+        let unsent = lease.connection.take_unwritten();
         tracing::debug!(upstream = upstream.config.name, %error, is_pooled, "exchange failed");
-        let is_silent = lease.connection.received_bytes.get() == bytes_before;
+        let is_silent = lease.connection.is_unanswered();
         // A connection that had been idle may have been closed for that.
         if !is_pooled || !is_silent {
             lease.in_flight.fail(RequestFault::Broken);
@@ -120,7 +123,7 @@ impl UpstreamClient {
             _ if upstream.access.was_refused(&upstream.config.name, &error) => {
                 Err(UpstreamError::Unreachable)
             }
-            _ if error.is_parse() => Err(UpstreamError::Nonsense),
+            _ if matches!(error, ConnectionError::Refused(_)) => Err(UpstreamError::Nonsense),
             _ => Err(UpstreamError::Reset),
         }
     }
@@ -189,8 +192,6 @@ struct SentRequest {
     is_pooled: bool,
     /// What could be sent again.
     copy: Option<Request<RequestBody>>,
-    /// How much had come on the connection before.
-    bytes_before: u64,
 }
 
 /// How a request may be sent again, and was.
@@ -220,26 +221,20 @@ impl RequestClock {
     }
 }
 
-fn reply(
-    response: Response<hyper::body::Incoming>,
-    mut lease: ConnectionLease,
-    fresh_id: Option<FreshId>,
-) -> Reply {
-    let (head, body) = response.into_parts();
-    lease.respect_keep_alive(&head.headers);
-    judge(&mut lease.in_flight, &head);
+fn reply(start: ReplyStart, body: HttpBody, mut lease: ConnectionLease, fresh_id: Option<FreshId>) -> Reply {
+    lease.respect_keep_alive(start.keep_alive);
+    judge(&mut lease.in_flight, &start.head);
     let replica = Some(lease.in_flight.key());
     let body = match fresh_id {
         None => Incoming::Http(body),
         Some(id) => Incoming::Restored(Box::new(RestoringBody::new(Incoming::Http(body), id))),
     };
-    Reply { head, body, lease: Some(lease), replica }
+    Reply { head: start.head, body, lease: Some(lease), replica }
 }
 
 /// What the head of a reply says of its replica. The rest says the end of the reply.
-fn judge(in_flight: &mut ReplicaRequest, head: &http::response::Parts) {
-    let media = head.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    let is_json = media.get(..JSON.len()).is_some_and(|start| start.eq_ignore_ascii_case(JSON));
+fn judge(in_flight: &mut ReplicaRequest, head: &ReplyHead) {
+    let is_json = head.media == Media::Json;
     match head.status {
         // Busy, not broken.
         StatusCode::SERVICE_UNAVAILABLE => in_flight.succeed(),

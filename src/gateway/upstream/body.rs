@@ -6,8 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use hyper::body::Body as _;
 use tokio::time::timeout_at;
 
 use super::exchange::{Reply, UpstreamClient};
@@ -17,7 +17,7 @@ use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use crate::clock;
 use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 
 /// How much of a failed reply is read to see whether it is an error of JSON-RPC.
 const FAILED_BYTES_MAX: usize = 64 * 1024;
@@ -82,7 +82,7 @@ pub(crate) async fn collect_answer(
         return Err(UpstreamError::Nonsense);
     }
     if head.status.is_server_error()
-        && media_of(&head.headers) == Media::Json
+        && head.media == Media::Json
         && let Some(lease) = &mut lease
     {
         // An error of JSON-RPC is an answer, whatever its status.

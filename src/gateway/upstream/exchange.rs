@@ -3,18 +3,15 @@
 //! Where it goes is settled here: over the bridge, into this process, or over HTTP ([`super::attempt`]).
 
 use std::cell::Cell;
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use http_body::{Body, Frame, SizeHint};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 
 use super::attempt::RequestClock;
+use super::http1::connection::Buffers;
 use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
@@ -25,11 +22,8 @@ use crate::telemetry::calls::CallLabels;
 use net::tasks::Tasks;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::splice::Segments;
-
-/// A large message is handed to its connection in pieces, which bounds what is copied ahead of the socket.
-const FRAME_BYTES_MAX: usize = 64 * 1024;
 
 /// Marks a request that somebody else ends if its reply takes too long to begin.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +39,19 @@ pub(crate) struct FireAndForget;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DedicatedConnection;
 
+/// The head of a reply, as far as anybody looks at it.
+#[derive(Debug)]
+pub(crate) struct ReplyHead {
+    pub status: StatusCode,
+    pub media: Media,
+    /// The session that began, and when to come back.
+    pub headers: HeaderMap,
+}
+
 /// What came back. The connection is leased until the body was read to its end.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    pub head: http::response::Parts,
+    pub head: ReplyHead,
     pub body: Incoming,
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
     pub lease: Option<ConnectionLease>,
@@ -57,32 +60,29 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// One that was made in this process, of this media type.
-    fn made(media: &'static str, body: Incoming) -> Self {
-        let mut reply = Self::empty(StatusCode::OK);
-        reply.head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
-        reply.body = body;
-        reply
+    fn made(media: Media, body: Incoming) -> Self {
+        let head = ReplyHead { status: StatusCode::OK, media, headers: HeaderMap::new() };
+        Self { head, body, lease: None, replica: None }
     }
 
     /// Without a body.
     pub(crate) fn empty(status: StatusCode) -> Self {
-        let mut head = Response::new(()).into_parts().0;
-        head.status = status;
+        let head = ReplyHead { status, media: Media::Other, headers: HeaderMap::new() };
         Self { head, body: Incoming::Whole(None), lease: None, replica: None }
     }
 
     pub(crate) fn json(answer: Bytes) -> Self {
-        Self::made("application/json", Incoming::Whole(Some(answer)))
+        Self::made(Media::Json, Incoming::Whole(Some(answer)))
     }
 
     /// Of server-sent events.
     pub(crate) fn events(events: Incoming) -> Self {
-        Self::made("text/event-stream", events)
+        Self::made(Media::Sse, events)
     }
 
     /// Whether it is a success, and consists of server-sent events.
     pub(crate) fn is_stream(&self) -> bool {
-        self.head.status.is_success() && media_of(&self.head.headers) == Media::Sse
+        self.head.status.is_success() && self.head.media == Media::Sse
     }
 }
 
@@ -95,6 +95,8 @@ pub(crate) struct UpstreamClient {
     pub open: Rc<Cell<usize>>,
     /// How many this thread may have.
     pub open_max: usize,
+    /// What its connections read and write with.
+    pub buffers: Rc<Buffers>,
     /// Where connections run that many calls share.
     pub host: Rc<Host>,
 }
@@ -213,31 +215,5 @@ impl RequestBody {
 impl From<Segments> for RequestBody {
     fn from(message: Segments) -> Self {
         Self { message, sending: None }
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let piece = self.message.pop_at_most(FRAME_BYTES_MAX);
-        if let Some(sending) = &self.sending
-            && self.message.is_empty()
-        {
-            sending.mark_written();
-        }
-        Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.message.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.message.len())
     }
 }

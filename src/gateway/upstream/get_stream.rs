@@ -19,7 +19,7 @@ use super::pool::{self, ConnectionLease};
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
 use crate::clock;
 use protocol::error::UpstreamError;
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::splice::Segments;
 use protocol::sse::{Event, Events};
 
@@ -74,7 +74,7 @@ pub(crate) async fn open(
         Err(error) => return GetResult::Failed(Some(error)),
     };
     match reply.head.status {
-        StatusCode::OK if media_of(&reply.head.headers) == Media::Sse => GetResult::Stream(Box::new(reply)),
+        StatusCode::OK if reply.head.media == Media::Sse => GetResult::Stream(Box::new(reply)),
         StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => GetResult::Doubtful,
         status if status.is_success() || status == StatusCode::METHOD_NOT_ALLOWED => GetResult::Refused,
         StatusCode::NOT_ACCEPTABLE | StatusCode::NOT_IMPLEMENTED => GetResult::Refused,

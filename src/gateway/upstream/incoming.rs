@@ -8,12 +8,13 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::bridge::EventBody;
 use super::fresh_id::RestoringBody;
+use super::http1::reply::HttpBody;
 use super::mux::exchange::MuxBody;
 use protocol::error::UpstreamError;
 
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    Http(hyper::body::Incoming),
+    Http(HttpBody),
     /// A reply that was complete when it began.
     Whole(Option<Bytes>),
     /// From a process or another connection that many calls share, piece by piece.
@@ -54,9 +55,9 @@ impl Body for Incoming {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
         match &mut *self {
-            Self::Http(incoming) => Pin::new(incoming)
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(|_| BrokenReply))),
+            Self::Http(body) => {
+                body.poll_data(cx).map(|data| data.map(|data| data.map(Frame::data).map_err(|_| BrokenReply)))
+            }
             Self::Whole(whole) => Poll::Ready(whole.take().map(|whole| Ok(Frame::data(whole)))),
             Self::Pieces(pieces) => {
                 pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
@@ -68,7 +69,7 @@ impl Body for Incoming {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Http(incoming) => incoming.is_end_stream(),
+            Self::Http(body) => body.is_over(),
             Self::Whole(whole) => whole.is_none(),
             Self::Restored(restored) => restored.is_end(),
             Self::Pieces(_) | Self::Translated(_) => false,
@@ -77,7 +78,7 @@ impl Body for Incoming {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Http(incoming) => incoming.size_hint(),
+            Self::Http(body) => body.size_hint(),
             Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, Bytes::len) as u64),
             Self::Pieces(_) | Self::Restored(_) | Self::Translated(_) => SizeHint::default(),
         }

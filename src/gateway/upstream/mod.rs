@@ -16,6 +16,7 @@ pub(crate) mod fresh_id;
 pub(crate) mod get_stream;
 pub(crate) mod headers;
 pub(crate) mod health;
+pub(crate) mod http1;
 pub(crate) mod incoming;
 pub(crate) mod initialize;
 pub(crate) mod listing;

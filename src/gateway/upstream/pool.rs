@@ -9,12 +9,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::client::conn::http1::SendRequest;
 use prometheus::IntGauge;
 
 use super::balance::Dice;
-use super::exchange::RequestBody;
 use super::health::breaker::{Pass, RequestFault};
+use super::http1::connection::PooledConnection;
 use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
 use protocol::error::UpstreamError;
@@ -66,18 +65,11 @@ impl Drop for IdleGauge {
 
 #[derive(Debug)]
 struct Idle {
-    connection: PooledConnection,
+    connection: Rc<PooledConnection>,
     at: Rc<Arc<Replica>>,
     place: ConnectionSlot,
     /// When we close it.
     expires: Instant,
-}
-
-#[derive(Debug)]
-pub(crate) struct PooledConnection {
-    pub sender: SendRequest<RequestBody>,
-    /// How many bytes have come from the upstream.
-    pub received_bytes: Rc<Cell<u64>>,
 }
 
 /// One of the connections that an upstream, or a thread, may have.
@@ -176,7 +168,7 @@ impl Drop for ReplicaRequest {
 /// A connection in use. Dropped without [`ConnectionLease::give_back`], it is closed.
 #[derive(Debug)]
 pub(crate) struct ConnectionLease {
-    pub connection: PooledConnection,
+    pub connection: Rc<PooledConnection>,
     /// What the replica is judged by.
     pub in_flight: ReplicaRequest,
     place: ConnectionSlot,
@@ -209,12 +201,16 @@ impl ConnectionPools {
     ) -> Option<ConnectionLease> {
         let mut slots = self.slots.borrow_mut();
         let idle = &mut pool_of(&mut slots, upstream.id)?.idle;
-        idle.retain(|idle| idle.expires > now && !idle.connection.sender.is_closed());
-        // One that is not ready is still writing a request whose reply came early.
+        idle.retain(|idle| idle.expires > now);
         // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
-        let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica) && idle.connection.sender.is_ready();
-        let position = idle.iter().rposition(is_fit)?;
-        let Idle { connection, at, place, .. } = idle.remove(position);
+        let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica);
+        let Idle { connection, at, place, .. } = loop {
+            let position = idle.iter().rposition(is_fit)?;
+            let candidate = idle.remove(position);
+            if candidate.connection.is_idle() {
+                break candidate;
+            }
+        };
         Some(self.lease(upstream, connection, place, ReplicaRequest::begin(at, pass, true)))
     }
 
@@ -235,7 +231,7 @@ impl ConnectionPools {
     pub(crate) fn lease(
         self: &Rc<Self>,
         upstream: &Upstream,
-        connection: PooledConnection,
+        connection: Rc<PooledConnection>,
         place: ConnectionSlot,
         in_flight: ReplicaRequest,
     ) -> ConnectionLease {
@@ -280,9 +276,7 @@ impl ConnectionPools {
     pub(crate) fn sweep(&self, now: Instant) {
         for pool in self.slots.borrow_mut().iter_mut() {
             pool.budget = (pool.budget + RETRY_COST).min(BUDGET_MAX);
-            pool.idle.retain(|idle| {
-                idle.expires > now && !idle.connection.sender.is_closed() && !idle.at.is_gone()
-            });
+            pool.idle.retain(|idle| idle.expires > now && idle.connection.is_idle() && !idle.at.is_gone());
             pool.shown.set(pool.idle.len());
         }
     }
@@ -329,8 +323,7 @@ fn pool_of(slots: &mut Vec<ConnectionPool>, id: UpstreamId) -> Option<&mut Conne
 
 impl ConnectionLease {
     /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
-    pub(crate) fn respect_keep_alive(&mut self, headers: &http::HeaderMap) {
-        let promised = headers.get("keep-alive").and_then(|value| keep_alive_timeout(value.as_bytes()));
+    pub(crate) fn respect_keep_alive(&mut self, promised: Option<Duration>) {
         if let Some(promised) = promised {
             self.idle_timeout = self.idle_timeout.min(promised.saturating_sub(Duration::from_secs(1)));
         }
@@ -342,7 +335,7 @@ impl ConnectionLease {
         in_flight.succeed();
         // Questions do not use connections again.
         let is_of_use = in_flight.pass != Pass::Aside && !in_flight.replica.is_gone();
-        if !is_of_use || connection.sender.is_closed() || idle_timeout.is_zero() {
+        if !is_of_use || !connection.is_idle() || idle_timeout.is_zero() {
             return;
         }
         let mut slots = pools.slots.borrow_mut();
@@ -373,24 +366,9 @@ pub(crate) fn give_back(lease: Option<ConnectionLease>, now: Instant) {
     }
 }
 
-fn keep_alive_timeout(value: &[u8]) -> Option<Duration> {
-    let value = std::str::from_utf8(value).ok()?;
-    let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;
-    seconds.trim().parse().ok().map(Duration::from_secs)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_keep_alive() {
-        for (value, seconds) in
-            [("timeout=5", Some(5)), ("max=100, timeout=7", Some(7)), ("timeout=x", None), ("max=1", None)]
-        {
-            assert_eq!(keep_alive_timeout(value.as_bytes()), seconds.map(Duration::from_secs), "{value}");
-        }
-    }
 
     #[test]
     fn a_slot_belongs_to_its_latest_upstream() {

@@ -8,7 +8,6 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::response::Parts;
 use http::{Response, StatusCode};
 use memchr::memmem::{self, Finder};
 
@@ -17,7 +16,7 @@ use crate::clock;
 use crate::context::worker::Worker;
 use crate::upstream::Upstream;
 use crate::upstream::body::collect;
-use crate::upstream::exchange::Reply;
+use crate::upstream::exchange::{Reply, ReplyHead};
 use crate::upstream::own_id;
 use crate::upstream::pool::{self, ConnectionLease};
 use protocol::envelope::{Envelope, MessageKind};
@@ -74,7 +73,7 @@ pub(super) async fn relay_failure(
 /// A refusal in JSON, where it is an error of JSON-RPC that answers the request.
 fn relay_error(
     worker: &Worker,
-    head: Parts,
+    head: ReplyHead,
     mut lease: Option<ConnectionLease>,
     whole: &Bytes,
     plan: RelayPlan<'_>,

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::Response;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tokio::time::timeout_at;
 
 use super::body::FRAME_BYTES_MAX;
 use super::client_attachment::ClientAttachment;
@@ -152,11 +151,11 @@ async fn next_piece(
     lease: Option<&mut ConnectionLease>,
     deadline: Instant,
 ) -> Result<Option<Bytes>, UpstreamError> {
-    match timeout_at(deadline.into(), body.frame()).await {
-        Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
-        Ok(None) => Ok(None),
+    match clock::until(deadline, body.frame()).await {
+        Some(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+        Some(None) => Ok(None),
         broken => {
-            let error = if broken.is_err() { UpstreamError::TimedOut } else { UpstreamError::Reset };
+            let error = if broken.is_none() { UpstreamError::TimedOut } else { UpstreamError::Reset };
             pool::note_error(lease, &error);
             Err(error)
         }

@@ -23,7 +23,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use crate::access::limit::concurrency::Permit;
@@ -34,11 +33,11 @@ use crate::session::outbox::CallInFlight;
 use crate::session::streams::StreamPlace;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use crate::upstream::exchange::Reply;
+use crate::upstream::exchange::{Reply, ReplyHead};
 use crate::upstream::own_id::OwnId;
 use crate::upstream::pool::{self, ConnectionLease};
 use protocol::error::{ClientError, Error, PolicyError, UpstreamError};
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::splice::Segments;
 use protocol::version::Era;
 
@@ -88,7 +87,7 @@ pub(crate) async fn relay(
     plan: RelayPlan<'_>,
 ) -> Result<Response<ReplyBody>, Error> {
     let (status, upstream) = (reply.head.status, plan.upstream);
-    let response = match media_of(&reply.head.headers) {
+    let response = match reply.head.media {
         Media::Json if status.is_success() => relay_json(worker, reply, plan).await,
         Media::Sse if status.is_success() => Ok(relay_sse(worker, reply, plan)),
         media => Box::pin(relay_failure(worker, reply, media, plan)).await,
@@ -167,7 +166,7 @@ pub(crate) fn events_response(
 
 /// A response with an upstream's status, our media type and nothing else. The reply's header map is used
 /// again, as its memory fits.
-fn respond(head: Parts, media: HeaderValue, body: ReplyBody) -> Response<ReplyBody> {
+fn respond(head: ReplyHead, media: HeaderValue, body: ReplyBody) -> Response<ReplyBody> {
     let mut headers = head.headers;
     headers.clear();
     headers.insert(CONTENT_TYPE, media);

@@ -126,7 +126,7 @@ impl RelayedReply {
             session_ended: plan.session.as_ref().map(|session| session.upstream_session.ended.clone()),
             durations: Arc::clone(&plan.upstream.durations),
             clock: Box::pin(sleep_until(plan.deadline.into())),
-            answer_by: None,
+            answer_by: Some(plan.deadline),
             source: source(plan),
             is_over: false,
             is_detached: false,

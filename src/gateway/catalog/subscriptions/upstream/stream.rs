@@ -21,7 +21,7 @@ use crate::upstream::pool::ConnectionLease;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::method::Method;
 use protocol::splice::Segments;
 use protocol::sse::Events;
@@ -89,7 +89,7 @@ pub(super) async fn open(
         client.send(upstream, request, delivery, now, deadline).await.map_err(SubscribeError::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;
-    let media = media_of(&head.headers);
+    let media = head.media;
     if !head.status.is_success() || media != Media::Sse {
         let collected = collect(&mut body, REFUSAL_BYTES_MAX, deadline, &state.buffered).await;
         let answer = collected.map(|(answer, _)| answer).unwrap_or_default();

@@ -20,7 +20,7 @@ use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::header::encode_value;
 use protocol::json::Document;
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::method::Method;
 use protocol::param_headers::mirror;
 use protocol::splice::Segments;
@@ -152,7 +152,7 @@ impl LegacyCall {
         if reply.is_stream() {
             return Ok(LegacyReply::Events(Box::new(Messages::of(&self.client, reply))));
         }
-        let (status, media) = (reply.head.status, media_of(&reply.head.headers));
+        let (status, media) = (reply.head.status, reply.head.media);
         let retry_after_s = retry_after_s(&reply.head.headers);
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             return Err(UpstreamError::Credentials);

@@ -22,7 +22,7 @@ use crate::upstream::exchange::{CallerDeadline, Reply, RequestBody, SendOptions}
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::Document;
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::splice::Segments;
 
 /// The head of a reply may take as long as this where somebody else ends what takes longer.
@@ -150,7 +150,7 @@ impl SessionClient {
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             return Err(UpstreamError::Credentials);
         }
-        let media = media_of(&reply.head.headers);
+        let media = reply.head.media;
         let retry_after_s = retry_after_s(&reply.head.headers);
         let whole =
             collect_answer(&self.client, upstream, reply, deadline, |whole| self.is_answer(whole, id));

@@ -1,0 +1,317 @@
+//! One connection: a request goes out, and the head and the body of its reply come in.
+//!
+//! Whoever waits drives it. The request is written on while its reply arrives, because a server may answer before it has
+//! read all. What arrives is read into memory of the worker, and copied out as far as it is data.
+//!
+//! Invariant: a connection takes the next request only after the last one was written, its reply was read to the end, and
+//! not a byte more has come.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http::Request;
+use http1::head::EndSearch;
+use http1::{Decoder, Refusal, Step};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+use super::reply::{HttpBody, ReplyStart};
+use super::request::OutgoingRequest;
+use super::stream::Stream;
+use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::exchange::RequestBody;
+use crate::upstream::pool::ConnectionSlot;
+
+/// What one read may bring.
+const READ_BYTES_MAX: usize = 64 * 1024;
+/// More memory for writing is not kept for the next request.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+/// A server that announces more than this before it answers is out of its senses.
+const INFORMATIONAL_HEADS_MAX: usize = 16;
+
+/// Memory that all connections of a worker use, each for as long as it reads or writes.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    read: Cell<Vec<u8>>,
+    /// Of requests that are written.
+    spare: Cell<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffers").finish_non_exhaustive()
+    }
+}
+
+/// A connection to a replica.
+#[derive(Debug)]
+pub(crate) struct PooledConnection {
+    state: RefCell<State>,
+    buffers: Rc<Buffers>,
+    _open: (ConnectionSlot, GaugeGuard),
+}
+
+#[derive(Debug)]
+struct State {
+    stream: Stream,
+    phase: Phase,
+    /// What is still to be written.
+    request: Option<OutgoingRequest>,
+    /// The beginning of a head.
+    head: Vec<u8>,
+    search: EndSearch,
+    informational_heads: usize,
+    /// Why nothing more can be written.
+    write_error: Option<io::Error>,
+    /// Something came since the request was given.
+    has_received: bool,
+    /// Whether another request may follow.
+    is_persistent: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Takes a request.
+    Idle,
+    /// Waits for the head of a reply.
+    Head,
+    /// A reply is being read.
+    Body,
+    /// Is of no more use.
+    Over,
+}
+
+/// Why there is no reply, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the server closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+impl PooledConnection {
+    pub(crate) fn new(stream: Stream, buffers: &Rc<Buffers>, open: (ConnectionSlot, GaugeGuard)) -> Rc<Self> {
+        let state = State {
+            stream,
+            phase: Phase::Idle,
+            request: None,
+            head: Vec::new(),
+            search: EndSearch::default(),
+            informational_heads: 0,
+            write_error: None,
+            has_received: false,
+            is_persistent: false,
+        };
+        Rc::new(Self { state: RefCell::new(state), buffers: Rc::clone(buffers), _open: open })
+    }
+
+    /// Whether it takes a request. Costs no system call as long as nothing has come.
+    pub(crate) fn is_idle(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.phase == Phase::Idle && state.is_silent()
+    }
+
+    /// Begins to send a request.
+    pub(crate) fn send(&self, request: Request<RequestBody>) {
+        let mut state = self.state.borrow_mut();
+        state.request = Some(OutgoingRequest::new(request, self.buffers.spare.take()));
+        state.phase = Phase::Head;
+        state.has_received = false;
+        state.informational_heads = 0;
+    }
+
+    /// The head of the reply, with as much of its body as has come.
+    pub(crate) fn poll_reply(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(ReplyStart, HttpBody), ConnectionError>> {
+        let mut state = self.state.borrow_mut();
+        let mut memory = self.buffers.read.take();
+        let result = state.poll_reply(cx, &mut memory, &self.buffers);
+        self.buffers.read.set(memory);
+        drop(state);
+        result.map(|result| {
+            result.map(|(start, decoder, first)| {
+                let connection = (!decoder.is_over()).then(|| Rc::clone(self));
+                (start, HttpBody::new(connection, decoder, first))
+            })
+        })
+    }
+
+    /// The next data of a reply that is not over; `None` at its end.
+    pub(super) fn poll_data(
+        &self,
+        cx: &mut Context<'_>,
+        decoder: &mut Decoder,
+    ) -> Poll<Option<Result<Bytes, ConnectionError>>> {
+        let mut state = self.state.borrow_mut();
+        let mut memory = self.buffers.read.take();
+        let result = state.poll_data(cx, &mut memory, decoder, &self.buffers);
+        self.buffers.read.set(memory);
+        result
+    }
+
+    /// Takes back a request of which nothing was written, after an error.
+    pub(crate) fn take_unwritten(&self) -> Option<Request<RequestBody>> {
+        let mut state = self.state.borrow_mut();
+        state.phase = Phase::Over;
+        state.request.take().and_then(OutgoingRequest::into_unwritten)
+    }
+
+    /// Whether nothing came since the last request was given.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        !self.state.borrow().has_received
+    }
+}
+
+impl State {
+    /// Whether nothing has come, not even the end.
+    fn is_silent(&mut self) -> bool {
+        let mut byte = [0];
+        let read = pin!(&mut self.stream)
+            .poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut byte));
+        read.is_pending()
+    }
+
+    fn poll_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+        memory: &mut Vec<u8>,
+        buffers: &Buffers,
+    ) -> Poll<Result<(ReplyStart, Decoder, Bytes), ConnectionError>> {
+        self.write(cx, buffers);
+        loop {
+            let fresh = ready!(self.poll_read(cx, memory))?;
+            if fresh.is_empty() {
+                return Poll::Ready(Err(self.write_error.take().map_or(ConnectionError::Closed, Into::into)));
+            }
+            self.has_received = true;
+            let begun = if self.head.is_empty() {
+                self.begin(fresh)?
+            } else {
+                let mut head = std::mem::take(&mut self.head);
+                head.extend_from_slice(fresh);
+                self.begin(&head)?
+            };
+            if let Some(begun) = begun {
+                return Poll::Ready(Ok(begun));
+            }
+        }
+    }
+
+    /// What was read of a reply, once its head is there; until then it is kept.
+    fn begin(&mut self, mut bytes: &[u8]) -> Result<Option<(ReplyStart, Decoder, Bytes)>, Refusal> {
+        loop {
+            let Some(length) = self.search.find(bytes)? else {
+                self.head = bytes.to_vec();
+                return Ok(None);
+            };
+            let (head, rest) = bytes.split_at(length);
+            self.search = EndSearch::default();
+            let start = ReplyStart::read(head)?;
+            if start.head.status.is_informational() {
+                self.informational_heads += 1;
+                if self.informational_heads > INFORMATIONAL_HEADS_MAX {
+                    return Err(Refusal::Head);
+                }
+                bytes = rest;
+                continue;
+            }
+            let mut decoder = Decoder::new(start.framing);
+            (self.phase, self.is_persistent) = (Phase::Body, start.is_persistent);
+            let data = self.decode(rest, &mut decoder)?;
+            return Ok(Some((start, decoder, data)));
+        }
+    }
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        memory: &mut Vec<u8>,
+        decoder: &mut Decoder,
+        buffers: &Buffers,
+    ) -> Poll<Option<Result<Bytes, ConnectionError>>> {
+        self.write(cx, buffers);
+        while !decoder.is_over() {
+            let data = match ready!(self.poll_read(cx, memory)) {
+                Ok([]) if decoder.may_end_here() => break,
+                Ok([]) => Err(ConnectionError::Closed),
+                Ok(fresh) => self.decode(fresh, decoder).map_err(Into::into),
+                Err(error) => Err(error.into()),
+            };
+            match data {
+                Ok(data) if data.is_empty() => {}
+                data => return Poll::Ready(Some(data)),
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// The data in these bytes, in one piece.
+    fn decode(&mut self, bytes: &[u8], decoder: &mut Decoder) -> Result<Bytes, Refusal> {
+        let (mut rest, mut data) = (bytes, Vec::new());
+        loop {
+            match decoder.step(rest)? {
+                Step::Data { skip, len } => {
+                    let (piece, more) = rest.get(skip..).unwrap_or_default().split_at(len);
+                    rest = more;
+                    if data.is_empty() {
+                        // Framing takes no more room than data do.
+                        data.reserve_exact(if more.is_empty() { len } else { len + more.len() });
+                    }
+                    data.extend_from_slice(piece);
+                }
+                Step::More => break,
+                Step::End { skip } => {
+                    let is_exact = rest.len() == skip;
+                    let is_of_use = is_exact && self.is_persistent && self.request.is_none();
+                    self.phase = if is_of_use { Phase::Idle } else { Phase::Over };
+                    break;
+                }
+            }
+        }
+        Ok(data.into())
+    }
+
+    /// Writes what can be written. A server that takes no more may have answered all the same.
+    fn write(&mut self, cx: &mut Context<'_>, buffers: &Buffers) {
+        let Some(request) = &mut self.request else { return };
+        if self.write_error.is_some() {
+            return;
+        }
+        match request.poll_write(&mut self.stream, cx) {
+            Poll::Pending => {}
+            Poll::Ready(Ok(())) => {
+                let memory = self.request.take().map(OutgoingRequest::into_memory).unwrap_or_default();
+                if memory.capacity() <= SPARE_BYTES_MAX {
+                    buffers.spare.set(memory);
+                }
+            }
+            Poll::Ready(Err(error)) => self.write_error = Some(error),
+        }
+    }
+
+    /// What comes next; empty at the end.
+    fn poll_read<'m>(&mut self, cx: &mut Context<'_>, memory: &'m mut Vec<u8>) -> Poll<io::Result<&'m [u8]>> {
+        memory.resize(READ_BYTES_MAX, 0);
+        let mut read = ReadBuf::new(memory);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        let count = read.filled().len();
+        Poll::Ready(Ok(memory.get(..count).unwrap_or_default()))
+    }
+}
+
+impl Drop for State {
+    /// Says good-bye, as far as that is possible at once: over TLS an end without it looks like an attack.
+    fn drop(&mut self) {
+        if let Stream::Tls(stream) = &mut self.stream {
+            let _ = Pin::new(stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The head of a reply as far as anybody looks at it, and its body while it arrives.
+
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
+use http_body::SizeHint;
+use http1::{Decoder, Framing, Refusal};
+
+use super::connection::{ConnectionError, PooledConnection};
+use crate::upstream::ask::SESSION_ID;
+use crate::upstream::exchange::ReplyHead;
+use protocol::media::Media;
+
+/// What the head of a reply says.
+#[derive(Debug)]
+pub(crate) struct ReplyStart {
+    pub(crate) head: ReplyHead,
+    /// How long the server keeps an idle connection.
+    pub(crate) keep_alive: Option<Duration>,
+    pub(super) framing: Framing,
+    pub(super) is_persistent: bool,
+}
+
+impl ReplyStart {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Refusal> {
+        let (mut media, mut keep_alive, mut headers) = (Media::Other, None, HeaderMap::new());
+        let mut is_encoded = false;
+        let head = http1::ReplyHead::read(bytes, |name, value| {
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            match name.len() {
+                10 if is("keep-alive") => keep_alive = keep_alive_timeout(value),
+                11 if is("retry-after") => keep(&mut headers, RETRY_AFTER, value),
+                12 if is("content-type") => media = Media::of(value),
+                14 if is("mcp-session-id") => keep(&mut headers, SESSION_ID, value),
+                // Nobody asked for it, and it would be lost on the way.
+                16 if is("content-encoding") => is_encoded |= value != b"identity",
+                _ => {}
+            }
+        })?;
+        let media = if is_encoded { Media::Other } else { media };
+        Ok(Self {
+            head: ReplyHead { status: head.status, media, headers },
+            keep_alive,
+            framing: head.framing,
+            is_persistent: head.is_persistent,
+        })
+    }
+}
+
+/// The first value of a field is the one that counts.
+fn keep(headers: &mut HeaderMap, name: http::HeaderName, value: &[u8]) {
+    if let Ok(value) = HeaderValue::from_bytes(value) {
+        headers.entry(name).or_insert(value);
+    }
+}
+
+fn keep_alive_timeout(value: &[u8]) -> Option<Duration> {
+    let value = std::str::from_utf8(value).ok()?;
+    let seconds = value.split(',').find_map(|part| part.trim().strip_prefix("timeout="))?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// The body of a reply. Dropped before its end, its connection is of no more use.
+#[derive(Debug)]
+pub(crate) struct HttpBody {
+    /// What came with the head.
+    first: Bytes,
+    /// Where the rest comes from.
+    connection: Option<Rc<PooledConnection>>,
+    decoder: Decoder,
+}
+
+impl HttpBody {
+    /// `connection` is where what follows `first` comes from; `None`: nothing follows.
+    pub(super) fn new(connection: Option<Rc<PooledConnection>>, decoder: Decoder, first: Bytes) -> Self {
+        Self { first, connection, decoder }
+    }
+
+    /// The next piece of data; `None` at the end.
+    pub(crate) fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ConnectionError>>> {
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(std::mem::take(&mut self.first))));
+        }
+        let Some(connection) = &self.connection else { return Poll::Ready(None) };
+        let data = ready!(connection.poll_data(cx, &mut self.decoder));
+        if self.decoder.is_over() || !matches!(data, Some(Ok(_))) {
+            self.connection = None;
+        }
+        Poll::Ready(data)
+    }
+
+    /// Whether nothing more will come.
+    pub(crate) fn is_over(&self) -> bool {
+        self.first.is_empty() && self.connection.is_none()
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        let first = self.first.len() as u64;
+        match self.decoder.left() {
+            Some(left) => SizeHint::with_exact(first + left),
+            None => {
+                let mut hint = SizeHint::default();
+                hint.set_lower(first);
+                hint
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_keep_alive() {
+        for (value, seconds) in
+            [("timeout=5", Some(5)), ("max=100, timeout=7", Some(7)), ("timeout=x", None), ("max=1", None)]
+        {
+            assert_eq!(keep_alive_timeout(value.as_bytes()), seconds.map(Duration::from_secs), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_is_no_message() {
+        for (fields, media) in [
+            ("content-type: application/json", Media::Json),
+            ("Content-Type: text/event-stream; charset=utf-8", Media::Sse),
+            ("content-type: application/json\r\ncontent-encoding: identity", Media::Json),
+            ("content-encoding: gzip\r\ncontent-type: application/json", Media::Other),
+            ("x: y", Media::Other),
+        ] {
+            let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+            let start = ReplyStart::read(head.as_bytes()).expect("a head");
+            assert_eq!(start.head.media, media, "{fields}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A request as bytes, and how much of it the socket has taken.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use http::{Method, Request};
+use tokio::io::AsyncWrite;
+
+use super::stream::Stream;
+use crate::upstream::exchange::RequestBody;
+
+/// A request that is no longer goes out with its head, in one write.
+const COPIED_BYTES_MAX: u64 = 16 * 1024;
+/// A larger body goes out in pieces of this size, so that no single write blocks others for long.
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+
+/// A request on its way into the socket.
+#[derive(Debug)]
+pub(super) struct OutgoingRequest {
+    /// The head, and the body if it is short.
+    start: Vec<u8>,
+    /// So many bytes of it are written.
+    start_written: usize,
+    /// What is written now of a longer body.
+    piece: Bytes,
+    body: RequestBody,
+    /// As it was given, as long as none of it is written.
+    request: Option<Request<RequestBody>>,
+}
+
+impl OutgoingRequest {
+    /// Of a request with method, target and `Host`. Uses the memory of `start`.
+    pub(super) fn new(request: Request<RequestBody>, mut start: Vec<u8>) -> Self {
+        start.clear();
+        write_head(&request, &mut start);
+        let body = RequestBody { message: Default::default(), sending: request.body().sending.clone() };
+        let mut outgoing = Self { start, start_written: 0, piece: Bytes::new(), body, request: None };
+        if request.body().message.len() <= COPIED_BYTES_MAX {
+            request.body().message.iter().for_each(|piece| outgoing.start.extend_from_slice(piece));
+        } else {
+            outgoing.body.message = request.body().message.clone();
+        }
+        outgoing.request = Some(request);
+        outgoing
+    }
+
+    /// What may be sent elsewhere, because none of it is written.
+    pub(super) fn into_unwritten(self) -> Option<Request<RequestBody>> {
+        self.request
+    }
+
+    /// The memory that it came with.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.start
+    }
+
+    /// Hands it to the socket until all of it is there.
+    pub(super) fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.start.get(self.start_written..).filter(|rest| !rest.is_empty()) {
+            self.start_written += ready!(poll_some(stream, cx, rest))?;
+            self.request = None;
+        }
+        loop {
+            while !self.piece.is_empty() {
+                let count = ready!(poll_some(stream, cx, &self.piece))?;
+                self.piece.advance(count);
+            }
+            match self.body.message.pop_at_most(PIECE_BYTES_MAX) {
+                Some(piece) => self.piece = piece,
+                None => break,
+            }
+        }
+        ready!(Pin::new(stream).poll_flush(cx))?;
+        if let Some(sending) = self.body.sending.take() {
+            sending.mark_written();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// At least one byte.
+fn poll_some(stream: &mut Stream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    match ready!(Pin::new(stream).poll_write(cx, bytes)) {
+        Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        result => Poll::Ready(result),
+    }
+}
+
+fn write_head(request: &Request<RequestBody>, head: &mut Vec<u8>) {
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    for part in [request.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
+        head.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in request.headers() {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            head.extend_from_slice(part);
+        }
+    }
+    let length = request.body().message.len();
+    if length > 0 || request.method() == Method::POST {
+        head.extend_from_slice(b"content-length: ");
+        head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+}
