@@ -28,7 +28,7 @@ section! {
         /// Size of the head of a request.
         header_bytes_max: Size<{ 8 * KIB }, MIB> = "32KiB",
         /// Header fields of a request.
-        headers_max: Count<16, 1024> = 100,
+        headers_max: Count<16, 128> = 100,
         /// Size of the body of a request, at most `buffered_bytes_max`.
         body_bytes_max: Size<KIB, GIB> = "4MiB",
         /// Size of all bodies held in memory at once, beyond which requests get 503.

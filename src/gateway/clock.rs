@@ -2,7 +2,12 @@
 //!
 //! Timers are tokio's, whose clock a test can pause; [`now`] is read from the same clock.
 
-use std::time::{Instant, SystemTime};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::FutureExt as _;
+use tokio::time::{Sleep, sleep_until, timeout_at};
 
 /// This moment, to measure durations from.
 pub(crate) fn now() -> Instant {
@@ -18,4 +23,85 @@ pub(crate) fn calendar() -> SystemTime {
 /// Seconds since 1970, for what outlives the process.
 pub(crate) fn now_s() -> u64 {
     calendar().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// What comes of `future` until `deadline`; `None`: nothing. One that is ready at once costs no timer.
+pub(crate) async fn until<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    match future.as_mut().now_or_never() {
+        Some(output) => Some(output),
+        None => timeout_at(deadline.into(), future).await.ok(),
+    }
+}
+
+/// [`until`] so much later than now.
+pub(crate) async fn within<F: Future>(patience: Duration, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    match future.as_mut().now_or_never() {
+        Some(output) => Some(output),
+        None => until(now() + patience, future).await,
+    }
+}
+
+/// A deadline of which there is a new one all the time, and which nearly never passes. Its timer stays set from one to the
+/// next, and is set anew only when it rings too early.
+#[derive(Debug, Default)]
+pub(crate) struct RecurringDeadline {
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl RecurringDeadline {
+    /// Ready once `deadline` has passed. To be polled whenever the task has nothing else to do.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.into())));
+        if timer.deadline() > deadline.into() {
+            timer.as_mut().reset(deadline.into());
+        }
+        loop {
+            ready!(timer.as_mut().poll(cx));
+            if timer.deadline() >= deadline.into() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_deadline_passes_when_it_should() {
+        let mut recurring = RecurringDeadline::default();
+        let start = now();
+        for (until_ms, passes_ms) in [(100, 100), (50, 100), (300, 300), (200, 300), (400, 400)] {
+            let deadline = start + Duration::from_millis(until_ms);
+            poll_fn(|cx| recurring.poll(cx, deadline)).await;
+            assert_eq!(now() - start, Duration::from_millis(passes_ms), "{until_ms}");
+        }
+        // One that is not waited for leaves its timer to the next.
+        let soon = now() + Duration::from_millis(10);
+        assert!(poll_fn(|cx| Poll::Ready(recurring.poll(cx, soon))).await.is_pending());
+        let later = now() + Duration::from_millis(1000);
+        poll_fn(|cx| recurring.poll(cx, later)).await;
+        assert_eq!(now(), later);
+        // Nor does one that is far away keep a near one from passing.
+        let far = now() + Duration::from_secs(3600);
+        assert!(poll_fn(|cx| Poll::Ready(recurring.poll(cx, far))).await.is_pending());
+        let near = now() + Duration::from_millis(10);
+        poll_fn(|cx| recurring.poll(cx, near)).await;
+        assert_eq!(now(), near);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_late_comes_to_nothing() {
+        let start = now();
+        assert_eq!(within(Duration::ZERO, async { 1 }).await, Some(1));
+        assert_eq!(until(start, std::future::pending::<()>()).await, None);
+        assert_eq!(within(Duration::from_millis(5), std::future::pending::<()>()).await, None);
+        assert_eq!(now() - start, Duration::from_millis(5));
+    }
 }

@@ -25,12 +25,12 @@ pub mod head;
 
 pub use body::{Decoder, Step};
 pub use framing::Framing;
-pub use head::ReplyHead;
+pub use head::{ReplyHead, RequestHead};
 
-/// The longest head of a message.
+/// The longest head of a reply.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The most fields of a head.
-pub const FIELDS_MAX: usize = 100;
+pub const FIELDS_MAX: usize = 128;
 /// The longest line that tells the size of a chunk.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// The most bytes of trailers, which are dropped.

@@ -112,8 +112,9 @@ impl<'h> Head<'h> {
                 "content-type" => head.content_type.add(value),
                 "accept" => {
                     accept_seen = true;
-                    accept_ok |= admits(value.as_bytes(), &REPLY_TYPES);
-                    events_ok |= admits(value.as_bytes(), &EVENT_TYPES);
+                    let is_usual = value == "application/json, text/event-stream";
+                    accept_ok |= is_usual || admits(value.as_bytes(), &REPLY_TYPES);
+                    events_ok |= is_usual || admits(value.as_bytes(), &EVENT_TYPES);
                 }
                 "last-event-id" => head.last_event = Some(value.as_bytes()),
                 // Values of one name are neighbours in a HeaderMap.

@@ -5,6 +5,7 @@
 //! | [`era_detection`] | Which eras does an upstream speak, and how long is that remembered? |
 //! | [`faults`] | What does a client see of a single faulty reply? |
 //! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
+//! | [`http1`] | Which bytes are a reply, and which are none? |
 //! | [`retries`] | What is sent again after a pooled connection died, and what must not be? |
 //! | [`replicas`] | Which address of an upstream gets a call, and what if one fails? |
 //! | [`concurrency`] | How many calls has an upstream at once, and whose turn is next? |
@@ -19,6 +20,7 @@ mod concurrency;
 mod credentials;
 mod era_detection;
 mod faults;
+mod http1;
 pub(crate) mod http_sse;
 mod process_end;
 mod replicas;

@@ -118,6 +118,10 @@ impl Peer {
         self.calls.get() > 0
     }
 
+    pub(crate) fn idle_since(&self) -> Instant {
+        self.idle_since.get()
+    }
+
     pub(crate) fn enter(self: &Rc<Self>) -> InCall {
         self.calls.set(self.calls.get() + 1);
         self.head_since.set(None);

@@ -6,7 +6,9 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::server::conn::{http1, http2};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt as _;
@@ -16,10 +18,10 @@ use super::stream::ClientSocket;
 use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
+use crate::line::client_body::ClientBody;
 use crate::line::proxy::Proxy;
 use config::LimitsConfig;
 use net::drain::Drain;
-use net::framing::{Framed, Sender};
 use net::socket::Observed;
 
 /// What every HTTP/2 connection starts with (RFC 9113 §3.4).
@@ -53,38 +55,30 @@ pub(super) async fn serve(
         Err(ended) => return ended,
     };
     peer.begin(is_http2);
-    let of_connection = Rc::clone(&proxy);
-    let drain = of_connection.drain();
+    if !is_http2 {
+        return super::http1::serve(worker, &proxy, stream, start, peer, limits).await;
+    }
     let noted = Rc::clone(peer);
     let stream = Observed::new(start, stream, move |_| noted.received());
-    let service = service_fn(|request| {
+    let service = service_fn(|request: Request<Incoming>| {
         let proxy = Rc::clone(&proxy);
         let connection = peer.enter();
+        let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
-        async move { Ok::<_, Infallible>(Box::pin(proxy.handle(connection, request)).await) }
+        async move {
+            Ok::<_, Infallible>(Box::pin(proxy.handle(connection, parts, ClientBody::Http2(body))).await)
+        }
     });
-    if is_http2 {
-        let mut builder = http2::Builder::new(worker.client.tasks.clone());
-        builder
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(limits.streams_per_connection_max)
-            .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
-            .keep_alive_interval(Duration::from_secs(30))
-            .keep_alive_timeout(Duration::from_secs(20));
-        let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-        let age_max = Some(jitter(limits.connection_age_max, peer.address.port()));
-        watch(drain, peer, limits, connection, http2::Connection::graceful_shutdown, age_max).await
-    } else {
-        let mut builder = http1::Builder::new();
-        builder
-            .max_header_size(limits.header_bytes_max)
-            .max_headers(limits.headers_max)
-            .header_read_timeout(None)
-            .timer(TokioTimer::new());
-        let io = TokioIo::new(Framed::new(stream, Sender::Client));
-        let connection = pin!(builder.serve_connection(io, service));
-        watch(drain, peer, limits, connection, http1::Connection::graceful_shutdown, None).await
-    }
+    let mut builder = http2::Builder::new(worker.client.tasks.clone());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams_per_connection_max)
+        .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(20));
+    let connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let age_max = jitter(limits.connection_age_max, peer.address.port());
+    watch(proxy.drain(), peer, limits, connection, http2::Connection::graceful_shutdown, age_max).await
 }
 
 /// What a connection begins with, and whether that is HTTP/2.
@@ -109,19 +103,18 @@ async fn detect(
     Ok((start, is_http2))
 }
 
-/// Drives a connection to its end, watching its clocks and the drain.
+/// Drives a connection of HTTP/2 to its end, watching its clocks and the drain.
 async fn watch<C: Future<Output = hyper::Result<()>>>(
     drain: &Drain,
     peer: &Peer,
     limits: &LimitsConfig,
     mut connection: Pin<&mut C>,
     shut_down: impl Fn(Pin<&mut C>),
-    age_max: Option<Duration>,
+    age_max: Duration,
 ) -> CloseReason {
-    let is_http2 = age_max.is_some();
     let mut quiet = pin!(drain.quiet());
     let mut closing = pin!(drain.closing());
-    let mut old = pin!(sleep(age_max.unwrap_or(Duration::MAX)));
+    let mut old = pin!(sleep(age_max));
     let period = limits.header_timeout.min(limits.idle_timeout).div_f32(4.0).min(WATCH_INTERVAL_MAX);
     let period = period.max(Duration::from_millis(5));
     let mut pause = period;
@@ -143,15 +136,14 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
                 match peer.overdue(clock::now(), limits) {
                     None => {}
                     // A call may be on the wire: GOAWAY lets its client send it elsewhere.
-                    Some(_) if is_http2 && !is_old => {
+                    Some(_) if !is_old => {
                         is_old = true;
                         shut_down(connection.as_mut());
                     }
                     Some(clock) => return CloseReason::Clock(clock),
                 }
             }
-            // HTTP/1.1 connections are asked to close by their next reply, HTTP/2 ones by GOAWAY.
-            () = &mut quiet, if is_http2 && !is_quiet => {
+            () = &mut quiet, if !is_quiet => {
                 is_quiet = true;
                 shut_down(connection.as_mut());
             }
@@ -159,7 +151,7 @@ async fn watch<C: Future<Output = hyper::Result<()>>>(
                 is_closing = true;
                 shut_down(connection.as_mut());
             }
-            () = &mut old, if is_http2 && !is_old => {
+            () = &mut old, if !is_old => {
                 is_old = true;
                 shut_down(connection.as_mut());
             }

@@ -13,6 +13,7 @@
 
 mod connection;
 mod handshake;
+mod http1;
 mod proxy_protocol;
 mod stream;
 

@@ -2,16 +2,15 @@
 //!
 //! A message that arrives in one piece is used as it came, without a copy.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use tokio::time::timeout;
 
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::clock;
+use crate::line::client_body::{BrokenRequest, ClientBody};
 use config::LimitsConfig;
 use net::chunks::Chunks;
 use protocol::error::{ClientError, Error, GatewayError};
@@ -27,7 +26,7 @@ const REFUSED_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Intake {
-    incoming: Option<Incoming>,
+    incoming: Option<ClientBody>,
     bytes: Option<Bytes>,
     is_broken: bool,
     reservation: Option<Reservation>,
@@ -35,7 +34,7 @@ pub(crate) struct Intake {
 
 impl Intake {
     /// Nothing is read before it is asked for.
-    pub(crate) fn new(incoming: Incoming) -> Self {
+    pub(crate) fn new(incoming: ClientBody) -> Self {
         Self { incoming: Some(incoming), bytes: None, is_broken: false, reservation: None }
     }
 
@@ -48,16 +47,17 @@ impl Intake {
         let Some(incoming) = self.incoming.as_ref() else {
             return Ok(self.bytes.clone().unwrap_or_default());
         };
-        let announced = incoming.size_hint().lower();
+        let announced = incoming.announced();
         if announced > bytes_max as u64 {
             return Err(ClientError::TooLarge { bytes_max }.into());
         }
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-        let result = timeout(limits.body_timeout, self.read(announced, bytes_max, Some(budget))).await;
-        if result.is_err() {
+        let read = self.read(announced, bytes_max, Some(budget));
+        let Some(result) = clock::within(limits.body_timeout, read).await else {
             self.is_broken = true;
-        }
-        result.unwrap_or(Err(ClientError::TooSlow.into()))
+            return Err(ClientError::TooSlow.into());
+        };
+        result
     }
 
     /// What a refusal needs: the message if it is small and there at once. Never fails.
@@ -65,12 +65,12 @@ impl Intake {
         if let Some(bytes) = &self.bytes {
             return Some(bytes.clone());
         }
-        let announced = self.incoming.as_ref()?.size_hint().lower();
+        let announced = self.incoming.as_ref()?.announced();
         if self.is_broken || announced > REFUSED_BYTES_MAX as u64 {
             return None;
         }
         let announced = usize::try_from(announced).unwrap_or(REFUSED_BYTES_MAX);
-        timeout(REFUSED_TIMEOUT, self.read(announced, REFUSED_BYTES_MAX, None)).await.ok()?.ok()
+        clock::within(REFUSED_TIMEOUT, self.read(announced, REFUSED_BYTES_MAX, None)).await?.ok()
     }
 
     /// What the message takes of the budget, for who holds it for longer than this.
@@ -80,7 +80,7 @@ impl Intake {
 
     /// True if bytes of the message are still on the connection, so that it cannot be used again.
     pub(crate) fn is_unread(&self) -> bool {
-        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_end_stream())
+        self.incoming.as_ref().is_some_and(|incoming| !incoming.is_over())
     }
 
     /// Counts what has arrived: what is only announced costs its sender nothing.
@@ -100,16 +100,15 @@ impl Intake {
     ) -> Result<Bytes, Error> {
         let mut pieces = Chunks::default();
         while let Some(incoming) = self.incoming.as_mut() {
-            let frame = match incoming.frame().await {
+            let data = match poll_fn(|cx| incoming.poll_data(cx)).await {
                 None => break,
-                Some(Ok(frame)) => frame,
-                Some(Err(_)) => {
+                Some(Ok(data)) => data,
+                Some(Err(BrokenRequest)) => {
                     self.is_broken = true;
                     return Err(ClientError::Aborted.into());
                 }
             };
-            let is_last = incoming.is_end_stream();
-            let Ok(data) = frame.into_data() else { continue };
+            let is_last = incoming.is_over();
             let length = pieces.len() + data.len();
             if length > bytes_max {
                 self.is_broken = true;

@@ -1,6 +1,7 @@
 //! The line that a call follows.
 
 pub(crate) mod batch;
+pub(crate) mod client_body;
 pub(crate) mod cors;
 pub(crate) mod intake;
 pub(crate) mod legacy;

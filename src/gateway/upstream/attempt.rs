@@ -68,21 +68,21 @@ impl UpstreamClient {
             let copy = (is_pooled && repetition.may_repeat).then(|| copy(&request));
             let sent = SentRequest { is_pooled, copy };
             lease.connection.send(request);
-            let answered = poll_fn(|cx| lease.connection.poll_reply(cx));
-            request = match timeout_at(head_deadline.into(), answered).await {
-                Ok(Ok((start, body))) => {
+            let answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline));
+            request = match answered.await {
+                Ok((start, body)) => {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
                     }
                     return Ok(reply(start, body, lease, repetition.fresh_id));
                 }
-                Ok(Err(error)) => self.repeat(upstream, &mut lease, sent, error, &mut repetition)?,
-                Err(_) => {
+                Err(ConnectionError::TimedOut) => {
                     if !may_be_late && clock.was_patient(upstream) {
                         lease.in_flight.fail(RequestFault::TimedOut);
                     }
                     return Err(UpstreamError::TimedOut);
                 }
+                Err(error) => self.repeat(upstream, &mut lease, sent, error, &mut repetition)?,
             };
             upstream.series.retries.inc();
             if let Some(trail) = &trail {

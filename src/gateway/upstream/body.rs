@@ -8,7 +8,6 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use tokio::time::timeout_at;
 
 use super::exchange::{Reply, UpstreamClient};
 use super::incoming::Incoming;
@@ -51,7 +50,7 @@ pub(crate) async fn collect(
         Ok(pieces.into_bytes())
     };
     let whole: Result<Bytes, Error> =
-        timeout_at(deadline.into(), read).await.unwrap_or(Err(UpstreamError::TimedOut.into()));
+        clock::until(deadline, read).await.unwrap_or(Err(UpstreamError::TimedOut.into()));
     Ok((whole?, held))
 }
 

@@ -3,11 +3,11 @@
 use std::mem::MaybeUninit;
 
 use http::StatusCode;
-use httparse::{Error, Header, ParserConfig, Response, Status};
+use httparse::{Error, Header, ParserConfig, Request, Response, Status};
 use memchr::memchr_iter;
 
 use crate::framing::{Framing, FramingFields};
-use crate::{FIELDS_MAX, HEAD_BYTES_MAX, Refusal};
+use crate::{FIELDS_MAX, Refusal};
 
 /// Looks for the end of a head that arrives in pieces, each byte once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,23 +17,23 @@ pub struct EndSearch {
 }
 
 impl EndSearch {
-    /// How long the head is that `bytes` begin with, once all of it is there. To be asked again with more bytes behind
-    /// the same ones.
+    /// How long the head is that `bytes` begin with, once all of it is there; at most `bytes_max`. To be asked again with
+    /// more bytes behind the same ones.
     ///
     /// # Errors
     /// If a line ends with a line feed alone, or the head is too long.
-    pub fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+    pub fn find(&mut self, bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, Refusal> {
         for at in memchr_iter(b'\n', bytes.get(self.searched..).unwrap_or_default()) {
             let at = at + self.searched;
             let line_end = at.checked_sub(1).filter(|before| bytes[*before] == b'\r');
             let line_end = line_end.ok_or(Refusal::LineEnd)?;
             let is_empty = line_end == 0 || bytes[line_end - 1] == b'\n';
             if is_empty {
-                return if at < HEAD_BYTES_MAX { Ok(Some(at + 1)) } else { Err(Refusal::HeadSize) };
+                return if at < bytes_max { Ok(Some(at + 1)) } else { Err(Refusal::HeadSize) };
             }
         }
         self.searched = bytes.len();
-        if bytes.len() < HEAD_BYTES_MAX { Ok(None) } else { Err(Refusal::HeadSize) }
+        if bytes.len() < bytes_max { Ok(None) } else { Err(Refusal::HeadSize) }
     }
 }
 
@@ -82,6 +82,59 @@ impl ReplyHead {
             framing,
             is_persistent: framing != Framing::ToEnd && connection.is_persistent(minor),
         })
+    }
+}
+
+/// What the head of a request says of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead<'b> {
+    /// The method, as it is spelled.
+    pub method: &'b str,
+    /// The target: a path, or all of a URI.
+    pub target: &'b str,
+    /// 0 or 1: HTTP/1.0 or 1.1.
+    pub minor: u8,
+    /// Where the body ends.
+    pub framing: Framing,
+    /// Whether the client may send another request on the connection.
+    pub is_persistent: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    pub expects_continue: bool,
+}
+
+impl<'b> RequestHead<'b> {
+    /// Reads the head of a request; `bytes` are all of it, as [`EndSearch`] found it. Shows each field to `field`, its name
+    /// as it is spelled.
+    ///
+    /// # Errors
+    /// If it is not one plain head of HTTP/1.1 or 1.0.
+    pub fn read(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, Refusal> {
+        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
+        let mut head = Request::new(&mut []);
+        let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut head, bytes, &mut room);
+        match parsed {
+            Ok(Status::Complete(length)) if length == bytes.len() => {}
+            Err(Error::TooManyHeaders) => return Err(Refusal::HeadSize),
+            _ => return Err(Refusal::Head),
+        }
+        let (Some(method), Some(target)) = (head.method, head.path) else { return Err(Refusal::Head) };
+        let minor = head.version.unwrap_or(0);
+        let (mut framing, mut connection) = (FramingFields::default(), ConnectionField::default());
+        let mut expects_continue = false;
+        for Header { name, value } in &*head.headers {
+            match name.len() {
+                6 if name.eq_ignore_ascii_case("expect") => {
+                    expects_continue = minor == 1 && value.eq_ignore_ascii_case(b"100-continue");
+                }
+                10 if name.eq_ignore_ascii_case("connection") => connection.note(value),
+                14 if name.eq_ignore_ascii_case("content-length") => framing.note_length(value)?,
+                17 if name.eq_ignore_ascii_case("transfer-encoding") => framing.note_coding(value, minor)?,
+                _ => {}
+            }
+            field(name, value);
+        }
+        let is_persistent = connection.is_persistent(minor);
+        Ok(Self { method, target, minor, framing: framing.of_request(), is_persistent, expects_continue })
     }
 }
 

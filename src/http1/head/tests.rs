@@ -1,14 +1,20 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::HEAD_BYTES_MAX;
 
 /// The verdict on a head, the same whole and a byte at a time, and how long it is.
 fn read(bytes: &str) -> Result<Option<(ReplyHead, usize)>, Refusal> {
     let bytes = bytes.as_bytes();
     let mut search = EndSearch::default();
-    let pieces: Vec<_> = (0..=bytes.len()).map(|end| search.find(&bytes[..end])).collect();
+    let pieces: Vec<_> = (0..=bytes.len()).map(|end| search.find(&bytes[..end], HEAD_BYTES_MAX)).collect();
     let in_pieces = pieces.into_iter().find(|found| *found != Ok(None)).unwrap_or(Ok(None));
-    assert_eq!(EndSearch::default().find(bytes), in_pieces, "{:?}", bytes.escape_ascii().to_string());
+    assert_eq!(
+        EndSearch::default().find(bytes, HEAD_BYTES_MAX),
+        in_pieces,
+        "{:?}",
+        bytes.escape_ascii().to_string()
+    );
     let Some(length) = in_pieces? else { return Ok(None) };
     ReplyHead::read(&bytes[..length], |_, _| {}).map(|head| Some((head, length)))
 }
@@ -103,12 +109,13 @@ fn a_head_has_bounds() {
     assert_eq!(read(&fields(FIELDS_MAX + 1)), Err(Refusal::HeadSize));
     let sized = |bytes: usize| {
         let rest = bytes - "HTTP/1.1 200 OK\r\nx: \r\n\r\n".len();
-        EndSearch::default().find(format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(rest)).as_bytes())
+        let head = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(rest));
+        EndSearch::default().find(head.as_bytes(), HEAD_BYTES_MAX)
     };
     assert_eq!(sized(HEAD_BYTES_MAX), Ok(Some(HEAD_BYTES_MAX)));
     assert_eq!(sized(HEAD_BYTES_MAX + 1), Err(Refusal::HeadSize));
-    assert_eq!(EndSearch::default().find(&vec![b'x'; HEAD_BYTES_MAX - 1]), Ok(None));
-    assert_eq!(EndSearch::default().find(&vec![b'x'; HEAD_BYTES_MAX]), Err(Refusal::HeadSize));
+    assert_eq!(EndSearch::default().find(&[b'x'; HEAD_BYTES_MAX - 1], HEAD_BYTES_MAX), Ok(None));
+    assert_eq!(EndSearch::default().find(&[b'x'; HEAD_BYTES_MAX], HEAD_BYTES_MAX), Err(Refusal::HeadSize));
 }
 
 #[test]
@@ -124,5 +131,58 @@ proptest! {
     #[test]
     fn no_head_is_read_differently_in_pieces(text in "(HTTP/1\\.[01] 20[04])?[ -~\r\n\t]{0,60}(\r\n\r\n)?") {
         let _ = read(&text);
+    }
+}
+
+#[test]
+fn a_request_is_read() {
+    let read = |bytes: &'static str| RequestHead::read(bytes.as_bytes(), |_, _| {});
+    let plain = RequestHead {
+        method: "POST",
+        target: "/mcp",
+        minor: 1,
+        framing: Framing::Length(0),
+        is_persistent: true,
+        expects_continue: false,
+    };
+    for (bytes, expected) in [
+        ("POST /mcp HTTP/1.1\r\n\r\n", plain),
+        (
+            "POST /mcp HTTP/1.1\r\nContent-Length: 7\r\n\r\n",
+            RequestHead { framing: Framing::Length(7), ..plain },
+        ),
+        (
+            "POST /mcp HTTP/1.1\r\nExpect: 100-Continue\r\ntransfer-encoding: chunked\r\n\r\n",
+            RequestHead { framing: Framing::Chunked, expects_continue: true, ..plain },
+        ),
+        ("POST /mcp HTTP/1.1\r\nConnection: x,close\r\n\r\n", RequestHead { is_persistent: false, ..plain }),
+        (
+            "POST /mcp HTTP/1.0\r\nexpect: 100-continue\r\n\r\n",
+            RequestHead { minor: 0, is_persistent: false, ..plain },
+        ),
+        ("POST /mcp HTTP/1.0\r\nconnection: Keep-Alive\r\n\r\n", RequestHead { minor: 0, ..plain }),
+        ("m! http://a/b?c HTTP/1.1\r\n\r\n", RequestHead { method: "m!", target: "http://a/b?c", ..plain }),
+    ] {
+        assert_eq!(read(bytes), Ok(expected), "{bytes:?}");
+    }
+    for (bytes, refusal) in [
+        ("POST /mcp\r\n\r\n", Refusal::Head),
+        ("POST  /mcp HTTP/1.1\r\n\r\n", Refusal::Head),
+        ("POST /mcp  HTTP/1.1\r\n\r\n", Refusal::Head),
+        ("POST /mcp HTTP/1.1 \r\n\r\n", Refusal::Head),
+        ("POST /m cp HTTP/1.1\r\n\r\n", Refusal::Head),
+        ("PO(ST /mcp HTTP/1.1\r\n\r\n", Refusal::Head),
+        ("POST /mcp HTTP/3.0\r\n\r\n", Refusal::Head),
+        ("POST /mcp HTTP/1.1\r\nx : y\r\n\r\n", Refusal::Head),
+        ("POST /mcp HTTP/1.1\r\nx: y\r\n z\r\n\r\n", Refusal::Head),
+        ("POST /mcp HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", Refusal::Length),
+        (
+            "POST /mcp HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Refusal::TwoFramings,
+        ),
+        ("POST /mcp HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", Refusal::Coding),
+        ("POST /mcp HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", Refusal::Coding),
+    ] {
+        assert_eq!(read(bytes), Err(refusal), "{bytes:?}");
     }
 }

@@ -25,8 +25,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderValue, Method as HttpMethod, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
 
 use self::address::Outbound;
 use self::context::RequestContext;
@@ -35,6 +34,7 @@ use self::permit::Admitted;
 use crate::context::call::Call;
 use crate::context::peer::InCall;
 use crate::context::worker::{View, Worker};
+use crate::line::client_body::ClientBody;
 use crate::line::cors;
 use crate::line::intake::Intake;
 use crate::line::message::{Message, MessageReader};
@@ -83,9 +83,13 @@ impl Proxy {
     }
 
     /// Answers one request. Never fails: every error becomes a response.
-    pub(crate) async fn handle(&self, connection: InCall, request: Request<Incoming>) -> Response<ReplyBody> {
+    pub(crate) async fn handle(
+        &self,
+        connection: InCall,
+        mut parts: Parts,
+        body: ClientBody,
+    ) -> Response<ReplyBody> {
         let view = self.worker.view();
-        let (mut parts, body) = request.into_parts();
         let observers = Rc::clone(&self.worker.observers);
         let mut call = Call::start(connection, Rc::clone(&view.unmatched), observers, &parts.headers);
         call.believe(&parts.headers, &view.snapshot.trusted_proxies);

@@ -11,22 +11,24 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::Request;
 use http1::head::EndSearch;
-use http1::{Decoder, Refusal, Step};
+use http1::{Decoder, HEAD_BYTES_MAX, Refusal, Step};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use super::reply::{HttpBody, ReplyStart};
 use super::request::OutgoingRequest;
 use super::stream::Stream;
+use crate::clock::RecurringDeadline;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::exchange::RequestBody;
 use crate::upstream::pool::ConnectionSlot;
 
 /// What one read may bring.
-const READ_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const READ_BYTES_MAX: usize = 64 * 1024;
 /// More memory for writing is not kept for the next request.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 /// A server that announces more than this before it answers is out of its senses.
@@ -38,6 +40,30 @@ pub(crate) struct Buffers {
     read: Cell<Vec<u8>>,
     /// Of requests that are written.
     spare: Cell<Vec<u8>>,
+}
+
+impl Buffers {
+    /// Memory to read into, to be given back at once.
+    pub(crate) fn take_read(&self) -> Vec<u8> {
+        self.read.take()
+    }
+
+    pub(crate) fn give_read(&self, memory: Vec<u8>) {
+        self.read.set(memory);
+    }
+
+    /// Memory to write from; empty.
+    pub(crate) fn take_spare(&self) -> Vec<u8> {
+        self.spare.take()
+    }
+
+    /// Takes back memory to write from, unless there is too much of it.
+    pub(crate) fn give_spare(&self, mut memory: Vec<u8>) {
+        if memory.capacity() <= SPARE_BYTES_MAX {
+            memory.clear();
+            self.spare.set(memory);
+        }
+    }
 }
 
 impl std::fmt::Debug for Buffers {
@@ -70,6 +96,7 @@ struct State {
     has_received: bool,
     /// Whether another request may follow.
     is_persistent: bool,
+    deadline: RecurringDeadline,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +118,8 @@ pub(crate) enum ConnectionError {
     Io(#[from] io::Error),
     #[error("the server closed the connection")]
     Closed,
+    #[error("nothing came in time")]
+    TimedOut,
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
@@ -107,6 +136,7 @@ impl PooledConnection {
             write_error: None,
             has_received: false,
             is_persistent: false,
+            deadline: RecurringDeadline::default(),
         };
         Rc::new(Self { state: RefCell::new(state), buffers: Rc::clone(buffers), _open: open })
     }
@@ -120,21 +150,25 @@ impl PooledConnection {
     /// Begins to send a request.
     pub(crate) fn send(&self, request: Request<RequestBody>) {
         let mut state = self.state.borrow_mut();
-        state.request = Some(OutgoingRequest::new(request, self.buffers.spare.take()));
+        state.request = Some(OutgoingRequest::new(request, self.buffers.take_spare()));
         state.phase = Phase::Head;
         state.has_received = false;
         state.informational_heads = 0;
     }
 
-    /// The head of the reply, with as much of its body as has come.
+    /// The head of the reply, until `deadline`, with as much of its body as has come.
     pub(crate) fn poll_reply(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
+        deadline: Instant,
     ) -> Poll<Result<(ReplyStart, HttpBody), ConnectionError>> {
         let mut state = self.state.borrow_mut();
-        let mut memory = self.buffers.read.take();
+        let mut memory = self.buffers.take_read();
         let result = state.poll_reply(cx, &mut memory, &self.buffers);
-        self.buffers.read.set(memory);
+        self.buffers.give_read(memory);
+        if result.is_pending() && state.deadline.poll(cx, deadline).is_ready() {
+            return Poll::Ready(Err(ConnectionError::TimedOut));
+        }
         drop(state);
         result.map(|result| {
             result.map(|(start, decoder, first)| {
@@ -151,9 +185,9 @@ impl PooledConnection {
         decoder: &mut Decoder,
     ) -> Poll<Option<Result<Bytes, ConnectionError>>> {
         let mut state = self.state.borrow_mut();
-        let mut memory = self.buffers.read.take();
+        let mut memory = self.buffers.take_read();
         let result = state.poll_data(cx, &mut memory, decoder, &self.buffers);
-        self.buffers.read.set(memory);
+        self.buffers.give_read(memory);
         result
     }
 
@@ -208,7 +242,7 @@ impl State {
     /// What was read of a reply, once its head is there; until then it is kept.
     fn begin(&mut self, mut bytes: &[u8]) -> Result<Option<(ReplyStart, Decoder, Bytes)>, Refusal> {
         loop {
-            let Some(length) = self.search.find(bytes)? else {
+            let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else {
                 self.head = bytes.to_vec();
                 return Ok(None);
             };
@@ -288,10 +322,8 @@ impl State {
         match request.poll_write(&mut self.stream, cx) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => {
-                let memory = self.request.take().map(OutgoingRequest::into_memory).unwrap_or_default();
-                if memory.capacity() <= SPARE_BYTES_MAX {
-                    buffers.spare.set(memory);
-                }
+                let memory = self.request.take().map(OutgoingRequest::into_memory);
+                buffers.give_spare(memory.unwrap_or_default());
             }
             Poll::Ready(Err(error)) => self.write_error = Some(error),
         }

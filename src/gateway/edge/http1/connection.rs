@@ -1,0 +1,355 @@
+//! The bytes of a client's connection: what has come of a request, and what of a reply has still to go.
+//!
+//! Invariant: a request's body is read only while somebody asks for it, so that what nobody reads takes no memory but the
+//! socket's.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::request::Parts;
+use http1::head::EndSearch;
+use http1::{Decoder, Refusal, Step};
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+
+use super::request;
+use super::response::ResponseWriter;
+use crate::clock::{self, RecurringDeadline};
+use crate::context::peer::Peer;
+use crate::edge::stream::ClientSocket;
+use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
+use crate::upstream::http1::connection::{Buffers, READ_BYTES_MAX};
+use config::Limits;
+
+/// How much a client may send ahead of an answer until nobody reads on.
+const AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// How much is read, and forgotten, of what a client still sends when it was answered already.
+const LINGER_BYTES_MAX: usize = 1024 * 1024;
+const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+pub(super) struct Connection {
+    state: RefCell<State>,
+    buffers: Rc<Buffers>,
+    header_bytes_max: usize,
+    /// When the head began that has not ended.
+    head_since: Cell<Option<Instant>>,
+    deadline: RefCell<RecurringDeadline>,
+}
+
+struct State {
+    stream: ClientSocket,
+    /// What came, and was not taken yet.
+    pending: Vec<u8>,
+    search: EndSearch,
+    /// Of the request that is being answered.
+    body: Decoder,
+    must_ask_for_body: bool,
+    lingered_bytes: usize,
+}
+
+/// What a client that may send a request does.
+pub(super) enum HeadEvent {
+    Request(Box<(Parts, ClientBody)>),
+    /// It will send no other.
+    LastRequest(Box<(Parts, ClientBody)>),
+    /// It has left.
+    End,
+    /// This clock has run out.
+    TooLate(&'static str),
+    /// What it sends is no request.
+    Refused(StatusCode),
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: ClientSocket,
+        start: Vec<u8>,
+        buffers: &Rc<Buffers>,
+        header_bytes_max: usize,
+    ) -> Rc<Self> {
+        let state = State {
+            stream,
+            pending: start,
+            search: EndSearch::default(),
+            body: Decoder::new(http1::Framing::Length(0)),
+            must_ask_for_body: false,
+            lingered_bytes: 0,
+        };
+        Rc::new(Self {
+            state: RefCell::new(state),
+            buffers: Rc::clone(buffers),
+            header_bytes_max,
+            head_since: Cell::new(Some(clock::now())),
+            deadline: RefCell::default(),
+        })
+    }
+
+    /// The next request, once its head is there.
+    pub(super) fn poll_head(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<HeadEvent> {
+        let mut state = self.state.borrow_mut();
+        let mut memory = self.buffers.take_read();
+        let event = self.poll_head_of(&mut state, cx, &mut memory);
+        self.buffers.give_read(memory);
+        event
+    }
+
+    fn poll_head_of(
+        self: &Rc<Self>,
+        state: &mut State,
+        cx: &mut Context<'_>,
+        memory: &mut Vec<u8>,
+    ) -> Poll<HeadEvent> {
+        if !state.pending.is_empty() {
+            let pending = std::mem::take(&mut state.pending);
+            if let Some(event) = self.begin(state, &pending) {
+                return Poll::Ready(event);
+            }
+        }
+        loop {
+            let Ok(fresh) = ready!(state.poll_read(cx, memory)) else { return Poll::Ready(HeadEvent::End) };
+            if fresh.is_empty() {
+                return Poll::Ready(HeadEvent::End);
+            }
+            let event = if state.pending.is_empty() {
+                self.begin(state, fresh)
+            } else {
+                let mut pending = std::mem::take(&mut state.pending);
+                pending.extend_from_slice(fresh);
+                self.begin(state, &pending)
+            };
+            if let Some(event) = event {
+                return Poll::Ready(event);
+            }
+        }
+    }
+
+    /// What these bytes begin with. `None`: that is not clear yet, and they are kept.
+    fn begin(self: &Rc<Self>, state: &mut State, mut bytes: &[u8]) -> Option<HeadEvent> {
+        // Empty lines before a request are passed over (RFC 9112 §2.2).
+        while let Some(rest) = bytes.strip_prefix(b"\r\n") {
+            (bytes, state.search) = (rest, EndSearch::default());
+        }
+        let length = match state.search.find(bytes, self.header_bytes_max) {
+            Ok(Some(length)) => length,
+            Ok(None) => {
+                state.pending = bytes.to_vec();
+                if self.head_since.get().is_none() && !bytes.is_empty() {
+                    self.head_since.set(Some(clock::now()));
+                }
+                return None;
+            }
+            Err(refusal) => return Some(HeadEvent::Refused(request::status_of(refusal))),
+        };
+        state.search = EndSearch::default();
+        self.head_since.set(None);
+        Some(self.read(state, bytes, length).unwrap_or_else(HeadEvent::Refused))
+    }
+
+    /// The request whose head takes so many of these bytes.
+    fn read(
+        self: &Rc<Self>,
+        state: &mut State,
+        bytes: &[u8],
+        length: usize,
+    ) -> Result<HeadEvent, StatusCode> {
+        let rest = bytes.get(length..).unwrap_or_default();
+        let (parts, form) = request::read(bytes.get(..length).unwrap_or_default())?;
+        let request::Form { framing, is_persistent, expects_continue } = form;
+        state.body = Decoder::new(framing);
+        state.must_ask_for_body = expects_continue && rest.is_empty();
+        let body = match state.body.left().and_then(|left| usize::try_from(left).ok()) {
+            Some(left) if left <= rest.len() => {
+                let (whole, ahead) = rest.split_at(left);
+                state.body = Decoder::new(http1::Framing::Length(0));
+                state.pending = ahead.to_vec();
+                ClientBody::Whole(Bytes::copy_from_slice(whole))
+            }
+            _ => {
+                state.pending = rest.to_vec();
+                let source: Rc<dyn RequestBytes> = Rc::<Self>::clone(self);
+                ClientBody::Http1(source)
+            }
+        };
+        let request = Box::new((parts, body));
+        Ok(if is_persistent { HeadEvent::Request(request) } else { HeadEvent::LastRequest(request) })
+    }
+
+    /// The clock that runs out while a request is awaited.
+    pub(super) fn poll_clocks(
+        &self,
+        cx: &mut Context<'_>,
+        peer: &Peer,
+        limits: &Limits,
+    ) -> Poll<&'static str> {
+        let idle = (peer.idle_since() + limits.idle_timeout, "idle_timeout");
+        let head = self.head_since.get().map(|since| (since + limits.header_timeout, "header_timeout"));
+        let (deadline, clock) = head.map_or(idle, |head| head.min(idle));
+        self.deadline.borrow_mut().poll(cx, deadline).map(|()| clock)
+    }
+
+    /// Ready when the client has left. What it sends ahead of the answer is kept, up to a bound.
+    pub(super) fn poll_departure(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.borrow_mut();
+        // What follows belongs to the request, and is read by whoever wants it.
+        if !state.body.is_over() {
+            return Poll::Pending;
+        }
+        let mut memory = self.buffers.take_read();
+        let left = loop {
+            if state.pending.len() >= AHEAD_BYTES_MAX {
+                break Poll::Pending;
+            }
+            match state.poll_read(cx, &mut memory) {
+                Poll::Pending => break Poll::Pending,
+                Poll::Ready(Ok([]) | Err(_)) => break Poll::Ready(()),
+                Poll::Ready(Ok(fresh)) => state.pending.extend_from_slice(fresh),
+            }
+        };
+        self.buffers.give_read(memory);
+        left
+    }
+
+    /// Whether all of the request was read.
+    pub(super) fn is_request_over(&self) -> bool {
+        self.state.borrow().body.is_over()
+    }
+
+    /// Makes the connection ready for the next request; false where the last one was not read to its end.
+    pub(super) fn finish_request(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.must_ask_for_body = false;
+        if !state.pending.is_empty() {
+            self.head_since.set(Some(clock::now()));
+        }
+        state.body.is_over()
+    }
+
+    /// Writes until all of the response is with the socket. An error is the end of the connection.
+    pub(super) fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        writer: &mut ResponseWriter,
+    ) -> Poll<io::Result<()>> {
+        let written = {
+            let state = &mut *self.state.borrow_mut();
+            writer.poll(cx, &mut state.stream, &self.buffers)
+        };
+        if written.is_pending() && self.poll_departure(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        written
+    }
+
+    /// Reads and forgets what still comes, after the end of what is sent.
+    pub(super) fn poll_linger(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let state = &mut *self.state.borrow_mut();
+        if ready!(Pin::new(&mut state.stream).poll_shutdown(cx)).is_err() {
+            return Poll::Ready(());
+        }
+        if state.body.is_over() && state.pending.is_empty() {
+            return Poll::Ready(());
+        }
+        let mut memory = self.buffers.take_read();
+        let over = loop {
+            match state.poll_read(cx, &mut memory) {
+                Poll::Pending => break Poll::Pending,
+                Poll::Ready(Ok([]) | Err(_)) => break Poll::Ready(()),
+                Poll::Ready(Ok(fresh)) => state.lingered_bytes += fresh.len(),
+            }
+            if state.lingered_bytes > LINGER_BYTES_MAX {
+                break Poll::Ready(());
+            }
+        };
+        self.buffers.give_read(memory);
+        over
+    }
+}
+
+impl RequestBytes for Connection {
+    fn poll_data(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenRequest>>> {
+        let state = &mut *self.state.borrow_mut();
+        if state.must_ask_for_body {
+            // A few bytes to a socket that nothing waits for: they fit, or the client has left.
+            match Pin::new(&mut state.stream).poll_write(cx, CONTINUE) {
+                Poll::Ready(Ok(count)) if count == CONTINUE.len() => state.must_ask_for_body = false,
+                Poll::Ready(_) => return Poll::Ready(Some(Err(BrokenRequest))),
+                Poll::Pending => return Poll::Pending,
+            }
+            let _ = Pin::new(&mut state.stream).poll_flush(cx);
+        }
+        let mut memory = self.buffers.take_read();
+        let data = state.poll_data(cx, &mut memory);
+        self.buffers.give_read(memory);
+        data
+    }
+
+    fn left(&self) -> Option<u64> {
+        self.state.borrow().body.left()
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.borrow().body.is_over()
+    }
+}
+
+impl State {
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+        memory: &mut Vec<u8>,
+    ) -> Poll<Option<Result<Bytes, BrokenRequest>>> {
+        while !self.body.is_over() {
+            let pending = std::mem::take(&mut self.pending);
+            let data = if pending.is_empty() {
+                match ready!(self.poll_read(cx, memory)) {
+                    Ok([]) | Err(_) => Err(BrokenRequest),
+                    Ok(fresh) => self.decode(fresh).map_err(|_| BrokenRequest),
+                }
+            } else {
+                self.decode(&pending).map_err(|_| BrokenRequest)
+            };
+            match data {
+                Ok(data) if data.is_empty() => {}
+                data => return Poll::Ready(Some(data)),
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    /// The data in these bytes, in one piece; what follows the body is kept.
+    fn decode(&mut self, bytes: &[u8]) -> Result<Bytes, Refusal> {
+        let (mut rest, mut data) = (bytes, Vec::new());
+        loop {
+            match self.body.step(rest)? {
+                Step::Data { skip, len } => {
+                    let (piece, more) = rest.get(skip..).unwrap_or_default().split_at(len);
+                    rest = more;
+                    if data.is_empty() {
+                        data.reserve_exact(if more.is_empty() { len } else { len + more.len() });
+                    }
+                    data.extend_from_slice(piece);
+                }
+                Step::More => break,
+                Step::End { skip } => {
+                    self.pending = rest.get(skip..).unwrap_or_default().to_vec();
+                    break;
+                }
+            }
+        }
+        Ok(data.into())
+    }
+
+    /// What comes next; empty at the end.
+    fn poll_read<'m>(&mut self, cx: &mut Context<'_>, memory: &'m mut Vec<u8>) -> Poll<io::Result<&'m [u8]>> {
+        memory.resize(READ_BYTES_MAX, 0);
+        let mut read = ReadBuf::new(memory);
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
+        let count = read.filled().len();
+        Poll::Ready(Ok(memory.get(..count).unwrap_or_default()))
+    }
+}

@@ -1,0 +1,107 @@
+//! HTTP/1.1 towards a client: requests one after the other, each answered before the next is read.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `connection.rs` | the bytes: what has come of a request, what of a reply has still to go |
+//! | `request.rs` | a request's head as the line takes it, and the refusal of what is none |
+//! | `response.rs` | a response as bytes |
+//!
+//! Invariant: a connection that waits for its next request holds no buffer.
+
+mod connection;
+mod request;
+mod response;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use self::connection::{Connection, HeadEvent};
+use self::response::ResponseWriter;
+use super::connection::CloseReason;
+use super::stream::ClientSocket;
+use crate::clock;
+use crate::context::peer::Peer;
+use crate::context::worker::Worker;
+use crate::line::proxy::Proxy;
+use config::Limits;
+
+/// How long a client may go on sending what nobody reads, so that it sees the answer first.
+const LINGER_MAX: Duration = Duration::from_secs(1);
+
+/// Serves the requests of a connection that began with these bytes, to its end.
+pub(super) async fn serve(
+    worker: &Worker,
+    proxy: &Proxy,
+    stream: ClientSocket,
+    start: Vec<u8>,
+    peer: &Rc<Peer>,
+    limits: &Limits,
+) -> CloseReason {
+    let connection = Connection::new(stream, start, &worker.client.buffers, limits.header_bytes_max);
+    let mut closing = pin!(proxy.drain().closing());
+    loop {
+        let next = poll_fn(|cx| {
+            if let Poll::Ready(event) = connection.poll_head(cx) {
+                return Poll::Ready(event);
+            }
+            if closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(HeadEvent::End);
+            }
+            connection.poll_clocks(cx, peer, limits).map(HeadEvent::TooLate)
+        });
+        let (request, is_persistent) = match next.await {
+            HeadEvent::Request(request) => (request, true),
+            HeadEvent::LastRequest(request) => (request, false),
+            HeadEvent::End => return CloseReason::ByPeer,
+            HeadEvent::TooLate(clock) => return CloseReason::Clock(clock),
+            HeadEvent::Refused(status) => {
+                refuse(&connection, status).await;
+                return CloseReason::ByPeer;
+            }
+        };
+        let (parts, body) = *request;
+        let form = response::Form::of(&parts, is_persistent);
+        let answered = {
+            // In memory of its own for as long as the call: the connection is kept much longer, and mostly idle.
+            let mut call = Box::pin(proxy.handle(peer.enter(), parts, body));
+            poll_fn(|cx| match call.as_mut().poll(cx) {
+                Poll::Ready(response) => Poll::Ready(Some(response)),
+                Poll::Pending => connection.poll_departure(cx).map(|()| None),
+            })
+            .await
+        };
+        let Some(response) = answered else { return CloseReason::ByPeer };
+        let mut writer =
+            ResponseWriter::new(response, form, connection.is_request_over(), &worker.client.buffers);
+        let is_written = poll_fn(|cx| connection.poll_write(cx, &mut writer)).await.is_ok();
+        let goes_on = is_written && writer.is_persistent();
+        drop(writer);
+        if !goes_on {
+            if is_written {
+                linger(&connection).await;
+            }
+            return CloseReason::ByPeer;
+        }
+        if !connection.finish_request() {
+            return CloseReason::ByPeer;
+        }
+    }
+}
+
+/// Answers what is no request.
+async fn refuse(connection: &Connection, status: StatusCode) {
+    let mut writer = ResponseWriter::refusal(status);
+    if poll_fn(|cx| connection.poll_write(cx, &mut writer)).await.is_ok() {
+        linger(connection).await;
+    }
+}
+
+/// Lets the client see the answer before the connection is gone: one that is closed over unread bytes is reset.
+async fn linger(connection: &Connection) {
+    clock::within(LINGER_MAX, poll_fn(|cx| connection.poll_linger(cx))).await;
+}

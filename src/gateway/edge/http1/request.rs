@@ -1,0 +1,68 @@
+//! A request's head as the line takes it, and the status for what is none.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http1::{Refusal, RequestHead};
+
+/// How many fields most requests have no more than.
+const USUAL_FIELDS: usize = 16;
+/// The names of MCP, so that they need no memory.
+static MCP_NAMES: [HeaderName; 4] = [
+    HeaderName::from_static("mcp-name"),
+    HeaderName::from_static("mcp-method"),
+    HeaderName::from_static("mcp-session-id"),
+    HeaderName::from_static("mcp-protocol-version"),
+];
+
+/// What is said of a request beside its parts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    pub(super) framing: http1::Framing,
+    pub(super) is_persistent: bool,
+    pub(super) expects_continue: bool,
+}
+
+/// Reads all of a request's head.
+pub(super) fn read(bytes: &[u8]) -> Result<(Parts, Form), StatusCode> {
+    let bytes = Bytes::copy_from_slice(bytes);
+    let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
+    let mut is_valid = true;
+    let head = RequestHead::read(&bytes, |name, value| {
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value));
+        match (name_of(name), value) {
+            (Some(name), Ok(value)) => is_valid &= headers.try_append(name, value).is_ok(),
+            _ => is_valid = false,
+        }
+    });
+    let head = head.map_err(status_of)?;
+    let method = Method::from_bytes(head.method.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
+    if method == Method::CONNECT || method == Method::TRACE {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let uri = Uri::from_maybe_shared(bytes.slice_ref(head.target.as_bytes()));
+    let (Ok(uri), true) = (uri, is_valid) else { return Err(StatusCode::BAD_REQUEST) };
+    let mut parts = Request::new(()).into_parts().0;
+    parts.method = method;
+    parts.uri = uri;
+    parts.version = if head.minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
+    parts.headers = headers;
+    let RequestHead { framing, is_persistent, expects_continue, .. } = head;
+    Ok((parts, Form { framing, is_persistent, expects_continue }))
+}
+
+fn name_of(name: &str) -> Option<HeaderName> {
+    let known = MCP_NAMES.iter().find(|known| known.as_str().eq_ignore_ascii_case(name));
+    known.cloned().or_else(|| HeaderName::from_bytes(name.as_bytes()).ok())
+}
+
+/// What is answered to bytes that are no request.
+pub(super) fn status_of(refusal: Refusal) -> StatusCode {
+    match refusal {
+        Refusal::HeadSize => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Refusal::Coding => StatusCode::NOT_IMPLEMENTED,
+        Refusal::Head | Refusal::LineEnd | Refusal::Length | Refusal::TwoFramings | Refusal::Chunk => {
+            StatusCode::BAD_REQUEST
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! A response as bytes.
+
+use std::cell::RefCell;
+use std::io::{self, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{Method, Response, StatusCode, Version};
+use http_body::Body as _;
+use httpdate::HttpDate;
+use tokio::io::AsyncWrite as _;
+
+use crate::clock;
+use crate::edge::stream::ClientSocket;
+use crate::line::relay::ReplyBody;
+use crate::upstream::http1::connection::Buffers;
+
+/// A piece of a body that is no longer goes out with what stands before it, in one write.
+const COPIED_BYTES_MAX: usize = 16 * 1024;
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// What a request says of the form of its response.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    is_head: bool,
+    is_old: bool,
+    is_persistent: bool,
+}
+
+impl Form {
+    pub(super) fn of(request: &Parts, is_persistent: bool) -> Self {
+        let is_old = request.version == Version::HTTP_10;
+        Self { is_head: request.method == Method::HEAD, is_old, is_persistent }
+    }
+}
+
+/// A response on its way into the socket.
+pub(super) struct ResponseWriter {
+    /// What is to be written next.
+    out: Vec<u8>,
+    out_written: usize,
+    /// What follows it, of a longer body.
+    piece: Bytes,
+    /// What follows that.
+    piece_end: &'static [u8],
+    /// `None`: all of it was taken.
+    body: Option<ReplyBody>,
+    framing: BodyFraming,
+    is_persistent: bool,
+    /// The body broke off.
+    is_broken: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyFraming {
+    Length(u64),
+    Chunked,
+    ToEnd,
+}
+
+impl ResponseWriter {
+    /// Of the response to a request of this form. With `is_request_over`, all of the request was read.
+    pub(super) fn new(
+        response: Response<ReplyBody>,
+        form: Form,
+        is_request_over: bool,
+        buffers: &Buffers,
+    ) -> Self {
+        let (head, body) = response.into_parts();
+        let has_body = !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let framing = match body.size_hint().exact() {
+            Some(length) => BodyFraming::Length(length),
+            None if form.is_old => BodyFraming::ToEnd,
+            None => BodyFraming::Chunked,
+        };
+        let closes = head.headers.get(CONNECTION).is_some_and(|value| value == "close");
+        let is_persistent = form.is_persistent && is_request_over && !closes && framing != BodyFraming::ToEnd;
+        let mut out = buffers.take_spare();
+        start(&mut out, head.status);
+        for (name, value) in &head.headers {
+            if *name != CONNECTION {
+                field(&mut out, name.as_str(), value.as_bytes());
+            }
+        }
+        match framing {
+            _ if !has_body => {}
+            BodyFraming::Length(length) => {
+                field(&mut out, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(length).as_bytes());
+            }
+            BodyFraming::Chunked => field(&mut out, TRANSFER_ENCODING.as_str(), b"chunked"),
+            BodyFraming::ToEnd => {}
+        }
+        if !is_persistent {
+            field(&mut out, CONNECTION.as_str(), b"close");
+        } else if form.is_old {
+            field(&mut out, CONNECTION.as_str(), b"keep-alive");
+        }
+        end(&mut out);
+        let is_empty = framing == BodyFraming::Length(0) || !has_body || form.is_head;
+        Self { body: Some(body).filter(|_| !is_empty), ..Self::of(out, framing, is_persistent) }
+    }
+
+    /// The answer to what is no request, without a body.
+    pub(super) fn refusal(status: StatusCode) -> Self {
+        let mut out = Vec::new();
+        start(&mut out, status);
+        field(&mut out, CONTENT_LENGTH.as_str(), b"0");
+        field(&mut out, CONNECTION.as_str(), b"close");
+        end(&mut out);
+        Self::of(out, BodyFraming::Length(0), false)
+    }
+
+    fn of(out: Vec<u8>, framing: BodyFraming, is_persistent: bool) -> Self {
+        Self {
+            out,
+            out_written: 0,
+            piece: Bytes::new(),
+            piece_end: b"",
+            body: None,
+            framing,
+            is_persistent,
+            is_broken: false,
+        }
+    }
+
+    /// Whether another request may follow.
+    pub(super) fn is_persistent(&self) -> bool {
+        self.is_persistent
+    }
+
+    /// Writes until the socket has all of it. Fails if the body breaks off, or the client has left.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut ClientSocket,
+        buffers: &Buffers,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let is_waiting = self.fill(cx).is_pending();
+            let has_something = !self.out.is_empty() || !self.piece.is_empty();
+            ready!(self.poll_out(cx, stream))?;
+            if self.is_broken {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            if self.body.is_none() {
+                buffers.give_spare(std::mem::take(&mut self.out));
+                return Pin::new(stream).poll_flush(cx);
+            }
+            if is_waiting {
+                ready!(Pin::new(&mut *stream).poll_flush(cx))?;
+                if !has_something {
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Takes pieces of the body until there is enough to write.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.piece.is_empty() && self.out.len() < COPIED_BYTES_MAX {
+            let Some(body) = &mut self.body else { return Poll::Ready(()) };
+            match ready!(Pin::new(&mut *body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    let is_last = body.is_end_stream();
+                    self.take(frame.into_data().unwrap_or_default(), is_last);
+                }
+                Some(Err(_)) => self.break_off(),
+                None => self.end_body(),
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn take(&mut self, data: Bytes, is_last: bool) {
+        if data.is_empty() {
+            return;
+        }
+        let mut is_over = is_last;
+        self.piece_end = b"";
+        match &mut self.framing {
+            BodyFraming::Length(left) => match left.checked_sub(data.len() as u64) {
+                Some(rest) => {
+                    *left = rest;
+                    is_over = rest == 0;
+                }
+                None => return self.break_off(),
+            },
+            BodyFraming::Chunked => {
+                // Into memory that is there: it does not fail.
+                let _ = write!(self.out, "{:x}\r\n", data.len());
+                self.piece_end = b"\r\n";
+            }
+            BodyFraming::ToEnd => {}
+        }
+        if data.len() <= COPIED_BYTES_MAX {
+            self.out.extend_from_slice(&data);
+            self.out.extend_from_slice(std::mem::take(&mut self.piece_end));
+        } else {
+            self.piece = data;
+        }
+        if is_over && self.piece.is_empty() {
+            self.end_body();
+        }
+    }
+
+    fn end_body(&mut self) {
+        match self.framing {
+            BodyFraming::Length(1..) => return self.break_off(),
+            BodyFraming::Chunked => self.out.extend_from_slice(LAST_CHUNK),
+            BodyFraming::Length(0) | BodyFraming::ToEnd => {}
+        }
+        self.body = None;
+    }
+
+    /// What is there still goes out, then the connection ends: nobody may take that for the whole.
+    fn break_off(&mut self) {
+        (self.body, self.is_broken) = (None, true);
+    }
+
+    fn poll_out(&mut self, cx: &mut Context<'_>, stream: &mut ClientSocket) -> Poll<io::Result<()>> {
+        while let Some(rest) = self.out.get(self.out_written..).filter(|rest| !rest.is_empty()) {
+            self.out_written += ready!(poll_some(stream, cx, rest))?;
+        }
+        while !self.piece.is_empty() {
+            let count = ready!(poll_some(stream, cx, &self.piece))?;
+            self.piece.advance(count);
+        }
+        self.out.clear();
+        self.out.extend_from_slice(std::mem::take(&mut self.piece_end));
+        self.out_written = 0;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// At least one byte.
+fn poll_some(stream: &mut ClientSocket, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    match ready!(Pin::new(stream).poll_write(cx, bytes)) {
+        Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+        result => Poll::Ready(result),
+    }
+}
+
+fn start(out: &mut Vec<u8>, status: StatusCode) {
+    let reason = status.canonical_reason().unwrap_or("Unknown");
+    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+fn end(out: &mut Vec<u8>) {
+    DATE_NOW.with_borrow_mut(|date| field(out, DATE.as_str(), date.text().as_bytes()));
+    out.extend_from_slice(b"\r\n");
+}
+
+thread_local! {
+    static DATE_NOW: RefCell<CachedDate> = RefCell::default();
+}
+
+/// The date as headers have it, which is another once a second.
+#[derive(Default)]
+struct CachedDate {
+    second: u64,
+    text: String,
+}
+
+impl CachedDate {
+    fn text(&mut self) -> &str {
+        let second = clock::now_s();
+        if second != self.second {
+            *self = Self { second, text: HttpDate::from(clock::calendar()).to_string() };
+        }
+        &self.text
+    }
+}
