@@ -49,6 +49,8 @@ struct State {
     /// Of the request that is being answered.
     body: Decoder,
     must_ask_for_body: bool,
+    /// The client was told that nothing more comes.
+    is_shut: bool,
     lingered_bytes: usize,
 }
 
@@ -78,6 +80,7 @@ impl Connection {
             search: EndSearch::default(),
             body: Decoder::new(http1::Framing::Length(0)),
             must_ask_for_body: false,
+            is_shut: false,
             lingered_bytes: 0,
         };
         Rc::new(Self {
@@ -104,41 +107,41 @@ impl Connection {
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
     ) -> Poll<HeadEvent> {
-        if !state.pending.is_empty() {
-            let pending = std::mem::take(&mut state.pending);
-            if let Some(event) = self.begin(state, &pending) {
-                return Poll::Ready(event);
-            }
-        }
         loop {
+            // Empty lines before a request are passed over (RFC 9112 §2.2).
+            while state.pending.starts_with(b"\r\n") {
+                state.pending.drain(..2);
+                state.search = EndSearch::default();
+            }
+            if !state.pending.is_empty() {
+                let pending = std::mem::take(&mut state.pending);
+                if let Some(event) = self.begin(state, &pending) {
+                    return Poll::Ready(event);
+                }
+                state.pending = pending;
+            }
             let Ok(fresh) = ready!(state.poll_read(cx, memory)) else { return Poll::Ready(HeadEvent::End) };
             if fresh.is_empty() {
                 return Poll::Ready(HeadEvent::End);
             }
-            let event = if state.pending.is_empty() {
-                self.begin(state, fresh)
-            } else {
-                let mut pending = std::mem::take(&mut state.pending);
-                pending.extend_from_slice(fresh);
-                self.begin(state, &pending)
-            };
-            if let Some(event) = event {
+            if state.pending.is_empty()
+                && let Some(event) = self.begin(state, fresh)
+            {
                 return Poll::Ready(event);
             }
+            state.pending.extend_from_slice(fresh);
         }
     }
 
-    /// What these bytes begin with. `None`: that is not clear yet, and they are kept.
-    fn begin(self: &Rc<Self>, state: &mut State, mut bytes: &[u8]) -> Option<HeadEvent> {
-        // Empty lines before a request are passed over (RFC 9112 §2.2).
-        while let Some(rest) = bytes.strip_prefix(b"\r\n") {
-            (bytes, state.search) = (rest, EndSearch::default());
+    /// What these bytes begin with. `None`: that is not clear yet.
+    fn begin(self: &Rc<Self>, state: &mut State, bytes: &[u8]) -> Option<HeadEvent> {
+        if bytes.starts_with(b"\r\n") {
+            return None;
         }
         let length = match state.search.find(bytes, self.header_bytes_max) {
             Ok(Some(length)) => length,
             Ok(None) => {
-                state.pending = bytes.to_vec();
-                if self.head_since.get().is_none() && !bytes.is_empty() {
+                if self.head_since.get().is_none() {
                     self.head_since.set(Some(clock::now()));
                 }
                 return None;
@@ -248,8 +251,11 @@ impl Connection {
     /// Reads and forgets what still comes, after the end of what is sent.
     pub(super) fn poll_linger(&self, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
-        if ready!(Pin::new(&mut state.stream).poll_shutdown(cx)).is_err() {
-            return Poll::Ready(());
+        if !state.is_shut {
+            if ready!(Pin::new(&mut state.stream).poll_shutdown(cx)).is_err() {
+                return Poll::Ready(());
+            }
+            state.is_shut = true;
         }
         if state.body.is_over() && state.pending.is_empty() {
             return Poll::Ready(());

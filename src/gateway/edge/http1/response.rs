@@ -81,12 +81,13 @@ impl ResponseWriter {
         let mut out = buffers.take_spare();
         start(&mut out, head.status);
         for (name, value) in &head.headers {
-            if *name != CONNECTION {
+            // To HEAD, the length is what another method would get.
+            if *name != CONNECTION && (*name != CONTENT_LENGTH || form.is_head) {
                 field(&mut out, name.as_str(), value.as_bytes());
             }
         }
         match framing {
-            _ if !has_body => {}
+            _ if !has_body || form.is_head && head.headers.contains_key(CONTENT_LENGTH) => {}
             BodyFraming::Length(length) => {
                 field(&mut out, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(length).as_bytes());
             }

@@ -226,27 +226,34 @@ impl State {
                 return Poll::Ready(Err(self.write_error.take().map_or(ConnectionError::Closed, Into::into)));
             }
             self.has_received = true;
-            let begun = if self.head.is_empty() {
-                self.begin(fresh)?
+            let mut skipped = 0;
+            if self.head.is_empty() {
+                if let Some(begun) = self.begin(fresh, &mut skipped)? {
+                    return Poll::Ready(Ok(begun));
+                }
+                self.head.extend_from_slice(fresh.get(skipped..).unwrap_or_default());
             } else {
                 let mut head = std::mem::take(&mut self.head);
                 head.extend_from_slice(fresh);
-                self.begin(&head)?
-            };
-            if let Some(begun) = begun {
-                return Poll::Ready(Ok(begun));
+                if let Some(begun) = self.begin(&head, &mut skipped)? {
+                    return Poll::Ready(Ok(begun));
+                }
+                head.drain(..skipped);
+                self.head = head;
             }
         }
     }
 
-    /// What was read of a reply, once its head is there; until then it is kept.
-    fn begin(&mut self, mut bytes: &[u8]) -> Result<Option<(ReplyStart, Decoder, Bytes)>, Refusal> {
+    /// What was read of a reply, once its head is there. Until then only `skipped` bytes of these were of use.
+    fn begin(
+        &mut self,
+        mut bytes: &[u8],
+        skipped: &mut usize,
+    ) -> Result<Option<(ReplyStart, Decoder, Bytes)>, Refusal> {
         loop {
-            let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else {
-                self.head = bytes.to_vec();
-                return Ok(None);
-            };
+            let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else { return Ok(None) };
             let (head, rest) = bytes.split_at(length);
+            *skipped += length;
             self.search = EndSearch::default();
             let start = ReplyStart::read(head)?;
             if start.head.status.is_informational() {
