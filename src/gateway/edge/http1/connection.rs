@@ -24,7 +24,7 @@ use crate::context::peer::Peer;
 use crate::edge::stream::ClientSocket;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
 use crate::upstream::http1::connection::{Buffers, READ_BYTES_MAX};
-use config::Limits;
+use config::LimitsConfig;
 
 /// How much a client may send ahead of an answer until nobody reads on.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -187,7 +187,7 @@ impl Connection {
         &self,
         cx: &mut Context<'_>,
         peer: &Peer,
-        limits: &Limits,
+        limits: &LimitsConfig,
     ) -> Poll<&'static str> {
         let idle = (peer.idle_since() + limits.idle_timeout, "idle_timeout");
         let head = self.head_since.get().map(|since| (since + limits.header_timeout, "header_timeout"));

@@ -28,7 +28,7 @@ use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
-use config::Limits;
+use config::LimitsConfig;
 
 /// How long a client may go on sending what nobody reads, so that it sees the answer first.
 const LINGER_MAX: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) async fn serve(
     stream: ClientSocket,
     start: Vec<u8>,
     peer: &Rc<Peer>,
-    limits: &Limits,
+    limits: &LimitsConfig,
 ) -> CloseReason {
     let connection = Connection::new(stream, start, &worker.client.buffers, limits.header_bytes_max);
     let mut closing = pin!(proxy.drain().closing());
