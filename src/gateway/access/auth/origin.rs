@@ -69,7 +69,7 @@ fn is_authority(text: &str) -> bool {
     // Nearly every host is a plain name with a port.
     let (name, port) = text.split_once(':').unwrap_or((text, "0"));
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'.' || byte == b'-';
-    let is_port = matches!(port.len(), 1..=4) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
     if is_port && !name.is_empty() && name.bytes().all(is_plain) {
         return true;
     }
