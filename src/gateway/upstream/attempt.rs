@@ -82,7 +82,7 @@ impl UpstreamClient {
                     }
                     return Err(UpstreamError::TimedOut);
                 }
-                Err(error) => self.repeat(upstream, &mut lease, sent, error, &mut repetition)?,
+                Err(error) => self.repeat(upstream, &mut lease, sent, &error, &mut repetition)?,
             };
             upstream.series.retries.inc();
             if let Some(trail) = &trail {
@@ -97,7 +97,7 @@ impl UpstreamClient {
         upstream: &Upstream,
         lease: &mut ConnectionLease,
         sent: SentRequest,
-        error: ConnectionError,
+        error: &ConnectionError,
         repetition: &mut Repetition,
     ) -> Result<Request<RequestBody>, UpstreamError> {
         let SentRequest { is_pooled, copy } = sent;
@@ -120,9 +120,7 @@ impl UpstreamClient {
                 repetition.fresh_id = renew(&mut copy);
                 Ok(copy)
             }
-            _ if upstream.access.was_refused(&upstream.config.name, &error) => {
-                Err(UpstreamError::Unreachable)
-            }
+            _ if upstream.access.was_refused(&upstream.config.name, error) => Err(UpstreamError::Unreachable),
             _ if matches!(error, ConnectionError::Refused(_)) => Err(UpstreamError::Nonsense),
             _ => Err(UpstreamError::Reset),
         }

@@ -175,8 +175,8 @@ impl SizeLine {
             _ if self.digits == 0 => return Err(Refusal::Chunk),
             (_, b'\r') => SizePart::LineFeed,
             (SizePart::Digits | SizePart::Blanks, b' ' | b'\t') => SizePart::Blanks,
-            (SizePart::Digits | SizePart::Blanks, b';') => SizePart::Extension,
-            (SizePart::Extension, b'\t' | b' '..=b'~' | 0x80..) => SizePart::Extension,
+            (SizePart::Digits | SizePart::Blanks, b';')
+            | (SizePart::Extension, b'\t' | b' '..=b'~' | 0x80..) => SizePart::Extension,
             _ => return Err(Refusal::Chunk),
         };
         Ok(At::Size(self))
@@ -188,12 +188,11 @@ impl TrailerAt {
         let at = match (self, byte) {
             (Self::LastLineFeed, b'\n') => return Ok(At::Over),
             (Self::LineFeed, b'\n') => Self::LineStart,
-            (Self::LastLineFeed | Self::LineFeed, _) => return Err(Refusal::Chunk),
             (Self::LineStart | Self::Line, b'\n') => return Err(Refusal::LineEnd),
             (Self::LineStart, b'\r') => Self::LastLineFeed,
             (Self::Line, b'\r') => Self::LineFeed,
             (Self::LineStart, b' ' | b'\t' | b':') => return Err(Refusal::Chunk),
-            (_, b'\t' | b' '..=b'~' | 0x80..) => Self::Line,
+            (Self::LineStart | Self::Line, b'\t' | b' '..=b'~' | 0x80..) => Self::Line,
             _ => return Err(Refusal::Chunk),
         };
         Ok(At::Trailers(bytes, at))

@@ -114,8 +114,10 @@ fn a_head_has_bounds() {
     };
     assert_eq!(sized(HEAD_BYTES_MAX), Ok(Some(HEAD_BYTES_MAX)));
     assert_eq!(sized(HEAD_BYTES_MAX + 1), Err(Refusal::HeadSize));
-    assert_eq!(EndSearch::default().find(&[b'x'; HEAD_BYTES_MAX - 1], HEAD_BYTES_MAX), Ok(None));
-    assert_eq!(EndSearch::default().find(&[b'x'; HEAD_BYTES_MAX], HEAD_BYTES_MAX), Err(Refusal::HeadSize));
+    let endless = "x".repeat(HEAD_BYTES_MAX);
+    let (longest, _) = endless.as_bytes().split_at(HEAD_BYTES_MAX - 1);
+    assert_eq!(EndSearch::default().find(longest, HEAD_BYTES_MAX), Ok(None));
+    assert_eq!(EndSearch::default().find(endless.as_bytes(), HEAD_BYTES_MAX), Err(Refusal::HeadSize));
 }
 
 #[test]

@@ -100,14 +100,12 @@ impl HttpBody {
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         let first = self.first.len() as u64;
-        match self.decoder.left() {
-            Some(left) => SizeHint::with_exact(first + left),
-            None => {
-                let mut hint = SizeHint::default();
-                hint.set_lower(first);
-                hint
-            }
+        let mut hint = SizeHint::default();
+        hint.set_lower(first + self.decoder.left().unwrap_or(0));
+        if self.decoder.left().is_some() {
+            hint.set_upper(hint.lower());
         }
+        hint
     }
 }
 

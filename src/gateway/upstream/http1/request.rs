@@ -10,6 +10,7 @@ use tokio::io::AsyncWrite;
 
 use super::stream::Stream;
 use crate::upstream::exchange::RequestBody;
+use protocol::splice::Segments;
 
 /// A request that is no longer goes out with its head, in one write.
 const COPIED_BYTES_MAX: u64 = 16 * 1024;
@@ -35,7 +36,7 @@ impl OutgoingRequest {
     pub(super) fn new(request: Request<RequestBody>, mut start: Vec<u8>) -> Self {
         start.clear();
         write_head(&request, &mut start);
-        let body = RequestBody { message: Default::default(), sending: request.body().sending.clone() };
+        let body = RequestBody { message: Segments::default(), sending: request.body().sending.clone() };
         let mut outgoing = Self { start, start_written: 0, piece: Bytes::new(), body, request: None };
         if request.body().message.len() <= COPIED_BYTES_MAX {
             request.body().message.iter().for_each(|piece| outgoing.start.extend_from_slice(piece));
