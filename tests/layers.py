@@ -36,13 +36,14 @@ CRATES = {
 #: no circle.
 FLOORS = {
     "clock": "",
+    "buffers": "",
     "directory": "",
     "sealing": "",
     "identity": "",
     "telemetry": "clock identity",
     "redis": "clock telemetry",
     "access": "clock identity telemetry redis",
-    "upstream": "clock directory sealing telemetry access",
+    "upstream": "clock buffers directory sealing telemetry access",
     "session": "clock directory sealing telemetry redis access upstream",
     "snapshot": "identity telemetry access upstream",
     "tables": "clock identity access upstream session snapshot",
@@ -50,7 +51,7 @@ FLOORS = {
     "mapper": "access upstream session snapshot",
     "catalog": "clock directory telemetry access upstream session snapshot tables context mapper",
     "line": "clock identity telemetry redis access upstream session snapshot tables context mapper catalog",
-    "edge": "clock access context line",
+    "edge": "clock buffers access context line",
     "admin": "clock telemetry access upstream snapshot tables context",
     "runtime": "clock telemetry redis access upstream session snapshot context catalog line edge admin",
 }

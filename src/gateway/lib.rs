@@ -19,7 +19,7 @@
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
-//! | [`identity`], [`sealing`], [`directory`], [`clock`] | who calls; sealed tokens; files of the state directory; the time of the calendar |
+//! | [`identity`], [`sealing`], [`directory`], [`clock`], [`buffers`] | who calls; sealed tokens; files of the state directory; the time; memory to read and write with |
 //!
 //! # The way of a call
 //!
@@ -104,6 +104,7 @@
 
 mod access;
 mod admin;
+mod buffers;
 mod catalog;
 mod clock;
 mod context;

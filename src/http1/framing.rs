@@ -1,10 +1,10 @@
 //! How a message says where its body ends.
 
-use crate::Refusal;
+use crate::HttpFault;
 
 /// Where a body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyEnd {
     /// After so many bytes; none at all with 0.
     Length(u64),
     /// After the last chunk.
@@ -25,12 +25,12 @@ impl FramingFields {
     ///
     /// # Errors
     /// If there was one before, if there is a coding, or if it is not one plain number.
-    pub fn note_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    pub fn note_length(&mut self, value: &[u8]) -> Result<(), HttpFault> {
         if self.is_chunked {
-            return Err(Refusal::TwoFramings);
+            return Err(HttpFault::TwoFramings);
         }
         if self.length.is_some() {
-            return Err(Refusal::Length);
+            return Err(HttpFault::Length);
         }
         self.length = Some(length(value)?);
         Ok(())
@@ -40,39 +40,39 @@ impl FramingFields {
     ///
     /// # Errors
     /// If there is a length, if there was one before, or if it is not `chunked`.
-    pub fn note_coding(&mut self, value: &[u8], minor: u8) -> Result<(), Refusal> {
+    pub fn note_coding(&mut self, value: &[u8], minor: u8) -> Result<(), HttpFault> {
         if self.length.is_some() {
-            return Err(Refusal::TwoFramings);
+            return Err(HttpFault::TwoFramings);
         }
         if self.is_chunked || minor == 0 || !value.eq_ignore_ascii_case(b"chunked") {
-            return Err(Refusal::Coding);
+            return Err(HttpFault::Coding);
         }
         self.is_chunked = true;
         Ok(())
     }
 
     /// Of a request.
-    pub fn of_request(self) -> Framing {
-        if self.is_chunked { Framing::Chunked } else { Framing::Length(self.length.unwrap_or(0)) }
+    pub fn of_request(self) -> BodyEnd {
+        if self.is_chunked { BodyEnd::Chunked } else { BodyEnd::Length(self.length.unwrap_or(0)) }
     }
 
     /// Of a reply with this status to anything but HEAD and CONNECT.
-    pub fn of_reply(self, status: u16) -> Framing {
+    pub fn of_reply(self, status: u16) -> BodyEnd {
         match (status, self.length) {
-            (100..200 | 204 | 304, _) => Framing::Length(0),
-            _ if self.is_chunked => Framing::Chunked,
-            (_, Some(length)) => Framing::Length(length),
-            (_, None) => Framing::ToEnd,
+            (100..200 | 204 | 304, _) => BodyEnd::Length(0),
+            _ if self.is_chunked => BodyEnd::Chunked,
+            (_, Some(length)) => BodyEnd::Length(length),
+            (_, None) => BodyEnd::ToEnd,
         }
     }
 }
 
 /// Digits and nothing else, the first no zero unless it is alone; at most 63 bits.
-fn length(value: &[u8]) -> Result<u64, Refusal> {
+fn length(value: &[u8]) -> Result<u64, HttpFault> {
     let is_plain = matches!(value, [b'0'] | [b'1'..=b'9', ..]) && value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).ok().filter(|_| is_plain).ok_or(Refusal::Length)?;
-    let number: u64 = text.parse().map_err(|_| Refusal::Length)?;
-    i64::try_from(number).map(|_| number).map_err(|_| Refusal::Length)
+    let text = std::str::from_utf8(value).ok().filter(|_| is_plain).ok_or(HttpFault::Length)?;
+    let number: u64 = text.parse().map_err(|_| HttpFault::Length)?;
+    i64::try_from(number).map(|_| number).map_err(|_| HttpFault::Length)
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
             ("7.0", None),
             ("\u{663}", None),
         ] {
-            assert_eq!(length(value.as_bytes()), expected.ok_or(Refusal::Length), "{value:?}");
+            assert_eq!(length(value.as_bytes()), expected.ok_or(HttpFault::Length), "{value:?}");
         }
     }
 
@@ -106,17 +106,17 @@ mod tests {
     fn a_message_has_one_framing_said_once() {
         let (mut fields, seven) = (FramingFields::default(), b"7");
         assert_eq!(fields.note_length(seven), Ok(()));
-        assert_eq!(fields.note_length(seven), Err(Refusal::Length));
-        assert_eq!(fields.note_coding(b"chunked", 1), Err(Refusal::TwoFramings));
+        assert_eq!(fields.note_length(seven), Err(HttpFault::Length));
+        assert_eq!(fields.note_coding(b"chunked", 1), Err(HttpFault::TwoFramings));
         let mut fields = FramingFields::default();
         assert_eq!(fields.note_coding(b"Chunked", 1), Ok(()));
-        assert_eq!(fields.note_coding(b"chunked", 1), Err(Refusal::Coding));
-        assert_eq!(fields.note_length(seven), Err(Refusal::TwoFramings));
+        assert_eq!(fields.note_coding(b"chunked", 1), Err(HttpFault::Coding));
+        assert_eq!(fields.note_length(seven), Err(HttpFault::TwoFramings));
         for (coding, minor) in
             [("chunked", 0), ("gzip", 1), ("gzip, chunked", 1), ("chunked ", 1), ("xchunked", 1), ("", 1)]
         {
             let refused = FramingFields::default().note_coding(coding.as_bytes(), minor);
-            assert_eq!(refused, Err(Refusal::Coding), "{coding:?}");
+            assert_eq!(refused, Err(HttpFault::Coding), "{coding:?}");
         }
     }
 
@@ -127,16 +127,16 @@ mod tests {
         let chunked = FramingFields { length: None, is_chunked: true };
         for status in [100, 103, 204, 304] {
             for fields in [bare, seven, chunked] {
-                assert_eq!(fields.of_reply(status), Framing::Length(0), "{status}");
+                assert_eq!(fields.of_reply(status), BodyEnd::Length(0), "{status}");
             }
         }
         for status in [200, 202, 404, 500] {
-            assert_eq!(bare.of_reply(status), Framing::ToEnd);
-            assert_eq!(seven.of_reply(status), Framing::Length(7));
-            assert_eq!(chunked.of_reply(status), Framing::Chunked);
+            assert_eq!(bare.of_reply(status), BodyEnd::ToEnd);
+            assert_eq!(seven.of_reply(status), BodyEnd::Length(7));
+            assert_eq!(chunked.of_reply(status), BodyEnd::Chunked);
         }
-        assert_eq!(bare.of_request(), Framing::Length(0));
-        assert_eq!(seven.of_request(), Framing::Length(7));
-        assert_eq!(chunked.of_request(), Framing::Chunked);
+        assert_eq!(bare.of_request(), BodyEnd::Length(0));
+        assert_eq!(seven.of_request(), BodyEnd::Length(7));
+        assert_eq!(chunked.of_request(), BodyEnd::Chunked);
     }
 }

@@ -6,26 +6,26 @@
 //!
 //! | input | verdict | RFC 9112 |
 //! |---|---|---|
-//! | a line of a head, of a chunk's size or of trailers that ends with a bare line feed | [`Refusal::LineEnd`] | 2.2 |
-//! | a bare carriage return, a control byte, a space before a colon, a folded line | [`Refusal::Head`] | 2.2, 5.1, 5.2 |
-//! | a head over [`HEAD_BYTES_MAX`] or of more than [`FIELDS_MAX`] fields | [`Refusal::HeadSize`] | 3 |
-//! | `Content-Length` twice, even with the same value | [`Refusal::Length`] | 6.3 |
-//! | a length with a sign, a blank, a comma, a leading zero, or over 63 bits | [`Refusal::Length`] | 6.3 |
-//! | `Content-Length` beside `Transfer-Encoding` | [`Refusal::TwoFramings`] | 6.1 |
-//! | a coding other than `chunked`, once | [`Refusal::Coding`] | 6.1 |
-//! | `Transfer-Encoding` in HTTP/1.0 | [`Refusal::Coding`] | 6.1 |
-//! | a chunk's size with no digit, over 15 digits, or anything but an extension behind it | [`Refusal::Chunk`] | 7.1 |
-//! | extensions of a chunk over [`CHUNK_LINE_BYTES_MAX`], trailers over [`TRAILER_BYTES_MAX`] | [`Refusal::Chunk`] | 7.1.1, 7.1.2 |
-//! | data of a chunk that are not followed by CRLF | [`Refusal::Chunk`] | 7.1 |
-//! | a switch of protocols that nobody asked for | [`Refusal::Head`] | 9110, 15.2.2 |
+//! | a line of a head, of a chunk's size or of trailers that ends with a bare line feed | [`HttpFault::LineEnd`] | 2.2 |
+//! | a bare carriage return, a control byte, a space before a colon, a folded line | [`HttpFault::Head`] | 2.2, 5.1, 5.2 |
+//! | a head over [`HEAD_BYTES_MAX`] or of more than [`FIELDS_MAX`] fields | [`HttpFault::HeadSize`] | 3 |
+//! | `Content-Length` twice, even with the same value | [`HttpFault::Length`] | 6.3 |
+//! | a length with a sign, a blank, a comma, a leading zero, or over 63 bits | [`HttpFault::Length`] | 6.3 |
+//! | `Content-Length` beside `Transfer-Encoding` | [`HttpFault::TwoFramings`] | 6.1 |
+//! | a coding other than `chunked`, once | [`HttpFault::Coding`] | 6.1 |
+//! | `Transfer-Encoding` in HTTP/1.0 | [`HttpFault::Coding`] | 6.1 |
+//! | a chunk's size with no digit, over 15 digits, or anything but an extension behind it | [`HttpFault::Chunk`] | 7.1 |
+//! | extensions of a chunk over [`CHUNK_LINE_BYTES_MAX`], trailers over [`TRAILER_BYTES_MAX`] | [`HttpFault::Chunk`] | 7.1.1, 7.1.2 |
+//! | data of a chunk that are not followed by CRLF | [`HttpFault::Chunk`] | 7.1 |
+//! | a switch of protocols that nobody asked for | [`HttpFault::Head`] | 9110, 15.2.2 |
 
 pub mod body;
 pub mod framing;
 pub mod head;
 
-pub use body::{Decoder, Step};
-pub use framing::Framing;
-pub use head::{ReplyHead, RequestHead};
+pub use body::{BodyStep, Decoder};
+pub use framing::BodyEnd;
+pub use head::{RequestHead, ResponseHead};
 
 /// The longest head of a reply.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -38,7 +38,7 @@ pub const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 /// Why a message is not read on. What follows on its connection cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum HttpFault {
     /// The head is not HTTP/1.
     #[error("the head is not valid HTTP/1.1")]
     Head,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dns`] | names to addresses |
 //! | [`socket`] | options of TCP sockets |
+//! | [`stream`] | a connection's bytes, with TLS or without |
 //! | [`tls`] | TLS towards servers, and what certificates say |
 //! | [`http_client`] | HTTP towards servers, off the data path |
 //! | [`fetch`] | one small HTTP request for a document |
@@ -28,5 +29,6 @@ pub mod jitter;
 pub mod lines;
 pub mod secret;
 pub mod socket;
+pub mod stream;
 pub mod tasks;
 pub mod tls;

@@ -15,7 +15,6 @@ mod connection;
 mod handshake;
 mod http1;
 mod proxy_protocol;
-mod stream;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -20,7 +20,7 @@ use super::exchange::{
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::ConnectionError;
-use super::http1::reply::{HttpBody, ReplyStart};
+use super::http1::reply::{HttpBody, ParsedReply};
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::{ReplicaSelection, Upstream};
@@ -121,7 +121,7 @@ impl UpstreamClient {
                 Ok(copy)
             }
             _ if upstream.access.was_refused(&upstream.config.name, error) => Err(UpstreamError::Unreachable),
-            _ if matches!(error, ConnectionError::Refused(_)) => Err(UpstreamError::Nonsense),
+            _ if matches!(error, ConnectionError::Malformed(_)) => Err(UpstreamError::Nonsense),
             _ => Err(UpstreamError::Reset),
         }
     }
@@ -219,7 +219,7 @@ impl RequestClock {
     }
 }
 
-fn reply(start: ReplyStart, body: HttpBody, mut lease: ConnectionLease, fresh_id: Option<FreshId>) -> Reply {
+fn reply(start: ParsedReply, body: HttpBody, mut lease: ConnectionLease, fresh_id: Option<FreshId>) -> Reply {
     lease.respect_keep_alive(start.keep_alive);
     judge(&mut lease.in_flight, &start.head);
     let replica = Some(lease.in_flight.key());

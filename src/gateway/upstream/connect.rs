@@ -6,11 +6,11 @@ use tokio::time::timeout;
 
 use super::exchange::UpstreamClient;
 use super::http1::connection::PooledConnection;
-use super::http1::stream::Stream;
 use super::pool::ConnectionSlot;
 use super::{Replica, Upstream};
 use crate::telemetry::metrics::GaugeGuard;
 use net::socket;
+use net::stream::{ByteStream, Tls};
 use protocol::error::UpstreamError;
 
 impl UpstreamClient {
@@ -33,10 +33,10 @@ impl UpstreamClient {
             let stream = stream
                 .inspect_err(|error| tracing::debug!(upstream = name, %error, "cannot connect"))
                 .ok()?;
-            let Some(tls) = &replica.tls else { return Some(Stream::Clear(stream)) };
+            let Some(tls) = &replica.tls else { return Some(ByteStream::Clear(stream)) };
             let stream = tls.connect(stream, &replica.host).await;
             let stream = stream.inspect_err(|fault| upstream.access.remark(name, *fault)).ok()?;
-            Some(Stream::Tls(Box::new(stream)))
+            Some(ByteStream::Tls(Tls(Box::new(stream.into()))))
         });
         let connected = connected.await.unwrap_or_else(|_| {
             tracing::debug!(upstream = name, "connecting took too long");

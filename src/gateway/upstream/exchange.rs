@@ -11,12 +11,12 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 
 use super::attempt::RequestClock;
-use super::http1::connection::Buffers;
 use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::sending::Sending;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, bridge, mux};
+use crate::buffers::Buffers;
 use crate::clock;
 use crate::telemetry::calls::CallLabels;
 use net::tasks::Tasks;

@@ -3,18 +3,18 @@
 //! Nothing is copied and nothing is kept but counts: the same body may come whole or a byte at a time. Extensions of
 //! chunks and trailers are bounded and dropped.
 
-use crate::framing::Framing;
-use crate::{CHUNK_LINE_BYTES_MAX, Refusal, TRAILER_BYTES_MAX};
+use crate::framing::BodyEnd;
+use crate::{CHUNK_LINE_BYTES_MAX, HttpFault, TRAILER_BYTES_MAX};
 
 /// More digits of a chunk's size could be more than 63 bits.
 const SIZE_DIGITS_MAX: usize = 15;
 
 /// Reads one body.
 #[derive(Clone, Copy, Debug)]
-pub struct Decoder(At);
+pub struct Decoder(BodyPosition);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum BodyPosition {
     /// So many bytes of data are left.
     Body(u64),
     /// All that follows is data.
@@ -59,7 +59,7 @@ enum TrailerAt {
 
 /// What the next bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum BodyStep {
     /// After `skip` bytes of framing, `len` bytes of data, at least one.
     Data {
         /// Bytes of framing before the data.
@@ -78,73 +78,100 @@ pub enum Step {
 
 impl Decoder {
     /// Of a body that ends like this.
-    pub fn new(framing: Framing) -> Self {
+    pub fn new(framing: BodyEnd) -> Self {
         Self(match framing {
-            Framing::Length(0) => At::Over,
-            Framing::Length(length) => At::Body(length),
-            Framing::Chunked => At::Size(SizeLine::START),
-            Framing::ToEnd => At::ToEnd,
+            BodyEnd::Length(0) => BodyPosition::Over,
+            BodyEnd::Length(length) => BodyPosition::Body(length),
+            BodyEnd::Chunked => BodyPosition::Size(SizeLine::START),
+            BodyEnd::ToEnd => BodyPosition::ToEnd,
         })
     }
 
     /// Whether the body has ended.
     pub fn is_over(&self) -> bool {
-        self.0 == At::Over
+        self.0 == BodyPosition::Over
     }
 
     /// Whether the end of the connection may be the end of the body.
     pub fn may_end_here(&self) -> bool {
-        matches!(self.0, At::Over | At::ToEnd)
+        matches!(self.0, BodyPosition::Over | BodyPosition::ToEnd)
     }
 
     /// How many bytes of data are left, where that is known.
     pub fn left(&self) -> Option<u64> {
         match self.0 {
-            At::Over => Some(0),
-            At::Body(left) => Some(left),
+            BodyPosition::Over => Some(0),
+            BodyPosition::Body(left) => Some(left),
             _ => None,
         }
     }
 
-    /// Looks at the bytes that come next. The caller takes what a [`Step`] names off their front before it asks again.
+    /// Looks at the bytes that come next. The caller takes what a [`BodyStep`] names off their front before it asks again.
     ///
     /// # Errors
     /// If the chunks are not well formed.
-    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Refusal> {
+    pub fn step(&mut self, bytes: &[u8]) -> Result<BodyStep, HttpFault> {
         let mut skip = 0;
         loop {
             let rest = bytes.get(skip..).unwrap_or_default();
-            let (left, within, then): (u64, fn(u64) -> At, At) = match self.0 {
-                At::Over => return Ok(Step::End { skip }),
-                At::Body(left) => (left, At::Body, At::Over),
-                At::Chunk(left) => (left, At::Chunk, At::ChunkEnd(b'\r')),
-                At::ToEnd => (u64::MAX, |_| At::ToEnd, At::ToEnd),
+            let (left, within, then): (u64, fn(u64) -> BodyPosition, BodyPosition) = match self.0 {
+                BodyPosition::Over => return Ok(BodyStep::End { skip }),
+                BodyPosition::Body(left) => (left, BodyPosition::Body, BodyPosition::Over),
+                BodyPosition::Chunk(left) => (left, BodyPosition::Chunk, BodyPosition::ChunkEnd(b'\r')),
+                BodyPosition::ToEnd => (u64::MAX, |_| BodyPosition::ToEnd, BodyPosition::ToEnd),
                 _ => {
-                    let Some(byte) = rest.first() else { return Ok(Step::More) };
+                    let Some(byte) = rest.first() else { return Ok(BodyStep::More) };
                     self.0 = self.framing_byte(*byte)?;
                     skip += 1;
                     continue;
                 }
             };
             if rest.is_empty() {
-                return Ok(Step::More);
+                return Ok(BodyStep::More);
             }
             let len = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
             let left = left - len as u64;
             self.0 = if left == 0 { then } else { within(left) };
-            return Ok(Step::Data { skip, len });
+            return Ok(BodyStep::Data { skip, len });
+        }
+    }
+
+    /// All data in these bytes, and how many of the bytes belong to the body: all of them as long as it has not ended.
+    ///
+    /// # Errors
+    /// If the chunks are not well formed.
+    pub fn data(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, usize), HttpFault> {
+        let (mut rest, mut data) = (bytes, Vec::new());
+        loop {
+            match self.step(rest)? {
+                BodyStep::Data { skip, len } => {
+                    let (piece, more) = rest.get(skip..).unwrap_or_default().split_at(len);
+                    if data.is_empty() {
+                        // What is left holds no more data than bytes.
+                        data.reserve_exact(if more.is_empty() || self.is_over() {
+                            len
+                        } else {
+                            len + more.len()
+                        });
+                    }
+                    data.extend_from_slice(piece);
+                    rest = more;
+                }
+                BodyStep::More => return Ok((data, bytes.len())),
+                BodyStep::End { skip } => return Ok((data, bytes.len() - rest.len() + skip)),
+            }
         }
     }
 
     /// What follows a byte that is no data.
-    fn framing_byte(self, byte: u8) -> Result<At, Refusal> {
+    fn framing_byte(self, byte: u8) -> Result<BodyPosition, HttpFault> {
         match (self.0, byte) {
-            (At::Size(line), _) => line.next(byte),
-            (At::ChunkEnd(b'\r'), b'\r') => Ok(At::ChunkEnd(b'\n')),
-            (At::ChunkEnd(b'\n'), b'\n') => Ok(At::Size(SizeLine::START)),
-            (At::Trailers(bytes, _), _) if bytes == TRAILER_BYTES_MAX => Err(Refusal::Chunk),
-            (At::Trailers(bytes, at), _) => at.next(byte, bytes + 1),
-            _ => Err(Refusal::Chunk),
+            (BodyPosition::Size(line), _) => line.next(byte),
+            (BodyPosition::ChunkEnd(b'\r'), b'\r') => Ok(BodyPosition::ChunkEnd(b'\n')),
+            (BodyPosition::ChunkEnd(b'\n'), b'\n') => Ok(BodyPosition::Size(SizeLine::START)),
+            (BodyPosition::Trailers(bytes, _), _) if bytes == TRAILER_BYTES_MAX => Err(HttpFault::Chunk),
+            (BodyPosition::Trailers(bytes, at), _) => at.next(byte, bytes + 1),
+            _ => Err(HttpFault::Chunk),
         }
     }
 }
@@ -152,50 +179,50 @@ impl Decoder {
 impl SizeLine {
     const START: Self = Self { size: 0, digits: 0, bytes: 0, part: SizePart::Digits };
 
-    fn next(mut self, byte: u8) -> Result<At, Refusal> {
+    fn next(mut self, byte: u8) -> Result<BodyPosition, HttpFault> {
         self.bytes += 1;
         if self.bytes > CHUNK_LINE_BYTES_MAX {
-            return Err(Refusal::Chunk);
+            return Err(HttpFault::Chunk);
         }
         self.part = match (self.part, byte) {
             (SizePart::LineFeed, b'\n') if self.size == 0 => {
-                return Ok(At::Trailers(0, TrailerAt::LineStart));
+                return Ok(BodyPosition::Trailers(0, TrailerAt::LineStart));
             }
-            (SizePart::LineFeed, b'\n') => return Ok(At::Chunk(self.size)),
-            (SizePart::LineFeed, _) => return Err(Refusal::Chunk),
-            (_, b'\n') => return Err(Refusal::LineEnd),
+            (SizePart::LineFeed, b'\n') => return Ok(BodyPosition::Chunk(self.size)),
+            (SizePart::LineFeed, _) => return Err(HttpFault::Chunk),
+            (_, b'\n') => return Err(HttpFault::LineEnd),
             (SizePart::Digits, _) if byte.is_ascii_hexdigit() => {
                 self.digits += 1;
                 if self.digits > SIZE_DIGITS_MAX {
-                    return Err(Refusal::Chunk);
+                    return Err(HttpFault::Chunk);
                 }
                 self.size = self.size << 4 | u64::from(char::from(byte).to_digit(16).unwrap_or(0));
                 SizePart::Digits
             }
-            _ if self.digits == 0 => return Err(Refusal::Chunk),
+            _ if self.digits == 0 => return Err(HttpFault::Chunk),
             (_, b'\r') => SizePart::LineFeed,
             (SizePart::Digits | SizePart::Blanks, b' ' | b'\t') => SizePart::Blanks,
             (SizePart::Digits | SizePart::Blanks, b';')
             | (SizePart::Extension, b'\t' | b' '..=b'~' | 0x80..) => SizePart::Extension,
-            _ => return Err(Refusal::Chunk),
+            _ => return Err(HttpFault::Chunk),
         };
-        Ok(At::Size(self))
+        Ok(BodyPosition::Size(self))
     }
 }
 
 impl TrailerAt {
-    fn next(self, byte: u8, bytes: usize) -> Result<At, Refusal> {
+    fn next(self, byte: u8, bytes: usize) -> Result<BodyPosition, HttpFault> {
         let at = match (self, byte) {
-            (Self::LastLineFeed, b'\n') => return Ok(At::Over),
+            (Self::LastLineFeed, b'\n') => return Ok(BodyPosition::Over),
             (Self::LineFeed, b'\n') => Self::LineStart,
-            (Self::LineStart | Self::Line, b'\n') => return Err(Refusal::LineEnd),
+            (Self::LineStart | Self::Line, b'\n') => return Err(HttpFault::LineEnd),
             (Self::LineStart, b'\r') => Self::LastLineFeed,
             (Self::Line, b'\r') => Self::LineFeed,
-            (Self::LineStart, b' ' | b'\t' | b':') => return Err(Refusal::Chunk),
+            (Self::LineStart, b' ' | b'\t' | b':') => return Err(HttpFault::Chunk),
             (Self::LineStart | Self::Line, b'\t' | b' '..=b'~' | 0x80..) => Self::Line,
-            _ => return Err(Refusal::Chunk),
+            _ => return Err(HttpFault::Chunk),
         };
-        Ok(At::Trailers(bytes, at))
+        Ok(BodyPosition::Trailers(bytes, at))
     }
 }
 

@@ -6,8 +6,8 @@ use http::StatusCode;
 use httparse::{Error, Header, ParserConfig, Request, Response, Status};
 use memchr::memchr_iter;
 
-use crate::framing::{Framing, FramingFields};
-use crate::{FIELDS_MAX, Refusal};
+use crate::framing::{BodyEnd, FramingFields};
+use crate::{FIELDS_MAX, HttpFault};
 
 /// Looks for the end of a head that arrives in pieces, each byte once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,50 +22,50 @@ impl EndSearch {
     ///
     /// # Errors
     /// If a line ends with a line feed alone, or the head is too long.
-    pub fn find(&mut self, bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, Refusal> {
+    pub fn find(&mut self, bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, HttpFault> {
         for at in memchr_iter(b'\n', bytes.get(self.searched..).unwrap_or_default()) {
             let at = at + self.searched;
             let line_end = at.checked_sub(1).filter(|before| bytes[*before] == b'\r');
-            let line_end = line_end.ok_or(Refusal::LineEnd)?;
+            let line_end = line_end.ok_or(HttpFault::LineEnd)?;
             let is_empty = line_end == 0 || bytes[line_end - 1] == b'\n';
             if is_empty {
-                return if at < bytes_max { Ok(Some(at + 1)) } else { Err(Refusal::HeadSize) };
+                return if at < bytes_max { Ok(Some(at + 1)) } else { Err(HttpFault::HeadSize) };
             }
         }
         self.searched = bytes.len();
-        if bytes.len() < bytes_max { Ok(None) } else { Err(Refusal::HeadSize) }
+        if bytes.len() < bytes_max { Ok(None) } else { Err(HttpFault::HeadSize) }
     }
 }
 
 /// What the head of a reply says of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplyHead {
+pub struct ResponseHead {
     /// The status; below 200, another head follows.
     pub status: StatusCode,
     /// Where the body ends.
-    pub framing: Framing,
+    pub framing: BodyEnd,
     /// Whether another request may follow on the connection.
     pub is_persistent: bool,
 }
 
-impl ReplyHead {
+impl ResponseHead {
     /// Reads the head of a reply to anything but HEAD and CONNECT; `bytes` are all of it, as [`EndSearch`] found it.
     /// Shows each field to `field`, its name as it is spelled.
     ///
     /// # Errors
     /// If it is not one plain head of HTTP/1.1 or 1.0.
-    pub fn read<'b>(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, Refusal> {
+    pub fn read<'b>(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
         let mut head = Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut room);
         match parsed {
             Ok(Status::Complete(length)) if length == bytes.len() => {}
-            Err(Error::TooManyHeaders) => return Err(Refusal::HeadSize),
-            _ => return Err(Refusal::Head),
+            Err(Error::TooManyHeaders) => return Err(HttpFault::HeadSize),
+            _ => return Err(HttpFault::Head),
         }
         let minor = head.version.unwrap_or(0);
         let code = head.code.filter(|code| *code != StatusCode::SWITCHING_PROTOCOLS);
-        let code = code.ok_or(Refusal::Head)?;
+        let code = code.ok_or(HttpFault::Head)?;
         let (mut framing, mut connection) = (FramingFields::default(), ConnectionField::default());
         for Header { name, value } in &*head.headers {
             match name.len() {
@@ -78,9 +78,9 @@ impl ReplyHead {
         }
         let framing = framing.of_reply(code);
         Ok(Self {
-            status: StatusCode::from_u16(code).map_err(|_| Refusal::Head)?,
+            status: StatusCode::from_u16(code).map_err(|_| HttpFault::Head)?,
             framing,
-            is_persistent: framing != Framing::ToEnd && connection.is_persistent(minor),
+            is_persistent: framing != BodyEnd::ToEnd && connection.is_persistent(minor),
         })
     }
 }
@@ -95,7 +95,7 @@ pub struct RequestHead<'b> {
     /// 0 or 1: HTTP/1.0 or 1.1.
     pub minor: u8,
     /// Where the body ends.
-    pub framing: Framing,
+    pub framing: BodyEnd,
     /// Whether the client may send another request on the connection.
     pub is_persistent: bool,
     /// The client waits for `100 Continue` before it sends the body.
@@ -108,16 +108,16 @@ impl<'b> RequestHead<'b> {
     ///
     /// # Errors
     /// If it is not one plain head of HTTP/1.1 or 1.0.
-    pub fn read(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, Refusal> {
+    pub fn read(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
         let mut head = Request::new(&mut []);
         let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut head, bytes, &mut room);
         match parsed {
             Ok(Status::Complete(length)) if length == bytes.len() => {}
-            Err(Error::TooManyHeaders) => return Err(Refusal::HeadSize),
-            _ => return Err(Refusal::Head),
+            Err(Error::TooManyHeaders) => return Err(HttpFault::HeadSize),
+            _ => return Err(HttpFault::Head),
         }
-        let (Some(method), Some(target)) = (head.method, head.path) else { return Err(Refusal::Head) };
+        let (Some(method), Some(target)) = (head.method, head.path) else { return Err(HttpFault::Head) };
         let minor = head.version.unwrap_or(0);
         let (mut framing, mut connection) = (FramingFields::default(), ConnectionField::default());
         let mut expects_continue = false;

@@ -14,16 +14,16 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use http1::head::EndSearch;
-use http1::{Decoder, Refusal, Step};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use http1::{BodyEnd, Decoder};
+use net::stream::ByteStream;
+use tokio::io::AsyncWrite as _;
 
-use super::request;
+use super::request::{self, RequestForm};
 use super::response::ResponseWriter;
+use crate::buffers::{Buffers, poll_read};
 use crate::clock::{self, RecurringDeadline};
 use crate::context::peer::Peer;
-use crate::edge::stream::ClientSocket;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
-use crate::upstream::http1::connection::{Buffers, READ_BYTES_MAX};
 use config::LimitsConfig;
 
 /// How much a client may send ahead of an answer until nobody reads on.
@@ -32,8 +32,8 @@ const AHEAD_BYTES_MAX: usize = 64 * 1024;
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-pub(super) struct Connection {
-    state: RefCell<State>,
+pub(super) struct ClientConnection {
+    state: RefCell<RequestState>,
     buffers: Rc<Buffers>,
     header_bytes_max: usize,
     /// When the head began that has not ended.
@@ -41,8 +41,8 @@ pub(super) struct Connection {
     deadline: RefCell<RecurringDeadline>,
 }
 
-struct State {
-    stream: ClientSocket,
+struct RequestState {
+    stream: ByteStream,
     /// What came, and was not taken yet.
     pending: Vec<u8>,
     search: EndSearch,
@@ -67,18 +67,18 @@ pub(super) enum HeadEvent {
     Refused(StatusCode),
 }
 
-impl Connection {
+impl ClientConnection {
     pub(super) fn new(
-        stream: ClientSocket,
+        stream: ByteStream,
         start: Vec<u8>,
         buffers: &Rc<Buffers>,
         header_bytes_max: usize,
     ) -> Rc<Self> {
-        let state = State {
+        let state = RequestState {
             stream,
             pending: start,
             search: EndSearch::default(),
-            body: Decoder::new(http1::Framing::Length(0)),
+            body: Decoder::new(BodyEnd::Length(0)),
             must_ask_for_body: false,
             is_shut: false,
             lingered_bytes: 0,
@@ -95,15 +95,12 @@ impl Connection {
     /// The next request, once its head is there.
     pub(super) fn poll_head(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<HeadEvent> {
         let mut state = self.state.borrow_mut();
-        let mut memory = self.buffers.take_read();
-        let event = self.poll_head_of(&mut state, cx, &mut memory);
-        self.buffers.give_read(memory);
-        event
+        self.buffers.reading(|memory| self.poll_head_of(&mut state, cx, memory))
     }
 
     fn poll_head_of(
         self: &Rc<Self>,
-        state: &mut State,
+        state: &mut RequestState,
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
     ) -> Poll<HeadEvent> {
@@ -120,7 +117,9 @@ impl Connection {
                 }
                 state.pending = pending;
             }
-            let Ok(fresh) = ready!(state.poll_read(cx, memory)) else { return Poll::Ready(HeadEvent::End) };
+            let Ok(fresh) = ready!(poll_read(&mut state.stream, cx, memory)) else {
+                return Poll::Ready(HeadEvent::End);
+            };
             if fresh.is_empty() {
                 return Poll::Ready(HeadEvent::End);
             }
@@ -134,7 +133,7 @@ impl Connection {
     }
 
     /// What these bytes begin with. `None`: that is not clear yet.
-    fn begin(self: &Rc<Self>, state: &mut State, bytes: &[u8]) -> Option<HeadEvent> {
+    fn begin(self: &Rc<Self>, state: &mut RequestState, bytes: &[u8]) -> Option<HeadEvent> {
         if bytes.starts_with(b"\r\n") {
             return None;
         }
@@ -156,19 +155,19 @@ impl Connection {
     /// The request whose head takes so many of these bytes.
     fn read(
         self: &Rc<Self>,
-        state: &mut State,
+        state: &mut RequestState,
         bytes: &[u8],
         length: usize,
     ) -> Result<HeadEvent, StatusCode> {
         let rest = bytes.get(length..).unwrap_or_default();
         let (parts, form) = request::read(bytes.get(..length).unwrap_or_default())?;
-        let request::Form { framing, is_persistent, expects_continue } = form;
+        let RequestForm { framing, is_persistent, expects_continue } = form;
         state.body = Decoder::new(framing);
         state.must_ask_for_body = expects_continue && rest.is_empty();
         let body = match state.body.left().and_then(|left| usize::try_from(left).ok()) {
             Some(left) if left <= rest.len() => {
                 let (whole, ahead) = rest.split_at(left);
-                state.body = Decoder::new(http1::Framing::Length(0));
+                state.body = Decoder::new(BodyEnd::Length(0));
                 state.pending = ahead.to_vec();
                 ClientBody::Whole(Bytes::copy_from_slice(whole))
             }
@@ -202,19 +201,18 @@ impl Connection {
         if !state.body.is_over() {
             return Poll::Pending;
         }
-        let mut memory = self.buffers.take_read();
-        let left = loop {
-            if state.pending.len() >= AHEAD_BYTES_MAX {
-                break Poll::Pending;
+        self.buffers.reading(|memory| {
+            loop {
+                if state.pending.len() >= AHEAD_BYTES_MAX {
+                    break Poll::Pending;
+                }
+                match poll_read(&mut state.stream, cx, memory) {
+                    Poll::Pending => break Poll::Pending,
+                    Poll::Ready(Ok([]) | Err(_)) => break Poll::Ready(()),
+                    Poll::Ready(Ok(fresh)) => state.pending.extend_from_slice(fresh),
+                }
             }
-            match state.poll_read(cx, &mut memory) {
-                Poll::Pending => break Poll::Pending,
-                Poll::Ready(Ok([]) | Err(_)) => break Poll::Ready(()),
-                Poll::Ready(Ok(fresh)) => state.pending.extend_from_slice(fresh),
-            }
-        };
-        self.buffers.give_read(memory);
-        left
+        })
     }
 
     /// Whether all of the request was read.
@@ -260,23 +258,22 @@ impl Connection {
         if state.body.is_over() && state.pending.is_empty() {
             return Poll::Ready(());
         }
-        let mut memory = self.buffers.take_read();
-        let over = loop {
-            match state.poll_read(cx, &mut memory) {
-                Poll::Pending => break Poll::Pending,
-                Poll::Ready(Ok([]) | Err(_)) => break Poll::Ready(()),
-                Poll::Ready(Ok(fresh)) => state.lingered_bytes += fresh.len(),
+        self.buffers.reading(|memory| {
+            loop {
+                match poll_read(&mut state.stream, cx, memory) {
+                    Poll::Pending => break Poll::Pending,
+                    Poll::Ready(Ok([]) | Err(_)) => break Poll::Ready(()),
+                    Poll::Ready(Ok(fresh)) => state.lingered_bytes += fresh.len(),
+                }
+                if state.lingered_bytes > LINGER_BYTES_MAX {
+                    break Poll::Ready(());
+                }
             }
-            if state.lingered_bytes > LINGER_BYTES_MAX {
-                break Poll::Ready(());
-            }
-        };
-        self.buffers.give_read(memory);
-        over
+        })
     }
 }
 
-impl RequestBytes for Connection {
+impl RequestBytes for ClientConnection {
     fn poll_data(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenRequest>>> {
         let state = &mut *self.state.borrow_mut();
         if state.must_ask_for_body {
@@ -288,10 +285,7 @@ impl RequestBytes for Connection {
             }
             let _ = Pin::new(&mut state.stream).poll_flush(cx);
         }
-        let mut memory = self.buffers.take_read();
-        let data = state.poll_data(cx, &mut memory);
-        self.buffers.give_read(memory);
-        data
+        self.buffers.reading(|memory| state.poll_data(cx, memory))
     }
 
     fn left(&self) -> Option<u64> {
@@ -303,7 +297,7 @@ impl RequestBytes for Connection {
     }
 }
 
-impl State {
+impl RequestState {
     fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
@@ -312,12 +306,12 @@ impl State {
         while !self.body.is_over() {
             let pending = std::mem::take(&mut self.pending);
             let data = if pending.is_empty() {
-                match ready!(self.poll_read(cx, memory)) {
+                match ready!(poll_read(&mut self.stream, cx, memory)) {
                     Ok([]) | Err(_) => Err(BrokenRequest),
-                    Ok(fresh) => self.decode(fresh).map_err(|_| BrokenRequest),
+                    Ok(fresh) => self.decode(fresh),
                 }
             } else {
-                self.decode(&pending).map_err(|_| BrokenRequest)
+                self.decode(&pending)
             };
             match data {
                 Ok(data) if data.is_empty() => {}
@@ -328,34 +322,9 @@ impl State {
     }
 
     /// The data in these bytes, in one piece; what follows the body is kept.
-    fn decode(&mut self, bytes: &[u8]) -> Result<Bytes, Refusal> {
-        let (mut rest, mut data) = (bytes, Vec::new());
-        loop {
-            match self.body.step(rest)? {
-                Step::Data { skip, len } => {
-                    let (piece, more) = rest.get(skip..).unwrap_or_default().split_at(len);
-                    rest = more;
-                    if data.is_empty() {
-                        data.reserve_exact(if more.is_empty() { len } else { len + more.len() });
-                    }
-                    data.extend_from_slice(piece);
-                }
-                Step::More => break,
-                Step::End { skip } => {
-                    self.pending = rest.get(skip..).unwrap_or_default().to_vec();
-                    break;
-                }
-            }
-        }
+    fn decode(&mut self, bytes: &[u8]) -> Result<Bytes, BrokenRequest> {
+        let (data, taken) = self.body.data(bytes).map_err(|_| BrokenRequest)?;
+        self.pending = bytes.get(taken..).unwrap_or_default().to_vec();
         Ok(data.into())
-    }
-
-    /// What comes next; empty at the end.
-    fn poll_read<'m>(&mut self, cx: &mut Context<'_>, memory: &'m mut Vec<u8>) -> Poll<io::Result<&'m [u8]>> {
-        memory.resize(READ_BYTES_MAX, 0);
-        let mut read = ReadBuf::new(memory);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
-        let count = read.filled().len();
-        Poll::Ready(Ok(memory.get(..count).unwrap_or_default()))
     }
 }

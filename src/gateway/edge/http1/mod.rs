@@ -20,15 +20,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use self::connection::{Connection, HeadEvent};
-use self::response::ResponseWriter;
+use self::connection::{ClientConnection, HeadEvent};
+use self::response::{ResponseForm, ResponseWriter};
 use super::connection::CloseReason;
-use super::stream::ClientSocket;
 use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::LimitsConfig;
+use net::stream::ByteStream;
 
 /// How long a client may go on sending what nobody reads, so that it sees the answer first.
 const LINGER_MAX: Duration = Duration::from_secs(1);
@@ -37,12 +37,12 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn serve(
     worker: &Worker,
     proxy: &Proxy,
-    stream: ClientSocket,
+    stream: ByteStream,
     start: Vec<u8>,
     peer: &Rc<Peer>,
     limits: &LimitsConfig,
 ) -> CloseReason {
-    let connection = Connection::new(stream, start, &worker.client.buffers, limits.header_bytes_max);
+    let connection = ClientConnection::new(stream, start, &worker.client.buffers, limits.header_bytes_max);
     let mut closing = pin!(proxy.drain().closing());
     loop {
         let next = poll_fn(|cx| {
@@ -65,7 +65,7 @@ pub(super) async fn serve(
             }
         };
         let (parts, body) = *request;
-        let form = response::Form::of(&parts, is_persistent);
+        let form = ResponseForm::of(&parts, is_persistent);
         let answered = {
             // In memory of its own for as long as the call: the connection is kept much longer, and mostly idle.
             let mut call = Box::pin(proxy.handle(peer.enter(), parts, body));
@@ -94,7 +94,7 @@ pub(super) async fn serve(
 }
 
 /// Answers what is no request.
-async fn refuse(connection: &Connection, status: StatusCode) {
+async fn refuse(connection: &ClientConnection, status: StatusCode) {
     let mut writer = ResponseWriter::refusal(status);
     if poll_fn(|cx| connection.poll_write(cx, &mut writer)).await.is_ok() {
         linger(connection).await;
@@ -102,6 +102,6 @@ async fn refuse(connection: &Connection, status: StatusCode) {
 }
 
 /// Lets the client see the answer before the connection is gone: one that is closed over unread bytes is reset.
-async fn linger(connection: &Connection) {
+async fn linger(connection: &ClientConnection) {
     clock::within(LINGER_MAX, poll_fn(|cx| connection.poll_linger(cx))).await;
 }

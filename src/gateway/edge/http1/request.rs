@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
-use http1::{Refusal, RequestHead};
+use http1::{HttpFault, RequestHead};
 
 /// How many fields most requests have no more than.
 const USUAL_FIELDS: usize = 16;
@@ -17,14 +17,14 @@ static MCP_NAMES: [HeaderName; 4] = [
 
 /// What is said of a request beside its parts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
-    pub(super) framing: http1::Framing,
+pub(super) struct RequestForm {
+    pub(super) framing: http1::BodyEnd,
     pub(super) is_persistent: bool,
     pub(super) expects_continue: bool,
 }
 
 /// Reads all of a request's head.
-pub(super) fn read(bytes: &[u8]) -> Result<(Parts, Form), StatusCode> {
+pub(super) fn read(bytes: &[u8]) -> Result<(Parts, RequestForm), StatusCode> {
     let bytes = Bytes::copy_from_slice(bytes);
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
     let mut is_valid = true;
@@ -48,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Parts, Form), StatusCode> {
     parts.version = if head.minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
     parts.headers = headers;
     let RequestHead { framing, is_persistent, expects_continue, .. } = head;
-    Ok((parts, Form { framing, is_persistent, expects_continue }))
+    Ok((parts, RequestForm { framing, is_persistent, expects_continue }))
 }
 
 fn name_of(name: &str) -> Option<HeaderName> {
@@ -57,12 +57,14 @@ fn name_of(name: &str) -> Option<HeaderName> {
 }
 
 /// What is answered to bytes that are no request.
-pub(super) fn status_of(refusal: Refusal) -> StatusCode {
+pub(super) fn status_of(refusal: HttpFault) -> StatusCode {
     match refusal {
-        Refusal::HeadSize => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        Refusal::Coding => StatusCode::NOT_IMPLEMENTED,
-        Refusal::Head | Refusal::LineEnd | Refusal::Length | Refusal::TwoFramings | Refusal::Chunk => {
-            StatusCode::BAD_REQUEST
-        }
+        HttpFault::HeadSize => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        HttpFault::Coding => StatusCode::NOT_IMPLEMENTED,
+        HttpFault::Head
+        | HttpFault::LineEnd
+        | HttpFault::Length
+        | HttpFault::TwoFramings
+        | HttpFault::Chunk => StatusCode::BAD_REQUEST,
     }
 }

@@ -10,13 +10,14 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
+use http1::BodyEnd;
 use httpdate::HttpDate;
+use net::stream::ByteStream;
 use tokio::io::AsyncWrite as _;
 
+use crate::buffers::Buffers;
 use crate::clock;
-use crate::edge::stream::ClientSocket;
 use crate::line::relay::ReplyBody;
-use crate::upstream::http1::connection::Buffers;
 
 /// A piece of a body that is no longer goes out with what stands before it, in one write.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
@@ -24,13 +25,13 @@ const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// What a request says of the form of its response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Form {
+pub(super) struct ResponseForm {
     is_head: bool,
     is_old: bool,
     is_persistent: bool,
 }
 
-impl Form {
+impl ResponseForm {
     pub(super) fn of(request: &Parts, is_persistent: bool) -> Self {
         let is_old = request.version == Version::HTTP_10;
         Self { is_head: request.method == Method::HEAD, is_old, is_persistent }
@@ -48,36 +49,29 @@ pub(super) struct ResponseWriter {
     piece_end: &'static [u8],
     /// `None`: all of it was taken.
     body: Option<ReplyBody>,
-    framing: BodyFraming,
+    framing: BodyEnd,
     is_persistent: bool,
     /// The body broke off.
     is_broken: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BodyFraming {
-    Length(u64),
-    Chunked,
-    ToEnd,
 }
 
 impl ResponseWriter {
     /// Of the response to a request of this form. With `is_request_over`, all of the request was read.
     pub(super) fn new(
         response: Response<ReplyBody>,
-        form: Form,
+        form: ResponseForm,
         is_request_over: bool,
         buffers: &Buffers,
     ) -> Self {
         let (head, body) = response.into_parts();
         let has_body = !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let framing = match body.size_hint().exact() {
-            Some(length) => BodyFraming::Length(length),
-            None if form.is_old => BodyFraming::ToEnd,
-            None => BodyFraming::Chunked,
+            Some(length) => BodyEnd::Length(length),
+            None if form.is_old => BodyEnd::ToEnd,
+            None => BodyEnd::Chunked,
         };
         let closes = head.headers.get(CONNECTION).is_some_and(|value| value == "close");
-        let is_persistent = form.is_persistent && is_request_over && !closes && framing != BodyFraming::ToEnd;
+        let is_persistent = form.is_persistent && is_request_over && !closes && framing != BodyEnd::ToEnd;
         let mut out = buffers.take_spare();
         start(&mut out, head.status);
         for (name, value) in &head.headers {
@@ -88,11 +82,11 @@ impl ResponseWriter {
         }
         match framing {
             _ if !has_body || form.is_head && head.headers.contains_key(CONTENT_LENGTH) => {}
-            BodyFraming::Length(length) => {
+            BodyEnd::Length(length) => {
                 field(&mut out, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(length).as_bytes());
             }
-            BodyFraming::Chunked => field(&mut out, TRANSFER_ENCODING.as_str(), b"chunked"),
-            BodyFraming::ToEnd => {}
+            BodyEnd::Chunked => field(&mut out, TRANSFER_ENCODING.as_str(), b"chunked"),
+            BodyEnd::ToEnd => {}
         }
         if !is_persistent {
             field(&mut out, CONNECTION.as_str(), b"close");
@@ -100,7 +94,7 @@ impl ResponseWriter {
             field(&mut out, CONNECTION.as_str(), b"keep-alive");
         }
         end(&mut out);
-        let is_empty = framing == BodyFraming::Length(0) || !has_body || form.is_head;
+        let is_empty = framing == BodyEnd::Length(0) || !has_body || form.is_head;
         Self { body: Some(body).filter(|_| !is_empty), ..Self::of(out, framing, is_persistent) }
     }
 
@@ -111,10 +105,10 @@ impl ResponseWriter {
         field(&mut out, CONTENT_LENGTH.as_str(), b"0");
         field(&mut out, CONNECTION.as_str(), b"close");
         end(&mut out);
-        Self::of(out, BodyFraming::Length(0), false)
+        Self::of(out, BodyEnd::Length(0), false)
     }
 
-    fn of(out: Vec<u8>, framing: BodyFraming, is_persistent: bool) -> Self {
+    fn of(out: Vec<u8>, framing: BodyEnd, is_persistent: bool) -> Self {
         Self {
             out,
             out_written: 0,
@@ -136,7 +130,7 @@ impl ResponseWriter {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut ClientSocket,
+        stream: &mut ByteStream,
         buffers: &Buffers,
     ) -> Poll<io::Result<()>> {
         loop {
@@ -182,19 +176,19 @@ impl ResponseWriter {
         let mut is_over = is_last;
         self.piece_end = b"";
         match &mut self.framing {
-            BodyFraming::Length(left) => match left.checked_sub(data.len() as u64) {
+            BodyEnd::Length(left) => match left.checked_sub(data.len() as u64) {
                 Some(rest) => {
                     *left = rest;
                     is_over = rest == 0;
                 }
                 None => return self.break_off(),
             },
-            BodyFraming::Chunked => {
+            BodyEnd::Chunked => {
                 // Into memory that is there: it does not fail.
                 let _ = write!(self.out, "{:x}\r\n", data.len());
                 self.piece_end = b"\r\n";
             }
-            BodyFraming::ToEnd => {}
+            BodyEnd::ToEnd => {}
         }
         if data.len() <= COPIED_BYTES_MAX {
             self.out.extend_from_slice(&data);
@@ -209,9 +203,9 @@ impl ResponseWriter {
 
     fn end_body(&mut self) {
         match self.framing {
-            BodyFraming::Length(1..) => return self.break_off(),
-            BodyFraming::Chunked => self.out.extend_from_slice(LAST_CHUNK),
-            BodyFraming::Length(0) | BodyFraming::ToEnd => {}
+            BodyEnd::Length(1..) => return self.break_off(),
+            BodyEnd::Chunked => self.out.extend_from_slice(LAST_CHUNK),
+            BodyEnd::Length(0) | BodyEnd::ToEnd => {}
         }
         self.body = None;
     }
@@ -221,26 +215,18 @@ impl ResponseWriter {
         (self.body, self.is_broken) = (None, true);
     }
 
-    fn poll_out(&mut self, cx: &mut Context<'_>, stream: &mut ClientSocket) -> Poll<io::Result<()>> {
+    fn poll_out(&mut self, cx: &mut Context<'_>, stream: &mut ByteStream) -> Poll<io::Result<()>> {
         while let Some(rest) = self.out.get(self.out_written..).filter(|rest| !rest.is_empty()) {
-            self.out_written += ready!(poll_some(stream, cx, rest))?;
+            self.out_written += ready!(stream.poll_write_some(cx, rest))?;
         }
         while !self.piece.is_empty() {
-            let count = ready!(poll_some(stream, cx, &self.piece))?;
+            let count = ready!(stream.poll_write_some(cx, &self.piece))?;
             self.piece.advance(count);
         }
         self.out.clear();
         self.out.extend_from_slice(std::mem::take(&mut self.piece_end));
         self.out_written = 0;
         Poll::Ready(Ok(()))
-    }
-}
-
-/// At least one byte.
-fn poll_some(stream: &mut ClientSocket, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    match ready!(Pin::new(stream).poll_write(cx, bytes)) {
-        Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-        result => Poll::Ready(result),
     }
 }
 

@@ -6,9 +6,9 @@
 //! Invariant: a connection takes the next request only after the last one was written, its reply was read to the end, and
 //! not a byte more has come.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
@@ -16,73 +16,32 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::Request;
 use http1::head::EndSearch;
-use http1::{Decoder, HEAD_BYTES_MAX, Refusal, Step};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use http1::{Decoder, HEAD_BYTES_MAX, HttpFault};
+use net::stream::ByteStream;
+use tokio::io::{AsyncRead as _, ReadBuf};
 
-use super::reply::{HttpBody, ReplyStart};
+use super::reply::{HttpBody, ParsedReply};
 use super::request::OutgoingRequest;
-use super::stream::Stream;
+use crate::buffers::{Buffers, poll_read};
 use crate::clock::RecurringDeadline;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::exchange::RequestBody;
 use crate::upstream::pool::ConnectionSlot;
 
-/// What one read may bring.
-pub(crate) const READ_BYTES_MAX: usize = 64 * 1024;
-/// More memory for writing is not kept for the next request.
-const SPARE_BYTES_MAX: usize = 64 * 1024;
 /// A server that announces more than this before it answers is out of its senses.
 const INFORMATIONAL_HEADS_MAX: usize = 16;
-
-/// Memory that all connections of a worker use, each for as long as it reads or writes.
-#[derive(Default)]
-pub(crate) struct Buffers {
-    read: Cell<Vec<u8>>,
-    /// Of requests that are written.
-    spare: Cell<Vec<u8>>,
-}
-
-impl Buffers {
-    /// Memory to read into, to be given back at once.
-    pub(crate) fn take_read(&self) -> Vec<u8> {
-        self.read.take()
-    }
-
-    pub(crate) fn give_read(&self, memory: Vec<u8>) {
-        self.read.set(memory);
-    }
-
-    /// Memory to write from; empty.
-    pub(crate) fn take_spare(&self) -> Vec<u8> {
-        self.spare.take()
-    }
-
-    /// Takes back memory to write from, unless there is too much of it.
-    pub(crate) fn give_spare(&self, mut memory: Vec<u8>) {
-        if memory.capacity() <= SPARE_BYTES_MAX {
-            memory.clear();
-            self.spare.set(memory);
-        }
-    }
-}
-
-impl std::fmt::Debug for Buffers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Buffers").finish_non_exhaustive()
-    }
-}
 
 /// A connection to a replica.
 #[derive(Debug)]
 pub(crate) struct PooledConnection {
-    state: RefCell<State>,
+    state: RefCell<ConnectionState>,
     buffers: Rc<Buffers>,
     _open: (ConnectionSlot, GaugeGuard),
 }
 
 #[derive(Debug)]
-struct State {
-    stream: Stream,
+struct ConnectionState {
+    stream: ByteStream,
     phase: Phase,
     /// What is still to be written.
     request: Option<OutgoingRequest>,
@@ -121,12 +80,16 @@ pub(crate) enum ConnectionError {
     #[error("nothing came in time")]
     TimedOut,
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Malformed(#[from] HttpFault),
 }
 
 impl PooledConnection {
-    pub(crate) fn new(stream: Stream, buffers: &Rc<Buffers>, open: (ConnectionSlot, GaugeGuard)) -> Rc<Self> {
-        let state = State {
+    pub(crate) fn new(
+        stream: ByteStream,
+        buffers: &Rc<Buffers>,
+        open: (ConnectionSlot, GaugeGuard),
+    ) -> Rc<Self> {
+        let state = ConnectionState {
             stream,
             phase: Phase::Idle,
             request: None,
@@ -161,11 +124,9 @@ impl PooledConnection {
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         deadline: Instant,
-    ) -> Poll<Result<(ReplyStart, HttpBody), ConnectionError>> {
+    ) -> Poll<Result<(ParsedReply, HttpBody), ConnectionError>> {
         let mut state = self.state.borrow_mut();
-        let mut memory = self.buffers.take_read();
-        let result = state.poll_reply(cx, &mut memory, &self.buffers);
-        self.buffers.give_read(memory);
+        let result = self.buffers.reading(|memory| state.poll_reply(cx, memory, &self.buffers));
         if result.is_pending() && state.deadline.poll(cx, deadline).is_ready() {
             return Poll::Ready(Err(ConnectionError::TimedOut));
         }
@@ -185,10 +146,7 @@ impl PooledConnection {
         decoder: &mut Decoder,
     ) -> Poll<Option<Result<Bytes, ConnectionError>>> {
         let mut state = self.state.borrow_mut();
-        let mut memory = self.buffers.take_read();
-        let result = state.poll_data(cx, &mut memory, decoder, &self.buffers);
-        self.buffers.give_read(memory);
-        result
+        self.buffers.reading(|memory| state.poll_data(cx, memory, decoder, &self.buffers))
     }
 
     /// Takes back a request of which nothing was written, after an error.
@@ -204,7 +162,7 @@ impl PooledConnection {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// Whether nothing has come, not even the end.
     fn is_silent(&mut self) -> bool {
         let mut byte = [0];
@@ -218,10 +176,10 @@ impl State {
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
         buffers: &Buffers,
-    ) -> Poll<Result<(ReplyStart, Decoder, Bytes), ConnectionError>> {
+    ) -> Poll<Result<(ParsedReply, Decoder, Bytes), ConnectionError>> {
         self.write(cx, buffers);
         loop {
-            let fresh = ready!(self.poll_read(cx, memory))?;
+            let fresh = ready!(poll_read(&mut self.stream, cx, memory))?;
             if fresh.is_empty() {
                 return Poll::Ready(Err(self.write_error.take().map_or(ConnectionError::Closed, Into::into)));
             }
@@ -249,17 +207,17 @@ impl State {
         &mut self,
         mut bytes: &[u8],
         skipped: &mut usize,
-    ) -> Result<Option<(ReplyStart, Decoder, Bytes)>, Refusal> {
+    ) -> Result<Option<(ParsedReply, Decoder, Bytes)>, HttpFault> {
         loop {
             let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else { return Ok(None) };
             let (head, rest) = bytes.split_at(length);
             *skipped += length;
             self.search = EndSearch::default();
-            let start = ReplyStart::read(head)?;
+            let start = ParsedReply::read(head)?;
             if start.head.status.is_informational() {
                 self.informational_heads += 1;
                 if self.informational_heads > INFORMATIONAL_HEADS_MAX {
-                    return Err(Refusal::Head);
+                    return Err(HttpFault::Head);
                 }
                 bytes = rest;
                 continue;
@@ -280,7 +238,7 @@ impl State {
     ) -> Poll<Option<Result<Bytes, ConnectionError>>> {
         self.write(cx, buffers);
         while !decoder.is_over() {
-            let data = match ready!(self.poll_read(cx, memory)) {
+            let data = match ready!(poll_read(&mut self.stream, cx, memory)) {
                 Ok([]) if decoder.may_end_here() => break,
                 Ok([]) => Err(ConnectionError::Closed),
                 Ok(fresh) => self.decode(fresh, decoder).map_err(Into::into),
@@ -295,27 +253,12 @@ impl State {
     }
 
     /// The data in these bytes, in one piece.
-    fn decode(&mut self, bytes: &[u8], decoder: &mut Decoder) -> Result<Bytes, Refusal> {
-        let (mut rest, mut data) = (bytes, Vec::new());
-        loop {
-            match decoder.step(rest)? {
-                Step::Data { skip, len } => {
-                    let (piece, more) = rest.get(skip..).unwrap_or_default().split_at(len);
-                    rest = more;
-                    if data.is_empty() {
-                        // Framing takes no more room than data do.
-                        data.reserve_exact(if more.is_empty() { len } else { len + more.len() });
-                    }
-                    data.extend_from_slice(piece);
-                }
-                Step::More => break,
-                Step::End { skip } => {
-                    let is_exact = rest.len() == skip;
-                    let is_of_use = is_exact && self.is_persistent && self.request.is_none();
-                    self.phase = if is_of_use { Phase::Idle } else { Phase::Over };
-                    break;
-                }
-            }
+    fn decode(&mut self, bytes: &[u8], decoder: &mut Decoder) -> Result<Bytes, HttpFault> {
+        let (data, taken) = decoder.data(bytes)?;
+        if decoder.is_over() {
+            let is_exact = taken == bytes.len();
+            let is_of_use = is_exact && self.is_persistent && self.request.is_none();
+            self.phase = if is_of_use { Phase::Idle } else { Phase::Over };
         }
         Ok(data.into())
     }
@@ -333,24 +276,6 @@ impl State {
                 buffers.give_spare(memory.unwrap_or_default());
             }
             Poll::Ready(Err(error)) => self.write_error = Some(error),
-        }
-    }
-
-    /// What comes next; empty at the end.
-    fn poll_read<'m>(&mut self, cx: &mut Context<'_>, memory: &'m mut Vec<u8>) -> Poll<io::Result<&'m [u8]>> {
-        memory.resize(READ_BYTES_MAX, 0);
-        let mut read = ReadBuf::new(memory);
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
-        let count = read.filled().len();
-        Poll::Ready(Ok(memory.get(..count).unwrap_or_default()))
-    }
-}
-
-impl Drop for State {
-    /// Says good-bye, as far as that is possible at once: over TLS an end without it looks like an attack.
-    fn drop(&mut self) {
-        if let Stream::Tls(stream) = &mut self.stream {
-            let _ = Pin::new(stream).poll_shutdown(&mut Context::from_waker(Waker::noop()));
         }
     }
 }

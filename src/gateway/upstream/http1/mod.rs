@@ -5,7 +5,6 @@
 //! | `connection.rs` | one connection: a request out, the head and the body of its reply in |
 //! | `request.rs` | a request as bytes |
 //! | `reply.rs` | the head of a reply, and its body while it arrives |
-//! | `stream.rs` | a socket, with TLS or without |
 //!
 //! Invariant: a connection that waits for its next request holds no buffer. What both sides of the wire must agree on is
 //! decided in the crate `http1`.
@@ -13,4 +12,3 @@
 pub(crate) mod connection;
 pub(crate) mod reply;
 mod request;
-pub(crate) mod stream;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use http_body::SizeHint;
-use http1::{Decoder, Framing, Refusal};
+use http1::{BodyEnd, Decoder, HttpFault};
 
 use super::connection::{ConnectionError, PooledConnection};
 use crate::upstream::ask::SESSION_ID;
@@ -17,19 +17,19 @@ use protocol::media::Media;
 
 /// What the head of a reply says.
 #[derive(Debug)]
-pub(crate) struct ReplyStart {
+pub(crate) struct ParsedReply {
     pub(crate) head: ReplyHead,
     /// How long the server keeps an idle connection.
     pub(crate) keep_alive: Option<Duration>,
-    pub(super) framing: Framing,
+    pub(super) framing: BodyEnd,
     pub(super) is_persistent: bool,
 }
 
-impl ReplyStart {
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Refusal> {
+impl ParsedReply {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, HttpFault> {
         let (mut media, mut keep_alive, mut headers) = (Media::Other, None, HeaderMap::new());
         let mut is_encoded = false;
-        let head = http1::ReplyHead::read(bytes, |name, value| {
+        let head = http1::ResponseHead::read(bytes, |name, value| {
             let is = |known: &str| name.eq_ignore_ascii_case(known);
             match name.len() {
                 10 if is("keep-alive") => keep_alive = keep_alive_timeout(value),
@@ -132,7 +132,7 @@ mod tests {
             ("x: y", Media::Other),
         ] {
             let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
-            let start = ReplyStart::read(head.as_bytes()).expect("a head");
+            let start = ParsedReply::read(head.as_bytes()).expect("a head");
             assert_eq!(start.head.media, media, "{fields}");
         }
     }

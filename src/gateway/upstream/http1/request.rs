@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
 use http::{Method, Request};
-use tokio::io::AsyncWrite;
+use net::stream::ByteStream;
+use tokio::io::AsyncWrite as _;
 
-use super::stream::Stream;
 use crate::upstream::exchange::RequestBody;
 use protocol::splice::Segments;
 
@@ -58,14 +58,18 @@ impl OutgoingRequest {
     }
 
     /// Hands it to the socket until all of it is there.
-    pub(super) fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_write(
+        &mut self,
+        stream: &mut ByteStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         while let Some(rest) = self.start.get(self.start_written..).filter(|rest| !rest.is_empty()) {
-            self.start_written += ready!(poll_some(stream, cx, rest))?;
+            self.start_written += ready!(stream.poll_write_some(cx, rest))?;
             self.request = None;
         }
         loop {
             while !self.piece.is_empty() {
-                let count = ready!(poll_some(stream, cx, &self.piece))?;
+                let count = ready!(stream.poll_write_some(cx, &self.piece))?;
                 self.piece.advance(count);
             }
             match self.body.message.pop_at_most(PIECE_BYTES_MAX) {
@@ -78,14 +82,6 @@ impl OutgoingRequest {
             sending.mark_written();
         }
         Poll::Ready(Ok(()))
-    }
-}
-
-/// At least one byte.
-fn poll_some(stream: &mut Stream, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-    match ready!(Pin::new(stream).poll_write(cx, bytes)) {
-        Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-        result => Poll::Ready(result),
     }
 }
 

@@ -1,34 +1,57 @@
-//! The bytes of a client's connection, with TLS or without.
+//! The bytes of a TCP connection, with TLS or without.
 
 use std::io::{self, Write};
+use std::ops::DerefMut;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use net::socket::TcpStream;
+use rustls::ConnectionCommon;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_rustls::server::TlsStream;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
 
 /// A connection. Deliberately no trait object: what is in clear costs one branch.
-pub(super) enum ClientSocket {
+#[derive(Debug)]
+pub enum ByteStream {
+    /// In clear text.
     Clear(TcpStream),
+    /// With TLS.
     Tls(Tls),
 }
 
-/// A connection with TLS, which says when it ends, however it ends.
-pub(super) struct Tls(pub(super) Box<TlsStream<TcpStream>>);
+/// A connection with TLS, which says when it ends, however it ends: over TLS an end without a word looks like an attack.
+#[derive(Debug)]
+pub struct Tls(pub Box<TlsStream<TcpStream>>);
 
-impl Drop for Tls {
-    fn drop(&mut self) {
-        let (socket, connection) = self.0.get_mut();
-        connection.send_close_notify();
-        // As far as the socket takes it: a client that does not read needs to be told nothing.
-        let mut socket = TryWrite(socket);
-        while connection.wants_write() && connection.write_tls(&mut socket).is_ok_and(|count| count > 0) {}
+impl ByteStream {
+    /// Writes at least one byte.
+    pub fn poll_write_some(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match ready!(Pin::new(self).poll_write(cx, bytes)) {
+            Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            result => Poll::Ready(result),
+        }
     }
 }
 
+impl Drop for Tls {
+    fn drop(&mut self) {
+        match &mut *self.0 {
+            TlsStream::Client(stream) => say_goodbye(stream.get_mut()),
+            TlsStream::Server(stream) => say_goodbye(stream.get_mut()),
+        }
+    }
+}
+
+/// As far as the socket takes it: who does not read needs to be told nothing.
+fn say_goodbye<D>((socket, connection): (&mut TcpStream, &mut impl DerefMut<Target = ConnectionCommon<D>>)) {
+    connection.send_close_notify();
+    let mut socket = TryWrite(socket);
+    while connection.wants_write() && connection.write_tls(&mut socket).is_ok_and(|count| count > 0) {}
+}
+
 /// A socket that takes what it can without waiting.
-pub(super) struct TryWrite<'s>(pub(super) &'s TcpStream);
+#[derive(Debug)]
+pub struct TryWrite<'s>(pub &'s TcpStream);
 
 impl Write for TryWrite<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -40,7 +63,7 @@ impl Write for TryWrite<'_> {
     }
 }
 
-impl AsyncRead for ClientSocket {
+impl AsyncRead for ByteStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -49,7 +72,7 @@ impl AsyncRead for ClientSocket {
     }
 }
 
-impl AsyncWrite for ClientSocket {
+impl AsyncWrite for ByteStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_write(cx, buf),
@@ -59,7 +82,7 @@ impl AsyncWrite for ClientSocket {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Clear(_) => Poll::Ready(Ok(())),
             Self::Tls(stream) => Pin::new(&mut stream.0).poll_flush(cx),
         }
     }

@@ -1,0 +1,62 @@
+//! Memory that all connections of a worker use, each for as long as it reads or writes, so that none holds any while it waits.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use net::stream::ByteStream;
+use tokio::io::{AsyncRead as _, ReadBuf};
+
+/// What one read may bring.
+const READ_BYTES_MAX: usize = 64 * 1024;
+/// More memory for writing is not kept for the next message.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+#[derive(Default)]
+pub(crate) struct Buffers {
+    read: Cell<Vec<u8>>,
+    spare: Cell<Vec<u8>>,
+}
+
+impl Buffers {
+    /// Lends memory to read into.
+    pub(crate) fn reading<T>(&self, read: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let mut memory = self.read.take();
+        let result = read(&mut memory);
+        self.read.set(memory);
+        result
+    }
+
+    /// Memory to write from; empty.
+    pub(crate) fn take_spare(&self) -> Vec<u8> {
+        self.spare.take()
+    }
+
+    /// Takes back memory to write from, unless there is too much of it.
+    pub(crate) fn give_spare(&self, mut memory: Vec<u8>) {
+        if memory.capacity() <= SPARE_BYTES_MAX {
+            memory.clear();
+            self.spare.set(memory);
+        }
+    }
+}
+
+impl std::fmt::Debug for Buffers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Buffers").finish_non_exhaustive()
+    }
+}
+
+/// What comes next on a stream, in this memory; empty at the end.
+pub(crate) fn poll_read<'m>(
+    stream: &mut ByteStream,
+    cx: &mut Context<'_>,
+    memory: &'m mut Vec<u8>,
+) -> Poll<io::Result<&'m [u8]>> {
+    memory.resize(READ_BYTES_MAX, 0);
+    let mut read = ReadBuf::new(memory);
+    ready!(Pin::new(stream).poll_read(cx, &mut read))?;
+    let count = read.filled().len();
+    Poll::Ready(Ok(memory.get(..count).unwrap_or_default()))
+}
