@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
 /// What one read may bring.
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Buffers {
 
 /// What comes next on a stream, in this memory; empty at the end.
 pub(crate) fn poll_read<'m>(
-    stream: &mut ByteStream,
+    stream: &mut MaybeTls,
     cx: &mut Context<'_>,
     memory: &'m mut Vec<u8>,
 ) -> Poll<io::Result<&'m [u8]>> {

@@ -12,7 +12,7 @@ use tokio_rustls::TlsStream;
 
 /// A connection. Deliberately no trait object: what is in clear costs one branch.
 #[derive(Debug)]
-pub enum ByteStream {
+pub enum MaybeTls {
     /// In clear text.
     Clear(TcpStream),
     /// With TLS.
@@ -23,7 +23,7 @@ pub enum ByteStream {
 #[derive(Debug)]
 pub struct Tls(pub Box<TlsStream<TcpStream>>);
 
-impl ByteStream {
+impl MaybeTls {
     /// Writes at least one byte.
     pub fn poll_write_some(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match ready!(Pin::new(self).poll_write(cx, bytes)) {
@@ -63,7 +63,7 @@ impl Write for TryWrite<'_> {
     }
 }
 
-impl AsyncRead for ByteStream {
+impl AsyncRead for MaybeTls {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -72,7 +72,7 @@ impl AsyncRead for ByteStream {
     }
 }
 
-impl AsyncWrite for ByteStream {
+impl AsyncWrite for MaybeTls {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_write(cx, buf),

@@ -22,7 +22,7 @@ use crate::line::proxy::Proxy;
 use config::LimitsConfig;
 use net::drain::Drain;
 use net::socket::Observed;
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 
 /// What every HTTP/2 connection starts with (RFC 9113 §3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -46,7 +46,7 @@ pub(super) enum Protocol {
 pub(super) async fn serve(
     worker: &Rc<Worker>,
     proxy: Rc<Proxy>,
-    (mut stream, protocol): (ByteStream, Option<Protocol>),
+    (mut stream, protocol): (MaybeTls, Option<Protocol>),
     peer: &Rc<Peer>,
     limits: &LimitsConfig,
 ) -> CloseReason {
@@ -83,7 +83,7 @@ pub(super) async fn serve(
 
 /// What a connection begins with, and whether that is HTTP/2.
 async fn detect(
-    stream: &mut ByteStream,
+    stream: &mut MaybeTls,
     protocol: Option<Protocol>,
     drain: &Drain,
     limits: &LimitsConfig,
@@ -166,7 +166,7 @@ fn jitter(age_max: Duration, seed: u16) -> Duration {
 }
 
 /// The bytes that tell HTTP/2 from HTTP/1.1: as many as agree with the preface's first three, and one more.
-async fn read_start(stream: &mut ByteStream) -> io::Result<Vec<u8>> {
+async fn read_start(stream: &mut MaybeTls) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(3);
     while start.len() < 3 && HTTP2_PREFACE.starts_with(&start) {
         let mut byte = [0];

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use net::socket::TcpStream;
-use net::stream::{ByteStream, Tls, TryWrite};
+use net::stream::{MaybeTls, Tls, TryWrite};
 use rustls::HandshakeKind;
 use rustls::server::{Accepted, Acceptor};
 use tokio::time::{Instant, timeout_at};
@@ -26,7 +26,7 @@ const HELLO_BYTES_MAX: usize = 16 << 10;
 
 /// A connection of which everything is known that comes before HTTP.
 pub(super) struct SecuredStream {
-    pub(super) stream: ByteStream,
+    pub(super) stream: MaybeTls,
     pub(super) protocol: Option<Protocol>,
     pub(super) proof: Option<ClientProof>,
     pub(super) shown: Option<ServedCertificate>,
@@ -34,7 +34,7 @@ pub(super) struct SecuredStream {
 
 impl SecuredStream {
     pub(super) fn in_clear(stream: TcpStream) -> Self {
-        Self { stream: ByteStream::Clear(stream), protocol: None, proof: None, shown: None }
+        Self { stream: MaybeTls::Clear(stream), protocol: None, proof: None, shown: None }
     }
 }
 
@@ -115,14 +115,14 @@ fn describe(
         name: connection.server_name().map(|name| name.to_ascii_lowercase().into()),
         names: Arc::clone(&server.names),
     });
-    Ok(SecuredStream { protocol, proof, shown, stream: ByteStream::Tls(Tls(Box::new(stream.into()))) })
+    Ok(SecuredStream { protocol, proof, shown, stream: MaybeTls::Tls(Tls(Box::new(stream.into()))) })
 }
 
 /// Whether the handshake took up a session that the client had before.
-pub(super) fn is_resumed(stream: &ByteStream) -> bool {
+pub(super) fn is_resumed(stream: &MaybeTls) -> bool {
     match stream {
-        ByteStream::Clear(_) => false,
-        ByteStream::Tls(tls) => tls.0.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed),
+        MaybeTls::Clear(_) => false,
+        MaybeTls::Tls(tls) => tls.0.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed),
     }
 }
 

@@ -10,7 +10,7 @@ use super::pool::ConnectionSlot;
 use super::{Replica, Upstream};
 use crate::telemetry::metrics::GaugeGuard;
 use net::socket;
-use net::stream::{ByteStream, Tls};
+use net::stream::{MaybeTls, Tls};
 use protocol::error::UpstreamError;
 
 impl UpstreamClient {
@@ -33,10 +33,10 @@ impl UpstreamClient {
             let stream = stream
                 .inspect_err(|error| tracing::debug!(upstream = name, %error, "cannot connect"))
                 .ok()?;
-            let Some(tls) = &replica.tls else { return Some(ByteStream::Clear(stream)) };
+            let Some(tls) = &replica.tls else { return Some(MaybeTls::Clear(stream)) };
             let stream = tls.connect(stream, &replica.host).await;
             let stream = stream.inspect_err(|fault| upstream.access.remark(name, *fault)).ok()?;
-            Some(ByteStream::Tls(Tls(Box::new(stream.into()))))
+            Some(MaybeTls::Tls(Tls(Box::new(stream.into()))))
         });
         let connected = connected.await.unwrap_or_else(|_| {
             tracing::debug!(upstream = name, "connecting took too long");

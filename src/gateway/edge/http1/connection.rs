@@ -15,7 +15,7 @@ use http::StatusCode;
 use http::request::Parts;
 use http1::head::EndSearch;
 use http1::{BodyEnd, Decoder};
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
 use super::request::{self, RequestForm};
@@ -33,7 +33,7 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 pub(super) struct ClientConnection {
-    state: RefCell<RequestState>,
+    state: RefCell<ClientState>,
     buffers: Rc<Buffers>,
     header_bytes_max: usize,
     /// When the head began that has not ended.
@@ -41,8 +41,8 @@ pub(super) struct ClientConnection {
     deadline: RefCell<RecurringDeadline>,
 }
 
-struct RequestState {
-    stream: ByteStream,
+struct ClientState {
+    stream: MaybeTls,
     /// What came, and was not taken yet.
     pending: Vec<u8>,
     search: EndSearch,
@@ -69,12 +69,12 @@ pub(super) enum HeadEvent {
 
 impl ClientConnection {
     pub(super) fn new(
-        stream: ByteStream,
+        stream: MaybeTls,
         start: Vec<u8>,
         buffers: &Rc<Buffers>,
         header_bytes_max: usize,
     ) -> Rc<Self> {
-        let state = RequestState {
+        let state = ClientState {
             stream,
             pending: start,
             search: EndSearch::default(),
@@ -100,7 +100,7 @@ impl ClientConnection {
 
     fn poll_head_of(
         self: &Rc<Self>,
-        state: &mut RequestState,
+        state: &mut ClientState,
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
     ) -> Poll<HeadEvent> {
@@ -133,7 +133,7 @@ impl ClientConnection {
     }
 
     /// What these bytes begin with. `None`: that is not clear yet.
-    fn begin(self: &Rc<Self>, state: &mut RequestState, bytes: &[u8]) -> Option<HeadEvent> {
+    fn begin(self: &Rc<Self>, state: &mut ClientState, bytes: &[u8]) -> Option<HeadEvent> {
         if bytes.starts_with(b"\r\n") {
             return None;
         }
@@ -155,7 +155,7 @@ impl ClientConnection {
     /// The request whose head takes so many of these bytes.
     fn read(
         self: &Rc<Self>,
-        state: &mut RequestState,
+        state: &mut ClientState,
         bytes: &[u8],
         length: usize,
     ) -> Result<HeadEvent, StatusCode> {
@@ -297,7 +297,7 @@ impl RequestBytes for ClientConnection {
     }
 }
 
-impl RequestState {
+impl ClientState {
     fn poll_data(
         &mut self,
         cx: &mut Context<'_>,

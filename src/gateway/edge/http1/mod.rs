@@ -28,7 +28,7 @@ use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::LimitsConfig;
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 
 /// How long a client may go on sending what nobody reads, so that it sees the answer first.
 const LINGER_MAX: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const LINGER_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn serve(
     worker: &Worker,
     proxy: &Proxy,
-    stream: ByteStream,
+    stream: MaybeTls,
     start: Vec<u8>,
     peer: &Rc<Peer>,
     limits: &LimitsConfig,

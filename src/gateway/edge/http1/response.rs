@@ -12,7 +12,7 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 use http1::BodyEnd;
 use httpdate::HttpDate;
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
 use crate::buffers::Buffers;
@@ -130,7 +130,7 @@ impl ResponseWriter {
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        stream: &mut ByteStream,
+        stream: &mut MaybeTls,
         buffers: &Buffers,
     ) -> Poll<io::Result<()>> {
         loop {
@@ -215,7 +215,7 @@ impl ResponseWriter {
         (self.body, self.is_broken) = (None, true);
     }
 
-    fn poll_out(&mut self, cx: &mut Context<'_>, stream: &mut ByteStream) -> Poll<io::Result<()>> {
+    fn poll_out(&mut self, cx: &mut Context<'_>, stream: &mut MaybeTls) -> Poll<io::Result<()>> {
         while let Some(rest) = self.out.get(self.out_written..).filter(|rest| !rest.is_empty()) {
             self.out_written += ready!(stream.poll_write_some(cx, rest))?;
         }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::Request;
 use http1::head::EndSearch;
 use http1::{Decoder, HEAD_BYTES_MAX, HttpFault};
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
 use super::reply::{HttpBody, ParsedReply};
@@ -41,7 +41,7 @@ pub(crate) struct PooledConnection {
 
 #[derive(Debug)]
 struct ConnectionState {
-    stream: ByteStream,
+    stream: MaybeTls,
     phase: Phase,
     /// What is still to be written.
     request: Option<OutgoingRequest>,
@@ -85,7 +85,7 @@ pub(crate) enum ConnectionError {
 
 impl PooledConnection {
     pub(crate) fn new(
-        stream: ByteStream,
+        stream: MaybeTls,
         buffers: &Rc<Buffers>,
         open: (ConnectionSlot, GaugeGuard),
     ) -> Rc<Self> {

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
 use http::{Method, Request};
-use net::stream::ByteStream;
+use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
 use crate::upstream::exchange::RequestBody;
@@ -58,11 +58,7 @@ impl OutgoingRequest {
     }
 
     /// Hands it to the socket until all of it is there.
-    pub(super) fn poll_write(
-        &mut self,
-        stream: &mut ByteStream,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    pub(super) fn poll_write(&mut self, stream: &mut MaybeTls, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.start.get(self.start_written..).filter(|rest| !rest.is_empty()) {
             self.start_written += ready!(stream.poll_write_some(cx, rest))?;
             self.request = None;
