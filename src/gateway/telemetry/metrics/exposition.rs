@@ -69,34 +69,43 @@ pub(crate) struct SeriesLines<'t> {
 impl SeriesLines<'_> {
     /// The only line of a counter or a gauge.
     pub(crate) fn sample(&mut self, value: impl SampleValue) {
-        self.line("", None, value);
+        self.line("", value);
     }
 
     /// All lines of a histogram.
     pub(crate) fn histogram(&mut self, counted: &Distribution) {
+        let begin = self.text.len();
+        self.push(&[
+            self.name,
+            "_bucket{",
+            self.labels,
+            if self.labels.is_empty() { "le=\"" } else { ",le=\"" },
+        ]);
+        let begun = begin..self.text.len();
         for (bound, count) in self.bounds.iter().zip(&counted.cumulative) {
-            self.line("_bucket", Some(bound), *count);
+            self.push(&[bound, "\"} "]);
+            count.write(self.text);
+            self.text.push(b'\n');
+            self.text.extend_from_within(begun.clone());
         }
-        self.line("_bucket", Some("+Inf"), counted.count);
-        self.line("_sum", None, counted.sum);
-        self.line("_count", None, counted.count);
+        self.push(&["+Inf\"} "]);
+        counted.count.write(self.text);
+        self.text.push(b'\n');
+        self.line("_sum", counted.sum);
+        self.line("_count", counted.count);
     }
 
-    fn line(&mut self, suffix: &str, bound: Option<&str>, value: impl SampleValue) {
-        let (text, labels) = (&mut *self.text, self.labels.as_bytes());
-        text.extend_from_slice(self.name.as_bytes());
-        text.extend_from_slice(suffix.as_bytes());
-        let braces = if labels.is_empty() && bound.is_none() { ["", " "] } else { ["{", "} "] };
-        text.extend_from_slice(braces[0].as_bytes());
-        text.extend_from_slice(labels);
-        if let Some(bound) = bound {
-            text.extend_from_slice(if labels.is_empty() { b"le=\"" } else { b",le=\"" });
-            text.extend_from_slice(bound.as_bytes());
-            text.push(b'"');
+    fn line(&mut self, suffix: &str, value: impl SampleValue) {
+        let [open, close] = if self.labels.is_empty() { ["", " "] } else { ["{", "} "] };
+        self.push(&[self.name, suffix, open, self.labels, close]);
+        value.write(self.text);
+        self.text.push(b'\n');
+    }
+
+    fn push(&mut self, parts: &[&str]) {
+        for part in parts {
+            self.text.extend_from_slice(part.as_bytes());
         }
-        text.extend_from_slice(braces[1].as_bytes());
-        value.write(text);
-        text.push(b'\n');
     }
 }
 

@@ -56,8 +56,17 @@ impl Shards {
     }
 
     /// This thread's own.
+    #[inline]
     pub(crate) fn own(&self) -> &Shard {
         let worker = WORKER.get();
+        match self.root.get() {
+            Some(first) if first.worker == worker => first,
+            _ => self.find(worker),
+        }
+    }
+
+    #[inline(never)]
+    fn find(&self, worker: usize) -> &Shard {
         let (mut place, mut digits) = (&self.root, worker);
         loop {
             let shard = place.get_or_init(|| Box::new(Shard::new(worker, self.lines)));
@@ -88,6 +97,7 @@ impl Shard {
     }
 
     /// Replaces what is in a cell. Only for who asked for its [own](Shards::own).
+    #[inline]
     pub(crate) fn change(&self, cell: usize, change: impl Fn(u64) -> u64) {
         let Some(cell) = self.cell(cell) else { return };
         if self.worker == OTHERS {
@@ -108,6 +118,7 @@ impl Shard {
         self.cell(cell).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
+    #[inline]
     fn cell(&self, cell: usize) -> Option<&AtomicU64> {
         self.lines.get(cell / LINE_CELLS).map(|line| &line.0[cell % LINE_CELLS])
     }
