@@ -4,8 +4,6 @@
 //! sum them up, copies a few handles at a time and reads them with no lock held: no call waits for a scrape. Series are
 //! never removed.
 
-use std::collections::HashSet;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -20,7 +18,8 @@ use super::metrics::vec::{COPIED_MAX, MetricVec, Series};
 #[derive(Clone, Debug)]
 pub(crate) struct NotedVec<S> {
     vec: MetricVec<S>,
-    book: Arc<Mutex<Book<S>>>,
+    /// In the order in which they were first used; a reload asks for them anew.
+    book: Arc<Mutex<Vec<Noted<S>>>>,
 }
 
 pub(crate) type Durations = NotedVec<ShardedHistogram>;
@@ -39,29 +38,18 @@ pub(crate) struct Noted<H> {
     pub error: Arc<str>,
 }
 
-/// Series in the order in which they were first used.
-#[derive(Debug)]
-struct Book<H> {
-    noted: Vec<Noted<H>>,
-    /// Digests of the labels of all of them: a reload makes handles anew.
-    seen: HashSet<u64>,
-    hasher: RandomState,
-}
-
 impl<S: Series> NotedVec<S> {
     pub(crate) fn new(declaration: Declaration) -> Result<Self> {
         Ok(Self { vec: MetricVec::new(declaration)?, book: Arc::default() })
     }
 
     pub(crate) fn series(&self, labels: &[&str]) -> S {
-        let handle = self.vec.with_label_values(labels);
-        let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
-        let last = labels.len().saturating_sub(1);
-        let mut book = self.book.lock();
-        let digest = book.hasher.hash_one(labels);
-        if book.seen.insert(digest) {
+        let (handle, is_new) = self.vec.find_or_add(labels);
+        if is_new {
+            let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
+            let last = labels.len().saturating_sub(1);
             let (place, tool, error) = (text(0), text(last.min(2)), text(last));
-            book.noted.push(Noted { handle: handle.clone(), place, tool, error });
+            self.book.lock().push(Noted { handle: handle.clone(), place, tool, error });
         }
         handle
     }
@@ -69,10 +57,8 @@ impl<S: Series> NotedVec<S> {
     /// Visits the series that were noted after the first `known` ones.
     pub(crate) fn each_since(&self, mut known: usize, mut visit: impl FnMut(Noted<S>)) {
         loop {
-            let copied: Vec<Noted<S>> = {
-                let book = self.book.lock();
-                book.noted.iter().skip(known).take(COPIED_MAX).cloned().collect()
-            };
+            let copied: Vec<Noted<S>> =
+                self.book.lock().iter().skip(known).take(COPIED_MAX).cloned().collect();
             if copied.is_empty() {
                 return;
             }
@@ -95,12 +81,6 @@ impl<S: Series> Exposed for NotedVec<S> {
 
     fn write(&self, text: &mut Vec<u8>) {
         self.vec.write(text);
-    }
-}
-
-impl<H> Default for Book<H> {
-    fn default() -> Self {
-        Self { noted: Vec::new(), seen: HashSet::new(), hasher: RandomState::new() }
     }
 }
 

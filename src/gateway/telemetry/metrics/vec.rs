@@ -7,7 +7,8 @@
 //! A look-up takes a lock and memory; whoever counts often keeps the handle. Deliberately absent: a bound on the number
 //! of series, which is the business of whoever chooses the values.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -71,7 +72,7 @@ impl<S: Series> MetricVec<S> {
     /// There is no series yet. Fails only for names that no metric can have.
     pub(crate) fn new(declaration: Declaration) -> Result<Self> {
         let Declaration { name, help, labels, bounds } = &declaration;
-        Desc::new(name.clone(), help.clone(), labels.clone(), std::collections::HashMap::new())?;
+        Desc::new(name.clone(), help.clone(), labels.clone(), HashMap::new())?;
         let mut order: Box<[usize]> = (0..labels.len()).collect();
         order.sort_by_key(|at| &labels[*at]);
         Ok(Self(Arc::new(MetricSeries {
@@ -86,12 +87,21 @@ impl<S: Series> MetricVec<S> {
 
     /// The series with these values, one for each label.
     pub(crate) fn with_label_values<V: AsRef<str>>(&self, values: &[V]) -> S {
-        let Some(key) = self.key(values) else { return self.0.spare.clone() };
+        self.find_or_add(values).0
+    }
+
+    /// The series with these values, and whether nobody had asked for it before.
+    pub(crate) fn find_or_add<V: AsRef<str>>(&self, values: &[V]) -> (S, bool) {
+        let spare = || (self.0.spare.clone(), false);
+        let Some(key) = self.key(values) else { return spare() };
         if let Some(known) = self.0.series.read().get(&key) {
-            return known.series.clone();
+            return (known.series.clone(), false);
         }
-        let Some(new) = self.labelled(values) else { return self.0.spare.clone() };
-        self.0.series.write().entry(key).or_insert(new).series.clone()
+        let Some(new) = self.labelled(values) else { return spare() };
+        match self.0.series.write().entry(key) {
+            Entry::Occupied(known) => (known.get().series.clone(), false),
+            Entry::Vacant(place) => (place.insert(new).series.clone(), true),
+        }
     }
 
     /// Forgets a series. Fails if there is none.
