@@ -31,8 +31,10 @@ pub(crate) struct Distribution {
     pub sum: f64,
 }
 
-/// The cell of the sum, before those of the buckets.
+/// The cells of a histogram. They are changed in this order, and read in the other: no bucket has more than were counted.
 const SUM: usize = 0;
+const COUNT: usize = 1;
+const BUCKETS: usize = 2;
 
 impl Default for ShardedCounter {
     fn default() -> Self {
@@ -53,25 +55,23 @@ impl ShardedCounter {
 impl ShardedHistogram {
     /// One with these upper bounds of buckets, in order.
     pub(crate) fn new(bounds: &Arc<[f64]>) -> Self {
-        let shards = Shards::new(SUM + 1 + bounds.len() + 1);
+        let shards = Shards::new(BUCKETS + bounds.len());
         Self(Arc::new(Buckets { bounds: Arc::clone(bounds), shards }))
     }
 
     pub(crate) fn observe(&self, value: f64) {
         let Buckets { bounds, shards } = &*self.0;
-        let bucket = bounds.iter().position(|bound| value <= *bound).unwrap_or(bounds.len());
         let own = shards.own();
         own.change(SUM, |sum| (f64::from_bits(sum) + value).to_bits());
-        own.change(SUM + 1 + bucket, |count| count.wrapping_add(1));
+        own.change(COUNT, |count| count.wrapping_add(1));
+        if let Some(bucket) = bounds.iter().position(|bound| value <= *bound) {
+            own.change(BUCKETS + bucket, |count| count.wrapping_add(1));
+        }
     }
 
     /// How many observations there were.
     pub(crate) fn count(&self) -> u64 {
-        let mut count = 0_u64;
-        self.0.shards.each(|shard| {
-            count += (0..=self.0.bounds.len()).map(|bucket| shard.get(SUM + 1 + bucket)).sum::<u64>();
-        });
-        count
+        self.0.shards.sum(COUNT)
     }
 
     pub(crate) fn read(&self) -> Distribution {
@@ -80,10 +80,10 @@ impl ShardedHistogram {
         shards.each(|shard| {
             let mut below = 0;
             for (bucket, total) in cumulative.iter_mut().enumerate() {
-                below += shard.get(SUM + 1 + bucket);
+                below += shard.get(BUCKETS + bucket);
                 *total += below;
             }
-            count += below + shard.get(SUM + 1 + bounds.len());
+            count += shard.get(COUNT);
             sum += f64::from_bits(shard.get(SUM));
         });
         Distribution { cumulative: cumulative.into(), count, sum }
@@ -142,6 +142,10 @@ mod tests {
                         histogram.observe(1.5);
                     }
                 });
+            }
+            for _ in 0..1000 {
+                let read = histogram.read();
+                assert!(read.cumulative[0] <= read.count, "{read:?}");
             }
         });
         let read = histogram.read();

@@ -3,8 +3,8 @@
 //!
 //! What is counted has a shard for each worker that ever counted in it, and one for all other threads together; a worker
 //! that never did costs nothing. A shard is written by its worker alone, with plain loads and stores; that of the other
-//! threads is written with locked instructions. Whoever reads adds all of them up, and may see one cell of an observation
-//! before the other. Invariant: no two threads are the same worker of one gateway.
+//! threads is written with locked instructions. Whoever reads adds all of them up. Whoever sees a change of a cell sees
+//! the changes that its thread made before. Invariant: no two threads are the same worker of one gateway.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What stands for all threads that are no workers.
 const OTHERS: usize = usize::MAX;
-/// Shards that a shard leads to, so that one of 256 workers is four steps away.
-const FANOUT: usize = 4;
+/// Shards that a shard leads to: it fills a line then, and one of 256 workers is eight steps away.
+const FANOUT: usize = 2;
 /// Cells in a line.
 const LINE_CELLS: usize = 8;
 
@@ -103,19 +103,19 @@ impl Shard {
         if self.worker == OTHERS {
             let mut before = cell.load(Ordering::Relaxed);
             while let Err(now) =
-                cell.compare_exchange_weak(before, change(before), Ordering::Relaxed, Ordering::Relaxed)
+                cell.compare_exchange_weak(before, change(before), Ordering::Release, Ordering::Relaxed)
             {
                 before = now;
             }
         } else {
             // No other thread writes, so nothing is lost between the two.
-            cell.store(change(cell.load(Ordering::Relaxed)), Ordering::Relaxed);
+            cell.store(change(cell.load(Ordering::Relaxed)), Ordering::Release);
         }
     }
 
     /// What is in a cell; 0 beyond the last one.
     pub(crate) fn get(&self, cell: usize) -> u64 {
-        self.cell(cell).map_or(0, |cell| cell.load(Ordering::Relaxed))
+        self.cell(cell).map_or(0, |cell| cell.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -187,7 +187,7 @@ mod tests {
             });
         }
         let mut level: Vec<&Shard> = shards.root.get().map(|root| &**root).into_iter().collect();
-        for _ in 0..4 {
+        for _ in 0..8 {
             level = level
                 .iter()
                 .flat_map(|shard| &shard.next)
