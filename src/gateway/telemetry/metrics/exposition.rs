@@ -75,18 +75,14 @@ impl SeriesLines<'_> {
     /// All lines of a histogram.
     pub(crate) fn histogram(&mut self, counted: &Distribution) {
         let begin = self.text.len();
-        self.push(&[
-            self.name,
-            "_bucket{",
-            self.labels,
-            if self.labels.is_empty() { "le=\"" } else { ",le=\"" },
-        ]);
-        let begun = begin..self.text.len();
+        let le = if self.labels.is_empty() { "le=\"" } else { ",le=\"" };
+        self.push(&[self.name, "_bucket{", self.labels, le]);
+        let beginning = begin..self.text.len();
         for (bound, count) in self.bounds.iter().zip(&counted.cumulative) {
             self.push(&[bound, "\"} "]);
             count.write(self.text);
             self.text.push(b'\n');
-            self.text.extend_from_within(begun.clone());
+            self.text.extend_from_within(beginning.clone());
         }
         self.push(&["+Inf\"} "]);
         counted.count.write(self.text);
