@@ -35,7 +35,7 @@ fn assert_only_healthy(daemon: &Daemon, upstream: &Upstream, healthy: usize) {
 }
 
 /// A head whose framing lines are replaced by these.
-fn framed(lines: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn framed(lines: &str, body: &[u8]) -> Vec<u8> {
     let request = call("7", "echo").with("Content-Length", "0");
     let head = String::from_utf8(request.head()).unwrap().replace("Content-Length: 0\r\n", lines);
     [head.as_bytes(), body].concat()

@@ -186,14 +186,27 @@ impl Connection {
     /// As [`head`](Self::head), where there may be none.
     pub(crate) fn try_head(&mut self) -> Result<Response, Broken> {
         loop {
-            let head = self.take_through(b"\r\n\r\n")?;
-            let head = String::from_utf8(head).map_err(|error| Broken::Nonsense(error.to_string()))?;
-            let response = parse_head(&head)?;
+            let response = self.try_any_head()?;
             if response.status >= 200 {
-                self.framing = framing(&response)?;
                 return Ok(response);
             }
         }
+    }
+
+    /// As [`head`](Self::head), or an interim one.
+    #[track_caller]
+    pub(crate) fn any_head(&mut self) -> Response {
+        self.try_any_head().unwrap_or_else(|broken| panic!("no head: {broken:?}"))
+    }
+
+    fn try_any_head(&mut self) -> Result<Response, Broken> {
+        let head = self.take_through(b"\r\n\r\n")?;
+        let head = String::from_utf8(head).map_err(|error| Broken::Nonsense(error.to_string()))?;
+        let response = parse_head(&head)?;
+        if response.status >= 200 {
+            self.framing = framing(&response)?;
+        }
+        Ok(response)
     }
 
     /// The next piece of the body: a chunk, or what has come of a body of known length. `None` at its end.

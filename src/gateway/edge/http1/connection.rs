@@ -145,11 +145,11 @@ impl ClientConnection {
                 }
                 return None;
             }
-            Err(refusal) => return Some(HeadEvent::Refused(request::status_of(refusal))),
+            Err(refusal) => return Some(state.refuse(request::status_of(refusal))),
         };
         state.search = EndSearch::default();
         self.head_since.set(None);
-        Some(self.read(state, bytes, length).unwrap_or_else(HeadEvent::Refused))
+        Some(self.read(state, bytes, length).unwrap_or_else(|status| state.refuse(status)))
     }
 
     /// The request whose head takes so many of these bytes.
@@ -224,9 +224,6 @@ impl ClientConnection {
     pub(super) fn finish_request(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.must_ask_for_body = false;
-        if !state.pending.is_empty() {
-            self.head_since.set(Some(clock::now()));
-        }
         state.body.is_over()
     }
 
@@ -298,6 +295,12 @@ impl RequestBytes for ClientConnection {
 }
 
 impl ClientState {
+    /// Where what is no request ends is not known: whatever follows belongs to it.
+    fn refuse(&mut self, status: StatusCode) -> HeadEvent {
+        self.body = Decoder::new(BodyEnd::ToEnd);
+        HeadEvent::Refused(status)
+    }
+
     fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
