@@ -69,10 +69,12 @@ impl FramingFields {
 
 /// Digits and nothing else, the first no zero unless it is alone; at most 63 bits.
 fn length(value: &[u8]) -> Result<u64, HttpFault> {
-    let is_plain = matches!(value, [b'0'] | [b'1'..=b'9', ..]) && value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).ok().filter(|_| is_plain).ok_or(HttpFault::Length)?;
-    let number: u64 = text.parse().map_err(|_| HttpFault::Length)?;
-    i64::try_from(number).map(|_| number).map_err(|_| HttpFault::Length)
+    let (b"0" | [b'1'..=b'9', ..]) = value else { return Err(HttpFault::Length) };
+    let number = value.iter().try_fold(0_i64, |number, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit <= 9)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    });
+    number.and_then(|number| u64::try_from(number).ok()).ok_or(HttpFault::Length)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -66,7 +67,11 @@ pub(super) async fn serve(
         let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
         async move {
-            Ok::<_, Infallible>(Box::pin(proxy.handle(connection, parts, ClientBody::Http2(body))).await)
+            let mut response = Box::pin(proxy.handle(connection, parts, ClientBody::Http2(body))).await;
+            if response.body().is_json() {
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
+            Ok::<_, Infallible>(response)
         }
     });
     let mut builder = http2::Builder::new(worker.client.tasks.clone());

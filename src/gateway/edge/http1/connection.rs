@@ -56,9 +56,8 @@ struct ClientState {
 
 /// What a client that may send a request does.
 pub(super) enum HeadEvent {
-    Request(Box<(Parts, ClientBody)>),
-    /// It will send no other.
-    LastRequest(Box<(Parts, ClientBody)>),
+    /// It sends one, and another may follow.
+    Request { is_persistent: bool },
     /// It has left.
     End,
     /// This clock has run out.
@@ -93,9 +92,13 @@ impl ClientConnection {
     }
 
     /// The next request, once its head is there.
-    pub(super) fn poll_head(self: &Rc<Self>, cx: &mut Context<'_>) -> Poll<HeadEvent> {
+    pub(super) fn poll_head(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        request: &mut Option<(Parts, ClientBody)>,
+    ) -> Poll<HeadEvent> {
         let mut state = self.state.borrow_mut();
-        self.buffers.reading(|memory| self.poll_head_of(&mut state, cx, memory))
+        self.buffers.reading(|memory| self.poll_head_of(&mut state, cx, memory, request))
     }
 
     fn poll_head_of(
@@ -103,6 +106,7 @@ impl ClientConnection {
         state: &mut ClientState,
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
+        request: &mut Option<(Parts, ClientBody)>,
     ) -> Poll<HeadEvent> {
         loop {
             // Empty lines before a request are passed over (RFC 9112 §2.2).
@@ -112,7 +116,7 @@ impl ClientConnection {
             }
             if !state.pending.is_empty() {
                 let pending = std::mem::take(&mut state.pending);
-                if let Some(event) = self.begin(state, &pending) {
+                if let Some(event) = self.begin(state, &pending, request) {
                     return Poll::Ready(event);
                 }
                 state.pending = pending;
@@ -124,7 +128,7 @@ impl ClientConnection {
                 return Poll::Ready(HeadEvent::End);
             }
             if state.pending.is_empty()
-                && let Some(event) = self.begin(state, fresh)
+                && let Some(event) = self.begin(state, fresh, request)
             {
                 return Poll::Ready(event);
             }
@@ -133,7 +137,12 @@ impl ClientConnection {
     }
 
     /// What these bytes begin with. `None`: that is not clear yet.
-    fn begin(self: &Rc<Self>, state: &mut ClientState, bytes: &[u8]) -> Option<HeadEvent> {
+    fn begin(
+        self: &Rc<Self>,
+        state: &mut ClientState,
+        bytes: &[u8],
+        request: &mut Option<(Parts, ClientBody)>,
+    ) -> Option<HeadEvent> {
         if bytes.starts_with(b"\r\n") {
             return None;
         }
@@ -149,7 +158,7 @@ impl ClientConnection {
         };
         state.search = EndSearch::default();
         self.head_since.set(None);
-        Some(self.read(state, bytes, length).unwrap_or_else(|status| state.refuse(status)))
+        Some(self.read(state, bytes, length, request).unwrap_or_else(|status| state.refuse(status)))
     }
 
     /// The request whose head takes so many of these bytes.
@@ -158,18 +167,20 @@ impl ClientConnection {
         state: &mut ClientState,
         bytes: &[u8],
         length: usize,
+        request: &mut Option<(Parts, ClientBody)>,
     ) -> Result<HeadEvent, StatusCode> {
-        let rest = bytes.get(length..).unwrap_or_default();
-        let (parts, form) = request::read(bytes.get(..length).unwrap_or_default())?;
+        // One piece of memory for the head and the body.
+        let message = Bytes::copy_from_slice(bytes);
+        let (head, rest) = (message.slice(..length), message.slice(length..));
+        let (parts, form) = request::read(&head)?;
         let RequestForm { framing, is_persistent, expects_continue } = form;
         state.body = Decoder::new(framing);
         state.must_ask_for_body = expects_continue && rest.is_empty();
         let body = match state.body.left().and_then(|left| usize::try_from(left).ok()) {
             Some(left) if left <= rest.len() => {
-                let (whole, ahead) = rest.split_at(left);
                 state.body = Decoder::new(BodyEnd::Length(0));
-                state.pending = ahead.to_vec();
-                ClientBody::Whole(Bytes::copy_from_slice(whole))
+                state.pending = rest.slice(left..).to_vec();
+                ClientBody::Whole(rest.slice(..left))
             }
             _ => {
                 state.pending = rest.to_vec();
@@ -177,8 +188,8 @@ impl ClientConnection {
                 ClientBody::Http1(source)
             }
         };
-        let request = Box::new((parts, body));
-        Ok(if is_persistent { HeadEvent::Request(request) } else { HeadEvent::LastRequest(request) })
+        *request = Some((parts, body));
+        Ok(HeadEvent::Request { is_persistent })
     }
 
     /// The clock that runs out while a request is awaited.

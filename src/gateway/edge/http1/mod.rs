@@ -45,8 +45,9 @@ pub(super) async fn serve(
     let connection = ClientConnection::new(stream, start, &worker.client.buffers, limits.header_bytes_max);
     let mut closing = pin!(proxy.drain().closing());
     loop {
+        let mut request = None;
         let next = poll_fn(|cx| {
-            if let Poll::Ready(event) = connection.poll_head(cx) {
+            if let Poll::Ready(event) = connection.poll_head(cx, &mut request) {
                 return Poll::Ready(event);
             }
             if closing.as_mut().poll(cx).is_ready() {
@@ -54,9 +55,8 @@ pub(super) async fn serve(
             }
             connection.poll_clocks(cx, peer, limits).map(HeadEvent::TooLate)
         });
-        let (request, is_persistent) = match next.await {
-            HeadEvent::Request(request) => (request, true),
-            HeadEvent::LastRequest(request) => (request, false),
+        let is_persistent = match next.await {
+            HeadEvent::Request { is_persistent } => is_persistent,
             HeadEvent::End => return CloseReason::ByPeer,
             HeadEvent::TooLate(clock) => return CloseReason::Clock(clock),
             HeadEvent::Refused(status) => {
@@ -64,11 +64,13 @@ pub(super) async fn serve(
                 return CloseReason::ByPeer;
             }
         };
-        let (parts, body) = *request;
+        let Some((parts, body)) = request else { return CloseReason::ByPeer };
         let form = ResponseForm::of(&parts, is_persistent);
         let answered = {
             // In memory of its own for as long as the call: the connection is kept much longer, and mostly idle.
-            let mut call = Box::pin(proxy.handle(peer.enter(), parts, body));
+            // Written there at once: it is several kilobytes, which nobody needs to move.
+            let call = Box::write(Box::new_uninit(), proxy.handle(peer.enter(), parts, body));
+            let mut call = Box::into_pin(call);
             poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),
                 Poll::Pending => connection.poll_departure(cx).map(|()| None),

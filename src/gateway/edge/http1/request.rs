@@ -8,12 +8,10 @@ use http1::{HttpFault, RequestHead};
 /// How many fields most requests have no more than.
 const USUAL_FIELDS: usize = 16;
 /// The names of MCP, so that they need no memory.
-static MCP_NAMES: [HeaderName; 4] = [
-    HeaderName::from_static("mcp-name"),
-    HeaderName::from_static("mcp-method"),
-    HeaderName::from_static("mcp-session-id"),
-    HeaderName::from_static("mcp-protocol-version"),
-];
+const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
+const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const MCP_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// What is said of a request beside its parts.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +22,13 @@ pub(super) struct RequestForm {
 }
 
 /// Reads all of a request's head.
-pub(super) fn read(bytes: &[u8]) -> Result<(Parts, RequestForm), StatusCode> {
-    let bytes = Bytes::copy_from_slice(bytes);
+pub(super) fn read(bytes: &Bytes) -> Result<(Parts, RequestForm), StatusCode> {
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
     let mut is_valid = true;
-    let head = RequestHead::read(&bytes, |name, value| {
+    let head = RequestHead::read(bytes, |name, value| {
+        if is_of_this_connection(name) {
+            return;
+        }
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value));
         match (name_of(name), value) {
             (Some(name), Ok(value)) => is_valid &= headers.try_append(name, value).is_ok(),
@@ -51,9 +51,26 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Parts, RequestForm), StatusCode> {
     Ok((parts, RequestForm { framing, is_persistent, expects_continue }))
 }
 
+/// Fields that say only how the message is sent: [`RequestHead`] has what they say.
+fn is_of_this_connection(name: &str) -> bool {
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        10 => is("connection") || is("keep-alive"),
+        14 => is("content-length"),
+        17 => is("transfer-encoding"),
+        _ => false,
+    }
+}
+
 fn name_of(name: &str) -> Option<HeaderName> {
-    let known = MCP_NAMES.iter().find(|known| known.as_str().eq_ignore_ascii_case(name));
-    known.cloned().or_else(|| HeaderName::from_bytes(name.as_bytes()).ok())
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    match name.len() {
+        8 if is("mcp-name") => Some(MCP_NAME),
+        10 if is("mcp-method") => Some(MCP_METHOD),
+        14 if is("mcp-session-id") => Some(MCP_SESSION_ID),
+        20 if is("mcp-protocol-version") => Some(MCP_PROTOCOL_VERSION),
+        _ => HeaderName::from_bytes(name.as_bytes()).ok(),
+    }
 }
 
 /// What is answered to bytes that are no request.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
@@ -79,6 +79,9 @@ impl ResponseWriter {
             if *name != CONNECTION && (*name != CONTENT_LENGTH || form.is_head) {
                 field(&mut out, name.as_str(), value.as_bytes());
             }
+        }
+        if body.is_json() {
+            field(&mut out, CONTENT_TYPE.as_str(), b"application/json");
         }
         match framing {
             _ if !has_body || form.is_head && head.headers.contains_key(CONTENT_LENGTH) => {}

@@ -24,6 +24,8 @@ pub(crate) struct BodyGuard {
     /// Its share of the memory for messages: held, not read.
     _reservation: Option<Reservation>,
     call: Option<Box<Call>>,
+    /// It is JSON, which no header says: one that is alone in its map costs more than the map's worth.
+    is_json: bool,
 }
 
 pub(crate) enum ReplyBody {
@@ -83,6 +85,18 @@ impl ReplyBody {
         poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 'static,
     ) -> Self {
         Self::Events(Box::new(OwnEvents { kind, poll: Box::new(poll), call: None, end: None }))
+    }
+
+    /// Whether it is JSON and the headers do not say so: whoever writes them does.
+    pub(crate) fn is_json(&self) -> bool {
+        matches!(self, Self::Whole(_, BodyGuard { is_json: true, .. }))
+    }
+
+    /// Says that it is JSON, if it is a whole; false if it is not.
+    pub(super) fn set_json(&mut self) -> bool {
+        let Self::Whole(_, guard) = self else { return false };
+        guard.is_json = true;
+        true
     }
 
     pub(crate) fn empty() -> Self {
@@ -172,6 +186,6 @@ impl Body for ReplyBody {
 
 impl BodyGuard {
     pub(crate) fn new(reservation: Reservation) -> Self {
-        Self { _reservation: Some(reservation), call: None }
+        Self { _reservation: Some(reservation), call: None, is_json: false }
     }
 }

@@ -11,7 +11,7 @@ use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use memchr::memmem::{self, Finder};
 
-use super::{BodyGuard, JSON, RelayPlan, ReplyBody, respond};
+use super::{BodyGuard, RelayPlan, ReplyBody, respond};
 use crate::clock;
 use crate::context::worker::Worker;
 use crate::upstream::Upstream;
@@ -48,7 +48,7 @@ pub(super) async fn relay_failure(
         && (status.is_client_error() || status.is_server_error())
         && let Ok((whole, _)) =
             collect(&mut body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
-        && let Some(response) = relay_error(worker, head, lease, &whole, plan)?
+        && let Some(response) = relay_error(worker, &head, lease, &whole, plan)?
     {
         return Ok(response);
     }
@@ -73,7 +73,7 @@ pub(super) async fn relay_failure(
 /// A refusal in JSON, where it is an error of JSON-RPC that answers the request.
 fn relay_error(
     worker: &Worker,
-    head: ReplyHead,
+    head: &ReplyHead,
     mut lease: Option<ConnectionLease>,
     whole: &Bytes,
     plan: RelayPlan<'_>,
@@ -113,7 +113,7 @@ fn relay_error(
         Some(id) => splice(whole, &[id]),
         None => Segments::from(whole.clone()),
     });
-    let mut response = respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::default()));
+    let mut response = respond(head.status, ReplyBody::Whole(segments, BodyGuard::default()));
     if era == Era::Legacy {
         *response.status_mut() = StatusCode::OK;
     }

@@ -14,7 +14,7 @@ use super::body::FRAME_BYTES_MAX;
 use super::client_attachment::ClientAttachment;
 use super::failure::note_refusal;
 use super::stream::RelayedReply;
-use super::{BodyGuard, JSON, NewTask, RelayPlan, ReplyBody, respond};
+use super::{BodyGuard, NewTask, RelayPlan, ReplyBody, respond};
 use crate::clock;
 use crate::context::worker::Worker;
 use crate::mapper::{NotMapped, is_same_text};
@@ -114,7 +114,7 @@ pub(super) async fn relay_json(
         })?;
         pool::give_back(lease, clock::now());
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
-        return Ok(respond(head, JSON, ReplyBody::Whole(segments, BodyGuard::new(reservation))));
+        return Ok(respond(head.status, ReplyBody::Whole(segments, BodyGuard::new(reservation))));
     }
     let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
     if plan.is_checked() {
@@ -142,7 +142,7 @@ pub(super) async fn relay_json(
         let first = JsonStream::new(first.into(), None, BodyGuard::default(), &mut plan);
         ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
     };
-    Ok(respond(head, JSON, body))
+    Ok(respond(head.status, body))
 }
 
 /// The next piece of a JSON reply; `None` at its end.
@@ -231,7 +231,7 @@ fn hand_on_checked(
         let first = JsonStream::new(pieces, Some(check), held, &mut plan);
         ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
     };
-    Ok(respond(head, JSON, body))
+    Ok(respond(head.status, body))
 }
 
 /// Where the expected id stands in a message, or in as much of it as was needed to find that out. `None`: it answers

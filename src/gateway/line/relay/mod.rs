@@ -33,7 +33,7 @@ use crate::session::outbox::CallInFlight;
 use crate::session::streams::StreamPlace;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use crate::upstream::exchange::{Reply, ReplyHead};
+use crate::upstream::exchange::Reply;
 use crate::upstream::own_id::OwnId;
 use crate::upstream::pool::{self, ConnectionLease};
 use protocol::error::{ClientError, Error, PolicyError, UpstreamError};
@@ -142,7 +142,9 @@ impl<'p> RelayPlan<'p> {
 fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: RelayPlan<'_>) -> Response<ReplyBody> {
     let Reply { head, body, lease, .. } = reply;
     let stream = RelayedReply::events(worker, body, lease, plan);
-    let mut response = respond(head, SSE, ReplyBody::Stream(ClientAttachment::new(stream)));
+    let mut response = Response::new(ReplyBody::Stream(ClientAttachment::new(stream)));
+    *response.status_mut() = head.status;
+    response.headers_mut().insert(CONTENT_TYPE, SSE);
     unbuffered(response.headers_mut());
     response
 }
@@ -164,15 +166,14 @@ pub(crate) fn events_response(
     response
 }
 
-/// A response with an upstream's status, our media type and nothing else. The reply's header map is used
-/// again, as its memory fits.
-fn respond(head: ReplyHead, media: HeaderValue, body: ReplyBody) -> Response<ReplyBody> {
-    let mut headers = head.headers;
-    headers.clear();
-    headers.insert(CONTENT_TYPE, media);
+/// A response in JSON with an upstream's status and nothing else of its head.
+fn respond(status: StatusCode, mut body: ReplyBody) -> Response<ReplyBody> {
+    let is_said = body.set_json();
     let mut response = Response::new(body);
-    *response.status_mut() = head.status;
-    *response.headers_mut() = headers;
+    *response.status_mut() = status;
+    if !is_said {
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+    }
     response
 }
 
