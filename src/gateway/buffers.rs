@@ -35,7 +35,7 @@ impl Buffers {
 
     /// Takes back memory to write from, unless there is too much of it.
     pub(crate) fn give_spare(&self, mut memory: Vec<u8>) {
-        if memory.capacity() <= SPARE_BYTES_MAX {
+        if (1..=SPARE_BYTES_MAX).contains(&memory.capacity()) {
             memory.clear();
             self.spare.set(memory);
         }

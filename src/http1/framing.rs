@@ -44,7 +44,10 @@ impl FramingFields {
         if self.length.is_some() {
             return Err(HttpFault::TwoFramings);
         }
-        if self.is_chunked || minor == 0 || !value.eq_ignore_ascii_case(b"chunked") {
+        if minor == 0 {
+            return Err(HttpFault::Head);
+        }
+        if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
             return Err(HttpFault::Coding);
         }
         self.is_chunked = true;
@@ -114,9 +117,14 @@ mod tests {
         assert_eq!(fields.note_coding(b"Chunked", 1), Ok(()));
         assert_eq!(fields.note_coding(b"chunked", 1), Err(HttpFault::Coding));
         assert_eq!(fields.note_length(seven), Err(HttpFault::TwoFramings));
-        for (coding, minor) in
-            [("chunked", 0), ("gzip", 1), ("gzip, chunked", 1), ("chunked ", 1), ("xchunked", 1), ("", 1)]
-        {
+        for (coding, minor) in [
+            ("chunked, chunked", 1),
+            ("gzip", 1),
+            ("gzip, chunked", 1),
+            ("chunked ", 1),
+            ("xchunked", 1),
+            ("", 1),
+        ] {
             let refused = FramingFields::default().note_coding(coding.as_bytes(), minor);
             assert_eq!(refused, Err(HttpFault::Coding), "{coding:?}");
         }

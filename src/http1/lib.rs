@@ -13,7 +13,7 @@
 //! | a length with a sign, a blank, a comma, a leading zero, or over 63 bits | [`HttpFault::Length`] | 6.3 |
 //! | `Content-Length` beside `Transfer-Encoding` | [`HttpFault::TwoFramings`] | 6.1 |
 //! | a coding other than `chunked`, once | [`HttpFault::Coding`] | 6.1 |
-//! | `Transfer-Encoding` in HTTP/1.0 | [`HttpFault::Coding`] | 6.1 |
+//! | `Transfer-Encoding` in HTTP/1.0 | [`HttpFault::Head`] | 6.1 |
 //! | a chunk's size with no digit, over 15 digits, or anything but an extension behind it | [`HttpFault::Chunk`] | 7.1 |
 //! | extensions of a chunk over [`CHUNK_LINE_BYTES_MAX`], trailers over [`TRAILER_BYTES_MAX`] | [`HttpFault::Chunk`] | 7.1.1, 7.1.2 |
 //! | data of a chunk that are not followed by CRLF | [`HttpFault::Chunk`] | 7.1 |

@@ -135,7 +135,8 @@ fn an_answer_may_come_before_the_request_was_read() {
         let mut open = Vec::new();
         for mut stream in listener.incoming().flatten() {
             let _ = stream.read(&mut [0; 1024]);
-            let _ = stream.write_all(with_length("").as_bytes());
+            // It reads no further, and says so.
+            let _ = stream.write_all(with_length("Connection: close\r\n").as_bytes());
             open.push(stream);
         }
     });

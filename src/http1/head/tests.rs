@@ -94,7 +94,7 @@ fn what_two_readers_could_see_differently_is_refused() {
             HttpFault::Coding,
         ),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n", HttpFault::Coding),
-        ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", HttpFault::Coding),
+        ("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", HttpFault::Head),
         ("HTTP/1.1 101 Switching\r\nupgrade: x\r\n\r\n", HttpFault::Head),
         ("HTTP/1.1 99 x\r\n\r\n", HttpFault::Head),
         ("HTTP/1.1 2000 x\r\n\r\n", HttpFault::Head),
@@ -189,7 +189,7 @@ fn a_request_is_read() {
             HttpFault::TwoFramings,
         ),
         ("POST /mcp HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", HttpFault::Coding),
-        ("POST /mcp HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", HttpFault::Coding),
+        ("POST /mcp HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", HttpFault::Head),
     ] {
         assert_eq!(read(bytes), Err(refusal), "{bytes:?}");
     }

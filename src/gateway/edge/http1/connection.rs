@@ -28,6 +28,8 @@ use config::LimitsConfig;
 
 /// How much a client may send ahead of an answer until nobody reads on.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// How many empty lines may stand before a request: some clients end a body with one that does not belong to it.
+const BLANK_LINES_MAX: usize = 4;
 /// How much is read, and forgotten, of what a client still sends when it was answered already.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
@@ -46,6 +48,8 @@ struct ClientState {
     /// What came, and was not taken yet.
     pending: Vec<u8>,
     search: EndSearch,
+    /// Empty lines since the last request.
+    blank_lines: usize,
     /// Of the request that is being answered.
     body: Decoder,
     must_ask_for_body: bool,
@@ -77,6 +81,7 @@ impl ClientConnection {
             stream,
             pending: start,
             search: EndSearch::default(),
+            blank_lines: 0,
             body: Decoder::new(BodyEnd::Length(0)),
             must_ask_for_body: false,
             is_shut: false,
@@ -108,31 +113,31 @@ impl ClientConnection {
         memory: &mut Vec<u8>,
         request: &mut Option<(Parts, ClientBody)>,
     ) -> Poll<HeadEvent> {
+        let mut pending = std::mem::take(&mut state.pending);
         loop {
-            // Empty lines before a request are passed over (RFC 9112 §2.2).
-            while state.pending.starts_with(b"\r\n") {
-                state.pending.drain(..2);
-                state.search = EndSearch::default();
-            }
-            if !state.pending.is_empty() {
-                let pending = std::mem::take(&mut state.pending);
-                if let Some(event) = self.begin(state, &pending, request) {
-                    return Poll::Ready(event);
-                }
-                state.pending = pending;
-            }
-            let Ok(fresh) = ready!(poll_read(&mut state.stream, cx, memory)) else {
-                return Poll::Ready(HeadEvent::End);
+            let Ok(blank) = state.skip_blank_lines(&pending) else {
+                return Poll::Ready(state.refuse(StatusCode::BAD_REQUEST));
             };
-            if fresh.is_empty() {
-                return Poll::Ready(HeadEvent::End);
+            pending.drain(..blank);
+            if let Some(event) = self.begin(state, &pending, request) {
+                return Poll::Ready(event);
             }
-            if state.pending.is_empty()
+            let fresh = match poll_read(&mut state.stream, cx, memory) {
+                Poll::Ready(Ok(fresh)) if !fresh.is_empty() => fresh,
+                Poll::Ready(_) => return Poll::Ready(HeadEvent::End),
+                Poll::Pending => {
+                    // What is empty holds no memory.
+                    state.pending = if pending.is_empty() { Vec::new() } else { pending };
+                    return Poll::Pending;
+                }
+            };
+            // What comes whole, as nearly every request, is read where it is.
+            if pending.is_empty()
                 && let Some(event) = self.begin(state, fresh, request)
             {
                 return Poll::Ready(event);
             }
-            state.pending.extend_from_slice(fresh);
+            pending.extend_from_slice(fresh);
         }
     }
 
@@ -143,7 +148,8 @@ impl ClientConnection {
         bytes: &[u8],
         request: &mut Option<(Parts, ClientBody)>,
     ) -> Option<HeadEvent> {
-        if bytes.starts_with(b"\r\n") {
+        if bytes.is_empty() || bytes.starts_with(b"\r\n") {
+            self.head_since.set(None);
             return None;
         }
         let length = match state.search.find(bytes, self.header_bytes_max) {
@@ -154,9 +160,9 @@ impl ClientConnection {
                 }
                 return None;
             }
-            Err(refusal) => return Some(state.refuse(request::status_of(refusal))),
+            Err(fault) => return Some(state.refuse(request::status_of(fault))),
         };
-        state.search = EndSearch::default();
+        (state.search, state.blank_lines) = (EndSearch::default(), 0);
         self.head_since.set(None);
         Some(self.read(state, bytes, length, request).unwrap_or_else(|status| state.refuse(status)))
     }
@@ -199,19 +205,19 @@ impl ClientConnection {
         peer: &Peer,
         limits: &LimitsConfig,
     ) -> Poll<&'static str> {
-        let idle = (peer.idle_since() + limits.idle_timeout, "idle_timeout");
-        let head = self.head_since.get().map(|since| (since + limits.header_timeout, "header_timeout"));
+        // What was answered aside may still be under way.
+        let is_busy = peer.is_busy();
+        let idle_since = if is_busy { clock::now() } else { peer.idle_since() };
+        let idle = (idle_since + limits.idle_timeout, "idle_timeout");
+        let head = self.head_since.get().filter(|_| !is_busy);
+        let head = head.map(|since| (since + limits.header_timeout, "header_timeout"));
         let (deadline, clock) = head.map_or(idle, |head| head.min(idle));
         self.deadline.borrow_mut().poll(cx, deadline).map(|()| clock)
     }
 
-    /// Ready when the client has left. What it sends ahead of the answer is kept, up to a bound.
+    /// Ready when the client has left. What it sends meanwhile is kept, up to a bound.
     pub(super) fn poll_departure(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        // What follows belongs to the request, and is read by whoever wants it.
-        if !state.body.is_over() {
-            return Poll::Pending;
-        }
         self.buffers.reading(|memory| {
             loop {
                 if state.pending.len() >= AHEAD_BYTES_MAX {
@@ -306,7 +312,22 @@ impl RequestBytes for ClientConnection {
 }
 
 impl ClientState {
-    /// Where what is no request ends is not known: whatever follows belongs to it.
+    /// How many of these bytes are empty lines before a request, which are passed over (RFC 9112 §2.2); an error if
+    /// there were too many.
+    fn skip_blank_lines(&mut self, bytes: &[u8]) -> Result<usize, ()> {
+        let mut skipped = 0;
+        while bytes.get(skipped..).is_some_and(|rest| rest.starts_with(b"\r\n")) {
+            skipped += 2;
+            self.search = EndSearch::default();
+            self.blank_lines += 1;
+            if self.blank_lines > BLANK_LINES_MAX {
+                return Err(());
+            }
+        }
+        Ok(skipped)
+    }
+
+    /// Nothing that still comes is of use, but it is read, so that the client sees why.
     fn refuse(&mut self, status: StatusCode) -> HeadEvent {
         self.body = Decoder::new(BodyEnd::ToEnd);
         HeadEvent::Refused(status)

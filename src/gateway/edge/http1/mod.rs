@@ -80,7 +80,15 @@ pub(super) async fn serve(
         let Some(response) = answered else { return CloseReason::ByPeer };
         let mut writer =
             ResponseWriter::new(response, form, connection.is_request_over(), &worker.client.buffers);
-        let is_written = poll_fn(|cx| connection.poll_write(cx, &mut writer)).await.is_ok();
+        let written = poll_fn(|cx| match connection.poll_write(cx, &mut writer) {
+            // The call is over, and only its client is late.
+            Poll::Pending if !peer.is_busy() => connection.poll_clocks(cx, peer, limits).map(Err),
+            written => written.map(Ok),
+        });
+        let is_written = match written.await {
+            Ok(written) => written.is_ok(),
+            Err(clock) => return CloseReason::Clock(clock),
+        };
         let goes_on = is_written && writer.is_persistent();
         drop(writer);
         if !goes_on {

@@ -21,6 +21,8 @@ use crate::line::relay::ReplyBody;
 
 /// A piece of a body that is no longer goes out with what stands before it, in one write.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
+/// How much is taken of a body whose reader is late, so that its upstream is free for others.
+const HELD_BYTES_MAX: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// What a request says of the form of its response.
@@ -136,10 +138,16 @@ impl ResponseWriter {
         stream: &mut MaybeTls,
         buffers: &Buffers,
     ) -> Poll<io::Result<()>> {
+        if self.out.capacity() == 0 {
+            self.out = buffers.take_spare();
+        }
         loop {
-            let is_waiting = self.fill(cx).is_pending();
+            let is_waiting = self.fill(cx, COPIED_BYTES_MAX).is_pending();
             let has_something = !self.out.is_empty() || !self.piece.is_empty();
-            ready!(self.poll_out(cx, stream))?;
+            if self.poll_out(cx, stream)?.is_pending() {
+                let _ = self.fill(cx, HELD_BYTES_MAX);
+                return Poll::Pending;
+            }
             if self.is_broken {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -150,15 +158,17 @@ impl ResponseWriter {
             if is_waiting {
                 ready!(Pin::new(&mut *stream).poll_flush(cx))?;
                 if !has_something {
+                    // It may wait for long, and needs none until then.
+                    buffers.give_spare(std::mem::take(&mut self.out));
                     return Poll::Pending;
                 }
             }
         }
     }
 
-    /// Takes pieces of the body until there is enough to write.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while self.piece.is_empty() && self.out.len() < COPIED_BYTES_MAX {
+    /// Takes pieces of the body until so much is there to be written.
+    fn fill(&mut self, cx: &mut Context<'_>, bytes_max: usize) -> Poll<()> {
+        while self.piece.is_empty() && self.out.len() - self.out_written < bytes_max {
             let Some(body) = &mut self.body else { return Poll::Ready(()) };
             match ready!(Pin::new(&mut *body).poll_frame(cx)) {
                 Some(Ok(frame)) => {

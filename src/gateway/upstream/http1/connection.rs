@@ -7,18 +7,21 @@
 //! not a byte more has come.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::Request;
 use http1::head::EndSearch;
 use http1::{Decoder, HEAD_BYTES_MAX, HttpFault};
 use net::stream::MaybeTls;
 use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio::task::unconstrained;
 
 use super::reply::{HttpBody, ParsedReply};
 use super::request::OutgoingRequest;
@@ -163,12 +166,11 @@ impl PooledConnection {
 }
 
 impl ConnectionState {
-    /// Whether nothing has come, not even the end.
+    /// Whether nothing has come, not even the end. Looks, however much its task has done already.
     fn is_silent(&mut self) -> bool {
         let mut byte = [0];
-        let read = pin!(&mut self.stream)
-            .poll_read(&mut Context::from_waker(Waker::noop()), &mut ReadBuf::new(&mut byte));
-        read.is_pending()
+        let read = poll_fn(|cx| Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut byte)));
+        unconstrained(read).now_or_never().is_none()
     }
 
     fn poll_reply(

@@ -27,21 +27,21 @@ pub(crate) struct ParsedReply {
 
 impl ParsedReply {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HttpFault> {
-        let (mut media, mut keep_alive, mut headers) = (Media::Other, None, HeaderMap::new());
+        let (mut media, mut keep_alive, mut headers) = (None, None, HeaderMap::new());
         let mut is_encoded = false;
         let head = http1::ResponseHead::read(bytes, |name, value| {
             let is = |known: &str| name.eq_ignore_ascii_case(known);
             match name.len() {
-                10 if is("keep-alive") => keep_alive = keep_alive_timeout(value),
+                10 if is("keep-alive") => keep_alive = keep_alive.or_else(|| keep_alive_timeout(value)),
                 11 if is("retry-after") => keep(&mut headers, RETRY_AFTER, value),
-                12 if is("content-type") => media = Media::of(value),
+                12 if is("content-type") => media = media.or_else(|| Some(Media::of(value))),
                 14 if is("mcp-session-id") => keep(&mut headers, SESSION_ID, value),
                 // Nobody asked for it, and it would be lost on the way.
                 16 if is("content-encoding") => is_encoded |= value != b"identity",
                 _ => {}
             }
         })?;
-        let media = if is_encoded { Media::Other } else { media };
+        let media = media.filter(|_| !is_encoded).unwrap_or(Media::Other);
         Ok(Self {
             head: ReplyHead { status: head.status, media, headers },
             keep_alive,
