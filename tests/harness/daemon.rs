@@ -1,5 +1,6 @@
 //! The real binary as a child process: started on port 0, followed by its log, killed when dropped.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -35,7 +36,17 @@ impl Daemon {
     /// As [`start`](Self::start), with more environment variables.
     pub(crate) fn start_with(config: &impl Display, environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(BINARY);
-        command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(environment.iter().copied());
+        Self::start_command(command, config)
+    }
+
+    /// As [`start`](Self::start), of a binary that was built otherwise.
+    pub(crate) fn start_build(binary: impl AsRef<OsStr>, config: &impl Display) -> Self {
+        Self::start_command(Command::new(binary), config)
+    }
+
+    fn start_command(mut command: Command, config: &impl Display) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let mut daemon = Self::spawn(command, config);
         daemon.await_ready();
         daemon
@@ -186,7 +197,12 @@ impl Daemon {
         self.status_bytes("VmHWM:")
     }
 
-    /// The memory the process holds that is not the text of a file, in bytes.
+    /// The memory the process holds, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// The same but for the text of files.
     pub(crate) fn anonymous_bytes(&self) -> u64 {
         self.status_bytes("RssAnon:")
     }
