@@ -38,6 +38,7 @@ pub(super) struct ClientConnection {
     state: RefCell<ClientState>,
     buffers: Rc<Buffers>,
     header_bytes_max: usize,
+    headers_max: usize,
     /// When the head began that has not ended.
     head_since: Cell<Option<Instant>>,
     deadline: RefCell<RecurringDeadline>,
@@ -75,7 +76,7 @@ impl ClientConnection {
         stream: MaybeTls,
         start: Vec<u8>,
         buffers: &Rc<Buffers>,
-        header_bytes_max: usize,
+        limits: &LimitsConfig,
     ) -> Rc<Self> {
         let state = ClientState {
             stream,
@@ -90,7 +91,8 @@ impl ClientConnection {
         Rc::new(Self {
             state: RefCell::new(state),
             buffers: Rc::clone(buffers),
-            header_bytes_max,
+            header_bytes_max: limits.header_bytes_max,
+            headers_max: limits.headers_max,
             head_since: Cell::new(Some(clock::now())),
             deadline: RefCell::default(),
         })
@@ -178,7 +180,7 @@ impl ClientConnection {
         // One piece of memory for the head and the body.
         let message = Bytes::copy_from_slice(bytes);
         let (head, rest) = (message.slice(..length), message.slice(length..));
-        let (parts, form) = request::read(&head)?;
+        let (parts, form) = request::read(&head, self.headers_max)?;
         let RequestForm { framing, is_persistent, expects_continue } = form;
         state.body = Decoder::new(framing);
         state.must_ask_for_body = expects_continue && rest.is_empty();

@@ -42,7 +42,7 @@ pub(super) async fn serve(
     peer: &Rc<Peer>,
     limits: &LimitsConfig,
 ) -> CloseReason {
-    let connection = ClientConnection::new(stream, start, &worker.client.buffers, limits.header_bytes_max);
+    let connection = ClientConnection::new(stream, start, &worker.client.buffers, limits);
     let mut closing = pin!(proxy.drain().closing());
     loop {
         let mut request = None;

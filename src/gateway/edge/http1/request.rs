@@ -21,11 +21,12 @@ pub(super) struct RequestForm {
     pub(super) expects_continue: bool,
 }
 
-/// Reads all of a request's head.
-pub(super) fn read(bytes: &Bytes) -> Result<(Parts, RequestForm), StatusCode> {
+/// Reads all of a request's head, which may have so many fields.
+pub(super) fn read(bytes: &Bytes, headers_max: usize) -> Result<(Parts, RequestForm), StatusCode> {
     let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
-    let mut is_valid = true;
+    let (mut is_valid, mut fields) = (true, 0);
     let head = RequestHead::read(bytes, |name, value| {
+        fields += 1;
         if is_of_this_connection(name) {
             return;
         }
@@ -36,6 +37,9 @@ pub(super) fn read(bytes: &Bytes) -> Result<(Parts, RequestForm), StatusCode> {
         }
     });
     let head = head.map_err(status_of)?;
+    if fields > headers_max {
+        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    }
     let method = Method::from_bytes(head.method.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
     if method == Method::CONNECT || method == Method::TRACE {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
