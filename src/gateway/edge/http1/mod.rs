@@ -80,26 +80,34 @@ pub(super) async fn serve(
         let Some(response) = answered else { return CloseReason::ByPeer };
         let mut writer =
             ResponseWriter::new(response, form, connection.is_request_over(), &worker.client.buffers);
-        let written = poll_fn(|cx| match connection.poll_write(cx, &mut writer) {
-            // The call is over, and only its client is late.
-            Poll::Pending if !peer.is_busy() => connection.poll_clocks(cx, peer, limits).map(Err),
-            written => written.map(Ok),
-        });
-        let is_written = match written.await {
-            Ok(written) => written.is_ok(),
-            Err(clock) => return CloseReason::Clock(clock),
-        };
-        let goes_on = is_written && writer.is_persistent();
+        if let Err(reason) = write(&connection, &mut writer, peer, limits).await {
+            return reason;
+        }
+        let goes_on = writer.is_persistent() && connection.finish_request();
         drop(writer);
         if !goes_on {
-            if is_written {
-                linger(&connection).await;
-            }
+            linger(&connection).await;
             return CloseReason::ByPeer;
         }
-        if !connection.finish_request() {
-            return CloseReason::ByPeer;
-        }
+    }
+}
+
+/// Writes a response, unless its client leaves or is too late.
+async fn write(
+    connection: &ClientConnection,
+    writer: &mut ResponseWriter,
+    peer: &Peer,
+    limits: &LimitsConfig,
+) -> Result<(), CloseReason> {
+    let written = poll_fn(|cx| match connection.poll_write(cx, writer) {
+        // The call is over, and only its client is late.
+        Poll::Pending if !peer.is_busy() => connection.poll_clocks(cx, peer, limits).map(Err),
+        written => written.map(Ok),
+    });
+    match written.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(CloseReason::ByPeer),
+        Err(clock) => Err(CloseReason::Clock(clock)),
     }
 }
 
