@@ -101,6 +101,7 @@ fn a_body_that_is_not_wanted_or_there_already_is_not_asked_for() {
     old_head.truncate(head_length(&old_head));
     let cases = [
         ("it is there", good.bytes(), 200),
+        ("it has begun", [good.head(), good.body[..20].to_vec()].concat(), 408),
         ("there is none", good.clone().with("Content-Length", "0").head(), 400),
         ("it is too long", good.clone().with("Content-Length", "1000000").head(), 413),
         ("a wrong key", request.with("Content-Length", "400000").head(), 401),
