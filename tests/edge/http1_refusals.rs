@@ -21,6 +21,7 @@ fn methods_that_are_not_served_are_refused() {
         connection.write(&[request.bytes(), call("8", "echo").bytes()].concat());
         let response = connection.response();
         assert_eq!((response.status, connection_of(&response)), (405, Some("close")));
+        assert_eq!(response.header("allow"), Some("GET, POST, DELETE"));
         assert!(connection.wait_closed().is_empty());
     }
     assert!(upstream.forwarded().is_empty());

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
@@ -107,6 +107,9 @@ impl ResponseWriter {
     pub(super) fn refusal(status: StatusCode) -> Self {
         let mut out = Vec::new();
         start(&mut out, status);
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            field(&mut out, ALLOW.as_str(), b"GET, POST, DELETE");
+        }
         field(&mut out, CONTENT_LENGTH.as_str(), b"0");
         field(&mut out, CONNECTION.as_str(), b"close");
         end(&mut out);
