@@ -67,6 +67,7 @@ pub(crate) async fn serve(
         Ok(accepting) => accepting,
         Err(error) => return tracing::error!(%error, address = %config.address, "cannot listen"),
     };
+    let _accepting = outlives_us.then(|| worker.state.connections.accepting());
     let listener = Rc::new(WorkerListener {
         proxy: Rc::new(Proxy::new(Rc::clone(&worker), Rc::clone(&drain))),
         place,

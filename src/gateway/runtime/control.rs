@@ -141,9 +141,9 @@ impl Control<'_> {
         upstreams.filter_map(stop_timeout).max().unwrap_or_default()
     }
 
-    /// No client is connected. None will be: nobody accepts.
+    /// No client is connected, and none will be.
     async fn idle(&self) {
-        look_until(|| self.state.connections.open() == 0).await;
+        look_until(|| self.state.connections.are_over()).await;
     }
 
     async fn finished(&self) {

@@ -14,6 +14,8 @@ pub(crate) use super::per_address::client_network;
 pub(crate) struct Connections {
     open: Arc<Quota>,
     per_address: Arc<PerAddress>,
+    /// Held by each who accepts from a socket that outlives the process.
+    accepting: Arc<()>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,8 @@ impl ConnectionLimit {
 
 impl Connections {
     pub(crate) fn new(open_max: usize, per_address_max: usize) -> Arc<Self> {
-        Arc::new(Self { open: Quota::new(open_max), per_address: PerAddress::new(per_address_max) })
+        let per_address = PerAddress::new(per_address_max);
+        Arc::new(Self { open: Quota::new(open_max), per_address, accepting: Arc::default() })
     }
 
     /// Changes the bounds; open connections stay open.
@@ -48,6 +51,16 @@ impl Connections {
 
     pub(crate) fn open(&self) -> usize {
         self.open.taken()
+    }
+
+    /// To be held by who accepts until it accepts no more.
+    pub(crate) fn accepting(&self) -> Arc<()> {
+        Arc::clone(&self.accepting)
+    }
+
+    /// Whether no client is connected, and none will be.
+    pub(crate) fn are_over(&self) -> bool {
+        Arc::strong_count(&self.accepting) == 1 && self.open() == 0
     }
 
     /// Counts a new connection from `address`, or says which bound it met.
