@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | a line of a head, of a chunk's size or of trailers that ends with a bare line feed | [`HttpFault::LineEnd`] | 2.2 |
 //! | a bare carriage return, a control byte, a space before a colon, a folded line | [`HttpFault::Head`] | 2.2, 5.1, 5.2 |
+//! | an empty line before a reply | [`HttpFault::Head`] | 2.2 |
 //! | a head over [`HEAD_BYTES_MAX`] or of more than [`FIELDS_MAX`] fields | [`HttpFault::HeadSize`] | 3 |
 //! | `Content-Length` twice, even with the same value | [`HttpFault::Length`] | 6.3 |
 //! | a length with a sign, a blank, a comma, a leading zero, or over 63 bits | [`HttpFault::Length`] | 6.3 |
@@ -17,6 +18,7 @@
 //! | a chunk's size with no digit, over 15 digits, or anything but an extension behind it | [`HttpFault::Chunk`] | 7.1 |
 //! | extensions of a chunk over [`CHUNK_LINE_BYTES_MAX`], trailers over [`TRAILER_BYTES_MAX`] | [`HttpFault::Chunk`] | 7.1.1, 7.1.2 |
 //! | data of a chunk that are not followed by CRLF | [`HttpFault::Chunk`] | 7.1 |
+//! | a trailer that is no field: a next request, perhaps, for who stops reading before it | [`HttpFault::Chunk`] | 7.1.2 |
 //! | a switch of protocols that nobody asked for | [`HttpFault::Head`] | 9110, 15.2.2 |
 
 pub mod body;

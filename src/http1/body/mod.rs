@@ -51,7 +51,8 @@ enum SizePart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TrailerAt {
     LineStart,
-    Line,
+    Name,
+    Value,
     /// The line that ends here is the empty one.
     LastLineFeed,
     LineFeed,
@@ -215,15 +216,20 @@ impl TrailerAt {
         let at = match (self, byte) {
             (Self::LastLineFeed, b'\n') => return Ok(BodyPosition::Over),
             (Self::LineFeed, b'\n') => Self::LineStart,
-            (Self::LineStart | Self::Line, b'\n') => return Err(HttpFault::LineEnd),
+            (Self::LineStart | Self::Name | Self::Value, b'\n') => return Err(HttpFault::LineEnd),
             (Self::LineStart, b'\r') => Self::LastLineFeed,
-            (Self::Line, b'\r') => Self::LineFeed,
-            (Self::LineStart, b' ' | b'\t' | b':') => return Err(HttpFault::Chunk),
-            (Self::LineStart | Self::Line, b'\t' | b' '..=b'~' | 0x80..) => Self::Line,
+            (Self::Value, b'\r') => Self::LineFeed,
+            (Self::LineStart | Self::Name, _) if is_of_token(byte) => Self::Name,
+            (Self::Name, b':') | (Self::Value, b'\t' | b' '..=b'~' | 0x80..) => Self::Value,
             _ => return Err(HttpFault::Chunk),
         };
         Ok(BodyPosition::Trailers(bytes, at))
     }
+}
+
+/// Whether a field's name may hold it.
+fn is_of_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 #[cfg(test)]
