@@ -22,6 +22,8 @@
 //! | a switch of protocols that nobody asked for | [`HttpFault::Head`] | 9110, 15.2.2 |
 
 pub mod body;
+#[cfg(test)]
+mod differential;
 pub mod framing;
 pub mod head;
 
