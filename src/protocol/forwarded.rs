@@ -9,25 +9,21 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::header::FORWARDED;
-use http::{HeaderMap, HeaderName};
-
+use super::fields::{FieldName, Fields, visible};
 use super::header::is_token;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
 /// The client's address; `peer` is the address that the connection comes from.
-pub fn client_address(headers: &HeaderMap, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
-    let has_forwarded = headers.contains_key(FORWARDED);
-    let has_x_forwarded_for = headers.contains_key(X_FORWARDED_FOR);
+pub fn client_address(fields: &Fields, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let has_forwarded = fields.first(FieldName::Forwarded).is_some();
+    let has_x_forwarded_for = fields.first(FieldName::XForwardedFor).is_some();
     if !(has_forwarded || has_x_forwarded_for) || !is_trusted(peer) {
         return peer;
     }
-    let by_forwarded = || match forwarded(headers) {
+    let by_forwarded = || match forwarded(fields) {
         Some(hops) => client_of(hops.into_iter(), peer, &is_trusted),
         None => peer,
     };
-    let by_x_forwarded_for = || client_of(x_forwarded_for(headers), peer, &is_trusted);
+    let by_x_forwarded_for = || client_of(x_forwarded_for(fields), peer, &is_trusted);
     match (has_forwarded, has_x_forwarded_for) {
         (true, false) => by_forwarded(),
         (false, _) => by_x_forwarded_for(),
@@ -55,17 +51,17 @@ fn client_of(
     client
 }
 
-fn x_forwarded_for(headers: &HeaderMap) -> impl DoubleEndedIterator<Item = Option<IpAddr>> {
-    let lines = headers.get_all(X_FORWARDED_FOR).iter().map(|line| line.to_str().unwrap_or_default());
+fn x_forwarded_for(fields: &Fields) -> impl DoubleEndedIterator<Item = Option<IpAddr>> {
+    let lines = fields.all(FieldName::XForwardedFor).map(|line| visible(line).unwrap_or_default());
     lines.flat_map(|line| line.split(',').map(|hop| address(hop.trim_matches([' ', '\t']))))
 }
 
 /// The `for` of every element; `None` if a line is not as the grammar has it, for then nobody can tell what the last
 /// proxy added.
-fn forwarded(headers: &HeaderMap) -> Option<Vec<Option<IpAddr>>> {
+fn forwarded(fields: &Fields) -> Option<Vec<Option<IpAddr>>> {
     let mut hops = Vec::new();
-    for line in headers.get_all(FORWARDED) {
-        let mut rest = line.to_str().ok()?;
+    for line in fields.all(FieldName::Forwarded) {
+        let mut rest = visible(line)?;
         loop {
             let (hop, after) = element(rest)?;
             hops.push(hop);
@@ -134,6 +130,8 @@ fn address(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderName};
+
     use super::*;
 
     const PROXY: &str = "10.0.0.1";
@@ -144,7 +142,7 @@ mod tests {
             headers.append(HeaderName::from_static(name), value.parse().expect("a value"));
         }
         let is_trusted = |address: IpAddr| address.to_string().starts_with("10.");
-        client_address(&headers, peer.parse().expect("an address"), is_trusted).to_string()
+        client_address(&Fields::from(&headers), peer.parse().expect("an address"), is_trusted).to_string()
     }
 
     #[test]

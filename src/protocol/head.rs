@@ -5,8 +5,9 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 
+use super::fields::{Field, FieldName, Fields, visible};
 use super::header;
 use super::media::Media;
 use super::version::Era;
@@ -29,10 +30,10 @@ pub enum HeaderField<'h> {
 }
 
 impl<'h> HeaderField<'h> {
-    fn add(&mut self, value: &'h HeaderValue) {
-        *self = match (&self, value.to_str()) {
-            (Self::Absent, Ok(value)) => Self::One(value),
-            (Self::Absent, Err(_)) => Self::Malformed,
+    fn add(&mut self, value: &'h [u8]) {
+        *self = match (&self, visible(value)) {
+            (Self::Absent, Some(value)) => Self::One(value),
+            (Self::Absent, None) => Self::Malformed,
             _ => Self::Many,
         };
     }
@@ -92,36 +93,33 @@ pub struct Head<'h> {
 }
 
 impl<'h> Head<'h> {
-    /// Reads `headers` once.
-    pub fn read(headers: &'h HeaderMap) -> Self {
+    /// Reads the fields once.
+    pub fn read(fields: &'h Fields) -> Self {
         let mut head = Self::default();
         let mut accept_seen = false;
         let mut accept_ok = false;
         let mut events_ok = false;
-        let mut previous_param = "";
-        for (name, value) in headers {
-            let name = name.as_str();
-            match name {
-                "mcp-protocol-version" => head.version.add(value),
-                "mcp-method" => head.method.add(value),
-                "mcp-name" => head.name.add(value),
-                "mcp-session-id" => head.session.add(value),
-                "origin" => head.origin.add(value),
-                "host" => head.host.add(value),
-                "authorization" => head.authorization.add(value),
-                "content-type" => head.content_type.add(value),
-                "accept" => {
+        for Field { known, name, value } in fields.iter() {
+            match known {
+                FieldName::McpProtocolVersion => head.version.add(value),
+                FieldName::McpMethod => head.method.add(value),
+                FieldName::McpName => head.name.add(value),
+                FieldName::McpSessionId => head.session.add(value),
+                FieldName::Origin => head.origin.add(value),
+                FieldName::Host => head.host.add(value),
+                FieldName::Authorization => head.authorization.add(value),
+                FieldName::ContentType => head.content_type.add(value),
+                FieldName::Accept => {
                     accept_seen = true;
-                    let is_usual = value == "application/json, text/event-stream";
-                    accept_ok |= is_usual || admits(value.as_bytes(), &REPLY_TYPES);
-                    events_ok |= is_usual || admits(value.as_bytes(), &EVENT_TYPES);
+                    let is_usual = value == b"application/json, text/event-stream";
+                    accept_ok |= is_usual || admits(value, &REPLY_TYPES);
+                    events_ok |= is_usual || admits(value, &EVENT_TYPES);
                 }
-                "last-event-id" => head.last_event = Some(value.as_bytes()),
-                // Values of one name are neighbours in a HeaderMap.
-                _ if name.starts_with("mcp-param-") => {
+                FieldName::LastEventId => head.last_event = Some(value),
+                FieldName::McpParam => {
+                    let others = fields.iter().filter(|other| other.name.eq_ignore_ascii_case(name));
+                    head.has_bad_param |= visible(value).is_none() || others.count() > 1;
                     head.has_param = true;
-                    head.has_bad_param |= previous_param == name || value.to_str().is_err();
-                    previous_param = name;
                 }
                 _ => {}
             }
@@ -162,14 +160,14 @@ fn admits(accept: &[u8], types: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderName;
+    use http::{HeaderMap, HeaderName};
 
-    fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
+    fn headers(pairs: &[(&'static str, &[u8])]) -> Fields {
         let mut map = HeaderMap::new();
         for (name, value) in pairs {
             map.append(HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("value"));
         }
-        map
+        Fields::from(&map)
     }
 
     #[test]

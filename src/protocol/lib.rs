@@ -10,6 +10,7 @@ pub mod canonical;
 pub mod envelope;
 pub mod error;
 pub mod event_id;
+pub mod fields;
 pub mod foreign_id;
 pub mod forwarded;
 pub mod head;

@@ -10,8 +10,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::HeaderMap;
-
 use crate::access::caller::Caller;
 use crate::access::limit::connections::client_network;
 use crate::clock;
@@ -27,6 +25,7 @@ use crate::telemetry::observers::{Observers, Watch};
 use crate::telemetry::tools::ToolId;
 use config::Networks;
 use protocol::error::{Error, PolicyError, Reason};
+use protocol::fields::Fields;
 use protocol::forwarded;
 use protocol::method::Method;
 use protocol::version::Era;
@@ -83,9 +82,9 @@ impl Call {
         connection: InCall,
         unmatched: Rc<Arc<EndpointSeries>>,
         observers: Rc<Observers>,
-        headers: &HeaderMap,
+        fields: &Fields,
     ) -> Self {
-        let watch = observers.watch(headers);
+        let watch = observers.watch(fields);
         Self::new(connection, unmatched, observers, watch)
     }
 
@@ -133,11 +132,11 @@ impl Call {
         part
     }
 
-    /// Takes the client's address from `headers`, where a trusted proxy wrote them.
-    pub(crate) fn believe(&mut self, headers: &HeaderMap, proxies: &Networks) {
+    /// Takes the client's address from `fields`, where a trusted proxy wrote them.
+    pub(crate) fn believe(&mut self, fields: &Fields, proxies: &Networks) {
         if !proxies.is_empty() {
             let is_trusted = |address| proxies.contain(address);
-            self.client_address = forwarded::client_address(headers, self.client_address, is_trusted);
+            self.client_address = forwarded::client_address(fields, self.client_address, is_trusted);
         }
     }
 

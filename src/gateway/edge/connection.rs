@@ -67,7 +67,8 @@ pub(super) async fn serve(
         let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
         async move {
-            let mut response = Box::pin(proxy.handle(connection, parts, ClientBody::Http2(body))).await;
+            let mut response =
+                Box::pin(proxy.handle(connection, parts.into(), ClientBody::Http2(body))).await;
             if response.body().is_json() {
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             }

@@ -4,10 +4,10 @@
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ALLOW, ORIGIN,
-    VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW, VARY,
 };
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
+use protocol::fields::{FieldName, Fields};
 
 use crate::line::relay::ReplyBody;
 
@@ -28,17 +28,18 @@ pub(crate) fn allow(response: &mut Response<ReplyBody>, origin: HeaderValue) {
 
 /// The answer to OPTIONS from an allowed origin, or from no origin; [`allow`] is still to be called. `has_sessions`:
 /// the endpoint serves revisions with sessions.
-pub(crate) fn preflight(request: &HeaderMap, has_sessions: bool) -> Response<ReplyBody> {
+pub(crate) fn preflight(request: &Fields, has_sessions: bool) -> Response<ReplyBody> {
     let methods = if has_sessions { METHODS_OF_SESSIONS } else { METHODS };
     let mut response = Response::new(ReplyBody::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(ALLOW, methods.clone());
-    if request.contains_key(ORIGIN) {
+    if request.first(FieldName::Origin).is_some() {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
         headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE_S);
-        if let Some(asked) = request.get(ACCESS_CONTROL_REQUEST_HEADERS) {
-            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+        let asked = request.first(FieldName::AccessControlRequestHeaders);
+        if let Some(asked) = asked.and_then(|asked| HeaderValue::from_bytes(asked).ok()) {
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked);
         }
     }
     response

@@ -9,5 +9,6 @@ pub(crate) mod message;
 pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod reply_messages;
+pub(crate) mod request_header;
 mod session_events;
 pub(crate) mod sse_stream;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Request};
+use http::Request;
 
 use super::access::AccessLog;
 use super::call_record::CallRecord;
@@ -10,8 +10,10 @@ use super::logs::FailureLog;
 use super::request_id::{RequestId, RequestIds};
 use super::trace::{CallSpan, Tracer};
 use crate::telemetry::pulse::Pulse;
+use crate::upstream::exchange::RequestBody;
 use config::Log;
 use protocol::error::Error;
+use protocol::fields::Fields;
 
 #[derive(Debug)]
 pub(crate) struct Observers {
@@ -33,11 +35,11 @@ pub(crate) struct Watch {
 }
 
 impl Observers {
-    pub(crate) fn watch(&self, headers: &HeaderMap) -> Watch {
+    pub(crate) fn watch(&self, fields: &Fields) -> Watch {
         Watch {
-            request_id: self.request_ids.name(headers),
+            request_id: self.request_ids.name(fields),
             is_logged: self.access.takes_success(self.request_ids.random()),
-            span: self.tracer.as_ref().and_then(|tracer| tracer.start(headers)),
+            span: self.tracer.as_ref().and_then(|tracer| tracer.start(fields)),
         }
     }
 
@@ -74,7 +76,7 @@ impl Watch {
     }
 
     /// A request leaves for an upstream, by HTTP or for a child process.
-    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
+    pub(crate) fn leaves(&mut self, request: &mut Request<RequestBody>, is_child: bool) {
         if let Some(span) = &mut self.span {
             span.leaves(request, is_child);
         }

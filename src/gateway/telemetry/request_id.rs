@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::fmt;
 
-use http::HeaderMap;
 use http::header::HeaderName;
+use protocol::fields::{FieldName, Fields};
 
 /// The header that carries it.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -50,10 +50,10 @@ impl Default for RequestIds {
 
 impl RequestIds {
     /// What the client says if it can be written anywhere as it is, else one that is new.
-    pub(crate) fn name(&self, headers: &HeaderMap) -> RequestId {
+    pub(crate) fn name(&self, fields: &Fields) -> RequestId {
         let number = self.next.get().wrapping_add(1);
         self.next.set(number);
-        of_client(headers).unwrap_or(RequestId::Own { thread: self.thread, number })
+        of_client(fields).unwrap_or(RequestId::Own { thread: self.thread, number })
     }
 
     /// A number that nobody can foresee, and another for every request.
@@ -65,12 +65,11 @@ impl RequestIds {
     }
 }
 
-fn of_client(headers: &HeaderMap) -> Option<RequestId> {
-    let mut values = headers.get_all(X_REQUEST_ID).into_iter();
+fn of_client(fields: &Fields) -> Option<RequestId> {
+    let mut values = fields.all(FieldName::XRequestId);
     let (value, None) = (values.next()?, values.next()) else { return None };
-    let is_sane =
-        (1..=CLIENT_BYTES_MAX).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic);
-    let text = value.to_str().ok().filter(|_| is_sane)?;
+    let is_sane = (1..=CLIENT_BYTES_MAX).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_sane)?;
     Some(RequestId::Client(text.into()))
 }
 
@@ -115,7 +114,7 @@ impl fmt::Display for RequestId {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     use super::*;
 
@@ -145,7 +144,7 @@ mod tests {
             }
             let ids = RequestIds { thread: 0xab, next: Cell::new(0) };
             let own = "00000000000000ab0000000000000001";
-            assert_eq!(ids.name(&headers).to_string(), expected.unwrap_or(own), "{values:?}");
+            assert_eq!(ids.name(&Fields::from(&headers)).to_string(), expected.unwrap_or(own), "{values:?}");
         }
     }
 
@@ -153,7 +152,7 @@ mod tests {
     fn randomness_is_spread_evenly() {
         let ids = RequestIds::default();
         let below = (0..10_000).filter(|_| {
-            ids.name(&HeaderMap::new());
+            ids.name(&Fields::default());
             ids.random() < u64::MAX / 10
         });
         let below = below.count();

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::{Request, StatusCode, Uri, header};
+use http::{Request, StatusCode, Uri};
 use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
@@ -21,6 +21,7 @@ use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::ConnectionError;
 use super::http1::reply::{HttpBody, ParsedReply};
+use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::{ReplicaSelection, Upstream};
@@ -56,18 +57,16 @@ impl UpstreamClient {
         self.pools.earn(upstream);
         loop {
             let (mut lease, is_pooled) = self.lease(upstream, aim, is_stream, clock).await?;
-            address(&mut request, &lease);
             if let Some(trail) = &trail {
                 let replica = lease.in_flight.replica();
                 trail.goes_to(&replica.host, replica.port);
             }
             upstream.access.show(request.headers_mut());
-            if let Some(target) = target {
-                target.clone_into(request.uri_mut());
-            }
             let copy = (is_pooled && repetition.may_repeat).then(|| copy(&request));
             let sent = SentRequest { is_pooled, copy };
-            lease.connection.send(request);
+            let at = lease.in_flight.replica();
+            let to = RequestAddress { target: target.unwrap_or(&at.target), host: &at.authority };
+            lease.connection.send(request, to);
             let answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline));
             request = match answered.await {
                 Ok((start, body)) => {
@@ -242,12 +241,6 @@ fn judge(in_flight: &mut ReplicaRequest, head: &ReplyHead) {
         status if status.is_success() && is_json => {}
         _ => in_flight.succeed(),
     }
-}
-
-fn address(request: &mut Request<RequestBody>, lease: &ConnectionLease) {
-    let replica = lease.in_flight.replica();
-    *request.uri_mut() = replica.target.clone();
-    request.headers_mut().insert(header::HOST, replica.authority.clone());
 }
 
 /// Gives a request that is sent again another id, if it has one.

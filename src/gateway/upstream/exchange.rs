@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 
 use super::attempt::RequestClock;
+use super::headers::ForwardedFields;
 use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
@@ -136,14 +137,17 @@ impl UpstreamClient {
     pub(crate) async fn send(
         &self,
         upstream: &Upstream,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         let result = match bridge::crossing(upstream, &request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
-            Some(era) => Box::pin(bridge::send(self, upstream, era, request, deadline)).await,
+            Some(era) => {
+                RequestBody::spell_out(&mut request);
+                Box::pin(bridge::send(self, upstream, era, request, deadline)).await
+            }
         };
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
         upstream.durations.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
@@ -154,13 +158,14 @@ impl UpstreamClient {
     pub(super) async fn send_as_it_is(
         &self,
         upstream: &Upstream,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
+                RequestBody::spell_out(&mut request);
                 Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline)).await
             }
             Transport::Http(_) => {
@@ -172,6 +177,7 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
+                RequestBody::spell_out(&mut request);
                 Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
             }
         }
@@ -191,11 +197,13 @@ impl UpstreamClient {
     }
 }
 
-/// A message on its way up: pieces of known total length.
+/// A message on its way up: pieces of known total length, and what goes along of its client's header.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestBody {
     /// The message.
     pub message: Segments,
+    /// What the header of the request holds beside its own fields.
+    pub forwarded: Option<ForwardedFields>,
     /// Told how far it has come, where somebody must not overtake it.
     pub sending: Option<Arc<Sending>>,
 }
@@ -210,10 +218,32 @@ impl RequestBody {
         *request.headers_mut() = headers;
         request
     }
+
+    /// What the request says itself, its client does not say as well.
+    pub(crate) fn yield_to_own(request: &mut Request<Self>) {
+        if request.headers().is_empty() {
+            return;
+        }
+        let headers = std::mem::take(request.headers_mut());
+        if let Some(forwarded) = &mut request.body_mut().forwarded {
+            forwarded.yield_to(&headers);
+        }
+        *request.headers_mut() = headers;
+    }
+
+    /// Adds what goes along to the fields of the request, for whoever looks into them.
+    pub(crate) fn spell_out(request: &mut Request<Self>) {
+        if let Some(forwarded) = request.body_mut().forwarded.take() {
+            let mut headers = HeaderMap::with_capacity(8);
+            forwarded.add_to(&mut headers);
+            headers.extend(std::mem::take(request.headers_mut()));
+            *request.headers_mut() = headers;
+        }
+    }
 }
 
 impl From<Segments> for RequestBody {
     fn from(message: Segments) -> Self {
-        Self { message, sending: None }
+        Self { message, forwarded: None, sending: None }
     }
 }

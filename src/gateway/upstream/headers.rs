@@ -1,58 +1,129 @@
-//! Which of a client's headers reach an upstream: those named here, those the operator names, and no others.
+//! Which of a client's header fields reach an upstream: those named here, those the operator names, and no others.
 //!
-//! Credentials, cookies, origins and hop-by-hop headers never cross. `Mcp-Name` is written anew, because the
-//! upstream compares it with its own spelling of the name in the body.
+//! Credentials, cookies, origins and hop-by-hop fields never cross. `Mcp-Name` is written anew where the upstream has its own
+//! spelling of the name, because it compares both; so is what tells a session, which is the upstream's own.
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
+use protocol::fields::{Field, FieldName, Fields, visible, write_line};
+use protocol::version::Era;
+
+use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 
 const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-/// Turns a client's headers into those for an upstream, in place: the map's memory travels on with the
-/// request. `more` are those the operator names; `inner_name` replaces `Mcp-Name` where the upstream has its own spelling. `Host` and
-/// `Content-Length` are written later, by whoever knows the replica and the body.
-pub(crate) fn forward(headers: &mut HeaderMap, inner_name: Option<HeaderValue>, more: &[HeaderName]) {
-    remove_unnamed(headers, more);
-    if let Some(name) = inner_name {
-        headers.insert(MCP_NAME, name);
+/// What crosses of a client's fields, and what is written instead of the rest. `Host` and `Content-Length` are written by
+/// whoever knows the replica and the body.
+#[derive(Clone, Debug)]
+pub(crate) struct ForwardedFields {
+    fields: Fields,
+    inner_name: Option<HeaderValue>,
+    session: Option<(&'static str, Option<HeaderValue>)>,
+}
+
+impl ForwardedFields {
+    /// Of these, and those in `more`, which the operator names. `inner_name` replaces `Mcp-Name`.
+    pub(crate) fn new(mut fields: Fields, inner_name: Option<HeaderValue>, more: &[HeaderName]) -> Self {
+        fields.retain(|field| may_cross(field, more));
+        Self { fields, inner_name, session: None }
     }
-    headers.insert(CONTENT_TYPE, JSON);
-    // Servers compare Accept with both media types literally, so wildcards are spelled out.
-    let is_literal = headers.get(ACCEPT).is_some_and(|value| !value.as_bytes().contains(&b'*'));
-    if !is_literal {
-        headers.insert(ACCEPT, JSON_OR_SSE);
+
+    /// Within the session of this version and id with the upstream.
+    #[must_use]
+    pub(crate) fn in_session(self, version: &'static str, id: Option<HeaderValue>) -> Self {
+        Self { session: Some((version, id)), ..self }
+    }
+
+    /// Leaves to these what both hold.
+    pub(crate) fn yield_to(&mut self, headers: &HeaderMap) {
+        let is_own =
+            |name: &[u8]| headers.keys().any(|own| name.eq_ignore_ascii_case(own.as_str().as_bytes()));
+        self.fields.retain(|field| !is_own(field.name));
+    }
+
+    /// The era that they are written in.
+    pub(crate) fn era(&self) -> Era {
+        let version = || self.fields.first(FieldName::McpProtocolVersion).and_then(visible);
+        let is_modern = self.session.is_none()
+            && version().is_some_and(|version| Era::of_version(version) != Some(Era::Legacy));
+        if is_modern { Era::Modern } else { Era::Legacy }
+    }
+
+    /// Writes them as lines of HTTP/1.1.
+    pub(crate) fn write_lines(&self, out: &mut Vec<u8>) {
+        let is_accept_literal = self.is_accept_literal();
+        self.fields.write_lines(out, |known| self.keeps(known, is_accept_literal));
+        let mut line = |name: &HeaderName, value: &[u8]| write_line(out, name.as_str().as_bytes(), value);
+        line(&CONTENT_TYPE, JSON.as_bytes());
+        if !is_accept_literal {
+            line(&ACCEPT, JSON_OR_SSE.as_bytes());
+        }
+        if let Some(name) = &self.inner_name {
+            line(&MCP_NAME, name.as_bytes());
+        }
+        if let Some((version, id)) = &self.session {
+            line(&PROTOCOL_VERSION, version.as_bytes());
+            if let Some(id) = id {
+                line(&SESSION_ID, id.as_bytes());
+            }
+        }
+    }
+
+    /// Adds them to a map, for whoever does not send them over HTTP/1.1.
+    pub(crate) fn add_to(mut self, headers: &mut HeaderMap) {
+        let is_accept_literal = self.is_accept_literal();
+        let fields = std::mem::take(&mut self.fields);
+        let mut kept = fields.clone();
+        kept.retain(|field| self.keeps(field.known, is_accept_literal));
+        kept.append_to(headers);
+        headers.insert(CONTENT_TYPE, JSON);
+        if !is_accept_literal {
+            headers.insert(ACCEPT, JSON_OR_SSE);
+        }
+        if let Some(name) = self.inner_name {
+            headers.insert(MCP_NAME, name);
+        }
+        if let Some((version, id)) = self.session {
+            headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(version));
+            if let Some(id) = id {
+                headers.insert(SESSION_ID, id);
+            }
+        }
+    }
+
+    /// Servers compare `Accept` with both media types literally, so wildcards are spelled out.
+    fn is_accept_literal(&self) -> bool {
+        self.fields.first(FieldName::Accept).is_some_and(|value| !value.contains(&b'*'))
+    }
+
+    /// Whether it goes as it came.
+    fn keeps(&self, known: FieldName, is_accept_literal: bool) -> bool {
+        match known {
+            FieldName::ContentType => false,
+            FieldName::Accept => is_accept_literal,
+            FieldName::McpName => self.inner_name.is_none(),
+            FieldName::McpProtocolVersion => self.session.is_none(),
+            FieldName::McpSessionId => self.session.as_ref().is_none_or(|(_, id)| id.is_none()),
+            _ => true,
+        }
     }
 }
 
-fn may_cross(name: &HeaderName) -> bool {
-    let name = name.as_str();
+fn may_cross(field: Field<'_>, more: &[HeaderName]) -> bool {
+    use FieldName as Name;
+    let is_named = || more.iter().any(|name| field.name.eq_ignore_ascii_case(name.as_str().as_bytes()));
     matches!(
-        name,
-        "content-type"
-            | "accept"
-            | "mcp-protocol-version"
-            | "mcp-method"
-            | "mcp-name"
-            | "traceparent"
-            | "tracestate"
-    ) || name.starts_with("mcp-param-")
-}
-
-/// A map cannot be filtered while it is walked, so names are collected a few at a time.
-fn remove_unnamed(headers: &mut HeaderMap, more: &[HeaderName]) {
-    loop {
-        let mut unnamed: [Option<HeaderName>; 8] = Default::default();
-        let found = headers.keys().filter(|name| !may_cross(name) && !more.contains(name));
-        unnamed.iter_mut().zip(found).for_each(|(slot, name)| *slot = Some(name.clone()));
-        if unnamed[0].is_none() {
-            return;
-        }
-        for name in unnamed.into_iter().flatten() {
-            headers.remove(name);
-        }
-    }
+        field.known,
+        Name::Accept
+            | Name::McpProtocolVersion
+            | Name::McpMethod
+            | Name::McpName
+            | Name::McpParam
+            | Name::TraceParent
+            | Name::TraceState
+    ) || is_named()
 }
 
 #[cfg(test)]
@@ -60,8 +131,7 @@ mod tests {
     use super::*;
     use protocol::header::encode_value;
 
-    #[test]
-    fn only_named_headers_cross() {
+    fn client() -> Fields {
         let mut client = HeaderMap::new();
         for (name, value) in [
             ("mcp-protocol-version", "2026-07-28"),
@@ -76,6 +146,7 @@ mod tests {
             ("connection", "keep-alive"),
             ("transfer-encoding", "chunked"),
             ("mcp-session-id", "s"),
+            ("content-type", "application/json; charset=utf-8"),
             ("accept", "*/*"),
             ("accept-encoding", "gzip"),
             ("expect", "100-continue"),
@@ -83,19 +154,31 @@ mod tests {
         ] {
             client.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
+        Fields::from(&client)
+    }
+
+    /// The lines that are sent, sorted, which say the same as the map.
+    fn sent(forwarded: &ForwardedFields) -> Vec<String> {
+        let mut lines = Vec::new();
+        forwarded.write_lines(&mut lines);
+        let text = String::from_utf8(lines).expect("text");
+        let mut lines: Vec<String> = text.split_terminator("\r\n").map(str::to_owned).collect();
+        lines.sort();
+        let mut map = HeaderMap::new();
+        forwarded.clone().add_to(&mut map);
+        let text =
+            |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().expect("text"));
+        let mut same: Vec<String> = map.iter().map(text).collect();
+        same.sort();
+        assert_eq!(lines, same);
+        lines
+    }
+
+    #[test]
+    fn only_named_fields_cross() {
         let sent = |inner: Option<&str>, more: &[HeaderName]| {
-            let mut headers = client.clone();
-            forward(
-                &mut headers,
-                inner.map(|name| HeaderValue::from_str(&encode_value(name)).expect("name")),
-                more,
-            );
-            let mut pairs: Vec<String> = headers
-                .iter()
-                .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ascii")))
-                .collect();
-            pairs.sort();
-            pairs
+            let inner = inner.map(|name| HeaderValue::from_str(&encode_value(name)).expect("name"));
+            sent(&ForwardedFields::new(client(), inner, more))
         };
         let common = [
             "accept: application/json, text/event-stream",
@@ -109,5 +192,28 @@ mod tests {
         assert_eq!(sent(Some("ä"), &[]), [&common[..], &["mcp-name: =?base64?w6Q=?="], &rest].concat());
         let more = [HeaderName::from_static("x-other"), HeaderName::from_static("x-absent")];
         assert_eq!(sent(None, &more), [&common[..], &["mcp-name: up__a"], &rest, &["x-other: 1"]].concat());
+    }
+
+    #[test]
+    fn what_an_upstream_is_shown_replaces_what_a_client_says() {
+        let other = HeaderName::from_static("x-other");
+        let mut forwarded = ForwardedFields::new(client(), None, std::slice::from_ref(&other));
+        let mut own = HeaderMap::new();
+        own.insert(other, HeaderValue::from_static("2"));
+        forwarded.yield_to(&own);
+        assert!(!sent(&forwarded).iter().any(|line| line.starts_with("x-other")));
+    }
+
+    #[test]
+    fn a_session_is_the_upstreams_own() {
+        let forwarded = ForwardedFields::new(client(), None, &[HeaderName::from_static("mcp-session-id")]);
+        assert_eq!(forwarded.era(), Era::Modern);
+        let id = Some(HeaderValue::from_static("inner"));
+        let forwarded = forwarded.in_session("2025-11-25", id);
+        assert_eq!(forwarded.era(), Era::Legacy);
+        let sent = sent(&forwarded);
+        let session: Vec<_> = sent.iter().filter(|line| line.contains("session")).collect();
+        assert_eq!(session, ["mcp-session-id: inner"]);
+        assert!(sent.contains(&"mcp-protocol-version: 2025-11-25".to_owned()));
     }
 }

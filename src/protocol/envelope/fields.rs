@@ -92,7 +92,7 @@ impl Field {
 }
 
 /// Where the values of the known keys of a message stand.
-pub(super) struct Fields<'a> {
+pub(super) struct EnvelopeFields<'a> {
     text: &'a [u8],
     /// By [`Field`]; empty if there is none.
     spans: [Span; FIELD_COUNT],
@@ -100,7 +100,7 @@ pub(super) struct Fields<'a> {
     id_in_doubt: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> EnvelopeFields<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
         Self { text, spans: [const { 0..0 }; FIELD_COUNT], doubt: None, id_in_doubt: false }
     }

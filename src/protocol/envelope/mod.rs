@@ -9,7 +9,7 @@
 mod fields;
 
 use super::json::{Document, JsonError, JsonKind, Literal, Scratch, Span};
-use fields::{Field, Fields};
+use fields::{EnvelopeFields, Field};
 
 /// What a JSON-RPC message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Envelope {
 /// The id of a message that is refused anyway, so that the error can carry it. `None` if the body is not
 /// a JSON object, or has no valid id, or leaves any doubt about it.
 pub fn find_id(scratch: &mut Scratch, body: &[u8], depth_max: usize) -> Option<Span> {
-    let mut fields = Fields::new(body);
+    let mut fields = EnvelopeFields::new(body);
     if let Ok(document) = scratch.index(body, depth_max) {
         fields.read(document.cursor());
     }
@@ -115,7 +115,7 @@ pub fn find_id(scratch: &mut Scratch, body: &[u8], depth_max: usize) -> Option<S
 }
 
 fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
-    let mut fields = Fields::new(document.text());
+    let mut fields = EnvelopeFields::new(document.text());
     fields.read(document.cursor());
     let id = fields.id();
     let refuse = |why| Err(EnvelopeError::NotJsonRpc { id: id.clone(), why });
@@ -161,7 +161,7 @@ fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
     })
 }
 
-fn reference(fields: &Fields<'_>, text: &[u8]) -> Option<Reference> {
+fn reference(fields: &EnvelopeFields<'_>, text: &[u8]) -> Option<Reference> {
     let kind = fields.string(Field::ReferenceType)?;
     if kind.equals(text, "ref/prompt") {
         return fields.string(Field::ReferenceName).map(Reference::Prompt);
@@ -172,7 +172,7 @@ fn reference(fields: &Fields<'_>, text: &[u8]) -> Option<Reference> {
     None
 }
 
-fn meta(fields: &Fields<'_>) -> Option<Meta> {
+fn meta(fields: &EnvelopeFields<'_>) -> Option<Meta> {
     Some(Meta {
         span: fields.object(Field::Meta)?,
         protocol_version: fields.string(Field::ProtocolVersion),

@@ -1,7 +1,6 @@
 //! Comparing `Mcp-Param-*` headers with the arguments that they mirror.
 
-use http::HeaderMap;
-
+use super::super::fields::Fields;
 use super::super::header;
 use super::super::json::{Cursor, Decimal, JsonKind, Literal, Span, Value};
 use super::Annotation;
@@ -50,7 +49,7 @@ pub enum ParamFault {
 pub fn check(
     annotations: &[Annotation],
     arguments: Option<Value<'_>>,
-    headers: &HeaderMap,
+    headers: &Fields,
 ) -> Result<(), ParamMismatch> {
     if annotations.is_empty() {
         return Ok(());
@@ -169,9 +168,9 @@ fn compare(
     name: &str,
     value: Option<(JsonKind, Span)>,
     text: &[u8],
-    headers: &HeaderMap,
+    headers: &Fields,
 ) -> Result<(), ParamFault> {
-    let mut sent = headers.get_all(name).iter();
+    let mut sent = headers.named(name);
     let (header, second) = (sent.next(), sent.next());
     let Some((kind, span)) = value.filter(|(kind, _)| *kind != JsonKind::Null) else {
         return if header.is_some() { Err(ParamFault::Unexpected) } else { Ok(()) };
@@ -183,7 +182,7 @@ fn compare(
     if second.is_some() {
         return Err(ParamFault::SentTwice);
     }
-    let header = header::decode_value(header.as_bytes()).ok_or(ParamFault::Malformed)?;
+    let header = header::decode_value(header).ok_or(ParamFault::Malformed)?;
     if agrees(&header, kind, span, text) { Ok(()) } else { Err(ParamFault::Different) }
 }
 

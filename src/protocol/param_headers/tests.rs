@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::fields::Fields;
 use crate::header::encode_value;
 use crate::json::Scratch;
 
@@ -194,19 +195,19 @@ fn what_is_wrong_fits_a_log_line() {
     assert!(message.len() < 400 && !message.contains('\n'), "{message}");
 }
 
-fn map(pairs: &[(&str, &[u8])]) -> HeaderMap {
+fn map(pairs: &[(&str, &[u8])]) -> Fields {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
         let name = HeaderName::from_bytes(name.as_bytes()).expect("name");
         headers.append(name, HeaderValue::from_bytes(value).expect("value"));
     }
-    headers
+    Fields::from(&headers)
 }
 
 fn check_text(
     annotations: &[Annotation],
     arguments: Option<&str>,
-    headers: &HeaderMap,
+    headers: &Fields,
 ) -> Result<(), ParamMismatch> {
     let mut scratch = Scratch::default();
     match arguments {
@@ -366,7 +367,7 @@ fn encoded(value: &serde_json::Value) -> Option<HeaderValue> {
     Some(HeaderValue::from_str(&encode_value(&text)).expect("a header value"))
 }
 
-fn arguments_and_headers(values: &[serde_json::Value; 4]) -> (String, HeaderMap) {
+fn arguments_and_headers(values: &[serde_json::Value; 4]) -> (String, Fields) {
     let [region, count, exact, unit] = values;
     let arguments = json!({
         "query": "a\"b", "region": region, "größe": { "unit": { "name": unit, "_": [{}] }, "exact": exact },
@@ -377,7 +378,7 @@ fn arguments_and_headers(values: &[serde_json::Value; 4]) -> (String, HeaderMap)
         let name = HeaderName::try_from(format!("Mcp-Param-{name}")).expect("name");
         headers.extend(encoded(value).map(|value| (name, value)));
     }
-    (arguments.to_string(), headers)
+    (arguments.to_string(), Fields::from(&headers))
 }
 
 fn value() -> impl Strategy<Value = serde_json::Value> {

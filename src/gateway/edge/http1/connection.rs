@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::request::Parts;
 use http1::head::EndSearch;
 use http1::{BodyEnd, Decoder};
 use net::stream::MaybeTls;
@@ -24,6 +23,7 @@ use crate::buffers::{Buffers, poll_read};
 use crate::clock::{self, RecurringDeadline};
 use crate::context::peer::Peer;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
+use crate::line::request_header::RequestHeader;
 use config::LimitsConfig;
 
 /// How much a client may send ahead of an answer until nobody reads on.
@@ -59,10 +59,17 @@ struct ClientState {
     lingered_bytes: usize,
 }
 
+/// A request, of which the body may still be on its way.
+pub(super) struct ReceivedRequest {
+    pub(super) header: RequestHeader,
+    pub(super) form: RequestForm,
+    pub(super) body: ClientBody,
+}
+
 /// What a client that may send a request does.
 pub(super) enum HeadEvent {
-    /// It sends one, and another may follow.
-    Request { is_persistent: bool },
+    /// It sends one.
+    Request,
     /// It has left.
     End,
     /// This clock has run out.
@@ -102,7 +109,7 @@ impl ClientConnection {
     pub(super) fn poll_head(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
-        request: &mut Option<(Parts, ClientBody)>,
+        request: &mut Option<ReceivedRequest>,
     ) -> Poll<HeadEvent> {
         let mut state = self.state.borrow_mut();
         self.buffers.reading(|memory| self.poll_head_of(&mut state, cx, memory, request))
@@ -113,7 +120,7 @@ impl ClientConnection {
         state: &mut ClientState,
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
-        request: &mut Option<(Parts, ClientBody)>,
+        request: &mut Option<ReceivedRequest>,
     ) -> Poll<HeadEvent> {
         let mut pending = std::mem::take(&mut state.pending);
         loop {
@@ -148,7 +155,7 @@ impl ClientConnection {
         self: &Rc<Self>,
         state: &mut ClientState,
         bytes: &[u8],
-        request: &mut Option<(Parts, ClientBody)>,
+        request: &mut Option<ReceivedRequest>,
     ) -> Option<HeadEvent> {
         if bytes.is_empty() || bytes.starts_with(b"\r\n") {
             self.head_since.set(None);
@@ -175,15 +182,14 @@ impl ClientConnection {
         state: &mut ClientState,
         bytes: &[u8],
         length: usize,
-        request: &mut Option<(Parts, ClientBody)>,
+        request: &mut Option<ReceivedRequest>,
     ) -> Result<HeadEvent, StatusCode> {
         // One piece of memory for the head and the body.
         let message = Bytes::copy_from_slice(bytes);
-        let (head, rest) = (message.slice(..length), message.slice(length..));
-        let (parts, form) = request::read(&head, self.headers_max)?;
-        let RequestForm { framing, is_persistent, expects_continue } = form;
-        state.body = Decoder::new(framing);
-        state.must_ask_for_body = expects_continue && rest.is_empty();
+        let rest = message.slice(length..);
+        let (header, form) = request::read(message, length, self.headers_max)?;
+        state.body = Decoder::new(form.framing);
+        state.must_ask_for_body = form.expects_continue && rest.is_empty();
         let body = match state.body.left().and_then(|left| usize::try_from(left).ok()) {
             Some(left) if left <= rest.len() => {
                 state.body = Decoder::new(BodyEnd::Length(0));
@@ -196,8 +202,8 @@ impl ClientConnection {
                 ClientBody::Http1(source)
             }
         };
-        *request = Some((parts, body));
-        Ok(HeadEvent::Request { is_persistent })
+        *request = Some(ReceivedRequest { header, form, body });
+        Ok(HeadEvent::Request)
     }
 
     /// The clock that runs out while a request is awaited.

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use self::connection::{ClientConnection, HeadEvent};
+use self::connection::{ClientConnection, HeadEvent, ReceivedRequest};
 use self::response::{ResponseForm, ResponseWriter};
 use super::connection::CloseReason;
 use crate::clock;
@@ -55,21 +55,21 @@ pub(super) async fn serve(
             }
             connection.poll_clocks(cx, peer, limits).map(HeadEvent::TooLate)
         });
-        let is_persistent = match next.await {
-            HeadEvent::Request { is_persistent } => is_persistent,
+        match next.await {
+            HeadEvent::Request => {}
             HeadEvent::End => return CloseReason::ByPeer,
             HeadEvent::TooLate(clock) => return CloseReason::Clock(clock),
             HeadEvent::Refused(status) => {
                 refuse(&connection, status).await;
                 return CloseReason::ByPeer;
             }
-        };
-        let Some((parts, body)) = request else { return CloseReason::ByPeer };
-        let form = ResponseForm::of(&parts, is_persistent);
+        }
+        let Some(ReceivedRequest { header, form, body }) = request else { return CloseReason::ByPeer };
+        let form = ResponseForm::of(&header.method, form);
         let answered = {
             // In memory of its own for as long as the call: the connection is kept much longer, and mostly idle.
             // Written there at once: it is several kilobytes, which nobody needs to move.
-            let call = Box::write(Box::new_uninit(), proxy.handle(peer.enter(), parts, body));
+            let call = Box::write(Box::new_uninit(), proxy.handle(peer.enter(), header, body));
             let mut call = Box::into_pin(call);
             poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(response) => Poll::Ready(Some(response)),

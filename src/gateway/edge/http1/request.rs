@@ -1,58 +1,59 @@
 //! A request's head as the line takes it, and the status for what is none.
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Uri};
 use http1::{HttpFault, RequestHead};
 
-/// How many fields most requests have no more than.
-const USUAL_FIELDS: usize = 16;
-/// The names of MCP, so that they need no memory.
-const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
-const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const MCP_SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const MCP_PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+use crate::line::request_header::{RequestHeader, RequestTarget};
+use protocol::fields::{FieldPlaces, Fields};
 
 /// What is said of a request beside its parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestForm {
     pub(super) framing: http1::BodyEnd,
+    /// It is of HTTP/1.0.
+    pub(super) is_old: bool,
     pub(super) is_persistent: bool,
     pub(super) expects_continue: bool,
 }
 
-/// Reads all of a request's head, which may have so many fields.
-pub(super) fn read(bytes: &Bytes, headers_max: usize) -> Result<(Parts, RequestForm), StatusCode> {
-    let mut headers = HeaderMap::with_capacity(USUAL_FIELDS);
-    let (mut is_valid, mut fields) = (true, 0);
+/// Reads the head of a request, which `message` begins with and which has so many bytes. It may have so many fields.
+pub(super) fn read(
+    message: Bytes,
+    length: usize,
+    headers_max: usize,
+) -> Result<(RequestHeader, RequestForm), StatusCode> {
+    let bytes = message.get(..length).unwrap_or_default();
+    let (mut places, mut count) = (FieldPlaces::default(), 0);
     let head = RequestHead::read(bytes, |name, value| {
-        fields += 1;
-        if is_of_this_connection(name) {
-            return;
-        }
-        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(value));
-        match (name_of(name), value) {
-            (Some(name), Ok(value)) => is_valid &= headers.try_append(name, value).is_ok(),
-            _ => is_valid = false,
+        count += 1;
+        if !is_of_this_connection(name) {
+            places.push(bytes, name.as_bytes(), value);
         }
     });
     let head = head.map_err(status_of)?;
-    if fields > headers_max {
+    if count > headers_max {
         return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     let method = Method::from_bytes(head.method.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
     if method == Method::CONNECT || method == Method::TRACE {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
-    let uri = Uri::from_maybe_shared(bytes.slice_ref(head.target.as_bytes()));
-    let (Ok(uri), true) = (uri, is_valid) else { return Err(StatusCode::BAD_REQUEST) };
-    let mut parts = Request::new(()).into_parts().0;
-    parts.method = method;
-    parts.uri = uri;
-    parts.version = if head.minor == 0 { Version::HTTP_10 } else { Version::HTTP_11 };
-    parts.headers = headers;
-    let RequestHead { framing, is_persistent, expects_continue, .. } = head;
-    Ok((parts, RequestForm { framing, is_persistent, expects_continue }))
+    let target = if is_plain_path(head.target) {
+        let start = head.method.len() + 1;
+        RequestTarget::Path { start, end: start + head.target.len() }
+    } else {
+        RequestTarget::Uri(Uri::try_from(head.target).map_err(|_| StatusCode::BAD_REQUEST)?)
+    };
+    let RequestHead { framing, is_persistent, expects_continue, minor, .. } = head;
+    let form = RequestForm { framing, is_old: minor == 0, is_persistent, expects_continue };
+    Ok((RequestHeader { method, target, fields: Fields::new(message, places) }, form))
+}
+
+/// Whether a target is a path in which nothing has a meaning of its own.
+fn is_plain_path(target: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.');
+    target.starts_with('/') && target.bytes().all(is_plain)
 }
 
 /// Fields that say only how the message is sent: [`RequestHead`] has what they say.
@@ -63,17 +64,6 @@ fn is_of_this_connection(name: &str) -> bool {
         14 => is("content-length"),
         17 => is("transfer-encoding"),
         _ => false,
-    }
-}
-
-fn name_of(name: &str) -> Option<HeaderName> {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
-    match name.len() {
-        8 if is("mcp-name") => Some(MCP_NAME),
-        10 if is("mcp-method") => Some(MCP_METHOD),
-        14 if is("mcp-session-id") => Some(MCP_SESSION_ID),
-        20 if is("mcp-protocol-version") => Some(MCP_PROTOCOL_VERSION),
-        _ => HeaderName::from_bytes(name.as_bytes()).ok(),
     }
 }
 

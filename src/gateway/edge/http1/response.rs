@@ -7,14 +7,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
-use http::request::Parts;
-use http::{Method, Response, StatusCode, Version};
+use http::{Method, Response, StatusCode};
 use http_body::Body as _;
 use http1::BodyEnd;
 use httpdate::HttpDate;
 use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
+use super::request::RequestForm;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::line::relay::ReplyBody;
@@ -34,9 +34,9 @@ pub(super) struct ResponseForm {
 }
 
 impl ResponseForm {
-    pub(super) fn of(request: &Parts, is_persistent: bool) -> Self {
-        let is_old = request.version == Version::HTTP_10;
-        Self { is_head: request.method == Method::HEAD, is_old, is_persistent }
+    pub(super) fn of(method: &Method, request: RequestForm) -> Self {
+        let RequestForm { is_old, is_persistent, .. } = request;
+        Self { is_head: *method == Method::HEAD, is_old, is_persistent }
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use tokio::sync::mpsc;
 
 use super::context::RequestContext;
@@ -26,6 +26,7 @@ use crate::snapshot::Endpoint;
 use crate::tables::sse_sessions::session::SseOutbound;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{ClientError, Error};
+use protocol::fields::Fields;
 use protocol::head::Head;
 use protocol::json::JsonError;
 use protocol::sse::data_event;
@@ -35,7 +36,7 @@ struct BatchPart {
     proxy: Proxy,
     view: Rc<View>,
     endpoint: Rc<Arc<Endpoint>>,
-    headers: Rc<HeaderMap>,
+    fields: Rc<Fields>,
     session: Session,
     body: Bytes,
     /// A request has an answer, and so has what is no message.
@@ -71,7 +72,7 @@ impl Proxy {
         body: &Bytes,
         reservation: Option<Reservation>,
     ) -> Result<RequestDecision, Error> {
-        let RequestContext { view, endpoint, head, headers, .. } = *cx;
+        let RequestContext { view, endpoint, head, fields, .. } = *cx;
         let session = cx.session()?;
         if head.method.is_present() || head.name.is_present() || head.has_param {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
@@ -79,7 +80,7 @@ impl Proxy {
         let messages = self.messages_in(cx, body)?;
         let outbox = self.worker.state.sessions.outbox(session.grant.owner()).map_err(no_state)?;
         let (mut has_answers, mut refused) = (false, None);
-        let headers = Rc::new(headers.clone());
+        let fields = Rc::new(fields.clone());
         let reservation = Rc::new(reservation);
         let (events, mut waiting) = mpsc::channel(EVENTS_MAX);
         for (index, body) in messages.into_iter().enumerate() {
@@ -92,7 +93,7 @@ impl Proxy {
                 proxy: Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)),
                 view: Rc::clone(view),
                 endpoint: Rc::clone(endpoint),
-                headers: Rc::clone(&headers),
+                fields: Rc::clone(&fields),
                 session: session.clone(),
                 body,
                 has_answer,
@@ -195,9 +196,9 @@ impl BatchPart {
     }
 
     async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {
-        let Self { proxy, view, endpoint, headers, call, .. } = self;
-        let head = Head::read(headers);
-        let cx = &mut RequestContext::new(view, endpoint, &head, headers, call);
+        let Self { proxy, view, endpoint, fields, call, .. } = self;
+        let head = Head::read(fields);
+        let cx = &mut RequestContext::new(view, endpoint, &head, fields, call);
         cx.session = Some(self.session.clone());
         if !self.is_first {
             proxy.admit_message(cx).await?;
@@ -211,7 +212,7 @@ impl BatchPart {
             RequestDecision::Answer(response) => Ok(response),
             RequestDecision::Aside(_) => Err(ClientError::Method.into()),
             RequestDecision::Send(outbound) => {
-                proxy.send(view, outbound, &mut HeaderMap::clone(headers), call).await
+                proxy.send(view, outbound, &mut Fields::clone(fields), call).await
             }
         }
     }

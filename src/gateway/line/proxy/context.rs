@@ -3,8 +3,6 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::HeaderMap;
-
 use crate::access::caller::Caller;
 use crate::context::call::Call;
 use crate::context::worker::View;
@@ -12,6 +10,7 @@ use crate::session::Session;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, PolicyError};
+use protocol::fields::Fields;
 use protocol::head::Head;
 use protocol::route::Style;
 use protocol::version::{Era, Eras};
@@ -23,7 +22,7 @@ pub(super) struct RequestContext<'r> {
     /// The eras that the endpoint served when the request came.
     pub(super) served: Eras,
     pub(super) head: &'r Head<'r>,
-    pub(super) headers: &'r HeaderMap,
+    pub(super) fields: &'r Fields,
     /// The client's session, in the legacy era, once it was looked for.
     pub(super) session: Option<Session>,
     pub(super) call: &'r mut Call,
@@ -34,10 +33,10 @@ impl<'r> RequestContext<'r> {
         view: &'r Rc<View>,
         endpoint: &'r Rc<Arc<Endpoint>>,
         head: &'r Head<'r>,
-        headers: &'r HeaderMap,
+        fields: &'r Fields,
         call: &'r mut Call,
     ) -> Self {
-        Self { view, endpoint, served: endpoint.eras(), head, headers, session: None, call }
+        Self { view, endpoint, served: endpoint.eras(), head, fields, session: None, call }
     }
 
     pub(super) fn caller(&self) -> Result<&Rc<Caller>, PolicyError> {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method as HttpMethod, Request, Response};
+use http::{Method as HttpMethod, Request, Response};
 
 use super::Proxy;
 use super::address::Outbound;
@@ -24,14 +24,14 @@ use crate::mapper::Mapper;
 use crate::session::outbox::InFlightCall;
 use crate::session::{Session, UpstreamSession};
 use crate::telemetry::observers::Watch;
-use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::{RequestBody, SendOptions};
-use crate::upstream::headers::forward;
+use crate::upstream::headers::ForwardedFields;
 use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::own_id::OwnId;
 use crate::upstream::{ReplicaSelection, Upstream, get_stream, stdio};
 use protocol::error::{ClientError, Error, UpstreamError};
+use protocol::fields::Fields;
 use protocol::splice::Segments;
 use protocol::version::Era;
 
@@ -39,12 +39,12 @@ use protocol::version::Era;
 const ERAS_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Proxy {
-    /// Sends a message to its upstream and relays the reply. The headers are the upstream's from here on.
+    /// Sends a message to its upstream and relays the reply. The fields are the upstream's from here on.
     pub(super) async fn send(
         &self,
         view: &Rc<View>,
         mut outbound: Outbound,
-        headers: &mut HeaderMap,
+        fields: &mut Fields,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
@@ -54,9 +54,9 @@ impl Proxy {
         call.tool = outbound.tool;
         let result = match outbound.session.take() {
             Some(session) => {
-                Box::pin(self.send_in_session(view, upstream, &session, &outbound, headers, call)).await
+                Box::pin(self.send_in_session(view, upstream, &session, &outbound, fields, call)).await
             }
-            None => self.send_modern(view, upstream, &mut outbound, headers, call).await,
+            None => self.send_modern(view, upstream, &mut outbound, fields, call).await,
         };
         // Only a call that failed, or still may, needs its name for the log.
         if !is_answered(&result) || call.watch.is_curious() {
@@ -70,7 +70,7 @@ impl Proxy {
         view: &View,
         upstream: &Upstream,
         outbound: &mut Outbound,
-        headers: &mut HeaderMap,
+        fields: &mut Fields,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let new_task = self.new_task(view, outbound, None, call);
@@ -79,13 +79,14 @@ impl Proxy {
         }
         upstream.era_for(Era::Modern)?;
         let permit = Self::acquire_slot(upstream, call).await?;
-        forward(headers, outbound.inner_name.take(), &upstream.access.forward);
+        let inner_name = outbound.inner_name.take();
+        let forwarded = ForwardedFields::new(std::mem::take(fields), inner_name, &upstream.access.forward);
+        let mut request = post(std::mem::take(&mut outbound.body), forwarded);
         if upstream.is_child()
             && let Some(caller) = stdio::caller(call.principal().id())
         {
-            headers.insert(CALLER, caller);
+            request.headers_mut().insert(CALLER, caller);
         }
-        let mut request = post(std::mem::take(&mut outbound.body), std::mem::take(headers));
         // It may have become known while the call waited.
         if upstream.lacks(Era::Modern) {
             request.extensions_mut().insert(BridgedCaller::of(call.principal().id()));
@@ -119,7 +120,7 @@ impl Proxy {
         upstream: &Arc<Upstream>,
         session: &Session,
         outbound: &Outbound,
-        headers: &mut HeaderMap,
+        fields: &mut Fields,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
@@ -129,7 +130,8 @@ impl Proxy {
         let outbox = sessions.outbox(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&outbox, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
-        forward(headers, inner_name.clone(), &upstream.access.forward);
+        let (fields, more) = (std::mem::take(fields), &upstream.access.forward);
+        let forwarded = ForwardedFields::new(fields, inner_name.clone(), more);
         if !endpoint.policy.is_trivial() {
             outbox.set_class(&call.caller()?.class);
         }
@@ -149,7 +151,7 @@ impl Proxy {
             let uris_max = view.snapshot.limits.subscription_uris_max;
             let is_new = subscription.note(message.method, uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
-            let mut request = post_in(&upstream_session, outbound.body.clone(), headers.clone());
+            let mut request = post_in(&upstream_session, outbound.body.clone(), forwarded.clone());
             call.watch.leaves(&mut request, upstream.is_child());
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
@@ -295,19 +297,14 @@ fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> Send
     SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked: Some(call.asked()) }
 }
 
-fn post(body: Segments, headers: HeaderMap) -> Request<RequestBody> {
-    let mut request = Request::new(RequestBody::from(body));
+fn post(message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
+    let mut request = Request::new(RequestBody { message, forwarded: Some(forwarded), sending: None });
     *request.method_mut() = HttpMethod::POST;
-    *request.headers_mut() = headers;
     request
 }
 
-fn post_in(session: &UpstreamSession, body: Segments, mut headers: HeaderMap) -> Request<RequestBody> {
-    headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(session.version.as_str()));
-    if let Some(id) = &session.id {
-        headers.insert(SESSION_ID, id.clone());
-    }
-    post(body, headers)
+fn post_in(session: &UpstreamSession, message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
+    post(message, forwarded.in_session(session.version.as_str(), session.id.clone()))
 }
 
 /// Whether the whole reply is at hand.

@@ -1,11 +1,11 @@
 //! What clients are told of the authorization servers of an endpoint (RFC 9728): open to everybody and every origin, as
 //! it is what somebody without credentials begins with.
 
+use crate::line::request_header::RequestHeader;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
     CACHE_CONTROL, CONTENT_LENGTH,
 };
-use http::request::Parts;
 use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
 
 use crate::context::worker::View;
@@ -17,9 +17,9 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 const MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// The answer to a request for metadata, where there are any at this path.
-pub(super) fn metadata(view: &View, parts: &Parts) -> Result<Response<ReplyBody>, ClientError> {
-    let document = view.snapshot.metadata_at(parts.uri.path()).ok_or(ClientError::NoEndpoint)?;
-    let mut response = match parts.method {
+pub(super) fn metadata(view: &View, request: &RequestHeader) -> Result<Response<ReplyBody>, ClientError> {
+    let document = view.snapshot.metadata_at(request.path()).ok_or(ClientError::NoEndpoint)?;
+    let mut response = match request.method {
         HttpMethod::GET | HttpMethod::HEAD => json_response(StatusCode::OK, document.clone()),
         HttpMethod::OPTIONS => {
             let mut response = Response::new(ReplyBody::empty());
@@ -32,12 +32,12 @@ pub(super) fn metadata(view: &View, parts: &Parts) -> Result<Response<ReplyBody>
         }
         _ => return Err(ClientError::HttpMethod { allow: METHODS }),
     };
-    if parts.method == HttpMethod::HEAD {
+    if request.method == HttpMethod::HEAD {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
         *response.body_mut() = ReplyBody::empty();
     }
     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
-    if parts.method != HttpMethod::OPTIONS {
+    if request.method != HttpMethod::OPTIONS {
         response.headers_mut().insert(CACHE_CONTROL, MAX_AGE);
     }
     Ok(response)

@@ -24,7 +24,6 @@ mod tasks;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::request::Parts;
 use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
 
 use self::address::Outbound;
@@ -39,6 +38,7 @@ use crate::line::cors;
 use crate::line::intake::Intake;
 use crate::line::message::{Message, MessageReader};
 use crate::line::relay::{self, ReplyBody, json_response};
+use crate::line::request_header::RequestHeader;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
 use crate::tables::sse_sessions::SseSessionId;
@@ -86,25 +86,25 @@ impl Proxy {
     pub(crate) async fn handle(
         &self,
         connection: InCall,
-        mut parts: Parts,
+        mut request: RequestHeader,
         body: ClientBody,
     ) -> Response<ReplyBody> {
         let view = self.worker.view();
         let observers = Rc::clone(&self.worker.observers);
-        let mut call = Call::start(connection, Rc::clone(&view.unmatched), observers, &parts.headers);
-        call.believe(&parts.headers, &view.snapshot.trusted_proxies);
+        let mut call = Call::start(connection, Rc::clone(&view.unmatched), observers, &request.fields);
+        call.believe(&request.fields, &view.snapshot.trusted_proxies);
         let mut intake = Intake::new(body);
-        let head = Head::read(&parts.headers);
+        let head = Head::read(&request.fields);
         let origin = head.origin.to_value();
-        let result = match self.decide(&view, &parts, &head, &mut intake, &mut call).await {
+        let result = match self.decide(&view, &request, &head, &mut intake, &mut call).await {
             Ok(RequestDecision::Answer(response)) => Ok(response),
-            // From here on the headers are the upstream's.
+            // From here on the fields are the upstream's.
             Ok(RequestDecision::Send(outbound)) => {
-                self.send(&view, outbound, &mut parts.headers, &mut call).await
+                self.send(&view, outbound, &mut request.fields, &mut call).await
             }
             Ok(RequestDecision::Aside(posted)) => {
-                let headers = std::mem::take(&mut parts.headers);
-                let mut response = self.answer_aside(&view, posted, headers, call);
+                let fields = std::mem::take(&mut request.fields);
+                let mut response = self.answer_aside(&view, posted, fields, call);
                 if let Some(origin) = origin {
                     cors::allow(&mut response, origin);
                 }
@@ -137,33 +137,33 @@ impl Proxy {
     async fn decide(
         &self,
         view: &Rc<View>,
-        parts: &Parts,
+        request: &RequestHeader,
         head: &Head<'_>,
         intake: &mut Intake,
         call: &mut Call,
     ) -> Result<RequestDecision, Error> {
-        if parts.headers.len() > view.snapshot.limits.headers_max {
+        if request.fields.len() > view.snapshot.limits.headers_max {
             return Err(ClientError::TooManyHeaders.into());
         }
-        let Some(index) = view.snapshot.endpoint_at(parts.uri.path()) else {
-            return Ok(RequestDecision::Answer(metadata(view, parts)?));
+        let Some(index) = view.snapshot.endpoint_at(request.path()) else {
+            return Ok(RequestDecision::Answer(metadata(view, request)?));
         };
-        let cx = &mut RequestContext::new(view, &view.endpoints[index], head, &parts.headers, call);
+        let cx = &mut RequestContext::new(view, &view.endpoints[index], head, &request.fields, call);
         cx.call.endpoint = Some(Rc::clone(cx.endpoint));
         cx.call.seen.era = head.era().unwrap_or(Era::Modern);
         if head.era() == Some(Era::Modern) {
             cx.call.spoken.set(Spoken::Modern);
         }
-        check_http_method(&parts.method, cx)?;
-        check_doors(cx, parts)?;
-        match parts.method {
+        check_http_method(&request.method, cx)?;
+        check_doors(cx, request)?;
+        match request.method {
             HttpMethod::OPTIONS => {
-                Ok(RequestDecision::Answer(cors::preflight(&parts.headers, cx.served.legacy)))
+                Ok(RequestDecision::Answer(cors::preflight(&request.fields, cx.served.legacy)))
             }
             HttpMethod::GET | HttpMethod::DELETE => {
-                Box::pin(self.decide_without_body(cx, index, &parts.method)).await
+                Box::pin(self.decide_without_body(cx, index, &request.method)).await
             }
-            _ => self.decide_posted(cx, index, parts, intake).await,
+            _ => self.decide_posted(cx, index, request, intake).await,
         }
     }
 
@@ -172,7 +172,7 @@ impl Proxy {
         &self,
         cx: &mut RequestContext<'_>,
         index: usize,
-        parts: &Parts,
+        request: &RequestHeader,
         intake: &mut Intake,
     ) -> Result<RequestDecision, Error> {
         let (view, head) = (cx.view, cx.head);
@@ -188,7 +188,7 @@ impl Proxy {
         }
         self.admit_posted(cx, intake).await?;
         if cx.has_sse()
-            && let Some(id) = parts.uri.query().and_then(SseSessionId::in_query)
+            && let Some(id) = request.query().and_then(SseSessionId::in_query)
         {
             return Box::pin(self.post_to_line(cx, id, intake)).await;
         }
@@ -343,11 +343,11 @@ impl Proxy {
 }
 
 /// `Origin` and `Host`, and whether this host belongs on this connection.
-fn check_doors(cx: &mut RequestContext<'_>, parts: &Parts) -> Result<(), Error> {
+fn check_doors(cx: &mut RequestContext<'_>, request: &RequestHeader) -> Result<(), Error> {
     let RequestContext { endpoint, head, call, .. } = cx;
     endpoint.doors.check_origin(head.origin, call.on_loopback())?;
     call.is_origin_allowed = true;
-    let host = endpoint.doors.check_host(head.host, &parts.uri, call.on_loopback())?;
+    let host = endpoint.doors.check_host(head.host, request.authority(), call.on_loopback())?;
     if call.peer().is_for(host) { Ok(()) } else { Err(ClientError::Misdirected.into()) }
 }
 

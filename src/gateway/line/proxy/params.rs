@@ -39,7 +39,7 @@ impl Proxy {
         let mut scratch = self.worker.scratch.borrow_mut();
         let document = scratch.index(&message.body, cx.depth_max()).map_err(|_| ClientError::NotJson)?;
         let arguments = document.root().get("params").and_then(|params| params.get("arguments"));
-        check(&annotations, arguments, cx.headers)
+        check(&annotations, arguments, cx.fields)
             .map_err(|mismatch| ClientError::HeaderMismatch { why: mismatch.to_string().into() }.into())
     }
 }

@@ -81,7 +81,7 @@ impl Proxy {
         let rates = &cx.view.snapshot.rates;
         if rates.count_calls() {
             let tool = (method == Method::ToolsCall).then_some(&*route.inner);
-            let target = LimitTarget { upstream: &upstream.config.name, tool, headers: cx.headers };
+            let target = LimitTarget { upstream: &upstream.config.name, tool, fields: cx.fields };
             let subject = subject(cx, Some(target));
             self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
         }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::Response;
 
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision, accepted};
@@ -31,6 +31,7 @@ use crate::tables::sse_sessions::session::{SseCall, SseOutbound, SseSession};
 use crate::upstream::ask::SESSION_ID;
 use protocol::envelope::MessageKind;
 use protocol::error::{ClientError, Error, GatewayError};
+use protocol::fields::Fields;
 use protocol::head::Head;
 use protocol::method::Method;
 use protocol::version::{Era, Eras};
@@ -117,7 +118,7 @@ impl Proxy {
         &self,
         view: &Rc<View>,
         posted: DeferredReply,
-        headers: HeaderMap,
+        fields: Fields,
         call: Call,
     ) -> Response<ReplyBody> {
         let (proxy, view) = (Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)), Rc::clone(view));
@@ -125,23 +126,17 @@ impl Proxy {
             let line = Arc::clone(&posted.line);
             tokio::select! {
                 () = line.closed() => {}
-                () = proxy.answer_on_line(&view, posted, headers, call) => {}
+                () = proxy.answer_on_line(&view, posted, fields, call) => {}
             }
         });
         accepted()
     }
 
-    async fn answer_on_line(
-        &self,
-        view: &Rc<View>,
-        posted: DeferredReply,
-        headers: HeaderMap,
-        mut call: Call,
-    ) {
+    async fn answer_on_line(&self, view: &Rc<View>, posted: DeferredReply, fields: Fields, mut call: Call) {
         let DeferredReply { line, counted, announced, endpoint, message, share } = posted;
         let id: Box<str> = message.id().into();
-        let head = Head::read(&headers);
-        let cx = &mut RequestContext::new(view, &endpoint, &head, &headers, &mut call);
+        let head = Head::read(&fields);
+        let cx = &mut RequestContext::new(view, &endpoint, &head, &fields, &mut call);
         let answer = Box::pin(self.answer(cx, &line, message)).await;
         // A client that is gone needs no answer.
         let put = async |events, held| {
@@ -187,7 +182,7 @@ impl Proxy {
         let mut response = match self.dispatch_legacy(cx, message).await? {
             RequestDecision::Answer(response) => response,
             RequestDecision::Send(outbound) => {
-                return self.send(cx.view, outbound, &mut cx.headers.clone(), cx.call).await;
+                return self.send(cx.view, outbound, &mut cx.fields.clone(), cx.call).await;
             }
             RequestDecision::Aside(_) => return Err(ClientError::Method.into()),
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use http::{HeaderMap, Request};
+use http::Request;
 use opentelemetry::trace::TraceState;
 
 use super::context::{self, SAMPLED, SpanId, TRACEPARENT, TRACESTATE, TraceId};
@@ -11,7 +11,9 @@ use super::random_u64;
 use super::trail::Trail;
 use crate::clock;
 use crate::telemetry::logs::shorten;
+use crate::upstream::exchange::RequestBody;
 use protocol::error::{Error, Reason};
+use protocol::fields::{FieldName, Fields, visible};
 use protocol::header::decode_value;
 use protocol::version::{LEGACY, MODERN};
 
@@ -46,10 +48,10 @@ pub(super) struct ChildSpan {
 
 impl CallSpan {
     /// The span of a call that came with these headers.
-    pub(super) fn new(trace_id: TraceId, parent: Option<(SpanId, u8)>, headers: &HeaderMap) -> Self {
+    pub(super) fn new(trace_id: TraceId, parent: Option<(SpanId, u8)>, fields: &Fields) -> Self {
         // Without a parent, what is noted belongs to no trace.
-        let state = parent.and_then(|_| context::state(headers));
-        let version = headers.get("mcp-protocol-version").and_then(|version| version.to_str().ok());
+        let state = parent.and_then(|_| context::state(fields));
+        let version = fields.first(FieldName::McpProtocolVersion).and_then(visible);
         Self {
             trace_id,
             span_id: new_span_id(),
@@ -93,7 +95,8 @@ impl CallSpan {
     }
 
     /// A request leaves for an upstream, which is told of a span of its own.
-    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
+    pub(crate) fn leaves(&mut self, request: &mut Request<RequestBody>, is_child: bool) {
+        RequestBody::spell_out(request);
         let span_id = new_span_id();
         let trail = Arc::new(Trail::default());
         request.extensions_mut().insert(Arc::clone(&trail));

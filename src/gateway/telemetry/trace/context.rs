@@ -3,9 +3,10 @@
 //! What is malformed is as good as absent, and then its `tracestate` counts for nothing either. Whose call is not
 //! traced keeps its headers as they came; that is not decided here.
 
+use http::HeaderValue;
 use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue};
 use opentelemetry::trace::TraceState;
+use protocol::fields::{FieldName, Fields, visible};
 
 /// The header that names a trace and a span of it.
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -33,10 +34,10 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut values = headers.get_all(TRACEPARENT).iter();
+    pub(super) fn of(fields: &Fields) -> Option<Self> {
+        let mut values = fields.all(FieldName::TraceParent);
         match (values.next(), values.next()) {
-            (Some(value), None) => Self::read(value.as_bytes()),
+            (Some(value), None) => Self::read(value),
             _ => None,
         }
     }
@@ -66,11 +67,11 @@ impl Parent {
 }
 
 /// What a `tracestate` says, to be kept with spans. `None`: it says nothing that can be read.
-pub(super) fn state(headers: &HeaderMap) -> Option<TraceState> {
+pub(super) fn state(fields: &Fields) -> Option<TraceState> {
     let mut whole = String::new();
-    for value in headers.get_all(TRACESTATE) {
+    for value in fields.all(FieldName::TraceState) {
         let comma = if whole.is_empty() { "" } else { "," };
-        whole = whole + comma + value.to_str().ok()?;
+        whole = whole + comma + visible(value)?;
     }
     let state = whole.parse().ok()?;
     Some(if whole.len() > STATE_BYTES_MAX { TraceState::NONE } else { state })
@@ -91,6 +92,8 @@ fn number(text: &[u8], digits: usize) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
 
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -101,7 +104,7 @@ mod tests {
         for value in values {
             headers.append(TRACEPARENT, value.parse().expect("a value"));
         }
-        Parent::of(&headers)
+        Parent::of(&Fields::from(&headers))
     }
 
     #[test]
@@ -161,7 +164,11 @@ mod tests {
             for value in values {
                 headers.append(TRACESTATE, value.parse().expect("a value"));
             }
-            assert_eq!(state(&headers).map(|state| state.header()).as_deref(), kept, "{values:?}");
+            assert_eq!(
+                state(&Fields::from(&headers)).map(|state| state.header()).as_deref(),
+                kept,
+                "{values:?}"
+            );
         }
     }
 }

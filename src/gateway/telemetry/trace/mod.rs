@@ -26,8 +26,8 @@ mod trail;
 
 use std::cell::Cell;
 
-use http::HeaderMap;
 use opentelemetry::InstrumentationScope;
+use protocol::fields::Fields;
 
 use super::call_record::CallRecord;
 
@@ -54,16 +54,16 @@ impl Tracer {
         Self { sampler: traces.sampler(), queue: traces.queue(), scope, random: Cell::new(random_u64()) }
     }
 
-    /// The spans of a call that came with these headers, if it is to be traced.
-    pub(crate) fn start(&self, headers: &HeaderMap) -> Option<Box<CallSpan>> {
-        let parent = Parent::of(headers);
+    /// The spans of a call that came with these fields, if it is to be traced.
+    pub(crate) fn start(&self, fields: &Fields) -> Option<Box<CallSpan>> {
+        let parent = Parent::of(fields);
         let random = if parent.is_some() { 0 } else { self.next() };
         if !self.sampler.takes(parent.as_ref(), random) {
             return None;
         }
         let trace_id = parent.map_or_else(|| trace_id(random), |parent| parent.trace_id);
         let parent = parent.map(|parent| (parent.span_id, parent.flags));
-        Some(Box::new(CallSpan::new(trace_id, parent, headers)))
+        Some(Box::new(CallSpan::new(trace_id, parent, fields)))
     }
 
     /// Hands the spans of a call that has ended to the exporter.

@@ -1,14 +1,17 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use http::{HeaderValue, Request, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
 
 use super::*;
 use crate::identity::Principal;
 use crate::telemetry::request_id::RequestId;
+use crate::upstream::exchange::RequestBody;
 use protocol::error::{Error, Reason, UpstreamError};
+use protocol::splice::Segments;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -21,9 +24,14 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn call_span(headers: &HeaderMap) -> CallSpan {
-    let parent = Parent::of(headers);
+    let fields = &Fields::from(headers);
+    let parent = Parent::of(fields);
     let trace_id = parent.map_or_else(|| trace_id(7), |parent| parent.trace_id);
-    CallSpan::new(trace_id, parent.map(|parent| (parent.span_id, parent.flags)), headers)
+    CallSpan::new(trace_id, parent.map(|parent| (parent.span_id, parent.flags)), fields)
+}
+
+fn request() -> Request<RequestBody> {
+    Request::new(RequestBody::from(Segments::from(Bytes::new())))
 }
 
 fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
@@ -67,11 +75,11 @@ fn an_upstream_is_told_of_the_span_of_its_exchange() {
     ] {
         let headers = headers(pairs);
         let mut span = call_span(&headers);
-        let mut request = Request::new(());
+        let mut request = request();
         *request.headers_mut() = headers;
         request.headers_mut().insert("mcp-name", HeaderValue::from_static("inner"));
         span.leaves(&mut request, false);
-        let sent = Parent::of(request.headers()).expect("a parent");
+        let sent = Parent::of(&Fields::from(request.headers())).expect("a parent");
         assert_eq!(request.headers().contains_key("tracestate"), has_state, "{pairs:?}");
         let made = spans(&span, &ended(Some("up__inner"), None));
         let [client, server] = &made[..] else { panic!("{made:?}") };
@@ -88,7 +96,7 @@ fn an_upstream_is_told_of_the_span_of_its_exchange() {
 fn a_failed_exchange_is_no_failed_call() {
     let mut span = call_span(&headers(&[("traceparent", PARENT)]));
     for is_second in [false, true] {
-        let mut request = Request::new(());
+        let mut request = request();
         span.leaves(&mut request, false);
         let trail = Trail::of(&request).expect("a trail");
         trail.goes_to("10.0.0.1", 9000);
@@ -117,7 +125,7 @@ fn a_failed_exchange_is_no_failed_call() {
 #[test]
 fn an_open_exchange_ends_as_the_call_does() {
     let mut span = call_span(&HeaderMap::new());
-    span.leaves(&mut Request::new(()), true);
+    span.leaves(&mut request(), true);
     let made = spans(&span, &ended(Some("echo"), Some(Reason::Cancelled)));
     for span in &made {
         assert_eq!(attribute(span, "error.type").as_deref(), Some(Reason::Cancelled.label()), "{span:?}");

@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Reply, RequestBody, UpstreamClient};
+use super::headers::ForwardedFields;
 use super::incoming::{BrokenReply, Incoming};
 use super::{ReplicaSelection, Upstream};
 use crate::telemetry::metrics::families::BridgeSeries;
@@ -105,7 +106,8 @@ pub(crate) fn crossing(
         return None;
     }
     let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
-    let era = era_of(request.headers());
+    let forwarded = request.body().forwarded.as_ref();
+    let era = forwarded.map_or_else(|| era_of(request.headers()), ForwardedFields::era);
     (!eras.contains(era)).then_some(era)
 }
 

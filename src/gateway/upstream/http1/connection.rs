@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::task::unconstrained;
 
 use super::reply::{HttpBody, ParsedReply};
-use super::request::OutgoingRequest;
+use super::request::{OutgoingRequest, RequestAddress};
 use crate::buffers::{Buffers, poll_read};
 use crate::clock::RecurringDeadline;
 use crate::telemetry::metrics::GaugeGuard;
@@ -114,9 +114,9 @@ impl PooledConnection {
     }
 
     /// Begins to send a request.
-    pub(crate) fn send(&self, request: Request<RequestBody>) {
+    pub(crate) fn send(&self, request: Request<RequestBody>, to: RequestAddress<'_>) {
         let mut state = self.state.borrow_mut();
-        state.request = Some(OutgoingRequest::new(request, self.buffers.take_spare()));
+        state.request = Some(OutgoingRequest::new(request, to, self.buffers.take_spare()));
         state.phase = Phase::Head;
         state.has_received = false;
         state.informational_heads = 0;

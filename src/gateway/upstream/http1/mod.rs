@@ -11,4 +11,4 @@
 
 pub(crate) mod connection;
 pub(crate) mod reply;
-mod request;
+pub(crate) mod request;

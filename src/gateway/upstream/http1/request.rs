@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request, Uri};
 use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
@@ -16,6 +16,13 @@ use protocol::splice::Segments;
 const COPIED_BYTES_MAX: u64 = 16 * 1024;
 /// A larger body goes out in pieces of this size, so that no single write blocks others for long.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestAddress<'a> {
+    pub target: &'a Uri,
+    pub host: &'a HeaderValue,
+}
 
 /// A request on its way into the socket.
 #[derive(Debug)]
@@ -32,11 +39,13 @@ pub(super) struct OutgoingRequest {
 }
 
 impl OutgoingRequest {
-    /// Of a request with method, target and `Host`. Uses the memory of `start`.
-    pub(super) fn new(request: Request<RequestBody>, mut start: Vec<u8>) -> Self {
+    /// Uses the memory of `start`.
+    pub(super) fn new(mut request: Request<RequestBody>, to: RequestAddress<'_>, mut start: Vec<u8>) -> Self {
         start.clear();
-        write_head(&request, &mut start);
-        let body = RequestBody { message: Segments::default(), sending: request.body().sending.clone() };
+        RequestBody::yield_to_own(&mut request);
+        write_head(&request, to, &mut start);
+        let mut body = RequestBody::from(Segments::default());
+        body.sending.clone_from(&request.body().sending);
         let mut outgoing = Self { start, start_written: 0, piece: Bytes::new(), body, request: None };
         if request.body().message.len() <= COPIED_BYTES_MAX {
             request.body().message.iter().for_each(|piece| outgoing.start.extend_from_slice(piece));
@@ -81,10 +90,15 @@ impl OutgoingRequest {
     }
 }
 
-fn write_head(request: &Request<RequestBody>, head: &mut Vec<u8>) {
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    for part in [request.method().as_str(), " ", target, " HTTP/1.1\r\n"] {
+fn write_head(request: &Request<RequestBody>, to: RequestAddress<'_>, head: &mut Vec<u8>) {
+    let target = to.target.path_and_query().map_or("/", |target| target.as_str());
+    for part in [request.method().as_str(), " ", target, " HTTP/1.1\r\nhost: "] {
         head.extend_from_slice(part.as_bytes());
+    }
+    head.extend_from_slice(to.host.as_bytes());
+    head.extend_from_slice(b"\r\n");
+    if let Some(forwarded) = &request.body().forwarded {
+        forwarded.write_lines(head);
     }
     for (name, value) in request.headers() {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {

@@ -133,7 +133,7 @@ async fn send_message(
     connect: &impl Connect,
     asking: ConnectRequest<'_>,
     parts: &Parts,
-    RequestBody { message: body, sending }: RequestBody,
+    RequestBody { message: body, sending, .. }: RequestBody,
 ) -> Result<Reply, UpstreamError> {
     let (headers, deadline) = (&parts.headers, asking.deadline);
     let message = body.to_bytes();

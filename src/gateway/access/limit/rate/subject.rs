@@ -2,13 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use http::{HeaderMap, HeaderValue};
-
 use super::table::CellKey;
 use crate::access::limit::connections::client_network;
 use crate::access::limit::digest::{Digest, Digester, PartialDigest};
 use crate::identity::Principal;
 use config::{CountedBy, RateLimit};
+use protocol::fields::Fields;
 use protocol::header::decode_value;
 
 /// What is known of a request that limits may tell apart.
@@ -26,7 +25,7 @@ pub(crate) struct LimitTarget<'a> {
     pub upstream: &'a str,
     /// What is called there, if it is a tool.
     pub tool: Option<&'a str>,
-    pub headers: &'a HeaderMap,
+    pub fields: &'a Fields,
 }
 
 impl LimitSubject<'_> {
@@ -90,8 +89,8 @@ impl LimitSubject<'_> {
 
     /// Every spelling of a value is the same value.
     fn param(&self, header: &str, visit: &mut impl FnMut(Option<&[u8]>)) {
-        let values = self.target.map(|target| target.headers.get_all(header));
-        let mut values = values.into_iter().flatten().map(HeaderValue::as_bytes);
+        let values = self.target.map(|target| target.fields.named(header));
+        let mut values = values.into_iter().flatten();
         match (values.next(), values.next()) {
             (Some(value), None) => match decode_value(value) {
                 Some(decoded) => visit(Some(decoded.as_bytes())),
@@ -106,6 +105,8 @@ impl LimitSubject<'_> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use http::HeaderMap;
 
     use super::*;
     use config::Fallback;
@@ -155,7 +156,8 @@ mod tests {
             let key = |(principal, address, region): (&Principal, &str, &str)| {
                 let mut headers = HeaderMap::new();
                 headers.insert("mcp-param-region", region.parse().unwrap());
-                let target = LimitTarget { upstream: "u", tool: Some("t"), headers: &headers };
+                let fields = Fields::from(&headers);
+                let target = LimitTarget { upstream: "u", tool: Some("t"), fields: &fields };
                 let address = address.parse().unwrap();
                 let subject = LimitSubject { principal, address, endpoint: "/mcp", target: Some(target) };
                 subject.key(&limit, &digester)

@@ -8,6 +8,7 @@ use crate::identity::VerifiedIdentity;
 use crate::telemetry::metrics::Metrics;
 use config::{CountedBy, parse};
 use protocol::error::PolicyError;
+use protocol::fields::Fields;
 
 /// The limits of a configuration whose `[[limit]]` tables are `text`.
 fn limiters(text: &str, keys_max: usize) -> Vec<Limiter> {
@@ -70,8 +71,9 @@ fn a_client_that_sprays_values_gets_no_more_and_takes_nobodys_room() {
     let passes = |name: &str, region: &str| {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from_str(region).unwrap());
+        let fields = Fields::from(&headers);
         let principal = Principal::api_key(name);
-        let target = Some(LimitTarget { upstream: "u", tool: Some("t"), headers: &headers });
+        let target = Some(LimitTarget { upstream: "u", tool: Some("t"), fields: &fields });
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
         assert!(limiter.is_about(&subject));
         limiter.check(limiter.gcra, &limiter.key(&subject), 1, now).is_ok()
@@ -94,8 +96,9 @@ fn a_full_table_gives_nobody_more_than_its_part() {
     let taken = |name: &str, region: usize| {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-param-region", HeaderValue::from(region));
+        let fields = Fields::from(&headers);
         let principal = Principal::api_key(name);
-        let target = Some(LimitTarget { upstream: "u", tool: Some("t"), headers: &headers });
+        let target = Some(LimitTarget { upstream: "u", tool: Some("t"), fields: &fields });
         let key = limiter.key(&LimitSubject { target, ..at(&principal, network(1)) });
         limiter.check(limiter.gcra, &key, 1, now).is_ok().then_some(key)
     };
@@ -118,8 +121,8 @@ fn what_a_later_limit_refuses_the_earlier_ones_get_back() {
     let rates = RateLimits::of_calls(limiters(text, 100));
     let now = clock::now();
     let call = |tool| {
-        let headers = HeaderMap::new();
-        let target = Some(LimitTarget { upstream: "u", tool, headers: &headers });
+        let fields = Fields::default();
+        let target = Some(LimitTarget { upstream: "u", tool, fields: &fields });
         let principal = Principal::Anonymous;
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
         rates.admit_call(&subject, now, None).map_err(|stop| match stop {
@@ -164,10 +167,10 @@ fn limits_are_about_whom_they_name() {
     ] {
         assert_eq!(limiters[0].is_about(&at(&principal, network(1))), expected, "{principal:?}");
     }
-    let headers = HeaderMap::new();
+    let fields = Fields::default();
     for (endpoint, upstream, expected) in [("/mcp", "u", true), ("/other", "u", false), ("/mcp", "v", false)]
     {
-        let target = Some(LimitTarget { upstream, tool: None, headers: &headers });
+        let target = Some(LimitTarget { upstream, tool: None, fields: &fields });
         let subject = LimitSubject { endpoint, target, ..at(&Principal::Anonymous, network(1)) };
         assert_eq!(limiters[1].is_about(&subject), expected, "{endpoint} {upstream}");
     }

@@ -105,7 +105,7 @@ pub(crate) async fn answer(
     request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    let (parts, RequestBody { message: body, sending }) = request.into_parts();
+    let (parts, RequestBody { message: body, sending, .. }) = request.into_parts();
     let server = &upstream.bridge.as_legacy;
     let id = parts.headers.get(SESSION_ID);
     match parts.method {

@@ -1,0 +1,305 @@
+//! The header fields of a client's request, where they stand in the bytes that they came in.
+//!
+//! It finds and hands out; it judges nothing. Names are compared without regard to case, as both versions of HTTP have it.
+//! Invariant: each field lies within the bytes.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// How many fields most requests have no more than.
+const USUAL_FIELDS: usize = 16;
+
+/// A field that somebody here looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is the name of its field")]
+pub enum FieldName {
+    Accept,
+    AccessControlRequestHeaders,
+    Authorization,
+    ContentType,
+    Forwarded,
+    Host,
+    LastEventId,
+    McpMethod,
+    McpName,
+    /// Any `Mcp-Param-*`.
+    McpParam,
+    McpProtocolVersion,
+    McpSessionId,
+    Origin,
+    TraceParent,
+    TraceState,
+    XForwardedFor,
+    XRequestId,
+    /// Any other.
+    Other,
+}
+
+impl FieldName {
+    /// Which one has this name.
+    pub fn of(name: &[u8]) -> Self {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        match name.len() {
+            4 if is("host") => Self::Host,
+            6 if is("accept") => Self::Accept,
+            6 if is("origin") => Self::Origin,
+            8 if is("mcp-name") => Self::McpName,
+            9 if is("forwarded") => Self::Forwarded,
+            10 if is("mcp-method") => Self::McpMethod,
+            10 if is("tracestate") => Self::TraceState,
+            11 if is("traceparent") => Self::TraceParent,
+            12 if is("content-type") => Self::ContentType,
+            12 if is("x-request-id") => Self::XRequestId,
+            13 if is("authorization") => Self::Authorization,
+            13 if is("last-event-id") => Self::LastEventId,
+            14 if is("mcp-session-id") => Self::McpSessionId,
+            15 if is("x-forwarded-for") => Self::XForwardedFor,
+            20 if is("mcp-protocol-version") => Self::McpProtocolVersion,
+            30 if is("access-control-request-headers") => Self::AccessControlRequestHeaders,
+            10.. if name[..10].eq_ignore_ascii_case(b"mcp-param-") => Self::McpParam,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'f> {
+    /// Which one it is.
+    pub known: FieldName,
+    /// Its name as it is spelled.
+    pub name: &'f [u8],
+    /// Its value, without the blanks around it.
+    pub value: &'f [u8],
+}
+
+/// Where a field lies.
+#[derive(Clone, Copy, Debug)]
+struct FieldPlace {
+    known: FieldName,
+    name: (u32, u32),
+    value: (u32, u32),
+}
+
+/// Where the fields lie in a head that is being read.
+#[derive(Debug)]
+pub struct FieldPlaces(Vec<FieldPlace>);
+
+impl Default for FieldPlaces {
+    fn default() -> Self {
+        Self(Vec::with_capacity(USUAL_FIELDS))
+    }
+}
+
+impl FieldPlaces {
+    /// Notes a field whose name and value are parts of `bytes`; what is no part of them is not noted.
+    pub fn push(&mut self, bytes: &[u8], name: &[u8], value: &[u8]) {
+        let place = |part: &[u8]| {
+            let start = part.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
+            let end = start.checked_add(part.len()).filter(|end| *end <= bytes.len())?;
+            Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
+        };
+        if let (Some(at), Some(value)) = (place(name), place(value)) {
+            self.0.push(FieldPlace { known: FieldName::of(name), name: at, value });
+        }
+    }
+}
+
+/// The fields of a request, in the order in which they came.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    bytes: Bytes,
+    places: Vec<FieldPlace>,
+}
+
+impl Fields {
+    /// Those that were noted in these bytes.
+    pub fn new(bytes: Bytes, places: FieldPlaces) -> Self {
+        Self { bytes, places: places.0 }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The bytes of which they are parts.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Field<'_>> {
+        self.places.iter().map(|place| self.field(place))
+    }
+
+    /// The values of one of those that are known.
+    pub fn all(&self, known: FieldName) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.places.iter().filter(move |place| place.known == known).map(|place| self.part(place.value))
+    }
+
+    /// The first value of one of those that are known.
+    pub fn first(&self, known: FieldName) -> Option<&[u8]> {
+        self.all(known).next()
+    }
+
+    /// The values of whatever has this name.
+    pub fn named<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
+        let is = |field: &Field<'_>| field.name.eq_ignore_ascii_case(name.as_bytes());
+        self.iter().filter(is).map(|field| field.value)
+    }
+
+    /// Keeps those for which `wants` is true.
+    pub fn retain(&mut self, wants: impl Fn(Field<'_>) -> bool) {
+        let Self { bytes, places } = self;
+        places.retain(|place| wants(field(bytes, place)));
+    }
+
+    /// Writes those for which `wants` is true as lines of HTTP/1.1.
+    pub fn write_lines(&self, out: &mut Vec<u8>, wants: impl Fn(FieldName) -> bool) {
+        let mut run = Range::default();
+        for place in self.places.iter().filter(|place| wants(place.known)) {
+            let (start, end) = (place.name.0 as usize, place.value.1 as usize);
+            if self.bytes.get(end..).is_none_or(|rest| !rest.starts_with(b"\r\n")) {
+                out.extend_from_slice(self.bytes.get(std::mem::take(&mut run)).unwrap_or_default());
+                let Field { name, value, .. } = self.field(place);
+                write_line(out, name, value);
+                continue;
+            }
+            // Lines that follow each other are copied as one.
+            if run.end != start {
+                out.extend_from_slice(self.bytes.get(run).unwrap_or_default());
+                run = start..start;
+            }
+            run.end = end + 2;
+        }
+        out.extend_from_slice(self.bytes.get(run).unwrap_or_default());
+    }
+
+    /// Adds all of them to a map.
+    pub fn append_to(&self, headers: &mut HeaderMap) {
+        for Field { name, value, .. } in self.iter() {
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+                headers.append(name, value);
+            }
+        }
+    }
+
+    fn field(&self, place: &FieldPlace) -> Field<'_> {
+        field(&self.bytes, place)
+    }
+
+    fn part(&self, place: (u32, u32)) -> &[u8] {
+        part(&self.bytes, place)
+    }
+}
+
+fn field<'f>(bytes: &'f [u8], place: &FieldPlace) -> Field<'f> {
+    Field { known: place.known, name: part(bytes, place.name), value: part(bytes, place.value) }
+}
+
+/// Writes a field as a line of HTTP/1.1.
+pub fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+fn part(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
+    bytes.get(start as usize..end as usize).unwrap_or_default()
+}
+
+/// A value as text, if it is visible ASCII, blanks and tabs.
+pub fn visible(value: &[u8]) -> Option<&str> {
+    // Nothing below a blank but the tab is ever in a value, nor is DEL.
+    std::str::from_utf8(value).ok().filter(|value| value.is_ascii())
+}
+
+/// What HTTP/2 brings.
+impl From<&HeaderMap> for Fields {
+    fn from(headers: &HeaderMap) -> Self {
+        let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+        let mut bytes = BytesMut::with_capacity(lengths.sum());
+        let mut places = Vec::with_capacity(headers.len());
+        let mut put = |part: &[u8]| {
+            let start = bytes.len();
+            bytes.extend_from_slice(part);
+            (u32::try_from(start).unwrap_or_default(), u32::try_from(bytes.len()).unwrap_or_default())
+        };
+        for (name, value) in headers {
+            let name = name.as_str().as_bytes();
+            let at = put(name);
+            put(b": ");
+            let value = put(value.as_bytes());
+            put(b"\r\n");
+            places.push(FieldPlace { known: FieldName::of(name), name: at, value });
+        }
+        Self { bytes: bytes.freeze(), places }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(head: &'static str) -> Fields {
+        let mut places = FieldPlaces::default();
+        for line in head.split_terminator("\r\n") {
+            let (name, value) = line.split_once(':').expect("a colon");
+            places.push(head.as_bytes(), name.as_bytes(), value.trim().as_bytes());
+        }
+        Fields::new(Bytes::from_static(head.as_bytes()), places)
+    }
+
+    #[test]
+    fn names_are_known_in_any_case() {
+        for (name, known) in [
+            ("HOST", FieldName::Host),
+            ("Mcp-Name", FieldName::McpName),
+            ("mcp-param-x", FieldName::McpParam),
+            ("Mcp-Param-", FieldName::McpParam),
+            ("mcp-paramx", FieldName::Other),
+            ("MCP-Protocol-Version", FieldName::McpProtocolVersion),
+            ("X-Request-ID", FieldName::XRequestId),
+            ("x", FieldName::Other),
+            ("", FieldName::Other),
+        ] {
+            assert_eq!(FieldName::of(name.as_bytes()), known, "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_found_by_name() {
+        let fields = fields("Accept: a\r\nX-Y:  b \r\naccept:c\r\n");
+        assert_eq!(fields.all(FieldName::Accept).collect::<Vec<_>>(), [b"a", b"c"]);
+        assert_eq!(fields.first(FieldName::Host), None);
+        assert_eq!(fields.named("x-y").collect::<Vec<_>>(), [b"b"]);
+        assert_eq!(fields.len(), 3);
+    }
+
+    #[test]
+    fn lines_are_written_as_they_came() {
+        let fields = fields("Host: h\r\nA: 1\r\nB:2\r\nAccept: x\r\nC: 3 \r\nD: 4\r\n");
+        let mut out = Vec::new();
+        fields.write_lines(&mut out, |known| known == FieldName::Other);
+        assert_eq!(String::from_utf8_lossy(&out), "A: 1\r\nB:2\r\nC: 3\r\nD: 4\r\n");
+    }
+
+    #[test]
+    fn a_map_says_the_same() {
+        let fields = fields("Host: h\r\nA: 1\r\na: 2\r\n");
+        let mut map = HeaderMap::new();
+        fields.append_to(&mut map);
+        let again = Fields::from(&map);
+        let mut out = Vec::new();
+        again.write_lines(&mut out, |_| true);
+        assert_eq!(String::from_utf8_lossy(&out), "host: h\r\na: 1\r\na: 2\r\n");
+    }
+}
