@@ -120,7 +120,7 @@ impl<'a> Asker<'a> {
             request.extensions_mut().insert(FireAndForget);
         }
         let delivery = SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
-        self.client.send(upstream, request, delivery, clock::now(), deadline).await
+        self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await
     }
 
     /// Asks. An error is a fault of the exchange; a refusal is an answer.
@@ -194,7 +194,7 @@ impl<'a> Asker<'a> {
         *request.headers_mut() = legacy_headers(session.version, session.id);
         let delivery =
             SendOptions { is_safe_to_repeat: true, aim: self.aim_at(session.replica), asked: None };
-        let reply = match self.client.send(upstream, request, delivery, clock::now(), deadline).await {
+        let reply = match self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await {
             Ok(reply) => reply,
             Err(error) => {
                 tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");

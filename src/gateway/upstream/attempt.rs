@@ -38,12 +38,12 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         (SendOptions { is_safe_to_repeat, aim, .. }, target): (SendOptions, Option<&Uri>),
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
         let is_stream = request.extensions().get::<DedicatedConnection>().is_some();
         let may_be_late = is_stream || request.extensions().get::<FireAndForget>().is_some();
-        let trail = Trail::of(&request);
+        let trail = Trail::of(request);
         // Where there is no choice, this is known even if there is no connection to be had.
         if let (Some(trail), [only]) = (&trail, upstream.replicas.load().as_slice()) {
             trail.goes_to(&only.host, only.port);
@@ -62,13 +62,11 @@ impl UpstreamClient {
                 trail.goes_to(&replica.host, replica.port);
             }
             upstream.access.show(request.headers_mut());
-            let copy = (is_pooled && repetition.may_repeat).then(|| copy(&request));
-            let sent = SentRequest { is_pooled, copy };
             let at = lease.in_flight.replica();
             let to = RequestAddress { target: target.unwrap_or(&at.target), host: &at.authority };
             lease.connection.send(request, to);
             let answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline));
-            request = match answered.await {
+            match answered.await {
                 Ok((start, body)) => {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
@@ -81,8 +79,16 @@ impl UpstreamClient {
                     }
                     return Err(UpstreamError::TimedOut);
                 }
-                Err(error) => self.repeat(upstream, &mut lease, sent, &error, &mut repetition)?,
-            };
+                Err(error) => {
+                    self.check_repetition(
+                        upstream,
+                        request,
+                        (&mut lease, is_pooled),
+                        &error,
+                        &mut repetition,
+                    )?;
+                }
+            }
             upstream.series.retries.inc();
             if let Some(trail) = &trail {
                 trail.goes_again();
@@ -90,34 +96,34 @@ impl UpstreamClient {
         }
     }
 
-    /// What is sent again after this error. Where that is not safe, what is known of the outcome.
-    fn repeat(
+    /// Whether the request may be sent again after this error, on a connection that had been idle if `is_pooled`. Where that
+    /// is not safe, what is known of the outcome.
+    fn check_repetition(
         &self,
         upstream: &Upstream,
-        lease: &mut ConnectionLease,
-        sent: SentRequest,
+        request: &mut Request<RequestBody>,
+        (lease, is_pooled): (&mut ConnectionLease, bool),
         error: &ConnectionError,
         repetition: &mut Repetition,
-    ) -> Result<Request<RequestBody>, UpstreamError> {
-        let SentRequest { is_pooled, copy } = sent;
-        let unsent = lease.connection.take_unwritten();
+    ) -> Result<(), UpstreamError> {
+        let is_unwritten = lease.connection.give_up();
         tracing::debug!(upstream = upstream.config.name, %error, is_pooled, "exchange failed");
         let is_silent = lease.connection.is_unanswered();
         // A connection that had been idle may have been closed for that.
         if !is_pooled || !is_silent {
             lease.in_flight.fail(RequestFault::Broken);
         }
-        match (unsent, copy) {
-            (Some(request), _) if is_pooled => Ok(request),
-            (Some(_), _) => Err(UpstreamError::Unreachable),
-            (None, Some(mut copy)) if is_silent => {
+        match is_unwritten {
+            true if is_pooled => Ok(()),
+            true => Err(UpstreamError::Unreachable),
+            false if is_pooled && is_silent && repetition.may_repeat => {
                 repetition.may_repeat = false;
                 if !self.pools.spend(upstream) {
                     upstream.series.retries_refused.inc();
                     return Err(UpstreamError::Reset);
                 }
-                repetition.fresh_id = renew(&mut copy);
-                Ok(copy)
+                repetition.fresh_id = renew(request);
+                Ok(())
             }
             _ if upstream.access.was_refused(&upstream.config.name, error) => Err(UpstreamError::Unreachable),
             _ if matches!(error, ConnectionError::Malformed(_)) => Err(UpstreamError::Nonsense),
@@ -183,14 +189,6 @@ impl UpstreamClient {
     }
 }
 
-/// A request that was handed to its connection.
-struct SentRequest {
-    /// The connection had been idle.
-    is_pooled: bool,
-    /// What could be sent again.
-    copy: Option<Request<RequestBody>>,
-}
-
 /// How a request may be sent again, and was.
 struct Repetition {
     may_repeat: bool,
@@ -248,11 +246,4 @@ fn renew(request: &mut Request<RequestBody>) -> Option<FreshId> {
     let (message, id) = fresh_id::replace(&request.body().message)?;
     request.body_mut().message = message;
     Some(id)
-}
-
-pub(super) fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
-    let mut copy = Request::new(request.body().clone());
-    request.method().clone_into(copy.method_mut());
-    request.headers().clone_into(copy.headers_mut());
-    copy
 }

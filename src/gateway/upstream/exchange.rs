@@ -133,19 +133,19 @@ impl UpstreamClient {
     }
 
     /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of
-    /// the reply.
+    /// the reply. What is left of the request is of no use.
     pub(crate) async fn send(
         &self,
         upstream: &Upstream,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let result = match bridge::crossing(upstream, &request, delivery.aim) {
+        let result = match bridge::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
-                RequestBody::spell_out(&mut request);
+                let request = RequestBody::take_spelled_out(request);
                 Box::pin(bridge::send(self, upstream, era, request, deadline)).await
             }
         };
@@ -158,14 +158,14 @@ impl UpstreamClient {
     pub(super) async fn send_as_it_is(
         &self,
         upstream: &Upstream,
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
-                RequestBody::spell_out(&mut request);
+                let request = RequestBody::take_spelled_out(request);
                 Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline)).await
             }
             Transport::Http(_) => {
@@ -177,7 +177,7 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
-                RequestBody::spell_out(&mut request);
+                let request = RequestBody::take_spelled_out(request);
                 Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
             }
         }
@@ -187,7 +187,7 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         to: ReplicaTarget<'_>,
-        request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         let delivery =
@@ -198,7 +198,7 @@ impl UpstreamClient {
 }
 
 /// A message on its way up: pieces of known total length, and what goes along of its client's header.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RequestBody {
     /// The message.
     pub message: Segments,
@@ -229,6 +229,12 @@ impl RequestBody {
             forwarded.yield_to(&headers);
         }
         *request.headers_mut() = headers;
+    }
+
+    /// [`spell_out`](Self::spell_out), for whoever keeps it.
+    fn take_spelled_out(request: &mut Request<Self>) -> Request<Self> {
+        Self::spell_out(request);
+        std::mem::take(request)
     }
 
     /// Adds what goes along to the fields of the request, for whoever looks into them.

@@ -67,7 +67,7 @@ pub(crate) async fn open(
     request.extensions_mut().insert(DedicatedConnection);
     let now = clock::now();
     let delivery = SendOptions { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
-    let reply = match client.send(upstream, request, delivery, now, now + HEAD_TIMEOUT).await {
+    let reply = match client.send(upstream, &mut request, delivery, now, now + HEAD_TIMEOUT).await {
         // Its replica is gone, and with it the session.
         Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
         Ok(reply) => reply,

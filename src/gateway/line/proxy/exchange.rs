@@ -95,7 +95,7 @@ impl Proxy {
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
         let delivery = send_options(outbound, ReplicaSelection::Any, call);
-        let result = match self.worker.client.send(upstream, request, delivery, now, deadline).await {
+        let result = match self.worker.client.send(upstream, &mut request, delivery, now, deadline).await {
             Ok(reply) => {
                 let plan = RelayPlan {
                     own_id: outbound.own_id.as_ref(),
@@ -201,7 +201,7 @@ impl SessionExchange {
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
-        let reply = worker.client.send(&upstream, request, delivery, now, deadline).await?;
+        let reply = worker.client.send(&upstream, &mut request, delivery, now, deadline).await?;
         if reply.head.status.is_success() {
             in_flight.sending.mark_taken();
         }

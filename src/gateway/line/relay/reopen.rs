@@ -75,5 +75,5 @@ pub(crate) async fn resume(
     request.headers_mut().insert(ACCEPT, SSE);
     request.headers_mut().insert(LAST_EVENT_ID, last_id);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
-    worker.client.send(upstream, request, delivery, clock::now(), deadline).await
+    worker.client.send(upstream, &mut request, delivery, clock::now(), deadline).await
 }

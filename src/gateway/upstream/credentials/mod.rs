@@ -18,8 +18,8 @@ use zeroize::Zeroizing;
 
 use self::oauth::AccessTokens;
 use super::Upstream;
-use super::attempt::{RequestClock, copy};
-use super::exchange::{DedicatedConnection, Reply, RequestBody, SendOptions, UpstreamClient};
+use super::attempt::RequestClock;
+use super::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use super::throttle::Throttle;
 use crate::clock;
 use crate::telemetry::trace::Trail;
@@ -200,30 +200,24 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         delivery: (SendOptions, Option<&Uri>),
-        mut request: Request<RequestBody>,
+        request: &mut Request<RequestBody>,
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
         let Some(tokens) = &upstream.access.tokens else {
             return self.attempt(upstream, delivery, request, clock).await;
         };
         let token = tokens.get(&self.tasks, clock.deadline).await?;
-        let mut again = copy(&request);
-        if let Some(held) = request.extensions().get::<DedicatedConnection>() {
-            again.extensions_mut().insert(*held);
-        }
-        let trail = Trail::of(&request);
         request.headers_mut().insert(AUTHORIZATION, token.header.clone());
         let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
         if reply.head.status != StatusCode::UNAUTHORIZED || !tokens.reject(&token) {
             return Ok(reply);
         }
         drop(reply);
-        if let Some(trail) = trail {
+        if let Some(trail) = Trail::of(request) {
             trail.goes_again();
-            again.extensions_mut().insert(trail);
         }
         let token = tokens.get(&self.tasks, clock.deadline).await?;
-        again.headers_mut().insert(AUTHORIZATION, token.header.clone());
-        self.attempt(upstream, delivery, again, clock.starting_now()).await
+        request.headers_mut().insert(AUTHORIZATION, token.header.clone());
+        self.attempt(upstream, delivery, request, clock.starting_now()).await
     }
 }

@@ -114,7 +114,7 @@ impl PooledConnection {
     }
 
     /// Begins to send a request.
-    pub(crate) fn send(&self, request: Request<RequestBody>, to: RequestAddress<'_>) {
+    pub(crate) fn send(&self, request: &mut Request<RequestBody>, to: RequestAddress<'_>) {
         let mut state = self.state.borrow_mut();
         state.request = Some(OutgoingRequest::new(request, to, self.buffers.take_spare()));
         state.phase = Phase::Head;
@@ -152,11 +152,11 @@ impl PooledConnection {
         self.buffers.reading(|memory| state.poll_data(cx, memory, decoder, &self.buffers))
     }
 
-    /// Takes back a request of which nothing was written, after an error.
-    pub(crate) fn take_unwritten(&self) -> Option<Request<RequestBody>> {
+    /// Is of no more use after an error. True: nothing was written of the last request.
+    pub(crate) fn give_up(&self) -> bool {
         let mut state = self.state.borrow_mut();
         state.phase = Phase::Over;
-        state.request.take().and_then(OutgoingRequest::into_unwritten)
+        state.request.take().is_some_and(|request| request.is_unwritten())
     }
 
     /// Whether nothing came since the last request was given.

@@ -34,31 +34,32 @@ pub(super) struct OutgoingRequest {
     /// What is written now of a longer body.
     piece: Bytes,
     body: RequestBody,
-    /// As it was given, as long as none of it is written.
-    request: Option<Request<RequestBody>>,
 }
 
 impl OutgoingRequest {
     /// Uses the memory of `start`.
-    pub(super) fn new(mut request: Request<RequestBody>, to: RequestAddress<'_>, mut start: Vec<u8>) -> Self {
+    pub(super) fn new(
+        request: &mut Request<RequestBody>,
+        to: RequestAddress<'_>,
+        mut start: Vec<u8>,
+    ) -> Self {
         start.clear();
-        RequestBody::yield_to_own(&mut request);
-        write_head(&request, to, &mut start);
+        RequestBody::yield_to_own(request);
+        write_head(request, to, &mut start);
         let mut body = RequestBody::from(Segments::default());
         body.sending.clone_from(&request.body().sending);
-        let mut outgoing = Self { start, start_written: 0, piece: Bytes::new(), body, request: None };
+        let mut outgoing = Self { start, start_written: 0, piece: Bytes::new(), body };
         if request.body().message.len() <= COPIED_BYTES_MAX {
             request.body().message.iter().for_each(|piece| outgoing.start.extend_from_slice(piece));
         } else {
             outgoing.body.message = request.body().message.clone();
         }
-        outgoing.request = Some(request);
         outgoing
     }
 
-    /// What may be sent elsewhere, because none of it is written.
-    pub(super) fn into_unwritten(self) -> Option<Request<RequestBody>> {
-        self.request
+    /// Whether none of it is written, so that it may be sent elsewhere.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.start_written == 0
     }
 
     /// The memory that it came with.
@@ -70,7 +71,6 @@ impl OutgoingRequest {
     pub(super) fn poll_write(&mut self, stream: &mut MaybeTls, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.start.get(self.start_written..).filter(|rest| !rest.is_empty()) {
             self.start_written += ready!(stream.poll_write_some(cx, rest))?;
-            self.request = None;
         }
         loop {
             while !self.piece.is_empty() {

@@ -125,7 +125,8 @@ async fn open_at(
     request.extensions_mut().insert(DedicatedConnection);
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let reply = client.send_to(upstream, ReplicaTarget { replica, target: None }, request, deadline).await?;
+    let reply =
+        client.send_to(upstream, ReplicaTarget { replica, target: None }, &mut request, deadline).await?;
     let status = reply.head.status;
     if let Some(error) = inconclusive(status) {
         return Err(error.into());
@@ -284,7 +285,8 @@ async fn post(
     *request.method_mut() = Method::POST;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let accepted = timeout_at(deadline.into(), async {
-        let Reply { head, mut body, lease, .. } = client.send_to(upstream, to, request, deadline).await?;
+        let Reply { head, mut body, lease, .. } =
+            client.send_to(upstream, to, &mut request, deadline).await?;
         let mut bytes = 0;
         while let Some(Ok(frame)) = body.frame().await {
             bytes += frame.data_ref().map_or(0, Bytes::len);

@@ -82,11 +82,11 @@ pub(super) async fn open(
     let now = clock::now();
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
-    let request = request(ask, &id);
+    let mut request = request(ask, &id);
     let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
     let reply =
-        client.send(upstream, request, delivery, now, deadline).await.map_err(SubscribeError::Failed)?;
+        client.send(upstream, &mut request, delivery, now, deadline).await.map_err(SubscribeError::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;
     let media = head.media;

@@ -115,7 +115,7 @@ impl LegacyCall {
             asked: None,
         };
         let (client, now) = (&self.client, clock::now());
-        let reply = client.send_as_it_is(&self.upstream, request, delivery, now, deadline).await?;
+        let reply = client.send_as_it_is(&self.upstream, &mut request, delivery, now, deadline).await?;
         self.receive(reply, own_id, deadline).await
     }
 

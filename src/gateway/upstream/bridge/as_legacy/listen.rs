@@ -60,7 +60,7 @@ pub(super) async fn open(
     let now = clock::now();
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
-    let sent = client.send_as_it_is(&upstream, request, delivery, now, deadline).await;
+    let sent = client.send_as_it_is(&upstream, &mut request, delivery, now, deadline).await;
     let mut reply = sent.map_err(ListenError::Failed)?;
     let (bytes_max, budget) = {
         let limits = client.host.shared.limits();

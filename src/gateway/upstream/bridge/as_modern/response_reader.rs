@@ -120,7 +120,7 @@ impl SessionClient {
         }
         let delivery = SendOptions { is_safe_to_repeat, aim: self.session.replica.into(), asked: None };
         let head_deadline = deadline.unwrap_or(now + REPLY_PATIENCE);
-        let reply = self.client.send_as_it_is(&upstream, request, delivery, now, head_deadline).await;
+        let reply = self.client.send_as_it_is(&upstream, &mut request, delivery, now, head_deadline).await;
         let answer = match reply {
             Ok(reply) if reply.is_stream() => {
                 return Ok(ReplyStart::Stream(Box::new(SessionStream::of_reply(self, reply))));
