@@ -10,7 +10,6 @@ use super::logs::FailureLog;
 use super::request_id::{RequestId, RequestIds};
 use super::trace::{CallSpan, Tracer};
 use crate::telemetry::pulse::Pulse;
-use crate::upstream::exchange::RequestBody;
 use config::Log;
 use protocol::error::Error;
 use protocol::fields::Fields;
@@ -76,7 +75,7 @@ impl Watch {
     }
 
     /// A request leaves for an upstream, by HTTP or for a child process.
-    pub(crate) fn leaves(&mut self, request: &mut Request<RequestBody>, is_child: bool) {
+    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
         if let Some(span) = &mut self.span {
             span.leaves(request, is_child);
         }

@@ -91,7 +91,7 @@ impl Proxy {
         if upstream.lacks(Era::Modern) {
             request.extensions_mut().insert(BridgedCaller::of(call.principal().id()));
         }
-        call.watch.leaves(&mut request, upstream.is_child());
+        leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
         let delivery = send_options(outbound, ReplicaSelection::Any, call);
@@ -152,7 +152,7 @@ impl Proxy {
             let is_new = subscription.note(message.method, uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
             let mut request = post_in(&upstream_session, outbound.body.clone(), forwarded.clone());
-            call.watch.leaves(&mut request, upstream.is_child());
+            leave(&mut call.watch, &mut request, upstream);
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
                 request,
@@ -305,6 +305,14 @@ fn post(message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
 
 fn post_in(session: &UpstreamSession, message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
     post(message, forwarded.in_session(session.version.as_str(), session.id.clone()))
+}
+
+/// Notes that a request leaves for its upstream, which is told of the span where there is one.
+fn leave(watch: &mut Watch, request: &mut Request<RequestBody>, upstream: &Upstream) {
+    if watch.span.is_some() {
+        RequestBody::spell_out(request);
+        watch.leaves(request, upstream.is_child());
+    }
 }
 
 /// Whether the whole reply is at hand.

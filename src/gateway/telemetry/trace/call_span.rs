@@ -11,7 +11,6 @@ use super::random_u64;
 use super::trail::Trail;
 use crate::clock;
 use crate::telemetry::logs::shorten;
-use crate::upstream::exchange::RequestBody;
 use protocol::error::{Error, Reason};
 use protocol::fields::{FieldName, Fields, visible};
 use protocol::header::decode_value;
@@ -95,8 +94,7 @@ impl CallSpan {
     }
 
     /// A request leaves for an upstream, which is told of a span of its own.
-    pub(crate) fn leaves(&mut self, request: &mut Request<RequestBody>, is_child: bool) {
-        RequestBody::spell_out(request);
+    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
         let span_id = new_span_id();
         let trail = Arc::new(Trail::default());
         request.extensions_mut().insert(Arc::clone(&trail));

@@ -1,7 +1,6 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry_sdk::trace::SpanData;
@@ -9,9 +8,7 @@ use opentelemetry_sdk::trace::SpanData;
 use super::*;
 use crate::identity::Principal;
 use crate::telemetry::request_id::RequestId;
-use crate::upstream::exchange::RequestBody;
 use protocol::error::{Error, Reason, UpstreamError};
-use protocol::splice::Segments;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -28,10 +25,6 @@ fn call_span(headers: &HeaderMap) -> CallSpan {
     let parent = Parent::of(fields);
     let trace_id = parent.map_or_else(|| trace_id(7), |parent| parent.trace_id);
     CallSpan::new(trace_id, parent.map(|parent| (parent.span_id, parent.flags)), fields)
-}
-
-fn request() -> Request<RequestBody> {
-    Request::new(RequestBody::from(Segments::from(Bytes::new())))
 }
 
 fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
@@ -75,7 +68,7 @@ fn an_upstream_is_told_of_the_span_of_its_exchange() {
     ] {
         let headers = headers(pairs);
         let mut span = call_span(&headers);
-        let mut request = request();
+        let mut request = Request::new(());
         *request.headers_mut() = headers;
         request.headers_mut().insert("mcp-name", HeaderValue::from_static("inner"));
         span.leaves(&mut request, false);
@@ -96,7 +89,7 @@ fn an_upstream_is_told_of_the_span_of_its_exchange() {
 fn a_failed_exchange_is_no_failed_call() {
     let mut span = call_span(&headers(&[("traceparent", PARENT)]));
     for is_second in [false, true] {
-        let mut request = request();
+        let mut request = Request::new(());
         span.leaves(&mut request, false);
         let trail = Trail::of(&request).expect("a trail");
         trail.goes_to("10.0.0.1", 9000);
@@ -125,7 +118,7 @@ fn a_failed_exchange_is_no_failed_call() {
 #[test]
 fn an_open_exchange_ends_as_the_call_does() {
     let mut span = call_span(&HeaderMap::new());
-    span.leaves(&mut request(), true);
+    span.leaves(&mut Request::new(()), true);
     let made = spans(&span, &ended(Some("echo"), Some(Reason::Cancelled)));
     for span in &made {
         assert_eq!(attribute(span, "error.type").as_deref(), Some(Reason::Cancelled.label()), "{span:?}");
