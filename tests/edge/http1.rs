@@ -37,7 +37,7 @@ pub(super) fn write(connection: &mut Connection, bytes: &[u8], is_whole: bool) {
 }
 
 /// The request in HTTP/1.0, with these lines in its head.
-pub(super) fn old(request: &Request, lines: &str) -> Vec<u8> {
+fn old(request: &Request, lines: &str) -> Vec<u8> {
     let text = String::from_utf8(request.bytes()).unwrap();
     text.replacen("HTTP/1.1\r\n", &format!("HTTP/1.0\r\n{lines}"), 1).into()
 }

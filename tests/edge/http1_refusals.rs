@@ -1,7 +1,7 @@
-//! What HTTP/1.1 refuses, with which status, and that its client can read so. (Smuggling and floods: `bad_http.rs`.)
+//! Which methods and sizes HTTP/1.1 refuses, with which status, and that its client can read so. (What two readers could
+//! see differently: `smuggling.rs`. Floods: `bad_http.rs`.)
 
-use super::bad_http::framed;
-use super::http1::{KEY, connection_of, old, write};
+use super::http1::{KEY, connection_of, write};
 use crate::harness::{Config, Daemon, Response, Upstream, api_key, call, eventually, with_key};
 
 fn gateway(limits: &str) -> (Daemon, Upstream) {
@@ -23,105 +23,6 @@ fn methods_that_are_not_served_are_refused() {
         assert_eq!((response.status, connection_of(&response)), (405, Some("close")));
         assert_eq!(response.header("allow"), Some("GET, POST, DELETE"));
         assert!(connection.wait_closed().is_empty());
-    }
-    assert!(upstream.forwarded().is_empty());
-}
-
-/// One answer of this status and the end of the connection, whole and a byte at a time, whatever follows.
-#[track_caller]
-fn assert_refused(daemon: &Daemon, what: &str, bytes: &[u8], status: u16) {
-    let bytes = [bytes, &call("8", "echo").bytes()].concat();
-    for is_whole in [true, false] {
-        println!("{what}, {}", if is_whole { "whole" } else { "a byte at a time" });
-        let mut connection = daemon.connect();
-        write(&mut connection, &bytes, is_whole);
-        let response = connection.response();
-        assert_eq!((response.status, connection_of(&response)), (status, Some("close")), "{what}");
-        assert!(connection.wait_closed().is_empty());
-    }
-}
-
-#[test]
-fn heads_that_are_not_plain_are_refused() {
-    let (daemon, upstream) = gateway("");
-    let body = call("7", "echo").body;
-    let length = format!("Content-Length: {}\r\n", body.len());
-    let lines = [
-        ("a sign", format!("Content-Length: +{}\r\n", body.len())),
-        ("a blank in a length", "Content-Length: 1 2\r\n".into()),
-        ("a leading zero", format!("Content-Length: 0{}\r\n", body.len())),
-        ("a space before a colon", length.replace(':', " :")),
-        ("a tab before a colon", length.replace(':', "\t:")),
-        ("a folded line", format!("X-A: b\r\n c\r\n{length}")),
-        ("a line folded by a tab", format!("X-A: b\r\n\tc\r\n{length}")),
-        ("a control byte", format!("X-A: b\x01c\r\n{length}")),
-        ("a deletion", format!("X-A: b\x7fc\r\n{length}")),
-        ("a control byte in a name", format!("X\x01A: b\r\n{length}")),
-        ("a NUL", format!("X-A: \0\r\n{length}")),
-        ("a bare carriage return", format!("X-A: b\rc\r\n{length}")),
-        ("a bare line feed", format!("X-A: b\n{length}")),
-        ("two carriage returns", format!("X-A: b\r\r\n{length}")),
-    ];
-    for (what, lines) in lines {
-        assert_refused(&daemon, what, &framed(&lines, &body), 400);
-    }
-    assert_refused(&daemon, "many empty lines", b"\r\n\r\n\r\n\r\n\r\n", 400);
-    assert!(upstream.forwarded().is_empty());
-}
-
-#[test]
-fn chunks_that_are_not_plain_are_refused() {
-    let (daemon, upstream) = gateway("");
-    let body = String::from_utf8(call("7", "echo").body).unwrap();
-    let size = format!("{:x}", body.len());
-    let long = "x".repeat(300);
-    let sized = |size: &str| format!("{size}\r\n{body}\r\n0\r\n\r\n");
-    let behind = |end: &str| format!("{size}\r\n{body}{end}");
-    let chunks = [
-        ("a sign", sized(&format!("+{size}"))),
-        ("a prefix", sized(&format!("0x{size}"))),
-        ("a blank before a size", sized(&format!(" {size}"))),
-        ("sixteen digits", sized(&format!("{:016x}", body.len()))),
-        ("a long extension", sized(&format!("{size};{long}"))),
-        ("a control byte in an extension", sized(&format!("{size};\x01"))),
-        ("a bare carriage return in an extension", sized(&format!("{size};a\rb"))),
-        ("a bare line feed behind a size", sized(&size).replacen("\r\n", "\n", 1)),
-        ("a bare line feed behind data", behind("\n0\r\n\r\n")),
-        ("nothing behind data", behind("0\r\n\r\n")),
-        ("a long extension of the last chunk", behind(&format!("\r\n0;{long}\r\n\r\n"))),
-        ("long trailers", behind(&format!("\r\n0\r\n{}\r\n", format!("X-A: {long}\r\n").repeat(30)))),
-        ("a folded trailer", behind("\r\n0\r\nX-A: b\r\n c\r\n\r\n")),
-        ("a control byte in a trailer", behind("\r\n0\r\nX-A: \x01\r\n\r\n")),
-        ("a bare carriage return in a trailer", behind("\r\n0\r\nX-A: b\rc\r\n\r\n")),
-        ("a bare line feed behind a trailer", behind("\r\n0\r\nX-A: b\n\r\n")),
-    ];
-    for (what, body) in chunks {
-        assert_refused(&daemon, what, &framed("Transfer-Encoding: chunked\r\n", body.as_bytes()), 400);
-    }
-    assert!(upstream.forwarded().is_empty());
-}
-
-#[test]
-fn codings_that_are_not_chunked_are_not_implemented() {
-    let (daemon, upstream) = gateway("");
-    let chunks = "0\r\n\r\n".as_bytes();
-    for coding in [
-        "gzip",
-        "gzip, chunked",
-        "chunked, gzip",
-        "identity",
-        "chunked, chunked",
-        "xchunked",
-        "",
-        "chunked;a=b",
-    ] {
-        let bytes = framed(&format!("Transfer-Encoding: {coding}\r\n"), chunks);
-        assert_refused(&daemon, coding, &bytes, 501);
-    }
-    // There are none in HTTP/1.0, whatever they are.
-    for coding in ["chunked", "gzip"] {
-        let bytes = old(&call("7", "echo").with("Transfer-Encoding", coding).body("0\r\n\r\n"), "");
-        assert_refused(&daemon, "a coding in HTTP/1.0", &bytes, 400);
     }
     assert!(upstream.forwarded().is_empty());
 }

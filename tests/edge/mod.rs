@@ -2,9 +2,10 @@
 //!
 //! | File | The question it answers |
 //! |---|---|
-//! | [`bad_http`] | What does hostile HTTP/1.1 framing do: smuggling, floods, connections that are cut or closed by half? |
+//! | [`bad_http`] | What does hostile HTTP/1.1 framing do: floods, pipelines, connections that are cut or closed by half? |
 //! | [`http1`] | What does a client of HTTP/1.1 see: interim replies, pipelining, versions, and when does its connection end? |
 //! | [`http1_refusals`] | Which requests of HTTP/1.1 are refused, with which status, and can every client read that? |
+//! | [`smuggling`] | Which bytes are a request, whatever two readers could make of them? (`requests.toml`) |
 //! | [`http2`] | Does HTTP/2 give the same answers as HTTP/1.1? |
 //! | [`tls`] | Which TLS versions and certificates does a client see, which of its own are checked, when are they replaced? |
 //! | [`proxy_protocol`] | Which address does a client have behind a proxy (PROXY, `Forwarded`), and which proxy is believed? |
@@ -18,4 +19,5 @@ mod http2;
 mod limits;
 mod origins;
 mod proxy_protocol;
+mod smuggling;
 mod tls;
