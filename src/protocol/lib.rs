@@ -18,6 +18,7 @@ pub mod header;
 pub mod hints;
 pub mod initialize;
 pub mod json;
+mod key_scan;
 pub mod level;
 pub mod mapping;
 pub mod media;

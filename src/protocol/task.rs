@@ -12,6 +12,7 @@ use memchr::memmem::Finder;
 
 use super::envelope::Envelope;
 use super::json::Value;
+use super::key_scan::KeyScan;
 use super::mapping::{self, Shape};
 use super::route::Kind;
 
@@ -38,15 +39,15 @@ pub fn modern_may_make(envelope: &Envelope, body: &[u8]) -> bool {
 
 /// Whether a legacy request may be answered with a task: `task` is among its `params`, or looks as if it were.
 pub fn legacy_may_make(envelope: &Envelope, body: &[u8]) -> bool {
-    static TASK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"task\""));
-    let params = envelope.params.clone().and_then(|span| body.get(span)).unwrap_or_default();
-    TASK.find(params).is_some() || mapping::escapes_a_letter(params)
+    static TASK: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&["\"task\""]));
+    let params = envelope.params.clone().filter(|_| envelope.has_other_params);
+    TASK.may_be_in(params.and_then(|span| body.get(span)).unwrap_or_default())
 }
 
 /// Whether a message may name a task. If this is false, it names none.
 pub fn may_name(message: &[u8]) -> bool {
-    static TASK_ID: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"taskId\""));
-    TASK_ID.find(message).is_some() || mapping::escapes_a_letter(message)
+    static TASK_ID: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&["\"taskId\""]));
+    TASK_ID.may_be_in(message)
 }
 
 /// The tasks that a reply makes: one, unless readers could differ over it.

@@ -7,7 +7,6 @@
 //! Deliberately not here: where ids stand in messages. Invariant: what [`OwnId::new`] writes is ASCII without escapes, so
 //! that it comes back as it was sent, and [`client_literal`] reads it.
 
-use std::fmt::Write as _;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +19,9 @@ use protocol::splice::Edit;
 /// More of the client's id is not written into one, as servers need not take ids of any length. The rest of a reply to
 /// such a call does not find back.
 const INNER_BYTES_MAX: usize = 128;
+
+/// What is in one beside the client's id, in bytes.
+const OWN_BYTES_MAX: usize = PREFIX.len() + 16 + 1 + 16 + 1 + 8 + 1 + 1 + 1;
 
 /// What all of them begin with, as JSON literals.
 const PREFIX: &str = "\"trunkline-";
@@ -55,9 +57,16 @@ impl OwnId {
         static PROCESS: LazyLock<u64> = LazyLock::new(|| getrandom::u64().unwrap_or_default());
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (process, number) = (*PROCESS, NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut sent = format!("{PREFIX}{process:016x}-{number:x}-{:08x}-", session.0);
+        let mut sent = Vec::with_capacity(OWN_BYTES_MAX + client.len().min(INNER_BYTES_MAX));
+        sent.extend_from_slice(PREFIX.as_bytes());
+        push_hex(&mut sent, process, 16);
+        sent.push(b'-');
+        push_hex(&mut sent, number, 1);
+        sent.push(b'-');
+        push_hex(&mut sent, session.0.into(), 8);
+        sent.push(b'-');
         write_inner(&mut sent, &client);
-        sent.push('"');
+        sent.push(b'"');
         Self { sent: sent.into(), client }
     }
 
@@ -102,27 +111,35 @@ fn is_literal(client: &[u8]) -> bool {
 }
 
 /// The client's literal in letters that no server spells otherwise.
-fn write_inner(sent: &mut String, client: &[u8]) {
+fn write_inner(sent: &mut Vec<u8>, client: &[u8]) {
     let text = client.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':');
     match (text, text.unwrap_or(client)) {
-        (_, inner) if inner.len() > INNER_BYTES_MAX => sent.push('-'),
-        (None, digits) if digits.iter().all(is_plain) => push(sent, 'n', digits),
-        (Some(_), text) if text.iter().all(is_plain) => push(sent, 's', text),
-        _ if client.len() > INNER_BYTES_MAX / 2 => sent.push('-'),
+        (_, inner) if inner.len() > INNER_BYTES_MAX => sent.push(b'-'),
+        (None, digits) if digits.iter().all(is_plain) => push(sent, b'n', digits),
+        (Some(_), text) if text.iter().all(is_plain) => push(sent, b's', text),
+        _ if client.len() > INNER_BYTES_MAX / 2 => sent.push(b'-'),
         _ => {
-            sent.push('x');
+            sent.push(b'x');
             for byte in client {
-                // Writing to a string does not fail.
-                let _ = write!(sent, "{byte:02x}");
+                push_hex(sent, (*byte).into(), 2);
             }
         }
     }
 }
 
-fn push(sent: &mut String, kind: char, plain: &[u8]) {
+fn push(sent: &mut Vec<u8>, kind: u8, plain: &[u8]) {
     sent.push(kind);
-    sent.extend(plain.iter().copied().map(char::from));
+    sent.extend_from_slice(plain);
+}
+
+/// Appends a number in hexadecimal, with zeros before it to so many digits.
+fn push_hex(sent: &mut Vec<u8>, number: u64, digits_min: u32) {
+    let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(digits_min);
+    for place in (0..digits).rev() {
+        let digit = (number >> (4 * place)) & 0xf;
+        sent.extend(char::from_digit(digit as u32, 16).map(|digit| digit as u8));
+    }
 }
 
 fn hex(digits: &[u8]) -> Option<Bytes> {

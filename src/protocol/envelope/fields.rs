@@ -96,13 +96,21 @@ pub(super) struct EnvelopeFields<'a> {
     text: &'a [u8],
     /// By [`Field`]; empty if there is none.
     spans: [Span; FIELD_COUNT],
+    /// By [`Field`]: whether its value has members that are not known.
+    has_others: [bool; FIELD_COUNT],
     doubt: Option<&'static str>,
     id_in_doubt: bool,
 }
 
 impl<'a> EnvelopeFields<'a> {
     pub(super) fn new(text: &'a [u8]) -> Self {
-        Self { text, spans: [const { 0..0 }; FIELD_COUNT], doubt: None, id_in_doubt: false }
+        Self {
+            text,
+            spans: [const { 0..0 }; FIELD_COUNT],
+            has_others: [false; FIELD_COUNT],
+            doubt: None,
+            id_in_doubt: false,
+        }
     }
 
     /// Reads the message at the cursor; one that is no object has no fields.
@@ -132,6 +140,11 @@ impl<'a> EnvelopeFields<'a> {
         !self.span(field).is_empty()
     }
 
+    /// Whether the object that is the field's value has members that are not known.
+    pub(super) fn has_others(&self, field: Field) -> bool {
+        self.has_others[field as usize]
+    }
+
     /// The field, if it is a string.
     pub(super) fn string(&self, field: Field) -> Option<Literal> {
         let is_string = self.raw(field).starts_with(b"\"");
@@ -157,12 +170,14 @@ impl<'a> EnvelopeFields<'a> {
         self.spans[field as usize].clone()
     }
 
-    /// Reads the object at the cursor, and those of its values that are a level too.
-    fn read_object(&mut self, cursor: &mut Cursor<'a>, level: &KnownKeys) {
+    /// Reads the object at the cursor, and those of its values that are a level too. Returns whether it has other members.
+    fn read_object(&mut self, cursor: &mut Cursor<'a>, level: &KnownKeys) -> bool {
+        let mut has_others = false;
         while let Some(key) = cursor.next_key() {
             let written = find_written(&key, self.text, level);
             let Some(field) = written.or_else(|| self.look_closer(key, level)) else {
                 cursor.skip();
+                has_others = true;
                 continue;
             };
             let span = self.read_value(cursor, field);
@@ -171,13 +186,14 @@ impl<'a> EnvelopeFields<'a> {
                 self.refuse("a key stands twice", field);
             }
         }
+        has_others
     }
 
     fn read_value(&mut self, cursor: &mut Cursor<'a>, field: Field) -> Span {
         match field.level() {
             Some(level) if cursor.kind() == JsonKind::Object => {
                 let start = *cursor;
-                self.read_object(cursor, level);
+                self.has_others[field as usize] = self.read_object(cursor, level);
                 cursor.span_since(start)
             }
             _ => cursor.skip(),

@@ -45,6 +45,11 @@ pub struct Envelope {
     pub reference: Option<Reference>,
     /// `params._meta`, if it is an object.
     pub meta: Option<Meta>,
+    /// Whether `params` has members that are not known here.
+    pub has_other_params: bool,
+    /// Whether it may hold names beside those above: in a filter, in answers to questions, or in members of `_meta` that
+    /// are not known here.
+    pub has_other_names: bool,
 }
 
 /// What `completion/complete` completes.
@@ -158,6 +163,10 @@ fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
         cursor: fields.string(Field::Cursor),
         reference: reference(&fields, document.text()),
         meta: meta(&fields),
+        has_other_params: fields.has_others(Field::Params),
+        has_other_names: fields.has_others(Field::Meta)
+            || fields.has(Field::Notifications)
+            || fields.has(Field::InputResponses),
     })
 }
 

@@ -135,6 +135,10 @@ pub(super) fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeE
         return refusal(id);
     }
     let object = |raw: Option<Raw<'_>>| raw.filter(|raw| raw.get().starts_with('{')).map(span);
+    let has_others = |object: &Object<'_>, known: &[&str]| {
+        object.pairs.iter().any(|(key, _)| key.as_deref().is_some_and(|key| !known.contains(&key)))
+    };
+    let has_filter = inner.get("notifications").or(inner.get("inputResponses")).is_some();
     Ok(Envelope {
         kind,
         id,
@@ -151,6 +155,8 @@ pub(super) fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeE
             let uri = literal(reference.get("uri")).filter(|_| is(reference.get("type"), "ref/resource"));
             uri.map(Reference::Resource)
         }),
+        has_other_params: has_others(&inner, &params_keys.split(' ').collect::<Vec<_>>()),
+        has_other_names: has_filter || meta.as_ref().is_some_and(|(meta, _)| has_others(meta, &meta_keys)),
         meta: meta.map(|(meta, span_of_meta)| Meta {
             span: span_of_meta,
             protocol_version: literal(meta.get(meta_keys[0])),

@@ -45,6 +45,12 @@ impl Literal {
 
 /// `value` as a JSON string literal, with only those escapes that JSON requires.
 pub fn quote(value: &str) -> String {
+    // Names rarely have to be escaped.
+    if value.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        let mut literal = String::with_capacity(value.len() + 2);
+        literal.extend(["\"", value, "\""]);
+        return literal;
+    }
     serde_json::Value::from(value).to_string()
 }
 

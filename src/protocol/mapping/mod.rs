@@ -12,9 +12,9 @@
 
 use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
-
+use super::answer_id::ID_KEYS;
 use super::json::{Literal, Value};
+use super::key_scan::KeyScan;
 use super::method::Method;
 use super::route::Kind;
 
@@ -46,29 +46,21 @@ pub enum Shape {
     ListItem(Method),
 }
 
+/// One of these is part of the spelling of every path to a site, if no letter of it is escaped.
+const NAME_KEYS: [&str; 5] =
+    ["\"uri\"", "resourceUri\"", "\"taskId", "outputTemplate\"", "\"resourceSubscriptions\""];
+
 /// Whether a reply, notification or request may hold names. If this is false, [`sites`] finds none. It
 /// is not meant for entries of lists: they always have a name.
 pub fn may_contain_names(bytes: &[u8]) -> bool {
-    // One of these is part of the spelling of every path to a site, if no letter of it is escaped.
-    static KEYS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
-        ["\"uri\"", "resourceUri\"", "\"taskId", "outputTemplate\"", "\"resourceSubscriptions\""]
-            .map(Finder::new)
-    });
-    KEYS.iter().any(|key| key.find(bytes).is_some()) || escapes_a_letter(bytes)
+    static NAMES: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&NAME_KEYS));
+    NAMES.may_be_in(bytes)
 }
 
-/// Whether a letter is written as an escape, as nobody but who hides a key does.
-pub(super) fn escapes_a_letter(bytes: &[u8]) -> bool {
-    escapes(bytes, |code| code.is_ascii_alphabetic())
-}
-
-/// Whether a character of ASCII that `is_meant` is written as an escape.
-pub(super) fn escapes(bytes: &[u8], is_meant: impl Fn(u8) -> bool) -> bool {
-    static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\\u00"));
-    ESCAPE.find_iter(bytes).any(|at| {
-        let hex = bytes.get(at + 4..at + 6).and_then(|digits| std::str::from_utf8(digits).ok());
-        hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).is_some_and(&is_meant)
-    })
+/// Whether it may hold names, or something that a reader of any kind may take for an id of a message.
+pub fn may_contain_names_or_ids(bytes: &[u8]) -> bool {
+    static BOTH: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&[&NAME_KEYS[..], &ID_KEYS].concat()));
+    BOTH.may_be_in(bytes)
 }
 
 /// Appends the names in a message to `out`, in the order in which they stand.

@@ -19,11 +19,9 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use memchr::memmem::Finder;
-
 use super::header::is_token;
 use super::json::{Cursor, JsonKind, Literal, Span, Value};
-use super::mapping::escapes;
+use super::key_scan::KeyScan;
 
 pub use check::{ParamFault, ParamMismatch, check};
 pub use mirror::mirror;
@@ -138,8 +136,8 @@ pub fn annotations(tool: Value<'_>) -> Result<Vec<Annotation>, InvalidAnnotation
 
 /// Whether the key stands somewhere in `bytes`, or one that escapes a character of it.
 fn may_be_annotated(bytes: &[u8]) -> bool {
-    static PLAIN: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(KEY));
-    PLAIN.find(bytes).is_some() || escapes(bytes, |code| KEY.as_bytes().contains(&code))
+    static KEYS: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&[KEY]));
+    KEYS.may_be_in(bytes)
 }
 
 /// One way through an input schema.

@@ -288,7 +288,9 @@ impl Naming {
         let offer = || directory.offer(kind, public);
         let bare = |offer: Offer| Route { member: offer.first, inner: Cow::Borrowed(public) };
         let prefixed = || {
-            let (prefix, inner) = public.split_once(NAME_SEPARATOR)?;
+            // The separator is two of these, and no prefix holds one.
+            let (prefix, inner) = public.split_once('_')?;
+            let inner = inner.strip_prefix('_')?;
             let member = *self.by_prefix.get(prefix)?;
             (!inner.is_empty()).then_some(Route { member, inner: Cow::Borrowed(inner) })
         };

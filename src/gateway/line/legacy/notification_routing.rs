@@ -149,8 +149,7 @@ fn look(
     if let AwaitedAnswer::Answer(id, own) = awaited
         && !may_be_asking
     {
-        let mut scan = AnswerId::default();
-        scan.push(message, id);
+        let scan = AnswerId::of(message, id);
         match scan.verdict() {
             Verdict::Ours => {
                 return Some(CrossingMessage::Answer(own.map(|own| own.restored(scan.span(id)))));

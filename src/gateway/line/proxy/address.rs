@@ -61,8 +61,10 @@ impl Proxy {
         let new_mapper = || self.mapper_of(cx, &message, route, literal);
         let mapper = (!cx.is_transparent()).then(new_mapper);
         let mut edits = match &mapper {
-            Some(mapper) => mapper.inner_names(&mut self.worker.scratch.borrow_mut(), &message.body),
-            None => Vec::new(),
+            Some(mapper) if message.envelope.has_other_names => {
+                mapper.inner_names(&mut self.worker.scratch.borrow_mut(), &message.body)
+            }
+            _ => Vec::new(),
         };
         let other_name = literal.filter(|literal| !literal.equals(&message.body, &route.inner));
         if let Some(literal) = other_name {

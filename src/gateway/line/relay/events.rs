@@ -333,8 +333,7 @@ enum AnswerIn {
 fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {
     static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
     let Some(own_id) = own_id else { return AnswerIn::None };
-    let mut scan = AnswerId::default();
-    scan.push(message, own_id.sent());
+    let scan = AnswerId::of(message, own_id.sent());
     match scan.verdict() {
         Verdict::Ours => return AnswerIn::Ours(own_id.restored(scan.span(own_id.sent()))),
         Verdict::Others if METHOD.find(message).is_none() => return AnswerIn::Others,

@@ -118,11 +118,17 @@ pub(super) async fn relay_json(
     }
     let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
     if plan.is_checked() {
-        let mut check = AnswerId::default();
-        check.push(&first, plan.sent_id());
+        let is_whole = body.is_end_stream();
+        let check = if is_whole {
+            AnswerId::of(&first, plan.sent_id())
+        } else {
+            let mut check = AnswerId::default();
+            check.push(&first, plan.sent_id());
+            check
+        };
         let reply = Reply { head, body, lease, replica: None };
         // Nearly every reply says whose it is with its first piece.
-        if check.is_ours() || check.is_others() || reply.body.is_end_stream() {
+        if check.is_ours() || check.is_others() || is_whole {
             if makes_task(worker, &reply, (&first, &check), &plan) {
                 note_task(worker, plan.new_task.as_deref(), &first).await;
             }
