@@ -192,6 +192,39 @@ fn a_session_id_is_good_for_its_endpoint_and_its_principal_alone() {
 }
 
 #[test]
+fn a_connection_goes_on_with_a_session_for_as_long_as_it_is_one() {
+    let upstream = server(&["echo"]).start();
+    let folder = Folder::new();
+    let keys = folder.path().join("session.key");
+    let write_keys = |digit: &str| std::fs::write(&keys, digit.repeat(64)).expect("it can be written");
+    write_keys("7");
+    let config = Config::legacy(&upstream)
+        .section(&api_key("one", "key-of-one"))
+        .section(&api_key("two", "key-of-two"))
+        .section(&format!("[session]\nkey = {{ file = \"{}\" }}", keys.display()));
+    let daemon = Daemon::start(&config);
+    let with_key = |request: Request, key: &str| request.set("Authorization", format!("Bearer {key}"));
+    let response = daemon.send(&with_key(initialize("0", LEGACY_VERSION), "key-of-one"));
+    let session = response.header("mcp-session-id").expect("a session").to_owned();
+    let call = in_session(&session, legacy_call("1", "echo"));
+    let mut connection = daemon.connect();
+    let mut status_of = |key: &str| {
+        connection.write(&with_key(call.clone(), key).bytes());
+        connection.response().status
+    };
+    let statuses = ["one", "one", "two", "one"].map(|name| status_of(&format!("key-of-{name}")));
+    assert_eq!(statuses, [200, 200, 404, 200]);
+    for (digit, status) in [("8", 404), ("7", 200)] {
+        write_keys(digit);
+        daemon.hangup();
+        eventually("the keys are others", || (status_of("key-of-one") == status).then_some(()));
+    }
+    let delete = with_key(call.clone().method("DELETE").body(""), "key-of-one");
+    assert_eq!(daemon.send(&delete).status, 204);
+    assert_eq!(status_of("key-of-one"), 404);
+}
+
+#[test]
 fn session_ids_that_are_not_ours_are_gone() {
     let upstream = server(&["echo"]).start();
     let daemon = Daemon::start(&Config::legacy(&upstream).admin());

@@ -13,6 +13,7 @@ use crate::access::auth::certificate::ClientCertificate;
 use crate::access::tls::names::CertificatesByHost;
 use crate::access::tls::{TlsServer, TlsServers};
 use crate::clock;
+use crate::session::session_cache::SessionCache;
 use config::LimitsConfig;
 
 /// What is known of the other end of a connection, and its clocks.
@@ -23,6 +24,8 @@ pub(crate) struct Peer {
     proof: Option<ClientProof>,
     /// Who called last on it.
     pub remembered: CallerCache,
+    /// The session that was named last on it.
+    pub session: SessionCache,
     pub on_loopback: bool,
     /// The name that the client asked for, and whose certificates there are, where it speaks TLS.
     pub shown: Option<ServedCertificate>,
@@ -89,6 +92,7 @@ impl Peer {
             address,
             proof,
             remembered: CallerCache::default(),
+            session: SessionCache::default(),
             on_loopback,
             shown,
             is_http2: Cell::new(false),

@@ -34,6 +34,7 @@ pub(crate) mod message_queue;
 pub(crate) mod outbox;
 mod rate;
 pub(crate) mod replication;
+pub(crate) mod session_cache;
 pub(crate) mod session_state;
 pub(crate) mod store;
 pub(crate) mod stream_state;
@@ -68,6 +69,7 @@ use self::journal_writer::JournalSender;
 use self::list_lease::ListPools;
 use self::outbox::{NotAttached, ReaderGuard, SessionOutbox};
 use self::rate::Rate;
+use self::session_cache::SessionCache;
 use self::session_state::SessionState;
 use self::streams::{StreamBounds, StreamPlace};
 use self::table::{SessionShard, SessionTable};
@@ -185,7 +187,19 @@ impl Sessions {
         principal: &str,
         now_s: u64,
     ) -> Result<Session, NoSession> {
-        let grant = token::open(&self.keys.load(), token, endpoint, principal)?;
+        self.open_on(&SessionCache::default(), token, endpoint, principal, now_s)
+    }
+
+    /// As [`Sessions::open`], on a connection that remembers the id that it presented last.
+    pub(crate) fn open_on(
+        &self,
+        remembered: &SessionCache,
+        token: &str,
+        endpoint: &str,
+        principal: &str,
+        now_s: u64,
+    ) -> Result<Session, NoSession> {
+        let grant = remembered.open(&self.keys.load(), token, endpoint, principal)?;
         if grant.id.is_own() {
             return Err(NoSession::Unknown);
         }
@@ -201,7 +215,7 @@ impl Sessions {
             entry.touch(now_s);
             self.tell_if_used(grant.id, entry, now_s);
         }
-        Ok(Session { grant: Arc::new(grant), has_resumption: true })
+        Ok(Session { grant, has_resumption: true })
     }
 
     /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.

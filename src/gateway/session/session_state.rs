@@ -3,11 +3,11 @@
 //! Lock order: a shard of the table before an entry, an entry before its outbox. What an entry's lock protects
 //! is journalled under it, so that the journal has the order of events.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
+use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -97,6 +97,7 @@ pub(super) struct MutableState {
     pub(super) is_closed: bool,
     pub(super) level: Option<Level>,
     pub(super) subscribed: SubscribedUris,
+    /// By the session keys of upstreams, which the configuration names.
     slots: HashMap<Box<str>, Arc<UpstreamSlot>>,
 }
 

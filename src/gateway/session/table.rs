@@ -1,8 +1,8 @@
 //! All sessions with state, and those that were ended, in shards that are locked by themselves.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::SessionId;
@@ -22,6 +22,7 @@ pub(super) struct SessionTable {
     turns: Box<[tokio::sync::Mutex<()>]>,
 }
 
+/// Nobody chooses ids, so that a fast hash is as good as any.
 #[derive(Debug, Default)]
 pub(super) struct SessionShard {
     pub(super) live: HashMap<SessionId, Arc<SessionState>>,

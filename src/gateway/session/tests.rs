@@ -106,7 +106,13 @@ fn names(closed: &[ClosedSession]) -> Vec<String> {
 fn an_id_opens_until_it_expires_or_is_ended() {
     let sessions = store(None);
     let (session, token) = issue(&sessions);
-    let open = |endpoint, principal, now_s| sessions.open(&token, endpoint, principal, now_s);
+    let remembered = SessionCache::default();
+    let open = |endpoint, principal, now_s| {
+        let opened = sessions.open(&token, endpoint, principal, now_s);
+        let again = [(); 2].map(|()| sessions.open_on(&remembered, &token, endpoint, principal, now_s));
+        assert_eq!(again, [opened.clone(), opened.clone()], "a connection remembers it");
+        opened
+    };
     let grant = open("/mcp", "key:ci", NOW_S).expect("opens").grant;
     assert_eq!(
         (grant.id, grant.version, &*grant.client.name),

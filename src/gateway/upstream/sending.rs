@@ -91,7 +91,7 @@ impl Sending {
 
     fn advance(&self, next: impl FnOnce(SendStage) -> Option<SendStage>) {
         let mut stage = self.stage.lock();
-        let Some(next) = next(*stage) else { return };
+        let Some(next) = next(*stage).filter(|next| next != &*stage) else { return };
         *stage = next;
         drop(stage);
         self.changed.notify_waiters();

@@ -112,7 +112,7 @@ pub(crate) fn digest(credential: &[u8]) -> [u8; 32] {
 }
 
 /// Takes as long wherever the two differ. Eight bytes at a time: every call waits for it.
-fn is_equal(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn is_equal(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }

@@ -3,7 +3,7 @@
 //! Invariant: what a [`QuotaPermit`] took is given back when it is dropped.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -114,7 +114,7 @@ impl Drop for QuotaPermit {
 const ROOM_KEPT: usize = 64;
 
 /// Gives room back that a map does not use, and leaves enough for it not to grow again at once.
-pub(crate) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
+pub(crate) fn shrink<K: Eq + Hash, V, S: BuildHasher>(map: &mut HashMap<K, V, S>) {
     if map.capacity() > ROOM_KEPT.max(4 * map.len()) {
         map.shrink_to(2 * map.len());
     }

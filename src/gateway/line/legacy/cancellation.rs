@@ -38,7 +38,7 @@ pub(crate) fn cancel(
     {
         let view = worker.view();
         let Some(upstream) = upstream_of(&view, &upstream) else { return Ok(None) };
-        let note = note(&sent_id, &cancelled.reason);
+        let note = note(&String::from_utf8_lossy(&sent_id), &cancelled.reason);
         let room = room_for(worker, &outbox, upstream, note.len())?;
         send(worker, (&outbox, room), upstream, session, note);
         return Ok(None);
@@ -54,7 +54,7 @@ pub(crate) fn cancel(
         }
         let Some(InFlightCall { addressee, sent_id }) = outbox.working_on(&cancelled.id) else { return };
         if let Some(upstream) = upstream_of(&sender.view(), &addressee.upstream) {
-            let note = note(&sent_id, &cancelled.reason);
+            let note = note(&String::from_utf8_lossy(&sent_id), &cancelled.reason);
             send_if_room(&sender, &outbox, upstream, addressee.session, note);
         }
     });

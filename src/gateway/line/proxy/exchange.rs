@@ -196,8 +196,9 @@ impl SessionExchange {
         let Self { worker, mut request, delivery, session, own_id, .. } = self;
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
-        let sent_id = own_id.as_ref().map_or(id.as_bytes(), |own_id| own_id.sent());
-        let in_flight = session.outbox.begin(id, InFlightCall::new(session.addressee(), sent_id));
+        let sent_id = own_id.as_ref().map_or(&self.id, OwnId::sent).clone();
+        let in_flight = InFlightCall { addressee: session.addressee(), sent_id };
+        let in_flight = session.outbox.begin(id, in_flight);
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;

@@ -57,7 +57,8 @@ impl Proxy {
 
     fn open_session(&self, cx: &RequestContext<'_>, token: &str) -> Result<Session, Error> {
         let (path, principal) = (&cx.endpoint.config.path, cx.call.principal().id());
-        let session = self.worker.state.sessions.open(token, path, principal, now_s());
+        let (sessions, remembered) = (&self.worker.state.sessions, &cx.call.peer().session);
+        let session = sessions.open_on(remembered, token, path, principal, now_s());
         session.map_err(|no_session| {
             self.worker.state.metrics.sessions.ids_refused.with_label_values(&[no_session.label()]).inc();
             ClientError::SessionGone.into()

@@ -1,6 +1,9 @@
 //! Calls of the client that have no answer yet, by the literal of their id: who works on each, and what waits for it.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::{Addressee, SessionOutbox};
 use crate::upstream::sending::Sending;
@@ -10,13 +13,7 @@ use crate::upstream::sending::Sending;
 pub(crate) struct InFlightCall {
     pub addressee: Addressee,
     /// The literal of the id that it has there.
-    pub sent_id: Box<str>,
-}
-
-impl InFlightCall {
-    pub(crate) fn new(addressee: Addressee, sent_id: &[u8]) -> Self {
-        Self { addressee, sent_id: String::from_utf8_lossy(sent_id).into() }
-    }
+    pub sent_id: Bytes,
 }
 
 /// A call of the client that has no answer yet.
@@ -42,22 +39,28 @@ pub(crate) struct CallInFlight {
 impl SessionOutbox {
     /// Remembers that the call with this id literal is about to be sent, so that its cancellation waits for it.
     pub(crate) fn announce(self: &Arc<Self>, id: &str) -> CallInFlight {
-        let mut inner = self.inner.lock();
-        let call = inner.calls.entry(id.into()).or_default();
-        call.holders += 1;
-        let sending = Arc::clone(&call.sending);
-        drop(inner);
-        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending }
+        self.hold(id, |_| {})
     }
 
     /// Remembers who works on the call with this id literal, which is sent now.
     pub(crate) fn begin(self: &Arc<Self>, id: &str, in_flight: InFlightCall) -> CallInFlight {
-        let call = self.announce(id);
-        call.sending.restart();
-        if let Some(known) = self.inner.lock().calls.get_mut(id) {
-            known.in_flight = Some(in_flight);
-        }
-        call
+        self.hold(id, |call| {
+            call.sending.restart();
+            call.in_flight = Some(in_flight);
+        })
+    }
+
+    fn hold(self: &Arc<Self>, id: &str, change: impl FnOnce(&mut UpstreamCall)) -> CallInFlight {
+        let mut inner = self.inner.lock();
+        let call = match inner.calls.get_mut(id) {
+            Some(call) => call,
+            None => inner.calls.entry(id.into()).or_default(),
+        };
+        call.holders += 1;
+        change(call);
+        let sending = Arc::clone(&call.sending);
+        drop(inner);
+        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending }
     }
 
     /// The call with this id literal, until it has its answer.
@@ -79,13 +82,12 @@ impl SessionOutbox {
 impl Drop for CallInFlight {
     fn drop(&mut self) {
         let mut inner = self.outbox.inner.lock();
-        if let Some(call) = inner.calls.get_mut(&self.id) {
-            call.holders -= 1;
-            if call.holders == 0 {
-                inner.calls.remove(&self.id);
-                drop(inner);
-                self.sending.mark_over();
-            }
+        let Entry::Occupied(mut call) = inner.calls.entry(std::mem::take(&mut self.id)) else { return };
+        call.get_mut().holders -= 1;
+        if call.get().holders == 0 {
+            call.remove();
+            drop(inner);
+            self.sending.mark_over();
         }
     }
 }
