@@ -1,15 +1,22 @@
 //! Replies as bytes: every way to frame one is understood however it is cut, and nothing that two readers could see
-//! differently is.
+//! differently (`replies.toml`).
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::harness::{Config, Daemon, Reply, Upstream, call};
+use serde::Deserialize;
+
+use crate::harness::{Config, Daemon, Received, Reply, Upstream, call, side_by_side};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 /// Only what the test sends is sent.
 const UNASKED: &str = "health = { interval = \"0s\" }\neras = [\"modern\"]\n";
+const NO_BREAKER: &str = "breaker = { failures_max = 0 }\n";
+const COMPLETE: &str = r#"{"resultType":"complete","content":[]}"#;
+/// Pairs of a server and a gateway that run at once.
+const SERVERS: usize = 6;
 const RESULT: &str = r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":[]}}"#;
 
 /// A reply in chunks of this size, with extensions and trailers where `more`.
@@ -65,66 +72,92 @@ fn every_framing_is_understood_however_it_is_cut() {
     }
 }
 
-#[test]
-fn what_two_readers_could_see_differently_is_no_answer() {
-    let length = RESULT.len();
-    let head = |lines: &str| format!("HTTP/1.1 200 OK\r\n{JSON}{lines}\r\n");
-    let plain = |lines: &str| format!("{}{RESULT}", head(lines));
-    let chunks = |body: &str| format!("{}{body}", head("Transfer-Encoding: chunked\r\n"));
-    let interim = "HTTP/1.1 100 Continue\r\n\r\n".repeat(17);
-    let cases = [
-        ("a sign", plain(&format!("Content-Length: +{length}\r\n"))),
-        ("a leading zero", plain(&format!("Content-Length: 0{length}\r\n"))),
-        ("a list of lengths", plain(&format!("Content-Length: {length}, {length}\r\n"))),
-        ("the length twice", plain(&format!("Content-Length: {length}\r\nContent-Length: {length}\r\n"))),
-        ("too long a length", plain("Content-Length: 18446744073709551617\r\n")),
-        ("a blank before the colon", plain(&format!("Content-Length : {length}\r\n"))),
-        ("a folded line", plain(&format!("X-A: b\r\n c\r\nContent-Length: {length}\r\n"))),
-        ("a bare line feed", plain(&format!("X-A: b\nContent-Length: {length}\r\n"))),
-        ("a bare carriage return", plain(&format!("X-A: b\rc\r\nContent-Length: {length}\r\n"))),
-        ("a control byte", plain(&format!("X-A: \x01\r\nContent-Length: {length}\r\n"))),
-        ("an empty line first", format!("\r\n{}", with_length(""))),
-        ("another coding", plain("Transfer-Encoding: gzip, chunked\r\n")),
-        ("chunks in HTTP/1.0", chunked(9, false).replacen("1.1", "1.0", 1)),
-        ("too many fields", plain(&format!("{}Content-Length: {length}\r\n", "X: y\r\n".repeat(130)))),
-        ("too many interim heads", format!("{interim}{}", with_length(""))),
-        ("another version", with_length("").replacen("1.1", "2.0", 1)),
-        ("a chunk's size with a sign", chunks(&format!("+{length:x}\r\n{RESULT}\r\n0\r\n\r\n"))),
-        ("a chunk's size with 0x", chunks(&format!("0x{length:x}\r\n{RESULT}\r\n0\r\n\r\n"))),
-        ("a chunk's size of 16 digits", chunks(&format!("{length:016x}\r\n{RESULT}\r\n0\r\n\r\n"))),
-        ("a chunk's size before a bare line feed", chunks(&format!("{length:x}\n{RESULT}\r\n0\r\n\r\n"))),
-        ("a long extension", chunks(&format!("{length:x};{}\r\n{RESULT}\r\n0\r\n\r\n", "x".repeat(300)))),
-    ];
-    for (what, bytes) in &cases {
-        for is_whole in [true, false] {
-            println!("{what}, {}", if is_whole { "whole" } else { "a byte at a time" });
-            let upstream = upstream(bytes, is_whole);
-            let daemon = Daemon::start(&Config::transparent(&upstream));
-            daemon.send(&call("7", "echo")).assert_error(502, 502, Some("7"));
+#[derive(Deserialize)]
+struct Fixtures {
+    json: String,
+    result: String,
+    #[serde(rename = "reply")]
+    replies: Vec<Fixture>,
+}
+
+#[derive(Deserialize)]
+struct Fixture {
+    name: String,
+    bytes: String,
+    #[serde(default)]
+    ends: bool,
+    answers: Vec<u16>,
+}
+
+impl Fixtures {
+    /// The answer to the call with this id.
+    fn result(&self, id: &str) -> String {
+        self.result.replace("<id>", id)
+    }
+
+    fn bytes(&self, fixture: &Fixture, id: &str) -> String {
+        let (body, ok) = (self.result(id), format!("HTTP/1.1 200 OK\r\n{}", self.json));
+        let stray = body.replace("[]", "[\"stray\"]");
+        let mut bytes = fixture.bytes.clone();
+        for (name, text) in [
+            ("<ok>", ok.clone()),
+            ("<json>", self.json.clone()),
+            ("<chunked>", format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())),
+            ("<len>", body.len().to_string()),
+            ("<hex>", format!("{:x}", body.len())),
+            ("<HEX>", format!("{:X}", body.len())),
+            ("<body>", body),
+            ("<stray>", format!("{ok}Content-Length: {}\r\n\r\n{stray}", stray.len())),
+            ("<fill>", "x".repeat(300)),
+        ] {
+            bytes = bytes.replace(name, &text);
         }
+        bytes
+    }
+
+    /// What the server does with a call whose id is the number of a fixture.
+    fn reply(&self, request: &Received) -> Reply {
+        let id: String = serde_json::from_str(&request.id()).expect("an id");
+        let Some((number, is_whole)) = id.split_once('-') else { return Reply::result(request, COMPLETE) };
+        let fixture = &self.replies[number.parse::<usize>().expect("a number")];
+        let bytes = self.bytes(fixture, &id);
+        let reply = if is_whole == "true" { Reply::raw(bytes) } else { Reply::drip(bytes, Duration::ZERO) };
+        if fixture.ends { reply.finish() } else { reply }
     }
 }
 
-/// The data were there before the fault: the client has seen some of them, but never an end.
+/// What is wrong with the answer to a call that gets this reply, and with the next answer.
+fn fault_of(daemon: &Daemon, fixtures: &Fixtures, number: usize, is_whole: bool) -> Option<String> {
+    let (fixture, id) = (&fixtures.replies[number], format!("{number}-{is_whole}"));
+    let mut connection = daemon.connect();
+    connection.write(&call(&format!("\"{id}\""), "echo").bytes());
+    let response = connection.try_response();
+    let status = response.as_ref().map_or(0, |response| response.status);
+    let is_whole_body =
+        status != 200 || response.is_ok_and(|response| response.text() == fixtures.result(&id));
+    let next = daemon.send(&call("\"next\"", "echo")).text();
+    let is_expected = fixture.answers.contains(&status) && is_whole_body && next == fixtures.result("next");
+    (!is_expected)
+        .then(|| format!("{}, {is_whole}: {status}, its body: {is_whole_body}, then {next}", fixture.name))
+}
+
 #[test]
-fn a_fault_behind_the_data_ends_the_reply_before_its_end() {
-    let length = RESULT.len();
-    let head = format!("HTTP/1.1 200 OK\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{RESULT}");
-    for (what, rest) in [
-        ("data without their end", "0\r\n\r\n"),
-        ("a bare line feed behind data", "\n0\r\n\r\n"),
-        ("a folded trailer", "\r\n0\r\nx: y\r\n z\r\n\r\n"),
-        ("a bare line feed behind a trailer", "\r\n0\r\nx: y\n\r\n"),
-    ] {
-        println!("{what}");
-        let upstream = upstream(&format!("{head}{rest}"), true);
-        let daemon = Daemon::start(&Config::transparent(&upstream));
-        let mut connection = daemon.connect();
-        connection.write(&call("7", "echo").bytes());
-        if let Ok(response) = connection.try_response() {
-            response.assert_error(502, 502, Some("7"));
+fn nothing_is_an_answer_but_what_is_plain() {
+    let fixtures: Fixtures = toml::from_str(include_str!("replies.toml")).expect("fixtures");
+    let fixtures = Arc::new(fixtures);
+    let faults = Mutex::new(Vec::new());
+    side_by_side(0..SERVERS, |server| {
+        let answering = Arc::clone(&fixtures);
+        let upstream = Upstream::calling(move |request| answering.reply(request));
+        let config = Config::new().upstream("up", upstream.address, &format!("{UNASKED}{NO_BREAKER}"));
+        let daemon = Daemon::start(&config.top("workers = 1"));
+        for number in (server..fixtures.replies.len()).step_by(SERVERS) {
+            let found = [true, false].map(|is_whole| fault_of(&daemon, &fixtures, number, is_whole));
+            faults.lock().unwrap().extend(found.into_iter().flatten());
         }
-    }
+    });
+    let faults = faults.into_inner().unwrap();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[test]
