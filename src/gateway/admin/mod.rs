@@ -45,7 +45,7 @@ use self::routes::Routes;
 use self::sampler::StatusSampler;
 use self::socket::Socket;
 use crate::context::state::State;
-use net::framing::{Framed, Sender};
+use net::framing::Framed;
 use net::tasks::Tasks;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ pub(crate) async fn serve(state: Arc<State>, tasks: Tasks, socket: Socket, proce
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(Framed::new(stream, Sender::Client)), service);
+                .serve_connection(TokioIo::new(Framed::new(stream)), service);
             let mut connection = pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,

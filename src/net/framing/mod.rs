@@ -1,11 +1,10 @@
-//! Where the messages of an HTTP/1.1 byte stream end, read beside hyper so that whatever two readers could see differently
+//! Where the requests of an HTTP/1.1 byte stream end, read beside hyper so that whatever two readers could see differently
 //! is refused: `Content-Length` beside `Transfer-Encoding`, either of them twice, a length that is not all digits, a
 //! coding other than `chunked`, and lines of a head that end with a bare line feed.
 //!
 //! hyper leaves one of two framings away without a word and takes bare line feeds. [`Framing`] follows the bytes from head
 //! to body to next head, and says which byte is the first that must not be read; [`Framed`] makes that byte one that no
-//! head and no chunk may hold, and ends the head and the stream after it. hyper then answers 400, or the call with the upstream fails,
-//! and the connection ends.
+//! head and no chunk may hold, and ends the head and the stream after it. hyper then answers 400, and the connection ends.
 //!
 //! It checks no more of a head than that: hyper refuses the rest. Bodies are skipped by count. Nothing is allocated: of a
 //! line that arrives in pieces the beginning is kept.
@@ -26,27 +25,18 @@ const REFUSED: u8 = 0;
 /// Comes after it: of a head in pieces hyper looks for the end alone before it parses again.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// Who sends the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// Requests.
-    Client,
-    /// Replies to anything but HEAD and CONNECT.
-    Server,
-}
-
-/// Follows one direction of a connection.
-#[derive(Debug)]
+/// Follows what a client sends, from the beginning of its connection.
+#[derive(Debug, Default)]
 pub struct Framing {
-    sender: Sender,
     at: At,
     line: PartialLine,
     head: BodyHeaders,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum At {
     /// Before the first line of a head: empty lines are passed over.
+    #[default]
     Start,
     Head,
     Body(u64),
@@ -54,8 +44,6 @@ enum At {
     Chunk(u64),
     ChunkEnd,
     Trailers,
-    /// All that follows is one body, or no HTTP.
-    Rest,
 }
 
 /// What a head says about its body.
@@ -63,7 +51,6 @@ enum At {
 struct BodyHeaders {
     length: Option<u64>,
     is_chunked: bool,
-    status: Option<u16>,
 }
 
 /// Two readers might differ here.
@@ -71,17 +58,11 @@ struct BodyHeaders {
 struct Ambiguous;
 
 impl Framing {
-    /// At the beginning of a connection.
-    pub fn new(sender: Sender) -> Self {
-        Self { sender, at: At::Start, line: PartialLine::default(), head: BodyHeaders::default() }
-    }
-
     /// Takes in what comes next. An error is the place of the first byte that must not be read.
     pub fn follow(&mut self, bytes: &[u8]) -> Result<(), usize> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             at += match self.at {
-                At::Rest => return Ok(()),
                 At::Body(left) => self.skip(left, rest, At::Start, At::Body),
                 At::Chunk(left) => self.skip(left, rest, At::ChunkEnd, At::Chunk),
                 _ => {
@@ -112,7 +93,7 @@ impl Framing {
         self.at = match self.at {
             At::Start | At::Trailers if line.is_empty() => At::Start,
             At::Start => {
-                self.head = BodyHeaders { status: status(self.sender, line), ..BodyHeaders::default() };
+                self.head = BodyHeaders::default();
                 At::Head
             }
             At::Head if line.is_empty() => self.body(),
@@ -133,14 +114,10 @@ impl Framing {
 
     /// Where the end of the head leads to.
     fn body(&self) -> At {
-        match (self.sender, self.head) {
-            // It switches protocols, which nobody here asks for.
-            (Sender::Server, BodyHeaders { status: Some(101), .. }) => At::Rest,
-            (Sender::Server, BodyHeaders { status: Some(100..200 | 204 | 304), .. }) => At::Start,
-            (_, BodyHeaders { is_chunked: true, .. }) => At::ChunkSize,
-            (_, BodyHeaders { length: Some(length @ 1..), .. }) => At::Body(length),
-            (_, BodyHeaders { length: Some(0), .. }) | (Sender::Client, _) => At::Start,
-            (Sender::Server, _) => At::Rest,
+        match self.head {
+            BodyHeaders { is_chunked: true, .. } => At::ChunkSize,
+            BodyHeaders { length: Some(length @ 1..), .. } => At::Body(length),
+            BodyHeaders { .. } => At::Start,
         }
     }
 }
@@ -171,12 +148,6 @@ impl BodyHeaders {
         }
         Ok(())
     }
-}
-
-/// The status of a reply.
-fn status(sender: Sender, line: &[u8]) -> Option<u16> {
-    let digits = (sender == Sender::Server).then(|| line.get(9..12))??;
-    u16::try_from(number(digits, 10).ok()?).ok()
 }
 
 fn chunk_size(line: &[u8]) -> Result<u64, Ambiguous> {
@@ -250,8 +221,8 @@ pub struct Framed<S> {
 
 impl<S> Framed<S> {
     /// From its beginning on.
-    pub fn new(inner: S, sender: Sender) -> Self {
-        Self { inner, framing: Framing::new(sender), left: None }
+    pub fn new(inner: S) -> Self {
+        Self { inner, framing: Framing::default(), left: None }
     }
 }
 
