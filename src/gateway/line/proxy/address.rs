@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use http::HeaderValue;
 
+use super::Proxy;
 use super::context::RequestContext;
 use super::permit::Admitted;
-use super::{Proxy, RequestDecision};
 use crate::access::policy::Reach;
 use crate::line::message::Message;
 use crate::mapper::{Completion, Mapper, Restriction};
@@ -28,7 +28,6 @@ use protocol::version::Era;
 
 /// A message ready for its upstream.
 pub(super) struct Outbound {
-    pub(super) message: Message,
     /// The upstream's place in the endpoint.
     pub(super) member: usize,
     pub(super) body: Segments,
@@ -42,8 +41,6 @@ pub(super) struct Outbound {
     pub(super) uri: Option<Box<str>>,
     /// The id it has towards its upstream, where that is not the client's.
     pub(super) own_id: Option<OwnId>,
-    /// The client's, in the legacy era.
-    pub(super) session: Option<Session>,
     /// What its cancellation finds it by, until it has its answer.
     pub(super) _announced: Option<CallInFlight>,
 }
@@ -52,13 +49,13 @@ impl Proxy {
     /// Spells a message as its upstream does. `literal` is the name it is routed by, where the body has one.
     pub(super) fn address(
         &self,
-        cx: &mut RequestContext<'_>,
-        message: Message,
+        cx: &RequestContext<'_>,
+        message: &Message,
         route: &Admitted<'_>,
         literal: Option<&Literal>,
     ) -> Outbound {
-        let session = cx.session.take();
-        let new_mapper = || self.mapper_of(cx, &message, route, literal);
+        let session = cx.session.as_ref();
+        let new_mapper = || self.mapper_of(cx, message, route, literal);
         let mapper = (!cx.is_transparent()).then(new_mapper);
         let mut edits = match &mapper {
             Some(mapper) if message.envelope.has_other_names => {
@@ -78,7 +75,7 @@ impl Proxy {
         let upstream = cx.upstream(route.member);
         let own_id = upstream
             .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
-            .and_then(|upstream| own_id(&message, session.as_ref(), upstream));
+            .and_then(|upstream| own_id(message, session, upstream));
         edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));
         let body = if edits.is_empty() {
             Segments::from(message.body.clone())
@@ -101,13 +98,11 @@ impl Proxy {
             tool: called.map(|upstream| note_tool(cx.endpoint, upstream, route)),
             uri: matches!(message.method, Method::Subscribe | Method::Unsubscribe)
                 .then(|| (*route.inner).into()),
-            message,
             member: route.member,
             body,
             inner_name,
             mapper,
             own_id: own_id.map(|(own_id, _)| own_id),
-            session,
             _announced: None,
         }
     }
@@ -131,9 +126,9 @@ impl Proxy {
     /// `completion/complete` names what it completes in the body alone.
     pub(super) async fn complete(
         &self,
-        cx: &mut RequestContext<'_>,
-        message: Message,
-    ) -> Result<RequestDecision, Error> {
+        cx: &RequestContext<'_>,
+        message: &Message,
+    ) -> Result<Outbound, Error> {
         self.settle_names(cx.endpoint).await;
         let (kind, literal) = match &message.envelope.reference {
             Some(Reference::Prompt(literal)) => (Kind::Prompt, literal.clone()),
@@ -147,7 +142,7 @@ impl Proxy {
         let reach = cx.caller()?.class.reach(route.member);
         let sees_all = cx.endpoint.naming.hides_nothing() && reach == Reach::Everything;
         let completion = (kind == Kind::Resource && !sees_all)
-            .then(|| self.completion(cx, &message, &route))
+            .then(|| self.completion(cx, message, &route))
             .transpose()?;
         let (method, depth_max) = (message.method, cx.depth_max());
         let mut outbound = self.address(cx, message, &route, Some(&literal));
@@ -157,7 +152,7 @@ impl Proxy {
                 .unwrap_or_else(|| Mapper::new(Rc::clone(cx.endpoint), route.member, method, depth_max));
             outbound.mapper = Some(mapper.restricting(Restriction::Completion(Rc::new(completion))));
         }
-        Ok(RequestDecision::Send(outbound))
+        Ok(outbound)
     }
 
     /// What is completed of a resource template.

@@ -7,13 +7,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Response;
 
 use super::context::RequestContext;
-use super::{Proxy, RequestDecision, accepted};
+use super::{Proxy, accepted};
 use crate::context::worker::View;
 use crate::line::legacy::cancellation;
 use crate::line::legacy::messages::{self, upstream_of};
 use crate::line::message::Message;
+use crate::line::relay::ReplyBody;
 use crate::mapper::Mapper;
 use crate::session::cancellations::{Cancellation, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
@@ -30,13 +32,13 @@ impl Proxy {
         &self,
         cx: &RequestContext<'_>,
         message: &Message,
-    ) -> Result<RequestDecision, Error> {
+    ) -> Result<Response<ReplyBody>, Error> {
         let session = cx.session()?;
         match message.envelope.kind {
             MessageKind::Notification => self.take_notification(cx, message, session)?,
             _ => self.take_answer(cx, message, session)?,
         }
-        Ok(RequestDecision::Answer(accepted()))
+        Ok(accepted())
     }
 
     /// The answer to a request of an upstream, which gets it with its own id.

@@ -60,18 +60,25 @@ enum InBatch {
     Fault,
 }
 
-pub(super) fn has_batches(session: &Session) -> bool {
-    session.grant.version == LegacyVersion::V2025_03_26
-}
-
 impl Proxy {
+    /// Whether a body is several messages, of a session in which there may be such.
+    pub(super) async fn is_batch(&self, cx: &mut RequestContext<'_>, body: &Bytes) -> Result<bool, Error> {
+        if !cx.may_be_legacy() || !batch::is_batch(body) {
+            return Ok(false);
+        }
+        cx.call.seen.era = Era::Legacy;
+        self.find_session(cx).await?;
+        let version = cx.session.as_ref().map(|session| session.grant.version);
+        Ok(version == Some(LegacyVersion::V2025_03_26))
+    }
+
     /// Takes a batch apart. `call` stands for all of it, and is of no method.
     pub(super) async fn batch(
         &self,
         cx: &RequestContext<'_>,
         body: &Bytes,
         reservation: Option<Reservation>,
-    ) -> Result<RequestDecision, Error> {
+    ) -> Result<Response<ReplyBody>, Error> {
         let RequestContext { view, endpoint, head, fields, .. } = *cx;
         let session = cx.session()?;
         if head.method.is_present() || head.name.is_present() || head.has_param {
@@ -118,10 +125,10 @@ impl Proxy {
         drop(events);
         if has_answers {
             let next = move |cx: &mut Context<'_>| waiting.poll_recv(cx).map(|next| Some(next?.events));
-            return Ok(RequestDecision::Answer(events_response(EventsKind::Answer, next)));
+            return Ok(events_response(EventsKind::Answer, next));
         }
         while waiting.recv().await.is_some() {}
-        refused.map_or_else(|| Ok(RequestDecision::Answer(accepted())), |error| Err(error.into()))
+        refused.map_or_else(|| Ok(accepted()), |error| Err(error.into()))
     }
 
     fn messages_in(&self, cx: &RequestContext<'_>, body: &Bytes) -> Result<Vec<Bytes>, ClientError> {
@@ -208,11 +215,11 @@ impl BatchPart {
         if message.era != Era::Legacy {
             return Err(ClientError::NotJsonRpc { why: "a message of another revision is in a batch" }.into());
         }
-        match proxy.dispatch_legacy(cx, message).await? {
+        match proxy.dispatch_legacy(cx, &message).await? {
             RequestDecision::Answer(response) => Ok(response),
-            RequestDecision::Aside(_) => Err(ClientError::Method.into()),
-            RequestDecision::Send(outbound) => {
-                proxy.send(view, outbound, &mut Fields::clone(fields), call).await
+            RequestDecision::Send(mut outbound) => {
+                let (session, fields) = (cx.session.take(), Fields::clone(fields));
+                proxy.send(view, (&message, &mut outbound), session, fields, call).await
             }
         }
     }

@@ -8,6 +8,8 @@ use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::session::Session;
 use crate::snapshot::Endpoint;
+use crate::tables::sse_sessions::SseSessionId;
+use crate::telemetry::calls::Spoken;
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, PolicyError};
 use protocol::fields::Fields;
@@ -39,6 +41,15 @@ impl<'r> RequestContext<'r> {
         Self { view, endpoint, served: endpoint.eras(), head, fields, session: None, call }
     }
 
+    /// Where the call has come to, and in which era as far as headers say.
+    pub(super) fn note_endpoint(&mut self) {
+        self.call.endpoint = Some(Rc::clone(self.endpoint));
+        self.call.seen.era = self.head.era().unwrap_or(Era::Modern);
+        if self.head.era() == Some(Era::Modern) {
+            self.call.spoken.set(Spoken::Modern);
+        }
+    }
+
     pub(super) fn caller(&self) -> Result<&Rc<Caller>, PolicyError> {
         self.call.caller()
     }
@@ -63,6 +74,11 @@ impl<'r> RequestContext<'r> {
     /// Whether the client may speak HTTP+SSE.
     pub(super) fn has_sse(&self) -> bool {
         self.endpoint.config.sse && self.may_be_legacy()
+    }
+
+    /// The session of HTTP+SSE that the target names.
+    pub(super) fn sse_session(&self, query: Option<&str>) -> Option<SseSessionId> {
+        query.filter(|_| self.has_sse()).and_then(SseSessionId::in_query)
     }
 
     /// Whether names are spelled alike on both sides.

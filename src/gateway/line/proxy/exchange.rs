@@ -19,6 +19,7 @@ use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
 use crate::line::legacy::detached::Detachable;
 use crate::line::legacy::{self, SessionHolder, messages, no_state};
+use crate::line::message::Message;
 use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
 use crate::mapper::Mapper;
 use crate::session::outbox::InFlightCall;
@@ -43,8 +44,9 @@ impl Proxy {
     pub(super) async fn send(
         &self,
         view: &Rc<View>,
-        mut outbound: Outbound,
-        fields: &mut Fields,
+        (message, outbound): (&Message, &mut Outbound),
+        session: Option<Session>,
+        fields: Fields,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
@@ -52,15 +54,16 @@ impl Proxy {
         let upstream = &view.snapshot.upstreams[slot];
         call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
         call.tool = outbound.tool;
-        let result = match outbound.session.take() {
+        let result = match session {
             Some(session) => {
-                Box::pin(self.send_in_session(view, upstream, &session, &outbound, fields, call)).await
+                let sent = (message, &*outbound);
+                Box::pin(self.send_in_session(view, upstream, &session, sent, fields, call)).await
             }
-            None => self.send_modern(view, upstream, &mut outbound, fields, call).await,
+            None => self.send_modern(view, upstream, (message, outbound), fields, call).await,
         };
         // Only a call that failed, or still may, needs its name for the log.
         if !is_answered(&result) || call.watch.is_curious() {
-            call.has_name(outbound.message.public_name().as_deref());
+            call.has_name(message.public_name().as_deref());
         }
         result
     }
@@ -69,18 +72,18 @@ impl Proxy {
         &self,
         view: &View,
         upstream: &Upstream,
-        outbound: &mut Outbound,
-        fields: &mut Fields,
+        (message, outbound): (&Message, &mut Outbound),
+        fields: Fields,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
-        let new_task = self.new_task(view, outbound, None, call);
+        let new_task = self.new_task(view, (message, outbound), None, call);
         if upstream.eras().is_none() {
             Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
         }
         upstream.era_for(Era::Modern)?;
         let permit = Self::acquire_slot(upstream, call).await?;
         let inner_name = outbound.inner_name.take();
-        let forwarded = ForwardedFields::new(std::mem::take(fields), inner_name, &upstream.access.forward);
+        let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
         let mut request = post(std::mem::take(&mut outbound.body), forwarded);
         if upstream.is_child()
             && let Some(caller) = stdio::caller(call.principal().id())
@@ -102,7 +105,7 @@ impl Proxy {
                     mapper: outbound.mapper.take(),
                     permit,
                     new_task,
-                    ..RelayPlan::new(upstream, outbound.message.id(), deadline)
+                    ..RelayPlan::new(upstream, message.id(), deadline)
                 };
                 relay(&self.worker, reply, plan).await
             }
@@ -119,19 +122,18 @@ impl Proxy {
         view: &Rc<View>,
         upstream: &Arc<Upstream>,
         session: &Session,
-        outbound: &Outbound,
-        fields: &mut Fields,
+        (message, outbound): (&Message, &Outbound),
+        fields: Fields,
         call: &mut Call,
     ) -> Result<Response<ReplyBody>, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
-        let Outbound { message, member, inner_name, mapper, own_id, uri, .. } = outbound;
+        let Outbound { member, inner_name, mapper, own_id, uri, .. } = outbound;
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
         let outbox = sessions.outbox(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&outbox, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
-        let (fields, more) = (std::mem::take(fields), &upstream.access.forward);
-        let forwarded = ForwardedFields::new(fields, inner_name.clone(), more);
+        let forwarded = ForwardedFields::new(fields, inner_name.clone(), &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
             outbox.set_class(&call.caller()?.class);
         }
@@ -163,7 +165,7 @@ impl Proxy {
                 mapper: mapper.clone(),
                 permit: permit.clone(),
                 subscribing: uri.clone().filter(|_| is_new),
-                new_task: self.new_task(view, outbound, Some(grant.id), call),
+                new_task: self.new_task(view, (message, outbound), Some(grant.id), call),
             };
             let result = Detachable::new(&self.worker, &upstream_session, exchange.run()).await;
             note_end(&mut call.watch, &result);

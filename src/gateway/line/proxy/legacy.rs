@@ -66,27 +66,42 @@ impl Proxy {
     }
 
     /// DELETE: the client is done with its session.
-    pub(super) async fn end_session(&self, cx: &mut RequestContext<'_>) -> Result<RequestDecision, Error> {
+    pub(super) async fn end_session(
+        &self,
+        cx: &mut RequestContext<'_>,
+    ) -> Result<Response<ReplyBody>, Error> {
         self.find_session(cx).await?;
         legacy::end(&self.worker, cx.view, cx.session()?).await;
         let mut response = Response::new(ReplyBody::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(RequestDecision::Answer(response))
+        Ok(response)
+    }
+
+    /// [`dispatch_legacy`](Self::dispatch_legacy), within the session that the request names.
+    pub(super) async fn dispatch_in_session(
+        &self,
+        cx: &mut RequestContext<'_>,
+        message: &Message,
+    ) -> Result<RequestDecision, Error> {
+        self.find_session(cx).await?;
+        self.dispatch_legacy(cx, message).await
     }
 
     /// Which of the gateway's own answers, or which upstream, a legacy message gets.
     pub(super) async fn dispatch_legacy(
         &self,
         cx: &mut RequestContext<'_>,
-        message: Message,
+        message: &Message,
     ) -> Result<RequestDecision, Error> {
         cx.call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
         match (message.envelope.kind, message.method) {
-            (MessageKind::Request, Method::Initialize) => self.initialize(cx, &message).await,
-            (MessageKind::Request, Method::Ping) => Ok(answer(&message, "{}")),
-            (MessageKind::Request, method) if List::of(method).is_some() => self.list(cx, &message).await,
+            (MessageKind::Request, Method::Initialize) => self.initialize(cx, message).await,
+            (MessageKind::Request, Method::Ping) => Ok(answer(message, "{}")),
+            (MessageKind::Request, method) if List::of(method).is_some() => self.list(cx, message).await,
             (MessageKind::Request, _) => self.request(cx, message).await,
-            (MessageKind::Notification | MessageKind::Response, _) => self.take_unanswered(cx, &message),
+            (MessageKind::Notification | MessageKind::Response, _) => {
+                self.take_unanswered(cx, message).map(RequestDecision::Answer)
+            }
         }
     }
 
@@ -151,19 +166,19 @@ impl Proxy {
         })
     }
 
-    async fn request(&self, cx: &mut RequestContext<'_>, message: Message) -> Result<RequestDecision, Error> {
+    async fn request(&self, cx: &RequestContext<'_>, message: &Message) -> Result<RequestDecision, Error> {
         let session = cx.session()?;
         let announced = match message.method {
             // The gateway answers these itself.
             Method::SetLevel | Method::TasksList => None,
             // Its cancellation may come before it is sent.
-            _ => Some(self.announce(&message, session, cx.call)?),
+            _ => Some(self.announce(message, session, cx.call)?),
         };
-        let decision = match message.method {
-            method if method.is_foreign_to(Era::Legacy) => Err(ClientError::Method.into()),
-            Method::SetLevel => self.set_level(cx, &message).await,
-            Method::Complete if !cx.is_untouched()? => self.complete(cx, message).await,
-            Method::TasksList => self.list_tasks(cx, &message).await,
+        let outbound = match message.method {
+            method if method.is_foreign_to(Era::Legacy) => return Err(ClientError::Method.into()),
+            Method::SetLevel => return self.set_level(cx, message).await,
+            Method::TasksList => return self.list_tasks(cx, message).await,
+            Method::Complete if !cx.is_untouched()? => self.complete(cx, message).await?,
             Method::ToolsCall
             | Method::PromptsGet
             | Method::ResourcesRead
@@ -171,34 +186,25 @@ impl Proxy {
             | Method::Unsubscribe
             | Method::TasksGet
             | Method::TasksResult
-            | Method::TasksCancel => self.request_by_name(cx, message).await,
-            _ if cx.is_transparent() && cx.is_untouched()? => self.pass_through(cx, message).await,
-            _ => Err(ClientError::Method.into()),
+            | Method::TasksCancel => self.request_by_name(cx, message).await?,
+            _ if cx.is_transparent() && cx.is_untouched()? => self.pass_through(cx, message).await?,
+            _ => return Err(ClientError::Method.into()),
         };
-        match decision? {
-            RequestDecision::Send(outbound) => {
-                Ok(RequestDecision::Send(Outbound { _announced: announced, ..outbound }))
-            }
-            answered => Ok(answered),
-        }
+        Ok(RequestDecision::Send(Outbound { _announced: announced, ..outbound }))
     }
 
     /// A request whose body names what it is about.
-    async fn request_by_name(
-        &self,
-        cx: &mut RequestContext<'_>,
-        message: Message,
-    ) -> Result<RequestDecision, Error> {
+    async fn request_by_name(&self, cx: &RequestContext<'_>, message: &Message) -> Result<Outbound, Error> {
         let method = message.method;
         let literal = method.subject().and_then(|source| name_in_body(&message.envelope, source));
         let literal = literal.cloned().ok_or_else(|| missing_subject(method))?;
         let public = literal.decode(&message.body).ok_or_else(|| missing_subject(method))?.into_owned();
         let route = self.resolve(cx, kind_of(method), &public).await?;
         if method == Method::ToolsCall && cx.head.method.is_present() {
-            self.check_params(cx, &message, &route).await?;
+            self.check_params(cx, message, &route).await?;
         }
         let route = self.admit_call(cx, method, route).await?;
-        Ok(RequestDecision::Send(self.address(cx, message, &route, Some(&literal))))
+        Ok(self.address(cx, message, &route, Some(&literal)))
     }
 
     fn announce(&self, message: &Message, session: &Session, call: &Call) -> Result<CallInFlight, Error> {

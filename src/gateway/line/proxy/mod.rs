@@ -41,13 +41,12 @@ use crate::line::relay::{self, ReplyBody, json_response};
 use crate::line::request_header::RequestHeader;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
-use crate::tables::sse_sessions::SseSessionId;
-use crate::telemetry::calls::Spoken;
 use crate::telemetry::request_id::X_REQUEST_ID;
 use net::drain::Drain;
 use protocol::agreement::name_in_body;
 use protocol::envelope::MessageKind;
 use protocol::error::{ClientError, Error};
+use protocol::fields::{FieldName, Fields};
 use protocol::head::Head;
 use protocol::method::Method;
 use protocol::route::Route;
@@ -63,13 +62,19 @@ pub(crate) struct Proxy {
     drain: Rc<Drain>,
 }
 
-/// What the headers and the body of a request come to.
-#[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
-enum RequestDecision {
-    Answer(Response<ReplyBody>),
-    Send(Outbound),
+/// What becomes of a request.
+enum LineAnswer {
+    Response(Response<ReplyBody>),
     /// The answer goes to another stream than the response.
-    Aside(sse::DeferredReply),
+    Aside(Box<sse::DeferredReply>),
+}
+
+/// What becomes of a message.
+enum RequestDecision {
+    /// The gateway answers it.
+    Answer(Response<ReplyBody>),
+    /// An upstream does.
+    Send(Outbound),
 }
 
 impl Proxy {
@@ -94,29 +99,9 @@ impl Proxy {
         let mut call = Call::start(connection, Rc::clone(&view.unmatched), observers, &request.fields);
         call.believe(&request.fields, &view.snapshot.trusted_proxies);
         let mut intake = Intake::new(body);
-        let head = Head::read(&request.fields);
-        let origin = head.origin.to_value();
-        let result = match self.decide(&view, &request, &head, &mut intake, &mut call).await {
-            Ok(RequestDecision::Answer(response)) => Ok(response),
-            // From here on the fields are the upstream's.
-            Ok(RequestDecision::Send(outbound)) => {
-                self.send(&view, outbound, &mut request.fields, &mut call).await
-            }
-            Ok(RequestDecision::Aside(posted)) => {
-                let fields = std::mem::take(&mut request.fields);
-                let mut response = self.answer_aside(&view, posted, fields, call);
-                if let Some(origin) = origin {
-                    cors::allow(&mut response, origin);
-                }
-                return response;
-            }
-            Err(error) => {
-                call.has_name(head.decoded_name.as_deref());
-                Err(error)
-            }
-        };
-        let mut response = match result {
-            Ok(mut response) => {
+        let origin = origin(&request.fields);
+        let mut response = match self.answer(&view, &mut request, &mut intake, &mut call).await {
+            Ok(LineAnswer::Response(mut response)) => {
                 call.status = Some(response.status().as_u16());
                 let ends = call.caller.as_ref().and_then(|caller| caller.ends);
                 response.body_mut().carry(call);
@@ -126,7 +111,21 @@ impl Proxy {
                 }
                 response
             }
-            Err(error) => Box::pin(self.refuse(&view, origin, intake, call, &error)).await,
+            Ok(LineAnswer::Aside(posted)) => {
+                let fields = std::mem::take(&mut request.fields);
+                let mut response = self.answer_aside(&view, posted, fields, call);
+                if let Some(origin) = origin {
+                    cors::allow(&mut response, origin);
+                }
+                return response;
+            }
+            Err(error) => {
+                // What was sent has its name from its body.
+                if !request.fields.is_empty() {
+                    call.has_name(Head::read(&request.fields).decoded_name.as_deref());
+                }
+                Box::pin(self.refuse(&view, origin, intake, call, &error)).await
+            }
         };
         if self.drain.is_quiet() || self.worker.state.drain.is_quiet() {
             close_after(&mut response);
@@ -134,101 +133,75 @@ impl Proxy {
         response
     }
 
-    async fn decide(
+    /// The line of one request, step by step. What is not posted leaves it early.
+    async fn answer(
         &self,
         view: &Rc<View>,
-        request: &RequestHeader,
-        head: &Head<'_>,
+        request: &mut RequestHeader,
         intake: &mut Intake,
         call: &mut Call,
-    ) -> Result<RequestDecision, Error> {
+    ) -> Result<LineAnswer, Error> {
+        // Identify: where it comes to, and who calls.
+        let head = Head::read(&request.fields);
         if request.fields.len() > view.snapshot.limits.headers_max {
             return Err(ClientError::TooManyHeaders.into());
         }
         let Some(index) = view.snapshot.endpoint_at(request.path()) else {
-            return Ok(RequestDecision::Answer(metadata(view, request)?));
+            return Ok(LineAnswer::Response(metadata(view, request)?));
         };
-        let cx = &mut RequestContext::new(view, &view.endpoints[index], head, &request.fields, call);
-        cx.call.endpoint = Some(Rc::clone(cx.endpoint));
-        cx.call.seen.era = head.era().unwrap_or(Era::Modern);
-        if head.era() == Some(Era::Modern) {
-            cx.call.spoken.set(Spoken::Modern);
-        }
+        let cx = &mut RequestContext::new(view, &view.endpoints[index], &head, &request.fields, call);
+        cx.note_endpoint();
         check_http_method(&request.method, cx)?;
         check_doors(cx, request)?;
-        match request.method {
-            HttpMethod::OPTIONS => {
-                Ok(RequestDecision::Answer(cors::preflight(&request.fields, cx.served.legacy)))
-            }
-            HttpMethod::GET | HttpMethod::DELETE => {
-                Box::pin(self.decide_without_body(cx, index, &request.method)).await
-            }
-            _ => self.decide_posted(cx, index, request, intake).await,
+        if request.method != HttpMethod::POST {
+            let answered = Box::pin(self.answer_without_body(cx, index, &request.method)).await;
+            return answered.map(LineAnswer::Response);
         }
-    }
-
-    /// POST at the endpoint of this index: first what headers decide, then what the body does.
-    async fn decide_posted(
-        &self,
-        cx: &mut RequestContext<'_>,
-        index: usize,
-        request: &RequestHeader,
-        intake: &mut Intake,
-    ) -> Result<RequestDecision, Error> {
-        let (view, head) = (cx.view, cx.head);
-        if !head.is_json() {
-            return Err(ClientError::ContentType.into());
-        }
-        if !head.accepts_reply {
-            return Err(ClientError::NotAcceptable.into());
-        }
+        check_media(&head)?;
         self.authenticate(cx, index).await?;
-        if let Some(method) = head.method.as_str() {
-            cx.call.seen.method = Method::of(method);
-        }
+        cx.call.seen.method = head.method.as_str().map_or(Method::Other, Method::of);
         self.admit_posted(cx, intake).await?;
-        if cx.has_sse()
-            && let Some(id) = request.query().and_then(SseSessionId::in_query)
-        {
+        if let Some(id) = cx.sse_session(request.query()) {
             return Box::pin(self.post_to_line(cx, id, intake)).await;
         }
+        // Resolve and admit, where headers say what it is for.
         if cx.served.legacy && head.era() == Some(Era::Legacy) {
             self.find_session(cx).await?;
         }
-        let route = match self.route_by_headers(cx).await {
-            Ok(route) => route,
-            Err(error) => {
-                // Errors that come earlier in the order win, as far as the body is at hand.
-                if let Some(body) = Box::pin(intake.collect_refused()).await {
-                    self.reader(view, cx.served).read(head, body, &mut cx.call.seen).await?;
-                }
-                return Err(error);
-            }
-        };
+        let route = self.route_by_headers(cx, intake).await?;
+        // Read.
         let body = intake.collect(&view.snapshot.limits, &self.worker.state.buffered).await?;
         cx.call.request_bytes = body.len() as u64;
-        if cx.may_be_legacy() && crate::line::batch::is_batch(&body) {
-            cx.call.seen.era = Era::Legacy;
-            self.find_session(cx).await?;
-            if cx.session.as_ref().is_some_and(batch::has_batches) {
-                return Box::pin(self.batch(cx, &body, intake.take_reservation())).await;
-            }
+        if self.is_batch(cx, &body).await? {
+            let answered = Box::pin(self.batch(cx, &body, intake.take_reservation())).await;
+            return answered.map(LineAnswer::Response);
         }
-        let message = self.reader(view, cx.served).read(head, body, &mut cx.call.seen).await?;
-        if message.era == Era::Legacy {
-            self.find_session(cx).await?;
-            return Box::pin(self.dispatch_legacy(cx, message)).await;
-        }
-        self.dispatch(cx, message, route).await
+        let message = self.reader(view, cx.served).read(&head, body, &mut cx.call.seen).await?;
+        // Dispatch.
+        let decision = match message.era {
+            Era::Modern => self.dispatch(cx, &message, route).await?,
+            Era::Legacy => Box::pin(self.dispatch_in_session(cx, &message)).await?,
+        };
+        let mut outbound = match decision {
+            RequestDecision::Send(outbound) => outbound,
+            RequestDecision::Answer(response) => return Ok(LineAnswer::Response(response)),
+        };
+        // Send, and relay the reply. From here on the fields are the upstream's.
+        let (session, fields) = (cx.session.take(), std::mem::take(&mut request.fields));
+        let sent = self.send(view, (&message, &mut outbound), session, fields, call).await;
+        sent.map(LineAnswer::Response)
     }
 
-    /// GET and DELETE at the endpoint of this index: streams and the end of sessions.
-    async fn decide_without_body(
+    /// What is not posted to the endpoint of this index: questions of browsers, streams, and the end of sessions.
+    async fn answer_without_body(
         &self,
         cx: &mut RequestContext<'_>,
         index: usize,
         method: &HttpMethod,
-    ) -> Result<RequestDecision, Error> {
+    ) -> Result<Response<ReplyBody>, Error> {
+        if *method == HttpMethod::OPTIONS {
+            return Ok(cors::preflight(cx.fields, cx.served.legacy));
+        }
         if *method == HttpMethod::GET && !cx.head.accepts_events {
             return Err(ClientError::NotAcceptable.into());
         }
@@ -248,7 +221,7 @@ impl Proxy {
     async fn dispatch(
         &self,
         cx: &mut RequestContext<'_>,
-        message: Message,
+        message: &Message,
         route: Option<Admitted<'_>>,
     ) -> Result<RequestDecision, Error> {
         cx.call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
@@ -257,35 +230,35 @@ impl Proxy {
                 Ok(RequestDecision::Answer(accepted()))
             }
             method if method.is_foreign_to(Era::Modern) => Err(ClientError::Method.into()),
-            Method::Discover => Box::pin(self.discover(cx, &message)).await,
-            method if List::of(method).is_some() => Box::pin(self.list(cx, &message)).await,
-            Method::Complete if !cx.is_untouched()? => self.complete(cx, message).await,
-            Method::Listen => Box::pin(self.listen(cx, &message)).await,
+            Method::Discover => Box::pin(self.discover(cx, message)).await,
+            method if List::of(method).is_some() => Box::pin(self.list(cx, message)).await,
+            Method::Complete if !cx.is_untouched()? => {
+                Box::pin(self.complete(cx, message)).await.map(RequestDecision::Send)
+            }
+            Method::Listen => Box::pin(self.listen(cx, message)).await,
             method => match route {
                 Some(route) => {
                     let source = method.name_source();
-                    let literal = source.and_then(|source| name_in_body(&message.envelope, source)).cloned();
+                    let literal = source.and_then(|source| name_in_body(&message.envelope, source));
                     if method == Method::ToolsCall {
-                        self.check_params(cx, &message, &route).await?;
+                        self.check_params(cx, message, &route).await?;
                     }
-                    Ok(RequestDecision::Send(self.address(cx, message, &route, literal.as_ref())))
+                    Ok(RequestDecision::Send(self.address(cx, message, &route, literal)))
                 }
-                None if cx.is_untouched()? => self.pass_through(cx, message).await,
+                None if cx.is_untouched()? => {
+                    Box::pin(self.pass_through(cx, message)).await.map(RequestDecision::Send)
+                }
                 None => Err(ClientError::Method.into()),
             },
         }
     }
 
     /// A method that only the one upstream may know goes there as it is.
-    async fn pass_through(
-        &self,
-        cx: &mut RequestContext<'_>,
-        message: Message,
-    ) -> Result<RequestDecision, Error> {
-        tasks::check_method(cx.endpoint, &message)?;
+    async fn pass_through(&self, cx: &RequestContext<'_>, message: &Message) -> Result<Outbound, Error> {
+        tasks::check_method(cx.endpoint, message)?;
         let only = Route { member: 0, inner: "".into() };
         let only = self.admit_call(cx, message.method, only).await?;
-        Ok(RequestDecision::Send(self.address(cx, message, &only, None)))
+        Ok(self.address(cx, message, &only, None))
     }
 
     /// Waits a moment for names that are not known yet.
@@ -339,6 +312,19 @@ impl Proxy {
             close_after(&mut response);
         }
         response
+    }
+}
+
+/// The page that a browser asks for.
+fn origin(fields: &Fields) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(fields.first(FieldName::Origin)?).ok()
+}
+
+fn check_media(head: &Head<'_>) -> Result<(), ClientError> {
+    match (head.is_json(), head.accepts_reply) {
+        (false, _) => Err(ClientError::ContentType),
+        (_, false) => Err(ClientError::NotAcceptable),
+        _ => Ok(()),
     }
 }
 

@@ -131,13 +131,24 @@ impl Proxy {
     /// Where headers alone lead, and that the call may go there. `Ok(None)`: they do not say.
     pub(super) async fn route_by_headers<'r>(
         &self,
-        cx: &RequestContext<'r>,
+        cx: &mut RequestContext<'r>,
+        intake: &mut Intake,
     ) -> Result<Option<Admitted<'r>>, Error> {
         let (head, method) = (cx.head, cx.call.seen.method);
-        agreement::check_headers(head, method)?;
-        let Some((kind, name)) = name_in_headers(head) else { return Ok(None) };
-        let route = self.resolve(cx, kind, name).await?;
-        self.admit_call(cx, method, route).await.map(Some)
+        let found = async {
+            agreement::check_headers(head, method)?;
+            let Some((kind, name)) = name_in_headers(head) else { return Ok(None) };
+            let route = self.resolve(cx, kind, name).await?;
+            self.admit_call(cx, method, route).await.map(Some)
+        };
+        let found = found.await;
+        // Errors that come earlier in the order win, as far as the body is at hand.
+        if found.is_err()
+            && let Some(body) = Box::pin(intake.collect_refused()).await
+        {
+            Box::pin(self.reader(cx.view, cx.served).read(head, body, &mut cx.call.seen)).await?;
+        }
+        found
     }
 
     /// [`find_route`](Self::find_route), once what is not known here yet had a moment to become known.

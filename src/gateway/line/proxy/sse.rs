@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Response;
 
 use super::context::RequestContext;
-use super::{Proxy, RequestDecision, accepted};
+use super::{LineAnswer, Proxy, RequestDecision, accepted};
 use crate::access::limit::byte_budget::Reservation;
 use crate::catalog::subscriptions;
 use crate::clock::now_s;
@@ -53,7 +53,7 @@ pub(super) struct DeferredReply {
 
 impl Proxy {
     /// GET without a session: a stream, and an address for what its client has to say.
-    pub(super) fn open_line(&self, cx: &RequestContext<'_>) -> Result<RequestDecision, Error> {
+    pub(super) fn open_line(&self, cx: &RequestContext<'_>) -> Result<Response<ReplyBody>, Error> {
         let endpoint = cx.endpoint;
         let state = &self.worker.state;
         if state.drain.is_quiet() {
@@ -75,7 +75,7 @@ impl Proxy {
         let news = subscriptions::subscriber::join(state, snapshot, (endpoint, cx.caller()?), None);
         let mut stream = SseStream::new(Arc::clone(state), line, place, news, snapshot.keep_alive_interval);
         let response = events_response(EventsKind::Session, move |cx| stream.poll(cx));
-        Ok(RequestDecision::Answer(response))
+        Ok(response)
     }
 
     /// POST to the address of a stream.
@@ -84,7 +84,7 @@ impl Proxy {
         cx: &mut RequestContext<'_>,
         id: SseSessionId,
         intake: &mut Intake,
-    ) -> Result<RequestDecision, Error> {
+    ) -> Result<LineAnswer, Error> {
         cx.call.seen.era = Era::Legacy;
         let lines = &self.worker.state.lines;
         let line = lines.find(id, &cx.endpoint.config.path, cx.call.principal().id());
@@ -97,10 +97,10 @@ impl Proxy {
         // What has no answer has its place in the order before it is accepted.
         if message.envelope.kind != MessageKind::Request {
             if cx.session.is_some() {
-                return self.take_unanswered(cx, &message);
+                return self.take_unanswered(cx, &message).map(LineAnswer::Response);
             }
             cx.call.fail(&ClientError::NoSession.into());
-            return Ok(RequestDecision::Answer(accepted()));
+            return Ok(LineAnswer::Response(accepted()));
         }
         let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
         let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
@@ -110,14 +110,15 @@ impl Proxy {
         });
         let share = intake.take_reservation();
         let endpoint = Rc::clone(cx.endpoint);
-        Ok(RequestDecision::Aside(DeferredReply { line, counted, announced, endpoint, message, share }))
+        let posted = DeferredReply { line, counted, announced, endpoint, message, share };
+        Ok(LineAnswer::Aside(Box::new(posted)))
     }
 
     /// Accepts a message and has it answered on its stream.
     pub(super) fn answer_aside(
         &self,
         view: &Rc<View>,
-        posted: DeferredReply,
+        posted: Box<DeferredReply>,
         fields: Fields,
         call: Call,
     ) -> Response<ReplyBody> {
@@ -126,7 +127,7 @@ impl Proxy {
             let line = Arc::clone(&posted.line);
             tokio::select! {
                 () = line.closed() => {}
-                () = proxy.answer_on_line(&view, posted, fields, call) => {}
+                () = proxy.answer_on_line(&view, *posted, fields, call) => {}
             }
         });
         accepted()
@@ -137,7 +138,7 @@ impl Proxy {
         let id: Box<str> = message.id().into();
         let head = Head::read(&fields);
         let cx = &mut RequestContext::new(view, &endpoint, &head, &fields, &mut call);
-        let answer = Box::pin(self.answer(cx, &line, message)).await;
+        let answer = Box::pin(self.answer_message(cx, &line, message)).await;
         // A client that is gone needs no answer.
         let put = async |events, held| {
             let _ = line.send(SseOutbound { events, held }).await;
@@ -165,7 +166,7 @@ impl Proxy {
     }
 
     /// What the message would be answered with by Streamable HTTP.
-    async fn answer(
+    async fn answer_message(
         &self,
         cx: &mut RequestContext<'_>,
         line: &SseSession,
@@ -179,12 +180,12 @@ impl Proxy {
             None
         };
         cx.session = line.session();
-        let mut response = match self.dispatch_legacy(cx, message).await? {
+        let mut response = match self.dispatch_legacy(cx, &message).await? {
             RequestDecision::Answer(response) => response,
-            RequestDecision::Send(outbound) => {
-                return self.send(cx.view, outbound, &mut cx.fields.clone(), cx.call).await;
+            RequestDecision::Send(mut outbound) => {
+                let (session, fields) = (cx.session.take(), cx.fields.clone());
+                return self.send(cx.view, (&message, &mut outbound), session, fields, cx.call).await;
             }
-            RequestDecision::Aside(_) => return Err(ClientError::Method.into()),
         };
         if let Some(turn) = turn {
             let token = response.headers_mut().remove(SESSION_ID).ok_or(GatewayError::Sessions)?;

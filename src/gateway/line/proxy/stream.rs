@@ -12,8 +12,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderValue, Response};
 
+use super::Proxy;
 use super::context::RequestContext;
-use super::{Proxy, RequestDecision};
 use crate::catalog::subscriptions;
 use crate::clock;
 use crate::context::in_session::InSession;
@@ -37,7 +37,10 @@ enum ResumePoint {
 }
 
 impl Proxy {
-    pub(super) async fn open_stream(&self, cx: &mut RequestContext<'_>) -> Result<RequestDecision, Error> {
+    pub(super) async fn open_stream(
+        &self,
+        cx: &mut RequestContext<'_>,
+    ) -> Result<Response<ReplyBody>, Error> {
         self.find_session(cx).await?;
         let session = &cx.session()?.clone();
         if self.worker.state.drain.is_quiet() {
@@ -51,14 +54,14 @@ impl Proxy {
             if let Some(response) = self.resume_reply(cx, *member, inner).await? {
                 cx.call.upstream =
                     cx.endpoint.members.get(*member).map(|slot| Rc::clone(&cx.view.upstream_names[*slot]));
-                return response.map(RequestDecision::Answer);
+                return response;
             }
             position = ResumePoint::Unknown;
         }
         if matches!(position, ResumePoint::Unknown) && self.outbox_of(session)?.has_client() {
             return Err(ClientError::EventGone.into());
         }
-        self.attach(cx, session, position).map(RequestDecision::Answer)
+        self.attach(cx, session, position)
     }
 
     /// The client's own stream.

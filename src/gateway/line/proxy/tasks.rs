@@ -128,11 +128,11 @@ impl Proxy {
     pub(super) fn new_task(
         &self,
         view: &View,
-        outbound: &Outbound,
+        (message, outbound): (&Message, &Outbound),
         session: Option<SessionId>,
         call: &Call,
     ) -> Option<Box<NewTask>> {
-        let Outbound { message, own_id, member, .. } = outbound;
+        let Outbound { own_id, member, .. } = outbound;
         let (endpoint, caller) = (call.endpoint.as_ref()?, call.caller.as_ref()?);
         let may_make_task = match message.era {
             Era::Modern => endpoint.binds_tasks && task::modern_may_make(&message.envelope, &message.body),
