@@ -33,6 +33,8 @@ pub enum FieldName {
     TraceState,
     XForwardedFor,
     XRequestId,
+    /// One that says only how the message is sent.
+    Framing,
     /// Any other.
     Other,
 }
@@ -49,13 +51,16 @@ impl FieldName {
             9 if is("forwarded") => Self::Forwarded,
             10 if is("mcp-method") => Self::McpMethod,
             10 if is("tracestate") => Self::TraceState,
+            10 if is("connection") || is("keep-alive") => Self::Framing,
             11 if is("traceparent") => Self::TraceParent,
             12 if is("content-type") => Self::ContentType,
             12 if is("x-request-id") => Self::XRequestId,
             13 if is("authorization") => Self::Authorization,
             13 if is("last-event-id") => Self::LastEventId,
             14 if is("mcp-session-id") => Self::McpSessionId,
+            14 if is("content-length") => Self::Framing,
             15 if is("x-forwarded-for") => Self::XForwardedFor,
+            17 if is("transfer-encoding") => Self::Framing,
             20 if is("mcp-protocol-version") => Self::McpProtocolVersion,
             30 if is("access-control-request-headers") => Self::AccessControlRequestHeaders,
             10.. if name[..10].eq_ignore_ascii_case(b"mcp-param-") => Self::McpParam,
@@ -94,15 +99,19 @@ impl Default for FieldPlaces {
 }
 
 impl FieldPlaces {
-    /// Notes a field whose name and value are parts of `bytes`; what is no part of them is not noted.
+    /// Notes a field whose name and value are parts of `bytes`, unless it says only how the message is sent.
     pub fn push(&mut self, bytes: &[u8], name: &[u8], value: &[u8]) {
+        let known = FieldName::of(name);
+        if known == FieldName::Framing {
+            return;
+        }
         let place = |part: &[u8]| {
             let start = part.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
             let end = start.checked_add(part.len()).filter(|end| *end <= bytes.len())?;
             Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
         };
         if let (Some(at), Some(value)) = (place(name), place(value)) {
-            self.0.push(FieldPlace { known: FieldName::of(name), name: at, value });
+            self.0.push(FieldPlace { known, name: at, value });
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::clock;
 use crate::session::session_cache::SessionCache;
 use config::LimitsConfig;
 
+/// A longer host is not remembered.
+const HOST_BYTES_MAX: usize = 255;
+
 /// What is known of the other end of a connection, and its clocks.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -26,6 +29,8 @@ pub(crate) struct Peer {
     pub remembered: CallerCache,
     /// The session that was named last on it.
     pub session: SessionCache,
+    /// The host that was named last, and the endpoint that is served under it on this connection.
+    host: RefCell<Option<(u64, Box<str>)>>,
     pub on_loopback: bool,
     /// The name that the client asked for, and whose certificates there are, where it speaks TLS.
     pub shown: Option<ServedCertificate>,
@@ -93,6 +98,7 @@ impl Peer {
             proof,
             remembered: CallerCache::default(),
             session: SessionCache::default(),
+            host: RefCell::default(),
             on_loopback,
             shown,
             is_http2: Cell::new(false),
@@ -110,6 +116,18 @@ impl Peer {
     /// Whether a request for `host`, without its port, belongs on this connection.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.shown.as_ref().is_none_or(|shown| shown.names.agree(shown.name.as_deref(), host))
+    }
+
+    /// Whether the last request named this host for the endpoint of this id, and might.
+    pub(crate) fn is_last_host(&self, endpoint: u64, host: &str) -> bool {
+        self.host.borrow().as_ref().is_some_and(|(at, last)| *at == endpoint && **last == *host)
+    }
+
+    /// This host may be named for the endpoint of this id.
+    pub(crate) fn keep_host(&self, endpoint: u64, host: &str) {
+        if host.len() <= HOST_BYTES_MAX {
+            self.host.replace(Some((endpoint, host.into())));
+        }
     }
 
     /// The first byte of a request came.

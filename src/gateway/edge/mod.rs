@@ -16,11 +16,13 @@ mod handshake;
 mod http1;
 mod proxy_protocol;
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use net::socket::{self, ListeningSocket, TcpListener, TcpStream};
@@ -32,7 +34,7 @@ use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::{self, LimitsConfig};
-use net::drain::Drain;
+use net::drain::{Drain, DrainPhase, PhaseWatch};
 
 use self::connection::CloseReason;
 use self::handshake::SecuredStream;
@@ -125,9 +127,15 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
     worker.client.tasks.spawn(async move {
         let mut slot = slot;
         let limits = listener.worker.view().snapshot.limits.clone();
-        let ended = tokio::select! {
-            ended = listener.serve(stream, client, spoken, &mut slot, &limits) => ended,
-            () = listener.drain.cut() => CloseReason::ByPeer,
+        let ended = {
+            let mut served = pin!(listener.serve(stream, client, spoken, &mut slot, &limits));
+            let cut = pin!(listener.drain.cut());
+            let mut cut = PhaseWatch::new(&listener.drain, DrainPhase::Cut, cut);
+            poll_fn(|cx| match cut.poll(cx) {
+                Poll::Ready(()) => Poll::Ready(CloseReason::ByPeer),
+                Poll::Pending => served.as_mut().poll(cx),
+            })
+            .await
         };
         if let CloseReason::Clock(clock) = ended {
             listener.worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();

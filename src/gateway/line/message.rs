@@ -43,6 +43,11 @@ pub(crate) struct MessageReader<'r> {
 }
 
 impl Message {
+    /// This body, of which nothing is known yet.
+    pub(crate) fn unread(body: Bytes) -> Self {
+        Self { body, envelope: Envelope::default(), method: Method::Other, era: Era::Modern }
+    }
+
     /// The literal of its id.
     pub(crate) fn id(&self) -> &str {
         let id = self.envelope.id.clone().and_then(|id| self.body.get(id));
@@ -62,27 +67,29 @@ impl Message {
 }
 
 impl MessageReader<'_> {
-    /// Parses a body and checks that it agrees with the headers. `seen` is brought up to date as soon as the body
+    /// Parses a message and checks that it agrees with the headers. `seen` is brought up to date as soon as the body
     /// shows more, whatever comes of it.
     pub(crate) async fn read(
         self,
         head: &Head<'_>,
-        body: Bytes,
+        message: &mut Message,
         seen: &mut RequestFacts,
-    ) -> Result<Message, ClientError> {
-        let envelope = self.parse(&body).await.map_err(|error| client_error(&error))?;
-        let name = envelope.method.as_ref().and_then(|literal| literal.decode(&body));
+    ) -> Result<(), ClientError> {
+        let Message { body, envelope, .. } = message;
+        *envelope = self.parse(body).await.map_err(|error| client_error(&error))?;
+        let name = envelope.method.as_ref().and_then(|literal| literal.decode(body));
         let method = name.map_or(Method::Other, |name| Method::of(&name));
-        let era = era_of(head, &envelope, &body);
+        let era = era_of(head, envelope, body);
         *seen = RequestFacts { method, era };
         if !self.served.contains(era) {
-            return Err(self.not_served(head, &envelope, &body));
+            return Err(self.not_served(head, envelope, body));
         }
         match era {
-            Era::Modern => agreement::check(head, &envelope, method, &body, self.served)?,
-            Era::Legacy => agreement::check_legacy(head, &envelope, method, &body)?,
+            Era::Modern => agreement::check(head, envelope, method, body, self.served)?,
+            Era::Legacy => agreement::check_legacy(head, envelope, method, body)?,
         }
-        Ok(Message { body, envelope, method, era })
+        (message.method, message.era) = (method, era);
+        Ok(())
     }
 
     /// What a `subscriptions/listen` asks for.

@@ -9,7 +9,7 @@ mod endpoint;
 pub(crate) mod eras;
 mod upstreams;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(crate) struct Snapshot {
     pub issuers: Issuers,
     /// What clients are told of authorization servers, by path.
     metadata: HashMap<Box<str>, Bytes>,
-    by_path: HashMap<Box<str>, usize>,
+    by_path: BTreeMap<Box<str>, usize>,
     next_generation: u64,
 }
 

@@ -45,7 +45,9 @@ impl UpstreamClient {
         let may_be_late = is_stream || request.extensions().get::<FireAndForget>().is_some();
         let trail = Trail::of(request);
         // Where there is no choice, this is known even if there is no connection to be had.
-        if let (Some(trail), [only]) = (&trail, upstream.replicas.load().as_slice()) {
+        if let Some(trail) = &trail
+            && let [only] = upstream.replicas.load().as_slice()
+        {
             trail.goes_to(&only.host, only.port);
         }
         let mut repetition = Repetition { may_repeat: is_safe_to_repeat, fresh_id: None };

@@ -5,7 +5,7 @@
 //! here; everybody else reads. Invariant: what was once known is never replaced by ignorance.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -25,6 +25,8 @@ pub(crate) const EMPTY: &str = "{}";
 #[derive(Debug, Default)]
 pub(crate) struct KnownEras {
     known: ArcSwap<EraFacts>,
+    /// The eras of what is known, as bits.
+    learned: AtomicU8,
     changed: Notify,
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
@@ -61,14 +63,30 @@ pub(crate) struct EraIntroduction {
     pub result: Bytes,
 }
 
+/// The bits of what was learned.
+const LEGACY_BIT: u8 = 1;
+const MODERN_BIT: u8 = 2;
+
 impl KnownEras {
     pub(crate) fn known(&self) -> arc_swap::Guard<Arc<EraFacts>> {
         self.known.load()
     }
 
+    /// The eras that it speaks, once it was asked for all of them: half asked, it would seem to lack what it was not asked
+    /// for. Cheap enough for every call.
+    pub(crate) fn learned(&self) -> Option<Eras> {
+        let learned = self.learned.load(Ordering::Relaxed);
+        let eras = Eras { legacy: learned & LEGACY_BIT != 0, modern: learned & MODERN_BIT != 0 };
+        Some(eras).filter(|eras| !eras.is_empty())
+    }
+
     /// Replaces what is known and wakes whoever waits for it.
     pub(crate) fn publish(&self, known: EraFacts) {
+        let eras = known.eras();
+        let bits = if eras.legacy { LEGACY_BIT } else { 0 } | if eras.modern { MODERN_BIT } else { 0 };
+        let learned = if known.was_tried { bits } else { 0 };
         self.known.store(Arc::new(known));
+        self.learned.store(learned, Ordering::Relaxed);
         self.changed.notify_waiters();
     }
 

@@ -19,6 +19,8 @@ const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, tex
 #[derive(Clone, Debug)]
 pub(crate) struct ForwardedFields {
     fields: Fields,
+    /// What must not cross was taken out of them.
+    is_sorted_out: bool,
     inner_name: Option<HeaderValue>,
     session: Option<(&'static str, Option<HeaderValue>)>,
 }
@@ -26,8 +28,11 @@ pub(crate) struct ForwardedFields {
 impl ForwardedFields {
     /// Of these, and those in `more`, which the operator names. `inner_name` replaces `Mcp-Name`.
     pub(crate) fn new(mut fields: Fields, inner_name: Option<HeaderValue>, more: &[HeaderName]) -> Self {
-        fields.retain(|field| may_cross(field, more));
-        Self { fields, inner_name, session: None }
+        // As long as the operator names none, it shows by what is known of each when they are written.
+        if !more.is_empty() {
+            fields.retain(|field| may_cross(field, more));
+        }
+        Self { fields, is_sorted_out: !more.is_empty(), inner_name, session: None }
     }
 
     /// Within the session of this version and id with the upstream.
@@ -102,28 +107,31 @@ impl ForwardedFields {
     fn keeps(&self, known: FieldName, is_accept_literal: bool) -> bool {
         match known {
             FieldName::ContentType => false,
-            FieldName::Accept => is_accept_literal,
-            FieldName::McpName => self.inner_name.is_none(),
-            FieldName::McpProtocolVersion => self.session.is_none(),
-            FieldName::McpSessionId => self.session.as_ref().is_none_or(|(_, id)| id.is_none()),
-            _ => true,
+            FieldName::Accept if !is_accept_literal => false,
+            FieldName::McpName if self.inner_name.is_some() => false,
+            FieldName::McpProtocolVersion if self.session.is_some() => false,
+            FieldName::McpSessionId if self.session.as_ref().is_some_and(|(_, id)| id.is_some()) => false,
+            known => self.is_sorted_out || crosses(known),
         }
     }
 }
 
 fn may_cross(field: Field<'_>, more: &[HeaderName]) -> bool {
-    use FieldName as Name;
     let is_named = || more.iter().any(|name| field.name.eq_ignore_ascii_case(name.as_str().as_bytes()));
+    crosses(field.known) || is_named()
+}
+
+fn crosses(known: FieldName) -> bool {
     matches!(
-        field.known,
-        Name::Accept
-            | Name::McpProtocolVersion
-            | Name::McpMethod
-            | Name::McpName
-            | Name::McpParam
-            | Name::TraceParent
-            | Name::TraceState
-    ) || is_named()
+        known,
+        FieldName::Accept
+            | FieldName::McpProtocolVersion
+            | FieldName::McpMethod
+            | FieldName::McpName
+            | FieldName::McpParam
+            | FieldName::TraceParent
+            | FieldName::TraceState
+    )
 }
 
 #[cfg(test)]

@@ -279,12 +279,7 @@ impl Upstream {
 
     /// The eras it speaks, by configuration or as far as it was asked; `None`: not known, or neither.
     pub(crate) fn eras(&self) -> Option<Eras> {
-        let learned = || {
-            let known = self.facts.known();
-            // Half asked, it would seem to lack what it was not asked for.
-            Some(known.eras()).filter(|eras| known.was_tried && !eras.is_empty())
-        };
-        self.config.eras.or_else(learned)
+        self.config.eras.or_else(|| self.facts.learned())
     }
 
     /// The eras whose clients reach it, natively or over the bridge; `None`: not known, or none.

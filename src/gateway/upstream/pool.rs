@@ -335,7 +335,7 @@ impl ConnectionLease {
         in_flight.succeed();
         // Questions do not use connections again.
         let is_of_use = in_flight.pass != Pass::Aside && !in_flight.replica.is_gone();
-        if !is_of_use || !connection.is_idle() || idle_timeout.is_zero() {
+        if !is_of_use || !connection.is_free() || idle_timeout.is_zero() {
             return;
         }
         let mut slots = pools.slots.borrow_mut();

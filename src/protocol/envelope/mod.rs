@@ -12,18 +12,19 @@ use super::json::{Document, JsonError, JsonKind, Literal, Scratch, Span};
 use fields::{EnvelopeFields, Field};
 
 /// What a JSON-RPC message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MessageKind {
     /// It has a method and an id.
     Request,
     /// It has a method and no id.
+    #[default]
     Notification,
     /// It has a result or an error, and no method.
     Response,
 }
 
 /// What was found in a message. Spans and literals refer to the body that was parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// What the message is.
     pub kind: MessageKind,

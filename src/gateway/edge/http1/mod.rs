@@ -28,6 +28,7 @@ use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::LimitsConfig;
+use net::drain::{DrainPhase, PhaseWatch};
 use net::stream::MaybeTls;
 
 /// How long a client may go on sending what nobody reads, so that it sees the answer first.
@@ -43,14 +44,15 @@ pub(super) async fn serve(
     limits: &LimitsConfig,
 ) -> CloseReason {
     let connection = ClientConnection::new(stream, start, &worker.client.buffers, limits);
-    let mut closing = pin!(proxy.drain().closing());
+    let closing = pin!(proxy.drain().closing());
+    let mut closing = PhaseWatch::new(proxy.drain(), DrainPhase::Closing, closing);
     loop {
         let mut request = None;
         let next = poll_fn(|cx| {
             if let Poll::Ready(event) = connection.poll_head(cx, &mut request) {
                 return Poll::Ready(event);
             }
-            if closing.as_mut().poll(cx).is_ready() {
+            if closing.poll(cx).is_ready() {
                 return Poll::Ready(HeadEvent::End);
             }
             connection.poll_clocks(cx, peer, limits).map(HeadEvent::TooLate)

@@ -27,9 +27,7 @@ pub(super) fn read(
     let (mut places, mut count) = (FieldPlaces::default(), 0);
     let head = RequestHead::read(bytes, |name, value| {
         count += 1;
-        if !is_of_this_connection(name) {
-            places.push(bytes, name.as_bytes(), value);
-        }
+        places.push(bytes, name.as_bytes(), value);
     });
     let head = head.map_err(status_of)?;
     if count > headers_max {
@@ -54,17 +52,6 @@ pub(super) fn read(
 fn is_plain_path(target: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.');
     target.starts_with('/') && target.bytes().all(is_plain)
-}
-
-/// Fields that say only how the message is sent: [`RequestHead`] has what they say.
-fn is_of_this_connection(name: &str) -> bool {
-    let is = |known: &str| name.eq_ignore_ascii_case(known);
-    match name.len() {
-        10 => is("connection") || is("keep-alive"),
-        14 => is("content-length"),
-        17 => is("transfer-encoding"),
-        _ => false,
-    }
 }
 
 /// What is answered to bytes that are no request.

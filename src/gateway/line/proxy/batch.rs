@@ -18,6 +18,7 @@ use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::batch;
 use crate::line::legacy::no_state;
+use crate::line::message::Message;
 use crate::line::relay::{EventsKind, ReplyBody, events_response, json_response};
 use crate::line::reply_messages::ReplyMessages;
 use crate::session::Session;
@@ -211,7 +212,8 @@ impl BatchPart {
             proxy.admit_message(cx).await?;
         }
         let reader = proxy.reader(view, cx.served);
-        let message = reader.read(&head, self.body.clone(), &mut cx.call.seen).await?;
+        let mut message = Message::unread(self.body.clone());
+        reader.read(&head, &mut message, &mut cx.call.seen).await?;
         if message.era != Era::Legacy {
             return Err(ClientError::NotJsonRpc { why: "a message of another revision is in a batch" }.into());
         }

@@ -63,6 +63,7 @@ pub(crate) struct Proxy {
 }
 
 /// What becomes of a request.
+#[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
 enum LineAnswer {
     Response(Response<ReplyBody>),
     /// The answer goes to another stream than the response.
@@ -176,7 +177,8 @@ impl Proxy {
             let answered = Box::pin(self.batch(cx, &body, intake.take_reservation())).await;
             return answered.map(LineAnswer::Response);
         }
-        let message = self.reader(view, cx.served).read(&head, body, &mut cx.call.seen).await?;
+        let mut message = Message::unread(body);
+        self.reader(view, cx.served).read(&head, &mut message, &mut cx.call.seen).await?;
         // Dispatch.
         let decision = match message.era {
             Era::Modern => self.dispatch(cx, &message, route).await?,
@@ -333,8 +335,20 @@ fn check_doors(cx: &mut RequestContext<'_>, request: &RequestHeader) -> Result<(
     let RequestContext { endpoint, head, call, .. } = cx;
     endpoint.doors.check_origin(head.origin, call.on_loopback())?;
     call.is_origin_allowed = true;
-    let host = endpoint.doors.check_host(head.host, request.authority(), call.on_loopback())?;
-    if call.peer().is_for(host) { Ok(()) } else { Err(ClientError::Misdirected.into()) }
+    let (peer, authority) = (call.peer(), request.authority());
+    // A connection names the same host again and again.
+    let only_host = head.host.as_str().filter(|_| authority.is_none());
+    if only_host.is_some_and(|host| peer.is_last_host(endpoint.id, host)) {
+        return Ok(());
+    }
+    let host = endpoint.doors.check_host(head.host, authority, call.on_loopback())?;
+    if !peer.is_for(host) {
+        return Err(ClientError::Misdirected.into());
+    }
+    if let Some(host) = only_host {
+        peer.keep_host(endpoint.id, host);
+    }
+    Ok(())
 }
 
 /// GET and DELETE belong to sessions, and so to the legacy era.

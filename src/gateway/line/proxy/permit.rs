@@ -15,6 +15,7 @@ use crate::clock;
 use crate::context::audit::AuditedDecision;
 use crate::context::call::Call;
 use crate::line::intake::Intake;
+use crate::line::message::Message;
 use crate::redis::Redis;
 use crate::redis::lease::RateLease;
 use crate::snapshot::Endpoint;
@@ -50,7 +51,9 @@ impl Proxy {
             && cx.head.era().is_none()
             && let Some(body) = Box::pin(intake.collect_refused()).await
         {
-            let _ = self.reader(cx.view, cx.served).read(cx.head, body, &mut cx.call.seen).await;
+            let mut message = Message::unread(body);
+            let reader = self.reader(cx.view, cx.served);
+            let _ = Box::pin(reader.read(cx.head, &mut message, &mut cx.call.seen)).await;
         }
         admitted
     }
@@ -146,7 +149,9 @@ impl Proxy {
         if found.is_err()
             && let Some(body) = Box::pin(intake.collect_refused()).await
         {
-            Box::pin(self.reader(cx.view, cx.served).read(head, body, &mut cx.call.seen)).await?;
+            let mut message = Message::unread(body);
+            let reader = self.reader(cx.view, cx.served);
+            Box::pin(reader.read(head, &mut message, &mut cx.call.seen)).await?;
         }
         found
     }

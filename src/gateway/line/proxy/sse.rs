@@ -92,7 +92,8 @@ impl Proxy {
         let limits = &cx.view.snapshot.limits;
         let body = intake.collect(limits, &self.worker.state.buffered).await?;
         let only_legacy = Eras { modern: false, legacy: true };
-        let message = self.reader(cx.view, only_legacy).read(cx.head, body, &mut cx.call.seen).await?;
+        let mut message = Message::unread(body);
+        self.reader(cx.view, only_legacy).read(cx.head, &mut message, &mut cx.call.seen).await?;
         cx.session = line.session();
         // What has no answer has its place in the order before it is accepted.
         if message.envelope.kind != MessageKind::Request {

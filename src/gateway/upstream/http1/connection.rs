@@ -107,6 +107,11 @@ impl PooledConnection {
         Rc::new(Self { state: RefCell::new(state), buffers: Rc::clone(buffers), _open: open })
     }
 
+    /// Whether its last reply has ended and another request may follow, as far as was looked.
+    pub(crate) fn is_free(&self) -> bool {
+        self.state.borrow().phase == Phase::Idle
+    }
+
     /// Whether it takes a request. Costs no system call as long as nothing has come.
     pub(crate) fn is_idle(&self) -> bool {
         let mut state = self.state.borrow_mut();
