@@ -30,6 +30,19 @@ class Step:
     holds_streams: bool = False
     isolates: bool = False  # one of several upstreams fails
 
+    def beside(self, name=None, program=None):
+        """The same with another build of Trunkline after each of its peers, if there is one."""
+        both = {}
+        for peer, make in self.peers.items():
+            both[peer] = make
+            if name and peer.startswith("trunkline"):
+                both[f"{peer}@{name}"] = _built(make, f"{peer}@{name}", program)
+        return dataclasses.replace(self, peers=both)
+
+
+def _built(make, name, program):
+    return lambda site: dataclasses.replace(make(dataclasses.replace(site, trunkline=program)), name=name)
+
 
 STEPS = {
     "calls": Step(
