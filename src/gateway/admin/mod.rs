@@ -14,7 +14,8 @@
 //! | `page.rs`, `page/` | the page that shows it |
 //!
 //! Served by the control thread, so that a busy data path does not delay it and it never delays a call; what takes long is
-//! made on the blocking pool, once for all who wait for it. Nothing here is on the way of a call.
+//! made on the control thread's blocking pool, which gives way to workers, once for all who wait for it. Nothing here is on
+//! the way of a call.
 
 mod connection_limiter;
 mod door;

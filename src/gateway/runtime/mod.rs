@@ -82,6 +82,9 @@ pub use self::supervisor::EXIT_BUG;
 const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
 /// Threads of each worker's pool for long computations and name lookups.
 const BLOCKING_THREADS_MAX: usize = 2;
+/// The last of Linux's nice values.
+#[cfg(target_os = "linux")]
+const LEAST_PRIORITY: i32 = 19;
 
 /// A gateway that listens.
 #[derive(Debug)]
@@ -177,7 +180,7 @@ impl Gateway {
         };
         let (watching, in_our_place) = (supervisor(), supervisor());
         let (running, stop) = std::sync::mpsc::channel();
-        let runtime = local_runtime()?;
+        let runtime = control_runtime()?;
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let supervise = move || watching.run(&stop);
             runtime.block_on(self.control(&journal, watchdog, supervise))
@@ -378,10 +381,26 @@ async fn finish(state: &State, host: &Host, journal: &JournalThread) {
 }
 
 fn local_runtime() -> std::io::Result<LocalRuntime> {
-    Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .build_local(LocalOptions::default())
+    runtime_builder().build_local(LocalOptions::default())
+}
+
+/// That of the control thread: what is computed for it, a scrape above all, gives way to whoever has a call to answer.
+fn control_runtime() -> std::io::Result<LocalRuntime> {
+    runtime_builder().on_thread_start(give_way).build_local(LocalOptions::default())
+}
+
+fn runtime_builder() -> Builder {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(BLOCKING_THREADS_MAX);
+    builder
+}
+
+/// Gives this thread the least share of a core that others want. Elsewhere priorities are those of whole processes.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::setpriority_process(None, LEAST_PRIORITY) {
+        tracing::debug!(%error, "a thread keeps its priority");
+    }
 }
 
 fn worker_count(config: &Config) -> usize {
@@ -392,6 +411,19 @@ fn worker_count(config: &Config) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn only_what_is_computed_for_the_control_thread_gives_way() {
+        let priority = || rustix::process::getpriority_process(None).expect("a priority");
+        let before = priority();
+        let computed = |runtime: std::io::Result<LocalRuntime>| {
+            let runtime = runtime.expect("a runtime");
+            runtime.block_on(async { tokio::task::spawn_blocking(priority).await.expect("it runs") })
+        };
+        assert_eq!(computed(control_runtime()), LEAST_PRIORITY);
+        assert_eq!((computed(local_runtime()), priority()), (before, before));
+    }
 
     #[test]
     fn the_death_of_a_worker_is_the_end_of_a_drain() {
