@@ -35,10 +35,15 @@ pub(crate) struct Shards {
 }
 
 /// The cells of one worker.
+///
+/// The first ones are in the shard itself: of many series each call counts in others, and whatever one more address leads
+/// to has to come from memory.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Shard {
+    first: CacheLine,
     worker: usize,
-    lines: Box<[CacheLine]>,
+    more: Box<[CacheLine]>,
     /// Which of them comes next is told by a digit of the worker's number.
     next: [ShardSlot; FANOUT],
 }
@@ -92,8 +97,8 @@ impl Shards {
 
 impl Shard {
     fn new(worker: usize, lines: usize) -> Self {
-        let lines = (0..lines).map(|_| CacheLine::default()).collect();
-        Self { worker, lines, next: Default::default() }
+        let more = (1..lines).map(|_| CacheLine::default()).collect();
+        Self { first: CacheLine::default(), worker, more, next: Default::default() }
     }
 
     /// Replaces what is in a cell. Only for who asked for its [own](Shards::own).
@@ -120,7 +125,11 @@ impl Shard {
 
     #[inline]
     fn cell(&self, cell: usize) -> Option<&AtomicU64> {
-        self.lines.get(cell / LINE_CELLS).map(|line| &line.0[cell % LINE_CELLS])
+        let line = match cell / LINE_CELLS {
+            0 => &self.first,
+            line => self.more.get(line - 1)?,
+        };
+        Some(&line.0[cell % LINE_CELLS])
     }
 }
 
