@@ -29,7 +29,7 @@ pub(super) fn requests(pieces: &[&[u8]]) -> (Vec<Message>, Rest) {
                 Ok(Some((message, is_persistent))) => {
                     messages.push(message);
                     if !is_persistent {
-                        return (messages, Rest::Over);
+                        return (messages, Rest::Closed);
                     }
                 }
                 Ok(None) => break,
