@@ -69,6 +69,21 @@ impl FieldName {
     }
 }
 
+impl FieldName {
+    /// The name of one of MCP, which needs no memory.
+    fn header_name(self) -> Option<HeaderName> {
+        match self {
+            Self::McpMethod => Some(HeaderName::from_static("mcp-method")),
+            Self::McpName => Some(HeaderName::from_static("mcp-name")),
+            Self::McpProtocolVersion => Some(HeaderName::from_static("mcp-protocol-version")),
+            Self::McpSessionId => Some(HeaderName::from_static("mcp-session-id")),
+            Self::TraceParent => Some(HeaderName::from_static("traceparent")),
+            Self::TraceState => Some(HeaderName::from_static("tracestate")),
+            _ => None,
+        }
+    }
+}
+
 /// One field.
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'f> {
@@ -192,10 +207,13 @@ impl Fields {
         out.extend_from_slice(self.bytes.get(run).unwrap_or_default());
     }
 
-    /// Adds all of them to a map.
-    pub fn append_to(&self, headers: &mut HeaderMap) {
-        for Field { name, value, .. } in self.iter() {
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+    /// Adds those for which `wants` is true to a map, whose values share the memory of these.
+    pub fn append_to(&self, headers: &mut HeaderMap, wants: impl Fn(FieldName) -> bool) {
+        for place in self.places.iter().filter(|place| wants(place.known)) {
+            let name =
+                place.known.header_name().or_else(|| HeaderName::from_bytes(self.part(place.name)).ok());
+            let value = HeaderValue::from_maybe_shared(self.bytes.slice_ref(self.part(place.value)));
+            if let (Some(name), Ok(value)) = (name, value) {
                 headers.append(name, value);
             }
         }
@@ -305,7 +323,7 @@ mod tests {
     fn a_map_says_the_same() {
         let fields = fields("Host: h\r\nA: 1\r\na: 2\r\n");
         let mut map = HeaderMap::new();
-        fields.append_to(&mut map);
+        fields.append_to(&mut map, |_| true);
         let again = Fields::from(&map);
         let mut out = Vec::new();
         again.write_lines(&mut out, |_| true);

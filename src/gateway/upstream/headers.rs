@@ -77,12 +77,9 @@ impl ForwardedFields {
     }
 
     /// Adds them to a map, for whoever does not send them over HTTP/1.1.
-    pub(crate) fn add_to(mut self, headers: &mut HeaderMap) {
+    pub(crate) fn add_to(self, headers: &mut HeaderMap) {
         let is_accept_literal = self.is_accept_literal();
-        let fields = std::mem::take(&mut self.fields);
-        let mut kept = fields.clone();
-        kept.retain(|field| self.keeps(field.known, is_accept_literal));
-        kept.append_to(headers);
+        self.fields.append_to(headers, |known| self.keeps(known, is_accept_literal));
         headers.insert(CONTENT_TYPE, JSON);
         if !is_accept_literal {
             headers.insert(ACCEPT, JSON_OR_SSE);
