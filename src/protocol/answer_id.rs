@@ -15,10 +15,8 @@ pub struct AnswerId {
     place: ScanPosition,
     is_in_string: bool,
     is_escaped: bool,
-    /// How much of `id` the key at hand has spelled, in letters of any case; `None`: it is another key.
+    /// How much of `id` the key at hand has spelled; `None`: it is another key.
     key_matched: Option<usize>,
-    /// Not in its own.
-    is_key_folded: bool,
     /// How many bytes of the id at hand agree with the expected one; `None`: they do not.
     id_matched: Option<usize>,
     /// How many bytes have passed.
@@ -46,8 +44,6 @@ struct SeenIds {
     ours: Option<usize>,
     others: bool,
     escapes: bool,
-    /// The expected one twice, or a key that is `id` only to who does not look at the case.
-    doubtful: bool,
 }
 
 /// What the id says.
@@ -65,25 +61,38 @@ const KEY: &[u8] = b"id";
 /// As it is written in a text, for readers that do not look at the case, too.
 pub(super) const ID_KEYS: [&str; 4] = ["\"id\"", "\"Id\"", "\"iD\"", "\"ID\""];
 
+/// How most servers begin or end an answer, up to its id.
+const USUAL_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const USUAL_END: &[u8] = br#","jsonrpc":"2.0","id":"#;
+
+/// Where the expected id stands in a whole message that is written as most servers write one, and the part of the message
+/// that may still hold another.
+pub fn usual_place<'m>(message: &'m [u8], id: &[u8]) -> Option<(Span, &'m [u8])> {
+    let after_start = message.strip_prefix(USUAL_START).and_then(|rest| rest.strip_prefix(id));
+    if let Some(rest) = after_start.filter(|rest| rest.starts_with(b",")) {
+        return Some((USUAL_START.len()..USUAL_START.len() + id.len(), rest));
+    }
+    let end = message.trim_ascii_end().strip_suffix(b"}")?;
+    let rest = end.strip_suffix(id)?.strip_suffix(USUAL_END)?;
+    Some((rest.len() + USUAL_END.len()..end.len(), rest))
+}
+
+/// How many bytes of `expected` agree with what has passed, once `next` has, too.
+fn extend(so_far: Option<usize>, expected: &[u8], next: &[u8]) -> Option<usize> {
+    let rest = expected.get(so_far?..)?;
+    rest.starts_with(next).then(|| expected.len() - rest.len() + next.len())
+}
+
 impl AnswerId {
-    /// What one whole message says. What follows the expected id is not read if it holds no other one.
+    /// What one whole message says.
     pub fn of(message: &[u8], id: &[u8]) -> Self {
         static OTHERS: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&ID_KEYS));
         let mut scan = Self::default();
-        let rest = scan.push_to_ours(message, id);
-        if OTHERS.may_be_in(rest) {
-            scan.push(rest, id);
+        match usual_place(message, id) {
+            Some((place, rest)) if !OTHERS.may_be_in(rest) => scan.seen.ours = Some(place.start),
+            _ => scan.push(message, id),
         }
         scan
-    }
-
-    /// Follows the next bytes until the expected id has passed. Returns the others.
-    pub fn push_to_ours<'b>(&mut self, bytes: &'b [u8], id: &[u8]) -> &'b [u8] {
-        let mut rest = bytes;
-        while !rest.is_empty() && self.seen.ours.is_none() {
-            rest = self.follow(rest, id);
-        }
-        rest
     }
 
     /// Follows the next bytes. `id` is the expected literal, the same every time.
@@ -119,11 +128,6 @@ impl AnswerId {
         self.verdict() == Verdict::Ours
     }
 
-    /// True if the message has the expected id, once, for readers of any kind.
-    pub fn is_ours_alone(&self) -> bool {
-        self.is_ours() && !self.seen.doubtful
-    }
-
     /// Where the expected `id` stands, once it was seen.
     pub fn span(&self, id: &[u8]) -> Span {
         let start = self.seen.ours.unwrap_or_default();
@@ -150,9 +154,7 @@ impl AnswerId {
                 self.depth = self.depth.saturating_sub(1);
             }
             b':' if self.depth == 1 => {
-                let is_key = self.place == ScanPosition::Key && self.key_matched == Some(KEY.len());
-                let is_id = is_key && !self.is_key_folded;
-                self.seen.doubtful |= is_key && self.is_key_folded;
+                let is_id = self.place == ScanPosition::Key && self.key_matched == Some(KEY.len());
                 self.place = if is_id { ScanPosition::Id } else { ScanPosition::Value };
                 self.id_matched = Some(0);
             }
@@ -185,7 +187,6 @@ impl AnswerId {
     fn begin_string(&mut self) {
         self.is_in_string = true;
         self.key_matched = Some(0);
-        self.is_key_folded = false;
     }
 
     /// Follows a string to its end, or to its next escape.
@@ -204,22 +205,14 @@ impl AnswerId {
                 None => {}
             }
             if place == ScanPosition::Key {
-                self.follow_key(&bytes[..run]);
+                self.key_matched = extend(self.key_matched, KEY, &bytes[..run]);
             }
             bytes.len().min(run + 1)
         };
         if place == ScanPosition::Id {
-            let agrees = |at: &usize| id.get(*at..).is_some_and(|rest| rest.starts_with(&bytes[..passed]));
-            self.id_matched = self.id_matched.filter(agrees).map(|at| at + passed);
+            self.id_matched = extend(self.id_matched, id, &bytes[..passed]);
         }
         passed
-    }
-
-    fn follow_key(&mut self, bytes: &[u8]) {
-        let next = self.key_matched.and_then(|at| KEY.get(at..at + bytes.len()));
-        let agrees = next.is_some_and(|next| next.eq_ignore_ascii_case(bytes));
-        self.is_key_folded |= next != Some(bytes);
-        self.key_matched = self.key_matched.filter(|_| agrees).map(|at| at + bytes.len());
     }
 
     /// Follows a byte of the id that is in no string, or begins one.
@@ -228,7 +221,7 @@ impl AnswerId {
             if self.id_matched == Some(0) {
                 self.id_start = self.passed;
             }
-            self.id_matched = self.id_matched.filter(|at| id.get(*at) == Some(&byte)).map(|at| at + 1);
+            self.id_matched = extend(self.id_matched, id, &[byte]);
         }
     }
 
@@ -237,7 +230,6 @@ impl AnswerId {
             return;
         }
         if self.id_matched == Some(id.len()) {
-            self.seen.doubtful |= self.seen.ours.is_some();
             self.seen.ours = Some(self.id_start);
         } else {
             self.seen.others = true;
@@ -267,6 +259,11 @@ mod tests {
             (r#"{"result":{"id":7}}"#, "7", Verdict::Others),
             (r#"{"ids":7,"i":7,"xid":7}"#, "7", Verdict::Others),
             (r#"{"id":7,"id":8}"#, "7", Verdict::Others),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{"id":8}}"#, "7", Verdict::Ours),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{},"id":8}"#, "7", Verdict::Others),
+            (r#"{"jsonrpc":"2.0","id":7,"\u0069d":8}"#, "7", Verdict::Unclear),
+            (r#"{"id":8,"jsonrpc":"2.0","id":7}"#, "7", Verdict::Others),
+            (r#"{"result":{"id":8},"jsonrpc":"2.0","id":7}"#, "7", Verdict::Ours),
             (r#"{"id":null,"error":{}}"#, "7", Verdict::Others),
             (r#"[{"id":7}]"#, "7", Verdict::Others),
             (r#"{"a":"id","id":7}"#, "7", Verdict::Ours),
@@ -287,25 +284,25 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_fold_or_take_the_first_see_another_id() {
-        for (message, is_alone) in [
-            (r#"{"id":7,"result":{"id":8,"ID":9}}"#, true),
-            (r#"{"id":7,"idx":8,"IDX":9,"":1,"d":2}"#, true),
-            (r#"{"id":7,"ID":8}"#, false),
-            (r#"{"Id":7,"id":7}"#, false),
-            (r#"{"id":7,"id":7}"#, false),
-            (r#"{"id":7,"id":8}"#, false),
-            (r#"{"id":7,"\u0069d":8}"#, false),
-            (r#"{"id":7,"i\u0000d":8}"#, false),
-            (r#"{"ID":7}"#, false),
+    fn knows_where_most_servers_write_it() {
+        for (message, id, expected) in [
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "7", Some((22, r#","result":{}}"#))),
+            (r#"{"jsonrpc":"2.0","id":"a b","error":{}}"#, r#""a b""#, Some((22, r#","error":{}}"#))),
+            (r#"{"result":{},"jsonrpc":"2.0","id":7}"#, "7", Some((34, r#"{"result":{}"#))),
+            ("{\"result\":{},\"jsonrpc\":\"2.0\",\"id\":7}\r\n", "7", Some((34, r#"{"result":{}"#))),
+            (r#"{"jsonrpc":"2.0","id":77,"result":{}}"#, "7", None),
+            (r#"{"jsonrpc":"2.0","id":7}"#, "7", None),
+            (r#"{"result":{},"jsonrpc":"2.0","id":77}"#, "7", None),
+            (r#"{"result":{"a":1,"jsonrpc":"2.0","id":7}}"#, "7", None),
+            (r#"{"result":{},"jsonrpc":"2.0","id":7,"a":1}"#, "7", None),
+            (r#"{"result":"\",\"jsonrpc\":\"2.0\",\"id\":7}"#, "7", None),
+            (r#"{"id":7,"jsonrpc":"2.0","result":{}}"#, "7", None),
+            ("", "7", None),
         ] {
-            assert_eq!(AnswerId::of(message.as_bytes(), b"7").is_ours_alone(), is_alone, "{message}");
-            for cut in 0..message.len() {
-                let mut scan = AnswerId::default();
-                scan.push(&message.as_bytes()[..cut], b"7");
-                scan.push(&message.as_bytes()[cut..], b"7");
-                assert_eq!(scan.is_ours_alone(), is_alone, "{message} {cut}");
-            }
+            let found = usual_place(message.as_bytes(), id.as_bytes());
+            let expected = expected.map(|(start, rest)| (start..start + id.len(), rest.as_bytes()));
+            assert_eq!(found, expected, "{message}");
+            assert!(found.is_none_or(|(place, _)| message.get(place) == Some(id)), "{message}");
         }
     }
 

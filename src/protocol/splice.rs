@@ -1,6 +1,6 @@
-//! Replacing byte ranges of a message without copying the rest.
+//! Replacing byte ranges of a message without copying the rest, unless it is short.
 //!
-//! [`splice`] cuts the original at each edit and puts the new bytes in between. The pieces share the
+//! [`splice`] cuts the original at each edit and puts the new bytes in between. The pieces of a long one share the
 //! original's memory and go out as they are, in order.
 //!
 //! Deliberately absent: any notion of JSON. Whoever edits a string replaces its whole literal.
@@ -124,22 +124,50 @@ impl Buf for Segments {
     }
 }
 
+/// A shorter text is written anew: a copy costs less than pieces do.
+const COPIED_BYTES_MAX: usize = 4096;
+
 /// Applies `edits`, which must be in ascending order and must not overlap. Of an edit that breaks this,
 /// or that reaches past the end, the part that fits is replaced.
 pub fn splice(original: &Bytes, edits: &[Edit]) -> Segments {
+    if edits.is_empty() {
+        return Segments::from(original.clone());
+    }
+    if original.len() > COPIED_BYTES_MAX {
+        return pieces(original, edits);
+    }
+    let removed: usize = edits.iter().map(|edit| edit.span.len()).sum();
+    let added: usize = edits.iter().map(|edit| edit.with.len()).sum();
+    // Of exactly its length, so that it need not be moved to be shared.
+    let mut whole = Vec::with_capacity((original.len() + added).saturating_sub(removed));
+    for (kept, edit) in kept(original.len(), edits) {
+        whole.extend_from_slice(&original[kept]);
+        whole.extend_from_slice(edit.map(|edit| &*edit.with).unwrap_or_default());
+    }
+    Segments::from(Bytes::from(whole))
+}
+
+/// What is kept shares the original's memory.
+fn pieces(original: &Bytes, edits: &[Edit]) -> Segments {
     let mut segments = Segments::default();
-    if !edits.is_empty() {
-        segments.rest.reserve_exact(edits.len() * 2);
+    segments.rest.reserve_exact(edits.len() * 2);
+    for (kept, edit) in kept(original.len(), edits) {
+        segments.push_back(original.slice(kept));
+        segments.push_back(edit.map(|edit| edit.with.clone()).unwrap_or_default());
     }
-    let mut position = 0;
-    for edit in edits {
-        let start = edit.span.start.clamp(position, original.len());
-        segments.push_back(original.slice(position..start));
-        segments.push_back(edit.with.clone());
-        position = edit.span.end.clamp(start, original.len());
-    }
-    segments.push_back(original.slice(position..));
     segments
+}
+
+/// What is kept before each edit, and after the last.
+fn kept(length: usize, edits: &[Edit]) -> impl Iterator<Item = (Span, Option<&Edit>)> {
+    let mut position = 0;
+    edits.iter().map(Some).chain([None]).map(move |edit| {
+        let span = edit.map_or(length..length, |edit| edit.span.clone());
+        let start = span.start.clamp(position, length);
+        let kept = position..start;
+        position = span.end.clamp(start, length);
+        (kept, edit)
+    })
 }
 
 #[cfg(test)]
@@ -168,7 +196,8 @@ mod tests {
             (vec![edit(20..30, "x")], vec!["0123456789", "x"]),
             (vec![edit(5..7, "x"), edit(2..6, "y")], vec!["01234", "x", "y", "789"]),
         ] {
-            let segments = splice(&original, &edits);
+            assert_eq!(splice(&original, &edits).to_bytes(), pieces.concat());
+            let segments = super::pieces(&original, &edits);
             let found: Vec<&[u8]> = segments.iter().map(AsRef::as_ref).collect();
             let expected: Vec<&[u8]> = pieces.iter().map(|piece| piece.as_bytes()).collect();
             assert_eq!(found, expected);
@@ -180,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_not_edited_is_not_copied() {
-        let original = Bytes::from(vec![b'x'; 100]);
+        let original = Bytes::from(vec![b'x'; COPIED_BYTES_MAX + 1]);
         let mut segments = splice(&original, &[edit(50..60, "y")]);
         assert_eq!(segments.pop_front().unwrap().as_ptr(), original.as_ptr());
         assert_eq!(segments.pop_front().unwrap(), "y");
@@ -207,7 +236,9 @@ mod tests {
             }
             expected.extend_from_slice(&original[position..]);
 
-            let mut segments = splice(&Bytes::from(original), &edits);
+            let original = Bytes::from(original);
+            prop_assert_eq!(splice(&original, &edits).to_bytes(), &expected);
+            let mut segments = pieces(&original, &edits);
             prop_assert_eq!(segments.to_bytes(), &expected);
             prop_assert!(segments.iter().all(|piece| !piece.is_empty()));
 

@@ -24,7 +24,7 @@ use crate::session::tasks::TaskOf;
 use crate::snapshot::Endpoint;
 use crate::upstream::own_id::OwnId;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_there_once};
-use protocol::answer_id::AnswerId;
+use protocol::answer_id::usual_place;
 use protocol::json::{JsonError, Literal, Scratch, Value, quote};
 use protocol::mapping::{self, Shape, Site};
 use protocol::method::Method;
@@ -169,13 +169,11 @@ impl Mapper {
         message: &Bytes,
         (id, own): (&[u8], Option<&OwnId>),
     ) -> Result<Option<Segments>, NotMapped> {
-        let mut check = AnswerId::default();
-        let rest = check.push_to_ours(message, id);
-        let has_only_its_id = check.is_ours_alone()
+        if self.restriction.is_none()
+            && let Some((place, rest)) = usual_place(message, id)
             && !mapping::may_contain_names_or_ids(rest)
-            && !mapping::may_contain_names(&message[..message.len() - rest.len()]);
-        if has_only_its_id && self.restriction.is_none() {
-            return Ok(own.map(|own| splice(message, &[own.restored(check.span(id))])));
+        {
+            return Ok(own.map(|own| splice(message, &[own.restored(place)])));
         }
         let document = scratch.index(message, self.depth_max)?;
         let found = document.root().get("id").ok_or(JsonError::NotJson)?;

@@ -54,14 +54,16 @@ impl OwnId {
     /// An id that no request had before, in the place of `client`, a literal.
     pub(crate) fn new(client: Bytes, session: SessionTag) -> Self {
         // Upstreams remember ids for longer than this process lives.
-        static PROCESS: LazyLock<u64> = LazyLock::new(|| getrandom::u64().unwrap_or_default());
+        static START: LazyLock<Vec<u8>> = LazyLock::new(|| {
+            let mut start = PREFIX.as_bytes().to_vec();
+            push_hex(&mut start, getrandom::u64().unwrap_or_default(), 16);
+            start.push(b'-');
+            start
+        });
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let (process, number) = (*PROCESS, NEXT.fetch_add(1, Ordering::Relaxed));
         let mut sent = Vec::with_capacity(OWN_BYTES_MAX + client.len().min(INNER_BYTES_MAX));
-        sent.extend_from_slice(PREFIX.as_bytes());
-        push_hex(&mut sent, process, 16);
-        sent.push(b'-');
-        push_hex(&mut sent, number, 1);
+        sent.extend_from_slice(&START);
+        push_hex(&mut sent, NEXT.fetch_add(1, Ordering::Relaxed), 1);
         sent.push(b'-');
         push_hex(&mut sent, session.0.into(), 8);
         sent.push(b'-');
@@ -137,8 +139,7 @@ fn push(sent: &mut Vec<u8>, kind: u8, plain: &[u8]) {
 fn push_hex(sent: &mut Vec<u8>, number: u64, digits_min: u32) {
     let digits = (u64::BITS - number.leading_zeros()).div_ceil(4).max(digits_min);
     for place in (0..digits).rev() {
-        let digit = (number >> (4 * place)) & 0xf;
-        sent.extend(char::from_digit(digit as u32, 16).map(|digit| digit as u8));
+        sent.push(b"0123456789abcdef"[((number >> (4 * place)) & 0xf) as usize]);
     }
 }
 

@@ -26,13 +26,15 @@ pub(crate) struct Detachable<T: 'static> {
 }
 
 impl<T> Detachable<T> {
-    pub(crate) fn new(
+    pub(crate) fn new<F: Future<Output = T> + 'static>(
         worker: &Rc<Worker>,
         session: &UpstreamSession,
-        future: impl Future<Output = T> + 'static,
+        begin: impl FnOnce() -> F,
     ) -> Self {
         let (worker, ended) = (Rc::clone(worker), session.ended.clone());
-        Self { worker, ended, unfinished: Some(Box::pin(future)) }
+        // Made where it stays: `Box::pin` would copy all of it.
+        let unfinished = Box::into_pin(Box::write(Box::new_uninit(), begin()));
+        Self { worker, ended, unfinished: Some(unfinished) }
     }
 }
 

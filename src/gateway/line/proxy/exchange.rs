@@ -167,7 +167,7 @@ impl Proxy {
                 subscribing: uri.clone().filter(|_| is_new),
                 new_task: self.new_task(view, (message, outbound), Some(grant.id), call),
             };
-            let result = Detachable::new(&self.worker, &upstream_session, exchange.run()).await;
+            let result = Detachable::new(&self.worker, &upstream_session, || exchange.run()).await;
             note_end(&mut call.watch, &result);
             if is_new && is_refused(&result) {
                 subscription.forget();
@@ -255,7 +255,10 @@ impl<'a> SessionAttempts<'a> {
 
     /// The session, opened where there is none.
     pub(super) async fn begin(&mut self) -> Result<Arc<UpstreamSession>, Error> {
-        self.find();
+        let opened = self.find();
+        if let Some(opened) = opened.filter(|_| !self.upstream.is_sessionless.load(Ordering::Relaxed)) {
+            return Ok(opened);
+        }
         legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder).await
     }
 

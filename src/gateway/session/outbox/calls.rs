@@ -1,6 +1,6 @@
 //! Calls of the client that have no answer yet, by the literal of their id: who works on each, and what waits for it.
 
-use std::collections::hash_map::Entry;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;

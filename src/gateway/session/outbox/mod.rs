@@ -17,7 +17,7 @@ mod calls;
 mod positions;
 mod queue;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -57,7 +57,8 @@ pub(crate) struct SessionOutbox {
 #[derive(Debug, Default)]
 struct OutboxState {
     questions: HashMap<Box<str>, UpstreamQuestion>,
-    calls: HashMap<Box<str>, UpstreamCall>,
+    /// Clients choose ids, and few are in flight: no hash is needed, and none can be made to meet.
+    calls: BTreeMap<Box<str>, UpstreamCall>,
     /// What waits for each upstream, by its session key.
     messages: HashMap<Arc<str>, Arc<MessageQueue>>,
     queue: OutboxQueue,
