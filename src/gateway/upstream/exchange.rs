@@ -146,7 +146,10 @@ impl UpstreamClient {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
                 let request = RequestBody::take_spelled_out(request);
-                Box::pin(bridge::send(self, upstream, era, request, deadline)).await
+                // Written where it stays: it is many kilobytes, which nobody needs to move.
+                let crossing =
+                    Box::write(Box::new_uninit(), bridge::send(self, upstream, era, request, deadline));
+                Box::into_pin(crossing).await
             }
         };
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);

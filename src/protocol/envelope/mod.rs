@@ -100,11 +100,16 @@ impl Envelope {
     /// Reads one message. `depth_max` limits the nesting of the whole body.
     pub fn parse(scratch: &mut Scratch, body: &[u8], depth_max: usize) -> Result<Self, EnvelopeError> {
         let parsed = match scratch.index(body, depth_max) {
-            Ok(document) => read_message(document),
+            Ok(document) => Self::read(document),
             Err(error) => Err(error.into()),
         };
         scratch.release();
         parsed
+    }
+
+    /// As [`Envelope::parse`], of a text that somebody reads more of.
+    pub fn read(document: Document<'_>) -> Result<Self, EnvelopeError> {
+        read_message(document)
     }
 }
 

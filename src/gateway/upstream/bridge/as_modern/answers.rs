@@ -10,12 +10,12 @@
 //! | −32042 | `input_required` with its URL elicitations; −32021 if the client takes none |
 //! | any other error | the same |
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::StatusCode;
-use memchr::memmem;
+use memchr::memmem::Finder;
 
 use super::call::ModernCall;
 use crate::upstream::Upstream;
@@ -111,9 +111,10 @@ pub(crate) fn last(
     answer: &Bytes,
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<CallAnswer, UpstreamError> {
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
     let mut status = StatusCode::OK;
     // Nearly all answers are results, and need no look beforehand.
-    if memmem::find(answer, b"\"error\"").is_some() {
+    if ERROR.find(answer).is_some() {
         let root = scratch.index(answer, depth_max).map(Document::root);
         let error = root.map_err(|_| UpstreamError::Nonsense)?.get("error");
         match error.and_then(|error| Some((error, error.get("code")?.as_integer()?))) {

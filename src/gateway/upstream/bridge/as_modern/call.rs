@@ -10,7 +10,7 @@ use crate::telemetry::trace::Trail;
 use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::RequestBody;
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::json::{Document, JsonError, Scratch, Span, Value};
+use protocol::json::{JsonError, Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
 use protocol::splice::Segments;
@@ -63,32 +63,36 @@ impl ModernCall {
     ) -> Option<Self> {
         let (parts, RequestBody { message: body, .. }) = request.into_parts();
         let message = body.to_bytes();
-        let envelope = Envelope::parse(scratch, &message, depth_max).ok()?;
+        let read = scratch.index(&message, depth_max).ok().and_then(|document| {
+            let envelope = Envelope::read(document).ok()?;
+            Some((envelope, CallDetails::read(document.root(), &message)))
+        });
+        scratch.release();
+        let (envelope, details) = read?;
         let method = envelope.method.as_ref()?.decode(&message).map(|name| Method::of(&name))?;
         let literal = |span: Option<Span>| -> Option<Box<str>> {
             std::str::from_utf8(message.get(span?)?).ok().map(Into::into)
         };
         let meta = envelope.meta.as_ref();
         let capabilities = meta.and_then(|meta| meta.client_capabilities.clone());
-        let mut call = Self {
+        let CallDetails { level, request_state, input_responses, may_be_asked } = details;
+        Some(Self {
             method,
             id: literal(envelope.id.clone()).unwrap_or_default(),
             token: literal(meta.and_then(|meta| meta.progress_token.clone())),
             capabilities: capabilities.map_or(Bytes::from_static(b"{}"), |span| message.slice(span)),
             client_info: literal(meta.and_then(|meta| meta.client_info.clone())),
-            level: None,
-            request_state: None,
-            input_responses: None,
+            level,
+            request_state,
+            input_responses,
             caller: parts.extensions.get::<BridgedCaller>().cloned().unwrap_or_default(),
             headers: more(&parts.headers),
             deadline,
-            may_be_asked: false,
+            may_be_asked,
             trail: parts.extensions.get::<Arc<Trail>>().cloned(),
             message,
             envelope,
-        };
-        call.look_into((scratch, depth_max));
-        Some(call)
+        })
     }
 
     pub(crate) fn is_request(&self) -> bool {
@@ -118,24 +122,46 @@ impl ModernCall {
         let renamed = Renamed { id: Some(id), token: Some(token) };
         request::to_legacy(&self.message, added, renamed, memory)
     }
+}
 
-    /// What the envelope does not tell.
-    fn look_into(&mut self, (scratch, depth_max): (&mut Scratch, usize)) {
-        let message = self.message.clone();
-        let root = scratch.index(&message, depth_max).map(Document::root).ok();
-        if let Some(params) = root.and_then(|root| root.get("params")) {
-            let text = |value: Value<'_>| value.as_literal()?.decode(&message).map(Into::<Box<str>>::into);
-            let meta = params.get("_meta");
-            let level = meta.and_then(|meta| text(meta.get(LOG_LEVEL)?));
-            self.level = level.and_then(|level| Level::of(&level));
-            self.request_state = params.get("requestState").and_then(text);
-            let responses = params.get("inputResponses").filter(|given| given.is_object());
-            self.input_responses = responses.map(|given| message.slice(given.span()));
-            let capabilities = meta.and_then(|meta| meta.get(CAPABILITIES));
-            self.may_be_asked = capabilities
-                .is_some_and(|all| ASKED_BY.iter().any(|name| all.get(name).is_some_and(Value::is_object)));
+/// What the envelope does not tell of a call.
+#[derive(Default)]
+struct CallDetails {
+    level: Option<Level>,
+    request_state: Option<Box<str>>,
+    input_responses: Option<Bytes>,
+    may_be_asked: bool,
+}
+
+impl CallDetails {
+    /// Of a message whose envelope was read, so that none of its keys stands twice.
+    fn read(root: Value<'_>, message: &Bytes) -> Self {
+        let mut details = Self::default();
+        for (key, value) in root.get("params").into_iter().flat_map(Value::members) {
+            match &*key {
+                "requestState" => details.request_state = value.as_str().map(Into::into),
+                "inputResponses" if value.is_object() => {
+                    details.input_responses = Some(message.slice(value.span()));
+                }
+                "_meta" => details.read_meta(value),
+                _ => {}
+            }
         }
-        scratch.release();
+        details
+    }
+
+    fn read_meta(&mut self, meta: Value<'_>) {
+        for (key, value) in meta.members() {
+            match &*key {
+                LOG_LEVEL => self.level = value.as_str().and_then(|level| Level::of(&level)),
+                CAPABILITIES => {
+                    let mut declared = value.members();
+                    self.may_be_asked =
+                        declared.any(|(name, value)| ASKED_BY.contains(&&*name) && value.is_object());
+                }
+                _ => {}
+            }
+        }
     }
 }
 

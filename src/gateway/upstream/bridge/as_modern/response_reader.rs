@@ -158,7 +158,8 @@ impl SessionClient {
         let whole = if status.is_success() { whole? } else { whole.unwrap_or_default() };
         let is_lost =
             status == StatusCode::NOT_FOUND && self.session.id.is_some() && !self.is_about_request(&whole);
-        if media == Media::Json && !is_lost && self.is_answer(&whole, id) {
+        // What came with a success was looked at above.
+        if media == Media::Json && !is_lost && (status.is_success() || self.is_answer(&whole, id)) {
             return Ok(whole);
         }
         Err(match status {
