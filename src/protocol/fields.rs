@@ -86,7 +86,7 @@ impl FieldName {
 
 /// One field.
 #[derive(Clone, Copy, Debug)]
-pub struct Field<'f> {
+pub struct FieldLine<'f> {
     /// Which one it is.
     pub known: FieldName,
     /// Its name as it is spelled.
@@ -160,7 +160,7 @@ impl Fields {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Field<'_>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
         self.places.iter().map(|place| self.field(place))
     }
 
@@ -174,14 +174,20 @@ impl Fields {
         self.all(known).next()
     }
 
+    /// The value of one of those that are known, if there is exactly one.
+    pub fn only(&self, known: FieldName) -> Option<&[u8]> {
+        let mut values = self.all(known);
+        values.next().filter(|_| values.next().is_none())
+    }
+
     /// The values of whatever has this name.
     pub fn named<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
-        let is = |field: &Field<'_>| field.name.eq_ignore_ascii_case(name.as_bytes());
+        let is = |field: &FieldLine<'_>| field.name.eq_ignore_ascii_case(name.as_bytes());
         self.iter().filter(is).map(|field| field.value)
     }
 
     /// Keeps those for which `wants` is true.
-    pub fn retain(&mut self, wants: impl Fn(Field<'_>) -> bool) {
+    pub fn retain(&mut self, wants: impl Fn(FieldLine<'_>) -> bool) {
         let Self { bytes, places } = self;
         places.retain(|place| wants(field(bytes, place)));
     }
@@ -193,7 +199,7 @@ impl Fields {
             let (start, end) = (place.name.0 as usize, place.value.1 as usize);
             if self.bytes.get(end..).is_none_or(|rest| !rest.starts_with(b"\r\n")) {
                 out.extend_from_slice(self.bytes.get(std::mem::take(&mut run)).unwrap_or_default());
-                let Field { name, value, .. } = self.field(place);
+                let FieldLine { name, value, .. } = self.field(place);
                 write_line(out, name, value);
                 continue;
             }
@@ -219,7 +225,7 @@ impl Fields {
         }
     }
 
-    fn field(&self, place: &FieldPlace) -> Field<'_> {
+    fn field(&self, place: &FieldPlace) -> FieldLine<'_> {
         field(&self.bytes, place)
     }
 
@@ -228,8 +234,8 @@ impl Fields {
     }
 }
 
-fn field<'f>(bytes: &'f [u8], place: &FieldPlace) -> Field<'f> {
-    Field { known: place.known, name: part(bytes, place.name), value: part(bytes, place.value) }
+fn field<'f>(bytes: &'f [u8], place: &FieldPlace) -> FieldLine<'f> {
+    FieldLine { known: place.known, name: part(bytes, place.name), value: part(bytes, place.value) }
 }
 
 /// Writes a field as a line of HTTP/1.1.
@@ -307,6 +313,7 @@ mod tests {
         let fields = fields("Accept: a\r\nX-Y:  b \r\naccept:c\r\n");
         assert_eq!(fields.all(FieldName::Accept).collect::<Vec<_>>(), [b"a", b"c"]);
         assert_eq!(fields.first(FieldName::Host), None);
+        assert_eq!((fields.only(FieldName::Accept), fields.only(FieldName::Host)), (None, None));
         assert_eq!(fields.named("x-y").collect::<Vec<_>>(), [b"b"]);
         assert_eq!(fields.len(), 3);
     }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::HeaderValue;
 
-use super::fields::{Field, FieldName, Fields, visible};
+use super::fields::{FieldLine, FieldName, Fields, visible};
 use super::header;
 use super::media::Media;
 use super::version::Era;
@@ -93,13 +93,13 @@ pub struct Head<'h> {
 }
 
 impl<'h> Head<'h> {
-    /// Reads the fields once.
+    /// Reads the fields once, each of `Mcp-Param-*` beside the others: there must be no more than a bounded number.
     pub fn read(fields: &'h Fields) -> Self {
         let mut head = Self::default();
         let mut accept_seen = false;
         let mut accept_ok = false;
         let mut events_ok = false;
-        for Field { known, name, value } in fields.iter() {
+        for FieldLine { known, name, value } in fields.iter() {
             match known {
                 FieldName::McpProtocolVersion => head.version.add(value),
                 FieldName::McpMethod => head.method.add(value),
@@ -117,9 +117,12 @@ impl<'h> Head<'h> {
                 }
                 FieldName::LastEventId => head.last_event = Some(value),
                 FieldName::McpParam => {
-                    let others = fields.iter().filter(|other| other.name.eq_ignore_ascii_case(name));
-                    head.has_bad_param |= visible(value).is_none() || others.count() > 1;
                     head.has_param = true;
+                    let are_two = || {
+                        let alike = fields.iter().filter(|other| other.name.eq_ignore_ascii_case(name));
+                        alike.take(2).count() > 1
+                    };
+                    head.has_bad_param = head.has_bad_param || visible(value).is_none() || are_two();
                 }
                 _ => {}
             }

@@ -2,14 +2,14 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
     Child, Config, DEADLINE, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Response,
-    Upstream, api_key, call, eventually, in_session, legacy, list, open_session, refusing_address, trunkline,
-    write_secret,
+    Upstream, api_key, call, eventually, in_session, legacy, list, open_session, read_resource,
+    refusing_address, trunkline, write_secret,
 };
 
 /// Files of secrets, as the configuration names them.
@@ -313,6 +313,33 @@ fn one_token_is_fetched_for_all() {
             assert_eq!(body, form);
         }
     }
+}
+
+#[test]
+fn a_read_that_dies_and_is_then_refused_is_answered_under_its_own_id() {
+    let secrets = Secrets::new();
+    let issuer = Issuer::start(|count| Some(token(&format!("t-{count}"), 3600)));
+    let offer = Offer::tools(&["echo"]);
+    // The first to ask for a resource is cut off; then the token is no longer believed.
+    let reads = AtomicUsize::new(0);
+    let upstream = Upstream::start(move |request| {
+        let shown = request.headers("authorization").join(",");
+        if request.method() != "resources/read" {
+            return offer.answer(request);
+        }
+        match (reads.fetch_add(1, Ordering::SeqCst), &*shown) {
+            (0, _) => Reply::default().reset(),
+            (_, "Bearer t-2") => offer.answer(request),
+            _ => Reply::http("401 Unauthorized", "", ""),
+        }
+    });
+    let keys = issuer.keys(&secrets.file("secret", "s"), "");
+    let daemon = Daemon::start(&Config::new().top("workers = 1").upstream("up", upstream.address, &keys));
+    daemon.send(&call("1", "echo")).assert_ok();
+    let response = daemon.send(&read_resource("\"mine\"", "file:///a"));
+    response.assert_ok();
+    assert!(response.text().contains("\"mine\""), "{}", response.text());
+    assert_eq!(upstream.received_of("resources/read").len(), 3);
 }
 
 #[test]

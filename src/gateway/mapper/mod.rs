@@ -163,6 +163,9 @@ impl Mapper {
 
     /// Maps the one message of a reply, which must answer the request that the upstream knows by the literal `id`: a
     /// connection that is out of step must not give one client's reply to another. `own`: where that is not the client's.
+    ///
+    /// A reply in which no name can stand is handed on as it came, as those of transparent endpoints are: whether it is JSON,
+    /// and how deep, its client finds out.
     pub(crate) fn map_reply(
         &self,
         scratch: &mut Scratch,

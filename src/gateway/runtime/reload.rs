@@ -105,17 +105,13 @@ impl Reloader {
             let prints = watch.look();
             (prints, prepare(&state, &source, &current, &listeners))
         };
-        match tokio::task::spawn_blocking(work).await {
-            Ok((prints, ready)) => {
-                // A file that is wrong is not read again before it changes.
-                self.watch.note(prints);
-                ready
-            }
-            Err(error) => {
-                self.state.metrics.gateway.panics.inc();
-                Err(anyhow::anyhow!("the reload ended with a panic, which is a bug: {error}"))
-            }
-        }
+        let Some((prints, ready)) = aside(work).await else {
+            self.state.metrics.gateway.panics.inc();
+            anyhow::bail!("the reload ended with a panic, which is a bug");
+        };
+        // A file that is wrong is not read again before it changes.
+        self.watch.note(prints);
+        ready
     }
 
     async fn take_up(&mut self, ready: Ready) -> ReloadOutcome {
@@ -214,4 +210,17 @@ pub fn warn_about(config: &Config) {
     if config.state_directory.is_none() {
         tracing::warn!("no state_directory: sessions of legacy clients end with this process");
     }
+}
+
+/// Does this in a thread of its own: what is computed for the control thread otherwise gives way to the workers, and a key
+/// that is revoked must not wait for that. `None`: it panicked, or there is no thread to be had.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (done, result) = tokio::sync::oneshot::channel();
+    let runtime = tokio::runtime::Handle::current();
+    let thread = std::thread::Builder::new().name("reload".into()).spawn(move || {
+        let _context = runtime.enter();
+        let _ = done.send(work());
+    });
+    thread.ok()?;
+    result.await.ok()
 }

@@ -82,13 +82,8 @@ impl UpstreamClient {
                     return Err(UpstreamError::TimedOut);
                 }
                 Err(error) => {
-                    self.check_repetition(
-                        upstream,
-                        request,
-                        (&mut lease, is_pooled),
-                        &error,
-                        &mut repetition,
-                    )?;
+                    let at = (&mut lease, is_pooled);
+                    self.check_repetition(upstream, request, at, &error, &mut repetition)?;
                 }
             }
             upstream.series.retries.inc();

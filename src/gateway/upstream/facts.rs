@@ -75,7 +75,7 @@ impl KnownEras {
     /// The eras that it speaks, once it was asked for all of them: half asked, it would seem to lack what it was not asked
     /// for. Cheap enough for every call.
     pub(crate) fn learned(&self) -> Option<Eras> {
-        let learned = self.learned.load(Ordering::Relaxed);
+        let learned = self.learned.load(Ordering::Acquire);
         let eras = Eras { legacy: learned & LEGACY_BIT != 0, modern: learned & MODERN_BIT != 0 };
         Some(eras).filter(|eras| !eras.is_empty())
     }
@@ -85,8 +85,9 @@ impl KnownEras {
         let eras = known.eras();
         let bits = if eras.legacy { LEGACY_BIT } else { 0 } | if eras.modern { MODERN_BIT } else { 0 };
         let learned = if known.was_tried { bits } else { 0 };
+        // Who sees that it was tried sees what was learned.
+        self.learned.store(learned, Ordering::Release);
         self.known.store(Arc::new(known));
-        self.learned.store(learned, Ordering::Relaxed);
         self.changed.notify_waiters();
     }
 

@@ -5,7 +5,7 @@
 
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
-use protocol::fields::{Field, FieldName, Fields, visible, write_line};
+use protocol::fields::{FieldLine, FieldName, Fields, visible, write_line};
 use protocol::version::Era;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
@@ -113,7 +113,7 @@ impl ForwardedFields {
     }
 }
 
-fn may_cross(field: Field<'_>, more: &[HeaderName]) -> bool {
+fn may_cross(field: FieldLine<'_>, more: &[HeaderName]) -> bool {
     let is_named = || more.iter().any(|name| field.name.eq_ignore_ascii_case(name.as_str().as_bytes()));
     crosses(field.known) || is_named()
 }

@@ -21,6 +21,7 @@ mod sse;
 mod stream;
 mod tasks;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,8 +47,9 @@ use net::drain::Drain;
 use protocol::agreement::name_in_body;
 use protocol::envelope::MessageKind;
 use protocol::error::{ClientError, Error};
-use protocol::fields::{FieldName, Fields};
+use protocol::fields::{FieldName, Fields, visible};
 use protocol::head::Head;
+use protocol::header::decode_value;
 use protocol::method::Method;
 use protocol::route::Route;
 use protocol::version::{Era, Eras};
@@ -123,7 +125,7 @@ impl Proxy {
             Err(error) => {
                 // What was sent has its name from its body.
                 if !request.fields.is_empty() {
-                    call.has_name(Head::read(&request.fields).decoded_name.as_deref());
+                    call.has_name(header_name(&request.fields).as_deref());
                 }
                 Box::pin(self.refuse(&view, origin, intake, call, &error)).await
             }
@@ -143,10 +145,10 @@ impl Proxy {
         call: &mut Call,
     ) -> Result<LineAnswer, Error> {
         // Identify: where it comes to, and who calls.
-        let head = Head::read(&request.fields);
         if request.fields.len() > view.snapshot.limits.headers_max {
             return Err(ClientError::TooManyHeaders.into());
         }
+        let head = Head::read(&request.fields);
         let Some(index) = view.snapshot.endpoint_at(request.path()) else {
             return Ok(LineAnswer::Response(metadata(view, request)?));
         };
@@ -317,9 +319,14 @@ impl Proxy {
     }
 }
 
-/// The page that a browser asks for.
+/// Where the page is from that a browser asks for.
 fn origin(fields: &Fields) -> Option<HeaderValue> {
-    HeaderValue::from_bytes(fields.first(FieldName::Origin)?).ok()
+    HeaderValue::from_str(visible(fields.only(FieldName::Origin)?)?).ok()
+}
+
+/// What a call is about by its headers alone.
+fn header_name(fields: &Fields) -> Option<Cow<'_, str>> {
+    decode_value(fields.only(FieldName::McpName)?)
 }
 
 fn check_media(head: &Head<'_>) -> Result<(), ClientError> {

@@ -207,6 +207,8 @@ impl UpstreamClient {
             return self.attempt(upstream, delivery, request, clock).await;
         };
         let token = tokens.get(&self.tasks, clock.deadline).await?;
+        // Sent twice, it may have had another id the second time.
+        let message = request.body().message.clone();
         request.headers_mut().insert(AUTHORIZATION, token.header.clone());
         let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
         if reply.head.status != StatusCode::UNAUTHORIZED || !tokens.reject(&token) {
@@ -216,6 +218,7 @@ impl UpstreamClient {
         if let Some(trail) = Trail::of(request) {
             trail.goes_again();
         }
+        request.body_mut().message = message;
         let token = tokens.get(&self.tasks, clock.deadline).await?;
         request.headers_mut().insert(AUTHORIZATION, token.header.clone());
         self.attempt(upstream, delivery, request, clock.starting_now()).await
