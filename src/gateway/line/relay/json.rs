@@ -119,13 +119,7 @@ pub(super) async fn relay_json(
     let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
     if plan.is_checked() {
         let is_whole = body.is_end_stream();
-        let check = if is_whole {
-            AnswerId::of(&first, plan.sent_id())
-        } else {
-            let mut check = AnswerId::default();
-            check.push(&first, plan.sent_id());
-            check
-        };
+        let check = looked_at(&first, is_whole, plan.sent_id());
         let reply = Reply { head, body, lease, replica: None };
         // Nearly every reply says whose it is with its first piece.
         if check.is_ours() || check.is_others() || is_whole {
@@ -149,6 +143,16 @@ pub(super) async fn relay_json(
         ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
     };
     Ok(respond(head.status, body))
+}
+
+/// What the first piece of a reply, or all of it, says of whose it is.
+fn looked_at(first: &[u8], is_whole: bool, id: &[u8]) -> AnswerId {
+    if is_whole {
+        return AnswerId::of(first, id);
+    }
+    let mut check = AnswerId::default();
+    check.push(first, id);
+    check
 }
 
 /// The next piece of a JSON reply; `None` at its end.
