@@ -5,8 +5,6 @@
 
 use std::borrow::Cow;
 
-use http::HeaderValue;
-
 use super::fields::{FieldLine, FieldName, Fields, visible};
 use super::header;
 use super::media::Media;
@@ -44,11 +42,6 @@ impl<'h> HeaderField<'h> {
             Self::One(value) => Some(value),
             Self::Absent | Self::Malformed | Self::Many => None,
         }
-    }
-
-    /// The value as it would be sent back.
-    pub fn to_value(self) -> Option<HeaderValue> {
-        self.as_str().and_then(|value| HeaderValue::from_str(value).ok())
     }
 
     /// True if the header was sent at least once.
@@ -163,7 +156,7 @@ fn admits(accept: &[u8], types: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderMap, HeaderName};
+    use http::{HeaderMap, HeaderName, HeaderValue};
 
     fn headers(pairs: &[(&'static str, &[u8])]) -> Fields {
         let mut map = HeaderMap::new();

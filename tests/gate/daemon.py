@@ -36,18 +36,22 @@ quiet = "10ms"
 
 #: Debian keeps some servers where not everybody looks.
 SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
-NGINX = """
-daemon off;
-master_process off;
-pid {folder}/pid;
-events {{ worker_connections 64; }}
-http {{
+#: In `http`, for an nginx that writes to its own folder alone.
+NGINX_PLACES = """
     access_log off;
     client_body_temp_path {folder}/body;
     proxy_temp_path {folder}/proxy;
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
+"""
+NGINX = """
+daemon off;
+master_process off;
+pid {folder}/pid;
+events {{ worker_connections 64; }}
+http {{
+    {places}
     keepalive_requests 1000000;
     upstream stub {{ server {upstream}; keepalive 16; keepalive_requests 1000000; }}
     server {{
@@ -101,7 +105,8 @@ def nginx(upstream, folder):
     folder = pathlib.Path(folder)
     port = free_port()
     file = folder / "nginx.conf"
-    file.write_text(NGINX.format(folder=folder, port=port, upstream=upstream))
+    places = NGINX_PLACES.format(folder=folder)
+    file.write_text(NGINX.format(folder=folder, places=places, port=port, upstream=upstream))
     with counted([program, "-p", folder, "-e", folder / "log", "-c", file], folder) as process:
         process.port = port
         process.wait_until(lambda: is_open(port))

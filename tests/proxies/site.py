@@ -9,13 +9,13 @@ import socket
 import subprocess
 
 from fleet.site import free_port, listens, wait_for
+from gate.daemon import NGINX_PLACES, SYSTEM_PATH
 from interop.process import Process
 from proxies.recorder import Recorder
 
 #: How long a proxy waits for the rest of a request, and a client for a proxy.
 PATIENCE_MS = 400
 DEADLINE_S = 10
-SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
 
 TRUNKLINE = """
 workers = 1
@@ -42,12 +42,7 @@ master_process off;
 pid {folder}/pid;
 events {{ worker_connections 256; }}
 http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
+  {places}
   client_header_timeout {patience}ms;
   client_body_timeout {patience}ms;
   keepalive_timeout {patience}ms;
@@ -141,7 +136,8 @@ def trunkline(binary, folder):
 @contextlib.contextmanager
 def nginx(folder):
     user = f"user {getpass.getuser()};" if os.getuid() == 0 else ""
-    with configured("nginx", folder, NGINX, user=user) as (program, file, proxy):
+    places = NGINX_PLACES.format(folder=folder)
+    with configured("nginx", folder, NGINX, user=user, places=places) as (program, file, proxy):
         with running([program, "-p", folder, "-e", folder / "nginx.log", "-c", file], folder, proxy):
             yield proxy
 

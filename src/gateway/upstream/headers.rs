@@ -10,7 +10,7 @@ use protocol::version::Era;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 
-const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(super) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 

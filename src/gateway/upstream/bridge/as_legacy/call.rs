@@ -13,6 +13,7 @@ use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::{collect_answer, retry_after_s};
 use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::Messages;
+use crate::upstream::headers::MCP_NAME;
 use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::agreement::name_in_body;
@@ -28,7 +29,6 @@ use protocol::translation::request::{Renamed, to_modern};
 use protocol::version::MODERN;
 
 const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
-const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAM: &str = "mcp-param-";
 
 pub(super) struct LegacyCall {
