@@ -239,6 +239,7 @@ fn field<'f>(bytes: &'f [u8], place: &FieldPlace) -> FieldLine<'f> {
 }
 
 /// Writes a field as a line of HTTP/1.1.
+#[inline]
 pub fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     for part in [name, b": ", value, b"\r\n"] {
         out.extend_from_slice(part);

@@ -18,6 +18,7 @@ use super::request::RequestForm;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::line::relay::ReplyBody;
+use protocol::fields::write_line;
 
 /// A piece of a body that is no longer goes out with what stands before it, in one write.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
@@ -79,24 +80,28 @@ impl ResponseWriter {
         for (name, value) in &head.headers {
             // To HEAD, the length is what another method would get.
             if *name != CONNECTION && (*name != CONTENT_LENGTH || form.is_head) {
-                field(&mut out, name.as_str(), value.as_bytes());
+                write_line(&mut out, name.as_str().as_bytes(), value.as_bytes());
             }
         }
         if body.is_json() {
-            field(&mut out, CONTENT_TYPE.as_str(), b"application/json");
+            write_line(&mut out, CONTENT_TYPE.as_str().as_bytes(), b"application/json");
         }
         match framing {
             _ if !has_body || form.is_head && head.headers.contains_key(CONTENT_LENGTH) => {}
             BodyEnd::Length(length) => {
-                field(&mut out, CONTENT_LENGTH.as_str(), itoa::Buffer::new().format(length).as_bytes());
+                write_line(
+                    &mut out,
+                    CONTENT_LENGTH.as_str().as_bytes(),
+                    itoa::Buffer::new().format(length).as_bytes(),
+                );
             }
-            BodyEnd::Chunked => field(&mut out, TRANSFER_ENCODING.as_str(), b"chunked"),
+            BodyEnd::Chunked => write_line(&mut out, TRANSFER_ENCODING.as_str().as_bytes(), b"chunked"),
             BodyEnd::ToEnd => {}
         }
         if !is_persistent {
-            field(&mut out, CONNECTION.as_str(), b"close");
+            write_line(&mut out, CONNECTION.as_str().as_bytes(), b"close");
         } else if form.is_old {
-            field(&mut out, CONNECTION.as_str(), b"keep-alive");
+            write_line(&mut out, CONNECTION.as_str().as_bytes(), b"keep-alive");
         }
         end(&mut out);
         let is_empty = framing == BodyEnd::Length(0) || !has_body || form.is_head;
@@ -108,10 +113,10 @@ impl ResponseWriter {
         let mut out = Vec::new();
         start(&mut out, status);
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            field(&mut out, ALLOW.as_str(), b"GET, POST, DELETE");
+            write_line(&mut out, ALLOW.as_str().as_bytes(), b"GET, POST, DELETE");
         }
-        field(&mut out, CONTENT_LENGTH.as_str(), b"0");
-        field(&mut out, CONNECTION.as_str(), b"close");
+        write_line(&mut out, CONTENT_LENGTH.as_str().as_bytes(), b"0");
+        write_line(&mut out, CONNECTION.as_str().as_bytes(), b"close");
         end(&mut out);
         Self::of(out, BodyEnd::Length(0), false)
     }
@@ -253,14 +258,8 @@ fn start(out: &mut Vec<u8>, status: StatusCode) {
     }
 }
 
-fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
-        out.extend_from_slice(part);
-    }
-}
-
 fn end(out: &mut Vec<u8>) {
-    DATE_NOW.with_borrow_mut(|date| field(out, DATE.as_str(), date.text().as_bytes()));
+    DATE_NOW.with_borrow_mut(|date| write_line(out, DATE.as_str().as_bytes(), date.text().as_bytes()));
     out.extend_from_slice(b"\r\n");
 }
 
