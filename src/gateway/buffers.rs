@@ -1,10 +1,14 @@
 //! Memory that all connections of a worker use, each for as long as it reads or writes, so that none holds any while it waits.
+//!
+//! Short messages that came whole lie beside each other in pieces of [`SHARED_BYTES`]: what holds on to a part of one holds a
+//! piece, so whatever outlives its call keeps a copy instead.
 
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Bytes, BytesMut};
 use net::stream::MaybeTls;
 use tokio::io::{AsyncRead as _, ReadBuf};
 
@@ -12,11 +16,16 @@ use tokio::io::{AsyncRead as _, ReadBuf};
 const READ_BYTES_MAX: usize = 64 * 1024;
 /// More memory for writing is not kept for the next message.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
+/// Short messages share pieces of memory of this size.
+const SHARED_BYTES: usize = 8 * 1024;
+/// A longer message has memory of its own.
+const SHORT_BYTES_MAX: usize = SHARED_BYTES / 4;
 
 #[derive(Default)]
 pub(crate) struct Buffers {
     read: Cell<Vec<u8>>,
     spare: Cell<Vec<u8>>,
+    shared: Cell<BytesMut>,
 }
 
 impl Buffers {
@@ -26,6 +35,24 @@ impl Buffers {
         let result = read(&mut memory);
         self.read.set(memory);
         result
+    }
+
+    /// A copy of a message, for as long as its call.
+    pub(crate) fn keep(&self, message: &[u8]) -> Bytes {
+        if message.len() > SHORT_BYTES_MAX {
+            return Bytes::copy_from_slice(message);
+        }
+        let mut shared = self.shared.take();
+        if shared.capacity() < message.len() {
+            // The same piece again, once nobody holds any of it.
+            if !shared.try_reclaim(message.len()) {
+                shared = BytesMut::with_capacity(SHARED_BYTES);
+            }
+        }
+        shared.extend_from_slice(message);
+        let kept = shared.split().freeze();
+        self.shared.set(shared);
+        kept
     }
 
     /// Memory to write from; empty.

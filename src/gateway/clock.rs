@@ -3,7 +3,7 @@
 //! Timers are tokio's, whose clock a test can pause; [`now`] is read from the same clock.
 
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt as _;
@@ -48,21 +48,31 @@ pub(crate) async fn within<F: Future>(patience: Duration, future: F) -> Option<F
 #[derive(Debug, Default)]
 pub(crate) struct RecurringDeadline {
     timer: Option<Pin<Box<Sleep>>>,
+    /// Whom the timer wakes.
+    waker: Option<Waker>,
 }
 
 impl RecurringDeadline {
     /// Ready once `deadline` has passed. To be polled whenever the task has nothing else to do.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline.into())));
-        if timer.deadline() > deadline.into() {
-            timer.as_mut().reset(deadline.into());
+        let deadline = tokio::time::Instant::from_std(deadline);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        let is_set = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if is_set && timer.deadline() <= deadline && !timer.is_elapsed() {
+            return Poll::Pending;
+        }
+        if !is_set {
+            self.waker = Some(cx.waker().clone());
+        }
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
         }
         loop {
             ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= deadline.into() {
+            if timer.deadline() >= deadline {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(deadline.into());
+            timer.as_mut().reset(deadline);
         }
     }
 }

@@ -104,6 +104,12 @@ impl Drain {
         self.closing.cancelled().await;
     }
 
+    /// Waits for the second phase, and from then on for the last.
+    pub async fn ended(&self) {
+        self.closing.cancelled().await;
+        self.cut.cancelled().await;
+    }
+
     /// Waits until this listener is left.
     pub async fn left(&self) {
         self.left.cancelled().await;
@@ -115,32 +121,35 @@ impl Drain {
     }
 }
 
-/// Waits for a phase in a task that wakes up often for other reasons: the wait is registered once, and costs a look at a
-/// number from then on.
+/// Watches the phases in a task that wakes up often for other reasons: the wait is registered once for each, and costs a look
+/// at a number from then on.
 #[derive(Debug)]
 pub struct PhaseWatch<'d, 'f, F> {
     drain: &'d Drain,
-    phase: DrainPhase,
-    reached: Pin<&'f mut F>,
+    ended: Pin<&'f mut F>,
     waker: Option<Waker>,
 }
 
 impl<'d, 'f, F: Future<Output = ()>> PhaseWatch<'d, 'f, F> {
-    /// `reached` waits for this phase.
-    pub fn new(drain: &'d Drain, phase: DrainPhase, reached: Pin<&'f mut F>) -> Self {
-        Self { drain, phase, reached, waker: None }
+    /// `ended` is [`Drain::ended`] of the same.
+    pub fn new(drain: &'d Drain, ended: Pin<&'f mut F>) -> Self {
+        Self { drain, ended, waker: None }
     }
 
-    /// Ready from the phase on.
+    /// Ready once the last phase has come. The task is woken for each phase that it can ask for.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.drain.has_reached(self.phase) {
+        if self.drain.has_reached(DrainPhase::Cut) {
             return Poll::Ready(());
         }
-        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        let is_registered = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        // From one phase on, the next is waited for, which only the wait itself knows.
+        if is_registered && !self.drain.has_reached(DrainPhase::Closing) {
             return Poll::Pending;
         }
-        self.waker = Some(cx.waker().clone());
-        self.reached.as_mut().poll(cx)
+        if !is_registered {
+            self.waker = Some(cx.waker().clone());
+        }
+        self.ended.as_mut().poll(cx)
     }
 }
 
@@ -148,38 +157,56 @@ impl<'d, 'f, F: Future<Output = ()>> PhaseWatch<'d, 'f, F> {
 mod tests {
     use std::future::poll_fn;
     use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
+
+    use tokio::task::JoinHandle;
 
     use super::*;
 
+    /// How often a task has looked that watches the phases, and that nothing else wakes after its third look.
+    fn watch(drain: &Arc<Drain>) -> (Arc<AtomicUsize>, JoinHandle<()>) {
+        let (drain, looks) = (Arc::clone(drain), Arc::new(AtomicUsize::new(0)));
+        let looked = Arc::clone(&looks);
+        let watching = tokio::spawn(async move {
+            let ended = pin!(drain.ended());
+            let mut watch = PhaseWatch::new(&drain, ended);
+            poll_fn(|cx| {
+                let polled = watch.poll(cx);
+                if looked.fetch_add(1, Ordering::Relaxed) < 2 {
+                    cx.waker().wake_by_ref();
+                }
+                polled
+            })
+            .await;
+        });
+        (looks, watching)
+    }
+
     #[tokio::test]
-    async fn a_phase_wakes_who_looks_seldom() {
+    async fn each_phase_wakes_who_looks_seldom() {
         for is_above in [false, true] {
-            let above = Drain::default();
-            let drain = above.below();
-            let waited = async {
-                let closing = pin!(drain.closing());
-                let mut watch = PhaseWatch::new(&drain, DrainPhase::Closing, closing);
-                // Other reasons to wake up come first.
-                for _ in 0..3 {
-                    poll_fn(|cx| Poll::Ready(watch.poll(cx)))
-                        .await
-                        .is_pending()
-                        .then_some(())
-                        .expect("too early");
+            let above = Arc::new(Drain::default());
+            let drain = Arc::new(above.below());
+            let (looks, watching) = watch(&drain);
+            let started = if is_above { &above } else { &drain };
+            let settle = async || {
+                for _ in 0..20 {
                     tokio::task::yield_now().await;
                 }
-                poll_fn(|cx| watch.poll(cx)).await;
             };
-            let started = async {
-                for _ in 0..10 {
-                    tokio::task::yield_now().await;
-                }
-                if is_above { above.start_closing() } else { drain.start_closing() }
-            };
-            let both = async { tokio::join!(waited, started) };
-            tokio::time::timeout(Duration::from_secs(10), both).await.expect("nobody was woken");
+            settle().await;
+            assert_eq!(looks.load(Ordering::Relaxed), 3);
+            started.start_closing();
+            settle().await;
+            assert_eq!(looks.load(Ordering::Relaxed), 4, "it was not woken");
             assert!(drain.has_reached(DrainPhase::Closing) && !drain.has_reached(DrainPhase::Cut));
+            started.start_cut();
+            tokio::time::timeout(Duration::from_secs(10), watching)
+                .await
+                .expect("in time")
+                .expect("no panic");
+            assert_eq!(looks.load(Ordering::Relaxed), 5);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The bytes of a TCP connection, with TLS or without.
 
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::ops::DerefMut;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -27,6 +27,19 @@ impl MaybeTls {
     /// Writes at least one byte.
     pub fn poll_write_some(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match ready!(Pin::new(self).poll_write(cx, bytes)) {
+            Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            result => Poll::Ready(result),
+        }
+    }
+
+    /// Writes at least one byte of these, which follow each other.
+    pub fn poll_write_both(
+        &mut self,
+        cx: &mut Context<'_>,
+        first: &[u8],
+        second: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match ready!(Pin::new(self).poll_write_vectored(cx, &[IoSlice::new(first), IoSlice::new(second)])) {
             Ok(0) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
             result => Poll::Ready(result),
         }
@@ -77,6 +90,24 @@ impl AsyncWrite for MaybeTls {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_write(cx, buf),
             Self::Tls(stream) => Pin::new(&mut stream.0).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Clear(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(&mut stream.0).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Clear(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.0.is_write_vectored(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! It finds and hands out; it judges nothing. Names are compared without regard to case, as both versions of HTTP have it.
 //! Invariant: each field lies within the bytes.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
@@ -10,6 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// How many fields most requests have no more than.
 const USUAL_FIELDS: usize = 16;
+/// Memory for more fields is not kept for the next head.
+const SPARE_FIELDS_MAX: usize = 4 * USUAL_FIELDS;
 
 /// A field that somebody here looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,35 +102,50 @@ pub struct FieldLine<'f> {
 #[derive(Clone, Copy, Debug)]
 struct FieldPlace {
     known: FieldName,
-    name: (u32, u32),
-    value: (u32, u32),
+    name: (usize, usize),
+    value: (usize, usize),
 }
 
-/// Where the fields lie in a head that is being read.
-#[derive(Debug)]
+/// Where the fields lie in a head that is being read. Its memory is its thread's, which uses it for the next head.
+#[derive(Clone, Debug, Default)]
 pub struct FieldPlaces(Vec<FieldPlace>);
 
-impl Default for FieldPlaces {
-    fn default() -> Self {
-        Self(Vec::with_capacity(USUAL_FIELDS))
+thread_local! {
+    static SPARE: Cell<Vec<FieldPlace>> = const { Cell::new(Vec::new()) };
+}
+
+impl Drop for FieldPlaces {
+    fn drop(&mut self) {
+        if (1..=SPARE_FIELDS_MAX).contains(&self.0.capacity()) {
+            self.0.clear();
+            SPARE.set(std::mem::take(&mut self.0));
+        }
     }
 }
 
 impl FieldPlaces {
+    /// Of a head in which nothing was found yet.
+    pub fn begin() -> Self {
+        let mut places = SPARE.take();
+        places.reserve(USUAL_FIELDS);
+        Self(places)
+    }
+
     /// Notes a field whose name and value are parts of `bytes`, unless it says only how the message is sent.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8], name: &[u8], value: &[u8]) {
         let known = FieldName::of(name);
         if known == FieldName::Framing {
             return;
         }
-        let place = |part: &[u8]| {
-            let start = part.as_ptr().addr().checked_sub(bytes.as_ptr().addr())?;
-            let end = start.checked_add(part.len()).filter(|end| *end <= bytes.len())?;
-            Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
-        };
-        if let (Some(at), Some(value)) = (place(name), place(value)) {
-            self.0.push(FieldPlace { known, name: at, value });
-        }
+        let start = |part: &[u8]| part.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr());
+        let (name_start, value_start) = (start(name), start(value));
+        // Whatever is no part of the bytes reads as empty.
+        self.0.push(FieldPlace {
+            known,
+            name: (name_start, name_start.wrapping_add(name.len())),
+            value: (value_start, value_start.wrapping_add(value.len())),
+        });
     }
 }
 
@@ -135,23 +153,23 @@ impl FieldPlaces {
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     bytes: Bytes,
-    places: Vec<FieldPlace>,
+    places: FieldPlaces,
 }
 
 impl Fields {
     /// Those that were noted in these bytes.
     pub fn new(bytes: Bytes, places: FieldPlaces) -> Self {
-        Self { bytes, places: places.0 }
+        Self { bytes, places }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.places.len()
+        self.places.0.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.places.0.is_empty()
     }
 
     /// The bytes of which they are parts.
@@ -161,12 +179,27 @@ impl Fields {
 
     /// All of them.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = FieldLine<'_>> {
-        self.places.iter().map(|place| self.field(place))
+        self.places.0.iter().map(|place| self.field(place))
+    }
+
+    /// All of them, each with its value as text, if it is visible ASCII, blanks and tabs.
+    pub fn iter_with_text(&self) -> impl Iterator<Item = (FieldLine<'_>, Option<&str>)> {
+        // One look at all of them costs less than one at each.
+        let end = self.places.0.last().map_or(0, |last| last.value.1);
+        let head = self.bytes.get(..end).and_then(visible);
+        self.places.0.iter().map(move |place| {
+            let field = self.field(place);
+            let text = match head {
+                Some(head) => head.get(place.value.0..place.value.1),
+                None => visible(field.value),
+            };
+            (field, text)
+        })
     }
 
     /// The values of one of those that are known.
     pub fn all(&self, known: FieldName) -> impl DoubleEndedIterator<Item = &[u8]> {
-        self.places.iter().filter(move |place| place.known == known).map(|place| self.part(place.value))
+        self.places.0.iter().filter(move |place| place.known == known).map(|place| self.part(place.value))
     }
 
     /// The first value of one of those that are known.
@@ -189,14 +222,14 @@ impl Fields {
     /// Keeps those for which `wants` is true.
     pub fn retain(&mut self, wants: impl Fn(FieldLine<'_>) -> bool) {
         let Self { bytes, places } = self;
-        places.retain(|place| wants(field(bytes, place)));
+        places.0.retain(|place| wants(field(bytes, place)));
     }
 
     /// Writes those for which `wants` is true as lines of HTTP/1.1.
     pub fn write_lines(&self, out: &mut Vec<u8>, wants: impl Fn(FieldName) -> bool) {
         let mut run = Range::default();
-        for place in self.places.iter().filter(|place| wants(place.known)) {
-            let (start, end) = (place.name.0 as usize, place.value.1 as usize);
+        for place in self.places.0.iter().filter(|place| wants(place.known)) {
+            let (start, end) = (place.name.0, place.value.1);
             if self.bytes.get(end..).is_none_or(|rest| !rest.starts_with(b"\r\n")) {
                 out.extend_from_slice(self.bytes.get(std::mem::take(&mut run)).unwrap_or_default());
                 let FieldLine { name, value, .. } = self.field(place);
@@ -215,7 +248,7 @@ impl Fields {
 
     /// Adds those for which `wants` is true to a map, whose values share the memory of these.
     pub fn append_to(&self, headers: &mut HeaderMap, wants: impl Fn(FieldName) -> bool) {
-        for place in self.places.iter().filter(|place| wants(place.known)) {
+        for place in self.places.0.iter().filter(|place| wants(place.known)) {
             let name =
                 place.known.header_name().or_else(|| HeaderName::from_bytes(self.part(place.name)).ok());
             let value = HeaderValue::from_maybe_shared(self.bytes.slice_ref(self.part(place.value)));
@@ -229,7 +262,7 @@ impl Fields {
         field(&self.bytes, place)
     }
 
-    fn part(&self, place: (u32, u32)) -> &[u8] {
+    fn part(&self, place: (usize, usize)) -> &[u8] {
         part(&self.bytes, place)
     }
 }
@@ -246,8 +279,8 @@ pub fn write_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-fn part(bytes: &[u8], (start, end): (u32, u32)) -> &[u8] {
-    bytes.get(start as usize..end as usize).unwrap_or_default()
+fn part(bytes: &[u8], (start, end): (usize, usize)) -> &[u8] {
+    bytes.get(start..end).unwrap_or_default()
 }
 
 /// A value as text, if it is visible ASCII, blanks and tabs.
@@ -261,11 +294,11 @@ impl From<&HeaderMap> for Fields {
     fn from(headers: &HeaderMap) -> Self {
         let lengths = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
         let mut bytes = BytesMut::with_capacity(lengths.sum());
-        let mut places = Vec::with_capacity(headers.len());
+        let mut places = FieldPlaces::begin();
         let mut put = |part: &[u8]| {
             let start = bytes.len();
             bytes.extend_from_slice(part);
-            (u32::try_from(start).unwrap_or_default(), u32::try_from(bytes.len()).unwrap_or_default())
+            (start, bytes.len())
         };
         for (name, value) in headers {
             let name = name.as_str().as_bytes();
@@ -273,7 +306,7 @@ impl From<&HeaderMap> for Fields {
             put(b": ");
             let value = put(value.as_bytes());
             put(b"\r\n");
-            places.push(FieldPlace { known: FieldName::of(name), name: at, value });
+            places.0.push(FieldPlace { known: FieldName::of(name), name: at, value });
         }
         Self { bytes: bytes.freeze(), places }
     }
@@ -284,7 +317,7 @@ mod tests {
     use super::*;
 
     fn fields(head: &'static str) -> Fields {
-        let mut places = FieldPlaces::default();
+        let mut places = FieldPlaces::begin();
         for line in head.split_terminator("\r\n") {
             let (name, value) = line.split_once(':').expect("a colon");
             places.push(head.as_bytes(), name.as_bytes(), value.trim().as_bytes());

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::fields::{FieldLine, FieldName, Fields, visible};
+use super::fields::{FieldLine, FieldName, Fields};
 use super::header;
 use super::media::Media;
 use super::version::Era;
@@ -28,8 +28,9 @@ pub enum HeaderField<'h> {
 }
 
 impl<'h> HeaderField<'h> {
-    fn add(&mut self, value: &'h [u8]) {
-        *self = match (&self, visible(value)) {
+    /// One more, of this value, or of one that is none.
+    fn add(&mut self, value: Option<&'h str>) {
+        *self = match (&self, value) {
             (Self::Absent, Some(value)) => Self::One(value),
             (Self::Absent, None) => Self::Malformed,
             _ => Self::Many,
@@ -92,16 +93,16 @@ impl<'h> Head<'h> {
         let mut accept_seen = false;
         let mut accept_ok = false;
         let mut events_ok = false;
-        for FieldLine { known, name, value } in fields.iter() {
+        for (FieldLine { known, name, value }, text) in fields.iter_with_text() {
             match known {
-                FieldName::McpProtocolVersion => head.version.add(value),
-                FieldName::McpMethod => head.method.add(value),
-                FieldName::McpName => head.name.add(value),
-                FieldName::McpSessionId => head.session.add(value),
-                FieldName::Origin => head.origin.add(value),
-                FieldName::Host => head.host.add(value),
-                FieldName::Authorization => head.authorization.add(value),
-                FieldName::ContentType => head.content_type.add(value),
+                FieldName::McpProtocolVersion => head.version.add(text),
+                FieldName::McpMethod => head.method.add(text),
+                FieldName::McpName => head.name.add(text),
+                FieldName::McpSessionId => head.session.add(text),
+                FieldName::Origin => head.origin.add(text),
+                FieldName::Host => head.host.add(text),
+                FieldName::Authorization => head.authorization.add(text),
+                FieldName::ContentType => head.content_type.add(text),
                 FieldName::Accept => {
                     accept_seen = true;
                     let is_usual = value == b"application/json, text/event-stream";
@@ -115,14 +116,14 @@ impl<'h> Head<'h> {
                         let alike = fields.iter().filter(|other| other.name.eq_ignore_ascii_case(name));
                         alike.take(2).count() > 1
                     };
-                    head.has_bad_param = head.has_bad_param || visible(value).is_none() || are_two();
+                    head.has_bad_param = head.has_bad_param || text.is_none() || are_two();
                 }
                 _ => {}
             }
         }
         head.accepts_reply = accept_ok || !accept_seen;
         head.accepts_events = events_ok || !accept_seen;
-        head.decoded_name = head.name.as_str().and_then(|name| header::decode_value(name.as_bytes()));
+        head.decoded_name = head.name.as_str().and_then(header::decode_text);
         head
     }
 

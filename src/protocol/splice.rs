@@ -28,7 +28,8 @@ pub struct Edit {
 pub struct Segments {
     /// Empty only if everything is: most messages are one piece, and need no memory for more.
     first: Bytes,
-    rest: VecDeque<Bytes>,
+    /// `None` as long as there was no more.
+    rest: Option<Box<VecDeque<Bytes>>>,
     len: usize,
 }
 
@@ -45,12 +46,14 @@ impl Segments {
 
     /// The pieces in order.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> {
-        std::iter::once(&self.first).chain(&self.rest).filter(|piece| !piece.is_empty())
+        let rest = self.rest.iter().flat_map(|rest| rest.iter());
+        std::iter::once(&self.first).chain(rest).filter(|piece| !piece.is_empty())
     }
 
     /// Takes the first piece.
     pub fn pop_front(&mut self) -> Option<Bytes> {
-        let piece = std::mem::replace(&mut self.first, self.rest.pop_front().unwrap_or_default());
+        let next = self.rest.as_mut().and_then(|rest| rest.pop_front());
+        let piece = std::mem::replace(&mut self.first, next.unwrap_or_default());
         self.len -= piece.len();
         Some(piece).filter(|piece| !piece.is_empty())
     }
@@ -70,13 +73,13 @@ impl Segments {
         if self.first.is_empty() {
             self.first = piece;
         } else if !piece.is_empty() {
-            self.rest.push_back(piece);
+            self.rest.get_or_insert_default().push_back(piece);
         }
     }
 
     /// All bytes in one piece; they are copied only if there are several.
     pub fn to_bytes(&self) -> Bytes {
-        if self.rest.is_empty() {
+        if self.len == self.first.len() {
             return self.first.clone();
         }
         let mut whole = BytesMut::with_capacity(self.len);
@@ -87,7 +90,7 @@ impl Segments {
 
 impl From<Bytes> for Segments {
     fn from(piece: Bytes) -> Self {
-        Self { len: piece.len(), first: piece, rest: VecDeque::new() }
+        Self { len: piece.len(), first: piece, rest: None }
     }
 }
 
@@ -150,7 +153,7 @@ pub fn splice(original: &Bytes, edits: &[Edit]) -> Segments {
 /// What is kept shares the original's memory.
 fn pieces(original: &Bytes, edits: &[Edit]) -> Segments {
     let mut segments = Segments::default();
-    segments.rest.reserve_exact(edits.len() * 2);
+    segments.rest = Some(Box::new(VecDeque::with_capacity(edits.len() * 2)));
     for (kept, edit) in kept(original.len(), edits) {
         segments.push_back(original.slice(kept));
         segments.push_back(edit.map(|edit| edit.with.clone()).unwrap_or_default());

@@ -24,7 +24,7 @@ const HOST_BYTES_MAX: usize = 255;
 pub(crate) struct Peer {
     /// The client's address, or that of the proxy whose requests say for whom they are.
     pub address: SocketAddr,
-    proof: Option<ClientProof>,
+    proof: Option<Box<ClientProof>>,
     /// Who called last on it.
     pub remembered: CallerCache,
     /// The session that was named last on it.
@@ -87,7 +87,12 @@ impl ClientProof {
 }
 
 impl Peer {
-    pub(crate) fn new(
+    pub(crate) fn new(address: SocketAddr, on_loopback: bool) -> Rc<Self> {
+        Self::with_tls(address, on_loopback, None, None)
+    }
+
+    /// One that showed this certificate, and was shown that one.
+    pub(crate) fn with_tls(
         address: SocketAddr,
         on_loopback: bool,
         proof: Option<ClientProof>,
@@ -95,7 +100,7 @@ impl Peer {
     ) -> Rc<Self> {
         Rc::new(Self {
             address,
-            proof,
+            proof: proof.map(Box::new),
             remembered: CallerCache::default(),
             session: SessionCache::default(),
             host: RefCell::default(),

@@ -155,7 +155,7 @@ impl Worker {
     }
 
     /// The limits in force when this thread last looked.
-    pub(crate) fn limits(&self) -> LimitsConfig {
-        self.view.borrow().snapshot.limits.clone()
+    pub(crate) fn limits(&self) -> Arc<LimitsConfig> {
+        Arc::clone(&self.view.borrow().snapshot.limits)
     }
 }

@@ -1,4 +1,4 @@
-//! An HTTP connection from its first byte to its end, with its clocks.
+//! Which HTTP a connection speaks; and one of HTTP/2 to its end, with its clocks.
 
 use std::convert::Infallible;
 use std::io;
@@ -6,8 +6,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Request};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -15,11 +14,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
+use super::AcceptedConnection;
 use crate::clock;
 use crate::context::peer::Peer;
-use crate::context::worker::Worker;
 use crate::line::client_body::ClientBody;
-use crate::line::proxy::Proxy;
 use config::LimitsConfig;
 use net::drain::Drain;
 use net::socket::Observed;
@@ -43,36 +41,25 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// Serves a connection to its end. Without `protocol`, its first bytes tell HTTP/1.1 from HTTP/2.
-pub(super) async fn serve(
-    worker: &Rc<Worker>,
-    proxy: Rc<Proxy>,
-    (mut stream, protocol): (MaybeTls, Option<Protocol>),
-    peer: &Rc<Peer>,
-    limits: &LimitsConfig,
+/// Serves a connection of HTTP/2 that began with these bytes, to its end.
+pub(super) async fn serve_http2(
+    accepted: &AcceptedConnection,
+    stream: MaybeTls,
+    start: Vec<u8>,
 ) -> CloseReason {
-    let (start, is_http2) = match detect(&mut stream, protocol, proxy.drain(), limits).await {
-        Ok(detected) => detected,
-        Err(ended) => return ended,
-    };
-    peer.begin(is_http2);
-    if !is_http2 {
-        return super::http1::serve(worker, &proxy, stream, start, peer, limits).await;
-    }
+    let AcceptedConnection { listener, limits, peer, .. } = accepted;
+    let (worker, proxy) = (&listener.worker, &listener.proxy);
     let noted = Rc::clone(peer);
     let stream = Observed::new(start, stream, move |_| noted.received());
     let service = service_fn(|request: Request<Incoming>| {
-        let proxy = Rc::clone(&proxy);
+        let proxy = Rc::clone(proxy);
         let connection = peer.enter();
         let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
         async move {
-            let mut response =
-                Box::pin(proxy.handle(connection, parts.into(), ClientBody::Http2(body))).await;
-            if response.body().is_json() {
-                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            }
-            Ok::<_, Infallible>(response)
+            let mut header = parts.into();
+            let call = proxy.handle(connection, &mut header, ClientBody::Http2(body));
+            Ok::<_, Infallible>(Response::from(Box::pin(call).await))
         }
     });
     let mut builder = http2::Builder::new(worker.client.tasks.clone());
@@ -87,8 +74,8 @@ pub(super) async fn serve(
     watch(proxy.drain(), peer, limits, connection, http2::Connection::graceful_shutdown, age_max).await
 }
 
-/// What a connection begins with, and whether that is HTTP/2.
-async fn detect(
+/// What a connection begins with, and whether that is HTTP/2. Without `protocol`, its first bytes tell it from HTTP/1.1.
+pub(super) async fn detect(
     stream: &mut MaybeTls,
     protocol: Option<Protocol>,
     drain: &Drain,

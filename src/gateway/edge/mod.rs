@@ -2,11 +2,10 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `proxied.rs` | the header of a proxy before the first byte |
+//! | `proxy_protocol.rs` | the header of a proxy before the first byte |
 //! | `handshake.rs` | TLS, for those who wait their turn |
-//! | `stream.rs` | bytes, with TLS or without |
-//! | `connection.rs` | HTTP, and ending those that are too slow, too idle or too old |
-//! | `peer.rs` | the other end, and its clocks |
+//! | `connection.rs` | which HTTP it is, and HTTP/2 with its clocks |
+//! | `http1/` | HTTP/1.1 |
 //!
 //! One watch per connection enforces every clock, so that a call costs no timer. Invariant: a connection is
 //! counted from before its first byte is read until its socket is closed.
@@ -34,7 +33,8 @@ use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
 use config::{self, LimitsConfig};
-use net::drain::{Drain, DrainPhase, PhaseWatch};
+use net::drain::{Drain, PhaseWatch};
+use net::stream::MaybeTls;
 
 use self::connection::CloseReason;
 use self::handshake::SecuredStream;
@@ -115,79 +115,123 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
         return listener.refuse_proxied(client, &ProxyProtocolError::Untrusted);
     }
     let connections = &worker.state.connections;
-    let slot = match if is_proxy { connections.admit_proxy() } else { connections.admit(client.ip()) } {
-        Ok(slot) => slot,
+    let permit = match if is_proxy { connections.admit_proxy() } else { connections.admit(client.ip()) } {
+        Ok(permit) => permit,
         Err(refused) => return listener.refuse(refused),
     };
     metrics.connections.accepted.inc();
     if socket::tune(&stream).is_err() {
         return;
     }
-    let listener = Rc::clone(listener);
-    worker.client.tasks.spawn(async move {
-        let mut slot = slot;
-        let limits = listener.worker.view().snapshot.limits.clone();
-        let ended = {
-            let mut served = pin!(listener.serve(stream, client, spoken, &mut slot, &limits));
-            let cut = pin!(listener.drain.cut());
-            let mut cut = PhaseWatch::new(&listener.drain, DrainPhase::Cut, cut);
-            poll_fn(|cx| match cut.poll(cx) {
-                Poll::Ready(()) => Poll::Ready(CloseReason::ByPeer),
-                Poll::Pending => served.as_mut().poll(cx),
+    let accepted = AcceptedConnection {
+        listener: Rc::clone(listener),
+        limits: worker.limits(),
+        peer: Peer::new(client, listener.on_loopback),
+        permit,
+    };
+    worker.client.tasks.spawn(accepted.begin(stream, spoken));
+}
+
+/// What a connection has from its beginning to its end, beside its socket.
+struct AcceptedConnection {
+    listener: Rc<WorkerListener>,
+    /// Those that were in force when it began.
+    limits: Arc<LimitsConfig>,
+    peer: Rc<Peer>,
+    /// It is counted until this is dropped, after the socket was.
+    permit: ConnectionPermit,
+}
+
+impl AcceptedConnection {
+    /// Everything from the first byte of a connection to its first request. Most connections are idle from then on: one of
+    /// HTTP/1.1 goes on in a task of its own, which is as small as it can be.
+    async fn begin(mut self, stream: TcpStream, spoken: ListenerProtocols) {
+        let listener = Rc::clone(&self.listener);
+        let ended = pin!(listener.drain.ended());
+        let mut phases = PhaseWatch::new(&listener.drain, ended);
+        let begun = {
+            let mut begun = pin!(self.establish(stream, spoken));
+            poll_fn(|cx| match phases.poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(CloseReason::ByPeer)),
+                Poll::Pending => begun.as_mut().poll(cx),
             })
             .await
         };
-        if let CloseReason::Clock(clock) = ended {
-            listener.worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
-            tracing::debug!(%client, clock, "connection cut");
-        }
-        // Counted to here, after the socket was dropped.
-        drop(slot);
-    });
-}
+        let reason = match begun {
+            Err(reason) => reason,
+            Ok(Established { stream, start, is_http2: false }) => return http1::spawn(self, stream, start),
+            Ok(Established { stream, start, is_http2: true }) => {
+                let mut served = pin!(connection::serve_http2(&self, stream, start));
+                poll_fn(|cx| match phases.poll(cx) {
+                    Poll::Ready(()) => Poll::Ready(CloseReason::ByPeer),
+                    Poll::Pending => served.as_mut().poll(cx),
+                })
+                .await
+            }
+        };
+        self.note_end(&reason);
+    }
 
-impl WorkerListener {
-    /// Everything from the first byte of a connection to its end.
-    async fn serve(
-        &self,
+    /// The header of a proxy, TLS, and which HTTP it is.
+    async fn establish(
+        &mut self,
         mut stream: TcpStream,
-        peer: SocketAddr,
         spoken: ListenerProtocols,
-        slot: &mut ConnectionPermit,
-        limits: &LimitsConfig,
-    ) -> CloseReason {
-        let deadline = Instant::now() + limits.handshake_timeout;
-        let mut client = peer;
+    ) -> Result<Established, CloseReason> {
+        let listener = Rc::clone(&self.listener);
+        let deadline = Instant::now() + self.limits.handshake_timeout;
+        let accepted_from = self.peer.address;
+        let mut client = accepted_from;
         if spoken.proxy_protocol {
             let header = tokio::select! {
                 header = timeout_at(deadline, proxy_protocol::read(&mut stream)) => header,
-                () = self.drain.closing() => return CloseReason::ByPeer,
+                () = listener.drain.closing() => return Err(CloseReason::ByPeer),
             };
             match header.unwrap_or(Err(ProxyProtocolError::TimedOut)) {
-                Ok(handed_on) => client = handed_on.unwrap_or(peer),
+                Ok(handed_on) => client = handed_on.unwrap_or(accepted_from),
                 Err(error) => {
-                    self.refuse_proxied(peer, &error);
-                    return CloseReason::ByPeer;
+                    listener.refuse_proxied(accepted_from, &error);
+                    return Err(CloseReason::ByPeer);
                 }
             }
-            if !self.is_proxy(client.ip())
-                && let Err(refused) = slot.charge(client.ip())
+            if !listener.is_proxy(client.ip())
+                && let Err(refused) = self.permit.charge(client.ip())
             {
-                self.refuse(refused);
-                return CloseReason::ByPeer;
+                listener.refuse(refused);
+                return Err(CloseReason::ByPeer);
             }
         }
-        let SecuredStream { stream, protocol, proof, shown } = match spoken.tls {
+        let SecuredStream { mut stream, protocol, proof, shown } = match spoken.tls {
             None => SecuredStream::in_clear(stream),
-            Some(server) => match Box::pin(self.secure(stream, client, server, limits, deadline)).await {
-                Some(secured) => secured,
-                None => return CloseReason::ByPeer,
-            },
+            Some(server) => {
+                let secured = listener.secure(stream, client, server, &self.limits, deadline).await;
+                secured.ok_or(CloseReason::ByPeer)?
+            }
         };
-        let peer = Peer::new(client, self.on_loopback, proof, shown);
-        connection::serve(&self.worker, Rc::clone(&self.proxy), (stream, protocol), &peer, limits).await
+        self.peer = Peer::with_tls(client, listener.on_loopback, proof, shown);
+        let (start, is_http2) =
+            connection::detect(&mut stream, protocol, &listener.drain, &self.limits).await?;
+        self.peer.begin(is_http2);
+        Ok(Established { stream, start, is_http2 })
     }
 
+    fn note_end(&self, reason: &CloseReason) {
+        if let CloseReason::Clock(clock) = reason {
+            self.listener.worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
+            tracing::debug!(client = %self.peer.address, clock, "connection cut");
+        }
+    }
+}
+
+/// A connection on which a request may come.
+struct Established {
+    stream: MaybeTls,
+    /// What it began with.
+    start: Vec<u8>,
+    is_http2: bool,
+}
+
+impl WorkerListener {
     /// The handshake, unless it fails or the process ends before.
     async fn secure(
         &self,

@@ -76,7 +76,14 @@ impl MessageReader<'_> {
         seen: &mut RequestFacts,
     ) -> Result<(), ClientError> {
         let Message { body, envelope, .. } = message;
-        *envelope = self.parse(body).await.map_err(|error| client_error(&error))?;
+        let parsed = if body.len() <= PARSED_INLINE_BYTES_MAX {
+            Envelope::parse(&mut self.scratch.borrow_mut(), body, self.depth_max)
+        } else {
+            let (body, depth_max) = (body.clone(), self.depth_max);
+            let parse = move || Envelope::parse(&mut Scratch::default(), &body, depth_max);
+            Box::pin(self.tasks.compute(parse)).await
+        };
+        *envelope = parsed.map_err(|error| client_error(&error))?;
         let name = envelope.method.as_ref().and_then(|literal| literal.decode(body));
         let method = name.map_or(Method::Other, |name| Method::of(&name));
         let era = era_of(head, envelope, body);
@@ -112,16 +119,6 @@ impl MessageReader<'_> {
         }
         let body = body.clone();
         self.tasks.compute(move || find_id(&mut Scratch::default(), &body, depth_max)).await
-    }
-
-    async fn parse(self, body: &Bytes) -> Result<Envelope, EnvelopeError> {
-        let depth_max = self.depth_max;
-        if body.len() <= PARSED_INLINE_BYTES_MAX {
-            return Envelope::parse(&mut self.scratch.borrow_mut(), body, depth_max);
-        }
-        let body = body.clone();
-        let parse = move || Envelope::parse(&mut Scratch::default(), &body, depth_max);
-        Box::pin(self.tasks.compute(parse)).await
     }
 
     /// The era is not served; clients that can fall back learn what is.

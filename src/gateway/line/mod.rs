@@ -10,5 +10,6 @@ pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod reply_messages;
 pub(crate) mod request_header;
+pub(crate) mod response;
 mod session_events;
 pub(crate) mod sse_stream;

@@ -7,14 +7,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
 use http_body_util::BodyExt as _;
 
 use crate::access::limit::byte_budget::{ByteBudget, Reservation};
-use crate::line::relay::ReplyBody;
+use crate::line::response::ClientResponse;
 use net::chunks::Chunks;
 use protocol::error::{Error, GatewayError, UpstreamError};
-use protocol::media::{Media, media_of};
+use protocol::media::Media;
 use protocol::sse::{Event, Events};
 
 /// Shorter messages take nothing from the process's budget.
@@ -37,11 +36,11 @@ impl ReplyMessages<'_> {
     /// Gives each message to `put`, with its share of the memory.
     pub(crate) async fn forward(
         self,
-        response: Response<ReplyBody>,
+        response: ClientResponse,
         put: impl AsyncFn(Bytes, Option<Reservation>),
     ) -> Result<(), Error> {
-        let media = media_of(response.headers());
-        let mut body = response.into_body();
+        let media = response.media;
+        let mut body = response.body;
         if media == Media::Sse {
             let mut events = Events::new(self.bytes_max);
             while let Some(frame) = body.frame().await {

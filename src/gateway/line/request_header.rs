@@ -18,7 +18,7 @@ pub(crate) enum RequestTarget {
     /// A plain path, which ends here among the bytes of the fields.
     Path { start: usize, end: usize },
     /// Anything else.
-    Uri(Uri),
+    Uri(Box<Uri>),
 }
 
 impl RequestHeader {
@@ -53,6 +53,6 @@ impl RequestHeader {
 /// What HTTP/2 brings.
 impl From<Parts> for RequestHeader {
     fn from(Parts { method, uri, headers, .. }: Parts) -> Self {
-        Self { method, target: RequestTarget::Uri(uri), fields: Fields::from(&headers) }
+        Self { method, target: RequestTarget::Uri(Box::new(uri)), fields: Fields::from(&headers) }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// In configured order.
     pub upstreams: Vec<Arc<Upstream>>,
-    pub limits: LimitsConfig,
+    pub limits: Arc<LimitsConfig>,
     pub log: config::Log,
     /// Those whose word on a client's address is believed.
     pub trusted_proxies: Networks,
@@ -128,7 +128,7 @@ impl Snapshot {
         Ok(Self {
             endpoints,
             upstreams,
-            limits: config.limits.clone(),
+            limits: Arc::new(config.limits.clone()),
             log: config.log.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
             keep_alive_interval: config.session.keep_alive_interval,

@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{FireAndForget, Reply, RequestBody, SendOptions, UpstreamClient};
+use super::exchange::{FireAndForget, Reply, ReplyFields, RequestBody, SendOptions, UpstreamClient};
 use super::incoming::Incoming;
 use super::mux::{self, OwnRequest};
 use super::own_id::{self, OwnId, SessionTag};
@@ -92,7 +92,7 @@ pub(crate) struct OneWayMessage {
 #[derive(Debug)]
 pub(crate) struct AskReply {
     pub status: StatusCode,
-    pub headers: HeaderMap,
+    pub fields: ReplyFields,
     /// The JSON message; empty if there was none.
     pub body: Bytes,
     /// Whether it is a response with the id of the question.
@@ -137,14 +137,8 @@ impl<'a> Asker<'a> {
         let media = head.media;
         let answer = |body: Bytes| {
             let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
-            let (status, headers) = (head.status, head.headers.clone());
-            AskReply {
-                status,
-                headers,
-                is_to_us: restored.is_some(),
-                body: restored.unwrap_or(body),
-                replica,
-            }
+            let (status, fields) = (head.status, head.fields.clone());
+            AskReply { status, fields, is_to_us: restored.is_some(), body: restored.unwrap_or(body), replica }
         };
         match media {
             Media::Sse if head.status.is_success() => {

@@ -7,6 +7,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::{Request, StatusCode, Uri};
@@ -20,7 +21,7 @@ use super::exchange::{
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::ConnectionError;
-use super::http1::reply::{HttpBody, ParsedReply};
+use super::http1::reply::ParsedReply;
 use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
@@ -155,20 +156,22 @@ impl UpstreamClient {
                         return Err(UpstreamError::OutOfOrder { retry_after_s: retry_after_s.max(1) });
                     }
                 };
-                let is_reusable = !is_stream && pass != Pass::Aside;
-                if is_reusable && let Some(lease) = self.pools.take(upstream, replica, pass, clock.now) {
-                    return Ok((lease, true));
+                if !is_stream && pass != Pass::Aside {
+                    let take = |cx: &mut Context<'_>| self.pools.take(upstream, replica, pass, clock.now, cx);
+                    if let Some(lease) = poll_fn(|cx| Poll::Ready(take(cx))).await {
+                        return Ok((lease, true));
+                    }
                 }
                 (Arc::clone(replica), pass)
             };
             tried.push(replica.key);
             let is_counted = !is_stream && pass != Pass::Aside;
             let mut in_flight = ReplicaRequest::begin(Rc::new(Arc::clone(&replica)), pass, is_counted);
-            let place = self.pools.place(upstream, is_counted).ok_or(UpstreamError::TooManyConnections)?;
-            let connecting = Box::pin(self.connect(upstream, &replica, is_stream));
+            let slot = self.pools.place(upstream, is_counted).ok_or(UpstreamError::TooManyConnections)?;
+            let connecting = Box::pin(self.connect(upstream, &replica, slot, is_stream));
             match timeout_at(clock.deadline.into(), connecting).await {
                 Ok(Ok(connection)) => {
-                    return Ok((self.pools.lease(upstream, connection, place, in_flight), false));
+                    return Ok((self.pools.lease(connection, in_flight), false));
                 }
                 Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
                 Ok(Err(error)) => {
@@ -213,13 +216,13 @@ impl RequestClock {
     }
 }
 
-fn reply(start: ParsedReply, body: HttpBody, mut lease: ConnectionLease, fresh_id: Option<FreshId>) -> Reply {
+fn reply(start: ParsedReply, body: Incoming, mut lease: ConnectionLease, fresh_id: Option<FreshId>) -> Reply {
     lease.respect_keep_alive(start.keep_alive);
     judge(&mut lease.in_flight, &start.head);
     let replica = Some(lease.in_flight.key());
     let body = match fresh_id {
-        None => Incoming::Http(body),
-        Some(id) => Incoming::Restored(Box::new(RestoringBody::new(Incoming::Http(body), id))),
+        None => body,
+        Some(id) => Incoming::Restored(Box::new(RestoringBody::new(body, id))),
     };
     Reply { head: start.head, body, lease: Some(lease), replica }
 }

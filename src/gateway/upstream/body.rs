@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
@@ -90,9 +89,4 @@ pub(crate) async fn collect_answer(
     }
     pool::give_back(lease, clock::now());
     Ok((whole, held))
-}
-
-/// How long a busy server wants to be let be.
-pub(crate) fn retry_after_s(headers: &HeaderMap) -> Option<u32> {
-    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::exchange::UpstreamClient;
 use super::http1::connection::PooledConnection;
-use super::pool::ConnectionSlot;
+use super::pool::{ConnectionSlot, PoolMembership};
 use super::{Replica, Upstream};
 use crate::telemetry::metrics::GaugeGuard;
 use net::socket;
@@ -14,11 +14,12 @@ use net::stream::{MaybeTls, Tls};
 use protocol::error::UpstreamError;
 
 impl UpstreamClient {
-    /// Streams are bounded by those who open them, so that calls always find connections.
+    /// One of those that the upstream may have. Streams are bounded by those who open them, so that calls always find connections.
     pub(super) async fn connect(
         &self,
         upstream: &Upstream,
         replica: &Replica,
+        slot: ConnectionSlot,
         is_stream: bool,
     ) -> Result<Rc<PooledConnection>, UpstreamError> {
         // One that waits, at another upstream, must not keep a call from this one.
@@ -47,6 +48,7 @@ impl UpstreamClient {
             return Err(UpstreamError::Unreachable);
         };
         upstream.series.connects.ok.inc();
-        Ok(PooledConnection::new(connected, &self.buffers, open))
+        let membership = PoolMembership::new(upstream, slot);
+        Ok(PooledConnection::new(connected, &self.buffers, membership, open))
     }
 }

@@ -45,8 +45,50 @@ pub(crate) struct DedicatedConnection;
 pub(crate) struct ReplyHead {
     pub status: StatusCode,
     pub media: Media,
-    /// The session that began, and when to come back.
-    pub headers: HeaderMap,
+    pub fields: ReplyFields,
+}
+
+/// The fields of a reply that anybody looks at. Most replies have none of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReplyFields(Option<Box<NamedFields>>);
+
+#[derive(Clone, Debug, Default)]
+struct NamedFields {
+    session_id: Option<HeaderValue>,
+    retry_after: Option<HeaderValue>,
+}
+
+impl ReplyFields {
+    /// The session that began.
+    pub(crate) fn session_id(&self) -> Option<&HeaderValue> {
+        self.0.as_ref()?.session_id.as_ref()
+    }
+
+    pub(crate) fn set_session_id(&mut self, id: HeaderValue) {
+        self.0.get_or_insert_default().session_id = Some(id);
+    }
+
+    /// When to come back.
+    pub(crate) fn retry_after(&self) -> Option<&HeaderValue> {
+        self.0.as_ref()?.retry_after.as_ref()
+    }
+
+    /// How long a busy server wants to be let be.
+    pub(crate) fn retry_after_s(&self) -> Option<u32> {
+        self.retry_after()?.to_str().ok()?.trim().parse().ok()
+    }
+
+    /// Of several, the first counts.
+    pub(crate) fn add_session_id(&mut self, value: &[u8]) {
+        let named = self.0.get_or_insert_default();
+        named.session_id = named.session_id.take().or_else(|| HeaderValue::from_bytes(value).ok());
+    }
+
+    /// Of several, the first counts.
+    pub(crate) fn add_retry_after(&mut self, value: &[u8]) {
+        let named = self.0.get_or_insert_default();
+        named.retry_after = named.retry_after.take().or_else(|| HeaderValue::from_bytes(value).ok());
+    }
 }
 
 /// What came back. The connection is leased until the body was read to its end.
@@ -62,13 +104,13 @@ pub(crate) struct Reply {
 impl Reply {
     /// One that was made in this process, of this media type.
     fn made(media: Media, body: Incoming) -> Self {
-        let head = ReplyHead { status: StatusCode::OK, media, headers: HeaderMap::new() };
+        let head = ReplyHead { status: StatusCode::OK, media, fields: ReplyFields::default() };
         Self { head, body, lease: None, replica: None }
     }
 
     /// Without a body.
     pub(crate) fn empty(status: StatusCode) -> Self {
-        let head = ReplyHead { status, media: Media::Other, headers: HeaderMap::new() };
+        let head = ReplyHead { status, media: Media::Other, fields: ReplyFields::default() };
         Self { head, body: Incoming::Whole(None), lease: None, replica: None }
     }
 

@@ -14,7 +14,8 @@ use protocol::error::UpstreamError;
 
 #[derive(Debug)]
 pub(crate) enum Incoming {
-    Http(HttpBody),
+    /// From a connection of its own, as it comes.
+    Http(Box<HttpBody>),
     /// A reply that was complete when it began.
     Whole(Option<Bytes>),
     /// From a process or another connection that many calls share, piece by piece.
@@ -23,6 +24,12 @@ pub(crate) enum Incoming {
     Restored(Box<RestoringBody>),
     /// Server-sent events of the other era, translated as they come.
     Translated(EventBody),
+}
+
+impl Default for Incoming {
+    fn default() -> Self {
+        Self::Whole(None)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::ask::{AskReply, AskRequest, Asker, SESSION_ID, SessionHeaders, legacy_headers};
+use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use super::exchange::UpstreamClient;
 use super::mux::exchange::CALLER;
 use super::{ReplicaKey, ReplicaSelection, Upstream, stdio};
@@ -206,7 +206,7 @@ fn question(
 
 /// It is kept for long: as it came, it would keep what its connection read along with it.
 fn session_id(answer: &AskReply) -> Option<HeaderValue> {
-    answer.headers.get(SESSION_ID).and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
+    answer.fields.session_id().and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
 }
 
 fn read(asker: &Asker<'_>, answer: &AskReply) -> Result<InitializedSession, InitializeError> {

@@ -7,6 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 use prometheus::IntGauge;
@@ -67,7 +68,6 @@ impl Drop for IdleGauge {
 struct Idle {
     connection: Rc<PooledConnection>,
     at: Rc<Arc<Replica>>,
-    place: ConnectionSlot,
     /// When we close it.
     expires: Instant,
 }
@@ -171,11 +171,28 @@ pub(crate) struct ConnectionLease {
     pub connection: Rc<PooledConnection>,
     /// What the replica is judged by.
     pub in_flight: ReplicaRequest,
-    place: ConnectionSlot,
     pools: Rc<ConnectionPools>,
+}
+
+/// To which pool a connection belongs, and for how long it may wait there.
+#[derive(Debug)]
+pub(crate) struct PoolMembership {
     id: UpstreamId,
-    idle_timeout: Duration,
+    _slot: ConnectionSlot,
+    idle_timeout: Cell<Duration>,
     idle_max: usize,
+}
+
+impl PoolMembership {
+    /// Of one of the connections that the upstream may have.
+    pub(crate) fn new(upstream: &Upstream, slot: ConnectionSlot) -> Self {
+        Self {
+            id: upstream.id,
+            _slot: slot,
+            idle_timeout: Cell::new(upstream.config.idle_timeout),
+            idle_max: upstream.config.idle_connections_max,
+        }
+    }
 }
 
 impl Default for ConnectionPool {
@@ -191,27 +208,29 @@ impl Default for ConnectionPool {
 }
 
 impl ConnectionPools {
-    /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this.
+    /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this, and that
+    /// the task of `cx` sends at once.
     pub(crate) fn take(
         self: &Rc<Self>,
         upstream: &Upstream,
         replica: &Arc<Replica>,
         pass: Pass,
         now: Instant,
+        cx: &mut Context<'_>,
     ) -> Option<ConnectionLease> {
         let mut slots = self.slots.borrow_mut();
         let idle = &mut pool_of(&mut slots, upstream.id)?.idle;
         idle.retain(|idle| idle.expires > now);
         // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
         let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica);
-        let Idle { connection, at, place, .. } = loop {
+        let Idle { connection, at, .. } = loop {
             let position = idle.iter().rposition(is_fit)?;
             let candidate = idle.remove(position);
-            if candidate.connection.is_idle() {
+            if candidate.connection.is_idle_for(cx) {
                 break candidate;
             }
         };
-        Some(self.lease(upstream, connection, place, ReplicaRequest::begin(at, pass, true)))
+        Some(self.lease(connection, ReplicaRequest::begin(at, pass, true)))
     }
 
     /// Room for a new connection; `None`: there are as many to this upstream as there may be.
@@ -227,23 +246,13 @@ impl ConnectionPools {
         Some(ConnectionSlot::new(open))
     }
 
-    /// Wraps a new connection.
+    /// Wraps a connection for a request.
     pub(crate) fn lease(
         self: &Rc<Self>,
-        upstream: &Upstream,
         connection: Rc<PooledConnection>,
-        place: ConnectionSlot,
         in_flight: ReplicaRequest,
     ) -> ConnectionLease {
-        ConnectionLease {
-            connection,
-            in_flight,
-            place,
-            pools: Rc::clone(self),
-            id: upstream.id,
-            idle_timeout: upstream.config.idle_timeout,
-            idle_max: upstream.config.idle_connections_max,
-        }
+        ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
     }
 
     /// A number that spreads calls.
@@ -323,26 +332,29 @@ fn pool_of(slots: &mut Vec<ConnectionPool>, id: UpstreamId) -> Option<&mut Conne
 
 impl ConnectionLease {
     /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
-    pub(crate) fn respect_keep_alive(&mut self, promised: Option<Duration>) {
+    pub(crate) fn respect_keep_alive(&self, promised: Option<Duration>) {
         if let Some(promised) = promised {
-            self.idle_timeout = self.idle_timeout.min(promised.saturating_sub(Duration::from_secs(1)));
+            let idle_timeout = &self.connection.membership.idle_timeout;
+            idle_timeout.set(idle_timeout.get().min(promised.saturating_sub(Duration::from_secs(1))));
         }
     }
 
     /// Returns the connection to its pool, where there is room. The reply has ended as it should.
     pub(crate) fn give_back(self, now: Instant) {
-        let Self { connection, mut in_flight, place, pools, id, idle_timeout, idle_max } = self;
+        let Self { connection, mut in_flight, pools } = self;
         in_flight.succeed();
+        let PoolMembership { id, idle_timeout, idle_max, .. } = &connection.membership;
+        let (idle_timeout, idle_max) = (idle_timeout.get(), *idle_max);
         // Questions do not use connections again.
         let is_of_use = in_flight.pass != Pass::Aside && !in_flight.replica.is_gone();
         if !is_of_use || !connection.is_free() || idle_timeout.is_zero() {
             return;
         }
         let mut slots = pools.slots.borrow_mut();
-        let Some(pool) = pool_of(&mut slots, id) else { return };
+        let Some(pool) = pool_of(&mut slots, *id) else { return };
         if pool.idle.len() < idle_max {
             let at = Rc::clone(&in_flight.replica);
-            pool.idle.push(Idle { connection, at, place, expires: now + idle_timeout });
+            pool.idle.push(Idle { connection, at, expires: now + idle_timeout });
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Nothing is copied and nothing is kept but counts: the same body may come whole or a byte at a time. Extensions of
 //! chunks and trailers are bounded and dropped.
 
+use std::borrow::Cow;
+
 use crate::framing::BodyEnd;
 use crate::{CHUNK_LINE_BYTES_MAX, HttpFault, TRAILER_BYTES_MAX};
 
@@ -137,26 +139,30 @@ impl Decoder {
         }
     }
 
-    /// All data in these bytes, and how many of the bytes belong to the body: all of them as long as it has not ended.
+    /// All data in these bytes, and how many of the bytes belong to the body: all of them as long as it has not ended. Data
+    /// that lie in one piece are not copied.
     ///
     /// # Errors
     /// If the chunks are not well formed.
-    pub fn data(&mut self, bytes: &[u8]) -> Result<(Vec<u8>, usize), HttpFault> {
-        let (mut rest, mut data) = (bytes, Vec::new());
+    #[inline]
+    pub fn data<'b>(&mut self, bytes: &'b [u8]) -> Result<(Cow<'b, [u8]>, usize), HttpFault> {
+        let (mut rest, mut data) = (bytes, Cow::Borrowed(&[][..]));
         loop {
             match self.step(rest)? {
                 BodyStep::Data { skip, len } => {
                     let (piece, more) = rest.get(skip..).unwrap_or_default().split_at(len);
                     if data.is_empty() {
+                        data = Cow::Borrowed(piece);
+                    } else {
+                        let data = data.to_mut();
                         // What is left holds no more data than bytes.
-                        data.reserve_exact(if more.is_empty() || self.is_over() {
-                            len
-                        } else {
-                            len + more.len()
-                        });
+                        data.reserve_exact(len + more.len());
+                        data.extend_from_slice(piece);
                     }
-                    data.extend_from_slice(piece);
                     rest = more;
+                    if rest.is_empty() {
+                        return Ok((data, bytes.len()));
+                    }
                 }
                 BodyStep::More => return Ok((data, bytes.len())),
                 BodyStep::End { skip } => return Ok((data, bytes.len() - rest.len() + skip)),

@@ -25,7 +25,7 @@ fn read(framing: BodyEnd, pieces: &[&[u8]]) -> Result<(Vec<u8>, bool, Vec<u8>), 
     }
     if let [whole] = pieces {
         let (same, taken) = Decoder::new(framing).data(whole)?;
-        assert_eq!((same.as_slice(), &whole[taken..]), (data.as_slice(), over.as_slice()));
+        assert_eq!((&*same, &whole[taken..]), (data.as_slice(), over.as_slice()));
     }
     Ok((data, decoder.is_over(), over))
 }

@@ -56,7 +56,7 @@ pub(super) fn reply(pieces: &[&[u8]]) -> Result<Option<Reply>, (HttpFault, usize
         }
         let Some((message, _, decoder)) = &mut found else { continue };
         let (data, taken) = decoder.data(&reader.pending).map_err(|fault| (fault, reader.start))?;
-        message.body.extend(data);
+        message.body.extend_from_slice(&data);
         reader.take(taken);
         if decoder.is_over() {
             break;
@@ -85,8 +85,16 @@ impl Reader {
         self.taken += count;
     }
 
-    fn head(&mut self) -> Result<Option<Bytes>, HttpFault> {
-        let Some(length) = self.search.find(&self.pending, HEAD_BYTES_MAX)? else { return Ok(None) };
+    /// The next head. What is there at once is read at one look first, which `at_once` does.
+    fn head(&mut self, at_once: fn(&[u8]) -> Option<usize>) -> Result<Option<Bytes>, HttpFault> {
+        let at_once = self.search.is_new().then(|| at_once(&self.pending)).flatten();
+        let length = match at_once {
+            Some(length) => length,
+            None => match self.search.find(&self.pending, HEAD_BYTES_MAX)? {
+                Some(length) => length,
+                None => return Ok(None),
+            },
+        };
         let head = Bytes::copy_from_slice(&self.pending[..length]);
         (self.search, self.blank_lines) = (EndSearch::default(), 0);
         self.take(length);
@@ -104,12 +112,13 @@ impl Reader {
                     return Err(HttpFault::Head);
                 }
             }
-            let Some(head) = self.head()? else { return Ok(None) };
+            let at_once = |bytes: &[u8]| Some(RequestHead::read_at_once(bytes, HEAD_BYTES_MAX, |_, _| {})?.1);
+            let Some(head) = self.head(at_once)? else { return Ok(None) };
             self.body = Some(request(&head)?);
         }
         let Some((mut message, is_persistent, mut decoder)) = self.body.take() else { return Ok(None) };
         let (data, taken) = decoder.data(&self.pending)?;
-        message.body.extend(data);
+        message.body.extend_from_slice(&data);
         self.take(taken);
         if decoder.is_over() {
             self.start = self.taken;
@@ -121,7 +130,9 @@ impl Reader {
 
     fn reply_head(&mut self) -> Result<Option<(Message, BodyEnd, Decoder)>, HttpFault> {
         loop {
-            let Some(bytes) = self.head()? else { return Ok(None) };
+            let at_once =
+                |bytes: &[u8]| Some(ResponseHead::read_at_once(bytes, HEAD_BYTES_MAX, |_, _| {})?.1);
+            let Some(bytes) = self.head(at_once)? else { return Ok(None) };
             let mut fields = Ok(HeaderMap::new());
             let head = ResponseHead::read(&bytes, |name, value| note(&mut fields, name, value))?;
             if head.status.is_informational() {

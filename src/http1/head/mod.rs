@@ -17,6 +17,11 @@ pub struct EndSearch {
 }
 
 impl EndSearch {
+    /// Whether no byte was looked at.
+    pub fn is_new(&self) -> bool {
+        self.searched == 0
+    }
+
     /// How long the head is that `bytes` begin with, once all of it is there; at most `bytes_max`. To be asked again with
     /// more bytes behind the same ones.
     ///
@@ -48,13 +53,38 @@ pub struct ResponseHead {
     pub is_persistent: bool,
 }
 
+/// Whether a head that ends here is whole, short enough, and without a line that ends with a line feed alone.
+fn is_plain(bytes: &[u8], length: usize, bytes_max: usize) -> bool {
+    let Some((head, _)) = bytes.split_at_checked(length).filter(|_| length <= bytes_max) else {
+        return false;
+    };
+    // No branch for each byte: many are compared at once.
+    let pairs = head.iter().zip(head.iter().skip(1));
+    let has_bare = pairs.fold(false, |bare, (before, byte)| bare | (*byte == b'\n' && *before != b'\r'));
+    !has_bare && !head.starts_with(b"\n") && !head.starts_with(b"\r\n")
+}
+
 impl ResponseHead {
+    /// The head that `bytes` begin with, and its length, if all of it is there and nothing is wrong with it. `None`:
+    /// [`EndSearch`] and [`read`](Self::read) tell why.
+    pub fn read_at_once<'b>(
+        bytes: &'b [u8],
+        bytes_max: usize,
+        field: impl FnMut(&'b str, &'b [u8]),
+    ) -> Option<(Self, usize)> {
+        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
+        let mut head = Response::new(&mut []);
+        let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut room);
+        let Ok(Status::Complete(length)) = parsed else { return None };
+        is_plain(bytes, length, bytes_max).then(|| Self::of(&head, field).ok()).flatten().zip(Some(length))
+    }
+
     /// Reads the head of a reply to anything but HEAD and CONNECT; `bytes` are all of it, as [`EndSearch`] found it.
     /// Shows each field to `field`, its name as it is spelled.
     ///
     /// # Errors
     /// If it is not one plain head of HTTP/1.1 or 1.0.
-    pub fn read<'b>(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
+    pub fn read<'b>(bytes: &'b [u8], field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
         let mut head = Response::new(&mut []);
         let parsed = ParserConfig::default().parse_response_with_uninit_headers(&mut head, bytes, &mut room);
@@ -63,6 +93,10 @@ impl ResponseHead {
             Err(Error::TooManyHeaders) => return Err(HttpFault::HeadSize),
             _ => return Err(HttpFault::Head),
         }
+        Self::of(&head, field)
+    }
+
+    fn of<'b>(head: &Response<'_, 'b>, mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
         let minor = head.version.unwrap_or(0);
         let code = head.code.filter(|code| *code != StatusCode::SWITCHING_PROTOCOLS);
         let code = code.ok_or(HttpFault::Head)?;
@@ -103,12 +137,26 @@ pub struct RequestHead<'b> {
 }
 
 impl<'b> RequestHead<'b> {
+    /// The head that `bytes` begin with, and its length, if all of it is there and nothing is wrong with it. `None`:
+    /// [`EndSearch`] and [`read`](Self::read) tell why.
+    pub fn read_at_once(
+        bytes: &'b [u8],
+        bytes_max: usize,
+        field: impl FnMut(&'b str, &'b [u8]),
+    ) -> Option<(Self, usize)> {
+        let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
+        let mut head = Request::new(&mut []);
+        let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut head, bytes, &mut room);
+        let Ok(Status::Complete(length)) = parsed else { return None };
+        is_plain(bytes, length, bytes_max).then(|| Self::of(&head, field).ok()).flatten().zip(Some(length))
+    }
+
     /// Reads the head of a request; `bytes` are all of it, as [`EndSearch`] found it. Shows each field to `field`, its name
     /// as it is spelled.
     ///
     /// # Errors
     /// If it is not one plain head of HTTP/1.1 or 1.0.
-    pub fn read(bytes: &'b [u8], mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
+    pub fn read(bytes: &'b [u8], field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
         let mut room = [const { MaybeUninit::<Header<'_>>::uninit() }; FIELDS_MAX];
         let mut head = Request::new(&mut []);
         let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut head, bytes, &mut room);
@@ -117,6 +165,10 @@ impl<'b> RequestHead<'b> {
             Err(Error::TooManyHeaders) => return Err(HttpFault::HeadSize),
             _ => return Err(HttpFault::Head),
         }
+        Self::of(&head, field)
+    }
+
+    fn of(head: &Request<'_, 'b>, mut field: impl FnMut(&'b str, &'b [u8])) -> Result<Self, HttpFault> {
         let (Some(method), Some(target)) = (head.method, head.path) else { return Err(HttpFault::Head) };
         let minor = head.version.unwrap_or(0);
         let (mut framing, mut connection) = (FramingFields::default(), ConnectionField::default());

@@ -223,15 +223,14 @@ fn kept(result: Value<'_>) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-
     use super::*;
+    use crate::upstream::exchange::ReplyFields;
 
     fn judged(status: u16, body: &str) -> &'static str {
         let status = StatusCode::from_u16(status).expect("a status");
         let answer = AskReply {
             status,
-            headers: HeaderMap::new(),
+            fields: ReplyFields::default(),
             body: Bytes::copy_from_slice(body.as_bytes()),
             is_to_us: true,
             replica: None,

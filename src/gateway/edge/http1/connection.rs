@@ -17,14 +17,14 @@ use http1::{BodyEnd, Decoder};
 use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
-use super::request::{self, RequestForm};
+use super::super::AcceptedConnection;
+use super::request::{self, ParsedHead, RequestForm};
 use super::response::ResponseWriter;
 use crate::buffers::{Buffers, poll_read};
 use crate::clock::{self, RecurringDeadline};
-use crate::context::peer::Peer;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
 use crate::line::request_header::RequestHeader;
-use config::LimitsConfig;
+use net::drain::DrainPhase;
 
 /// How much a client may send ahead of an answer until nobody reads on.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
@@ -36,12 +36,11 @@ const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 pub(super) struct ClientConnection {
     state: RefCell<ClientState>,
-    buffers: Rc<Buffers>,
-    header_bytes_max: usize,
-    headers_max: usize,
     /// When the head began that has not ended.
     head_since: Cell<Option<Instant>>,
     deadline: RefCell<RecurringDeadline>,
+    /// Dropped last: it counts the connection.
+    pub(super) accepted: AcceptedConnection,
 }
 
 struct ClientState {
@@ -59,6 +58,12 @@ struct ClientState {
     lingered_bytes: usize,
 }
 
+/// The head of a request, with what has come behind it.
+pub(super) struct ReceivedHead {
+    message: Bytes,
+    head: ParsedHead,
+}
+
 /// A request, of which the body may still be on its way.
 pub(super) struct ReceivedRequest {
     pub(super) header: RequestHeader,
@@ -68,8 +73,8 @@ pub(super) struct ReceivedRequest {
 
 /// What a client that may send a request does.
 pub(super) enum HeadEvent {
-    /// It sends one.
-    Request,
+    /// It sends one, of which this is there.
+    Request(ReceivedHead),
     /// It has left.
     End,
     /// This clock has run out.
@@ -79,12 +84,7 @@ pub(super) enum HeadEvent {
 }
 
 impl ClientConnection {
-    pub(super) fn new(
-        stream: MaybeTls,
-        start: Vec<u8>,
-        buffers: &Rc<Buffers>,
-        limits: &LimitsConfig,
-    ) -> Rc<Self> {
+    pub(super) fn new(accepted: AcceptedConnection, stream: MaybeTls, start: Vec<u8>) -> Rc<Self> {
         let state = ClientState {
             stream,
             pending: start,
@@ -97,38 +97,47 @@ impl ClientConnection {
         };
         Rc::new(Self {
             state: RefCell::new(state),
-            buffers: Rc::clone(buffers),
-            header_bytes_max: limits.header_bytes_max,
-            headers_max: limits.headers_max,
             head_since: Cell::new(Some(clock::now())),
             deadline: RefCell::default(),
+            accepted,
         })
     }
 
+    /// What it reads and writes with.
+    pub(super) fn buffers(&self) -> &Buffers {
+        &self.accepted.listener.worker.client.buffers
+    }
+
+    /// What the client does that may send a request, unless it is too late or no more are taken.
+    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
+        if let Poll::Ready(event) = self.poll_head(cx) {
+            return Poll::Ready(event);
+        }
+        if self.accepted.listener.drain.has_reached(DrainPhase::Closing) {
+            return Poll::Ready(HeadEvent::End);
+        }
+        self.poll_clocks(cx).map(HeadEvent::TooLate)
+    }
+
     /// The next request, once its head is there.
-    pub(super) fn poll_head(
-        self: &Rc<Self>,
-        cx: &mut Context<'_>,
-        request: &mut Option<ReceivedRequest>,
-    ) -> Poll<HeadEvent> {
+    fn poll_head(&self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
         let mut state = self.state.borrow_mut();
-        self.buffers.reading(|memory| self.poll_head_of(&mut state, cx, memory, request))
+        self.buffers().reading(|memory| self.poll_head_of(&mut state, cx, memory))
     }
 
     fn poll_head_of(
-        self: &Rc<Self>,
+        &self,
         state: &mut ClientState,
         cx: &mut Context<'_>,
         memory: &mut Vec<u8>,
-        request: &mut Option<ReceivedRequest>,
     ) -> Poll<HeadEvent> {
         let mut pending = std::mem::take(&mut state.pending);
         loop {
             let Ok(blank) = state.skip_blank_lines(&pending) else {
-                return Poll::Ready(state.refuse(StatusCode::BAD_REQUEST));
+                return Poll::Ready(HeadEvent::Refused(state.refuse(StatusCode::BAD_REQUEST)));
             };
             pending.drain(..blank);
-            if let Some(event) = self.begin(state, &pending, request) {
+            if let Some(event) = self.begin(state, &pending) {
                 return Poll::Ready(event);
             }
             let fresh = match poll_read(&mut state.stream, cx, memory) {
@@ -142,7 +151,7 @@ impl ClientConnection {
             };
             // What comes whole, as nearly every request, is read where it is.
             if pending.is_empty()
-                && let Some(event) = self.begin(state, fresh, request)
+                && let Some(event) = self.begin(state, fresh)
             {
                 return Poll::Ready(event);
             }
@@ -151,43 +160,57 @@ impl ClientConnection {
     }
 
     /// What these bytes begin with. `None`: that is not clear yet.
-    fn begin(
-        self: &Rc<Self>,
-        state: &mut ClientState,
-        bytes: &[u8],
-        request: &mut Option<ReceivedRequest>,
-    ) -> Option<HeadEvent> {
+    fn begin(&self, state: &mut ClientState, bytes: &[u8]) -> Option<HeadEvent> {
         if bytes.is_empty() || bytes.starts_with(b"\r\n") {
             self.head_since.set(None);
             return None;
         }
-        let length = match state.search.find(bytes, self.header_bytes_max) {
-            Ok(Some(length)) => length,
+        let limits = &self.accepted.limits;
+        // What comes whole, as nearly every request, is read at one look.
+        let head = match state.search.is_new() {
+            true => ParsedHead::parse_at_once(bytes, limits.header_bytes_max, limits.headers_max),
+            false => None,
+        };
+        let head = match head {
+            Some(head) => head,
+            None => match self.head_in_pieces(state, bytes)? {
+                Ok(head) => head,
+                Err(status) => return Some(HeadEvent::Refused(state.refuse(status))),
+            },
+        };
+        (state.search, state.blank_lines) = (EndSearch::default(), 0);
+        self.head_since.set(None);
+        // One piece of memory for the head and the body.
+        Some(HeadEvent::Request(ReceivedHead { message: self.buffers().keep(bytes), head }))
+    }
+
+    /// The head that these bytes begin with, of which some may have been looked at; why it is none. `None`: that is not clear
+    /// yet.
+    fn head_in_pieces(
+        &self,
+        state: &mut ClientState,
+        bytes: &[u8],
+    ) -> Option<Result<ParsedHead, StatusCode>> {
+        let limits = &self.accepted.limits;
+        match state.search.find(bytes, limits.header_bytes_max) {
+            Ok(Some(length)) => {
+                Some(ParsedHead::parse(bytes.get(..length).unwrap_or_default(), limits.headers_max))
+            }
             Ok(None) => {
                 if self.head_since.get().is_none() {
                     self.head_since.set(Some(clock::now()));
                 }
-                return None;
+                None
             }
-            Err(fault) => return Some(state.refuse(request::status_of(fault))),
-        };
-        (state.search, state.blank_lines) = (EndSearch::default(), 0);
-        self.head_since.set(None);
-        Some(self.read(state, bytes, length, request).unwrap_or_else(|status| state.refuse(status)))
+            Err(fault) => Some(Err(request::status_of(fault))),
+        }
     }
 
-    /// The request whose head takes so many of these bytes.
-    fn read(
-        self: &Rc<Self>,
-        state: &mut ClientState,
-        bytes: &[u8],
-        length: usize,
-        request: &mut Option<ReceivedRequest>,
-    ) -> Result<HeadEvent, StatusCode> {
-        // One piece of memory for the head and the body.
-        let message = Bytes::copy_from_slice(bytes);
-        let rest = message.slice(length..);
-        let (header, form) = request::read(message, length, self.headers_max)?;
+    /// The request that begins with this head, with as much of its body as has come.
+    pub(super) fn read(self: &Rc<Self>, received: ReceivedHead) -> ReceivedRequest {
+        let ReceivedHead { message, head } = received;
+        let state = &mut *self.state.borrow_mut();
+        let (rest, form) = (message.slice(head.length..), head.form);
         state.body = Decoder::new(form.framing);
         state.must_ask_for_body = form.expects_continue && rest.is_empty();
         let body = match state.body.left().and_then(|left| usize::try_from(left).ok()) {
@@ -202,17 +225,12 @@ impl ClientConnection {
                 ClientBody::Http1(source)
             }
         };
-        *request = Some(ReceivedRequest { header, form, body });
-        Ok(HeadEvent::Request)
+        ReceivedRequest { header: head.into_header(message), form, body }
     }
 
     /// The clock that runs out while a request is awaited.
-    pub(super) fn poll_clocks(
-        &self,
-        cx: &mut Context<'_>,
-        peer: &Peer,
-        limits: &LimitsConfig,
-    ) -> Poll<&'static str> {
+    pub(super) fn poll_clocks(&self, cx: &mut Context<'_>) -> Poll<&'static str> {
+        let AcceptedConnection { peer, limits, .. } = &self.accepted;
         // What was answered aside may still be under way.
         let is_busy = peer.is_busy();
         let idle_since = if is_busy { clock::now() } else { peer.idle_since() };
@@ -226,7 +244,7 @@ impl ClientConnection {
     /// Ready when the client has left. What it sends meanwhile is kept, up to a bound.
     pub(super) fn poll_departure(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
-        self.buffers.reading(|memory| {
+        self.buffers().reading(|memory| {
             loop {
                 if state.pending.len() >= AHEAD_BYTES_MAX {
                     break Poll::Pending;
@@ -260,7 +278,7 @@ impl ClientConnection {
     ) -> Poll<io::Result<()>> {
         let written = {
             let state = &mut *self.state.borrow_mut();
-            writer.poll(cx, &mut state.stream, &self.buffers)
+            writer.poll(cx, &mut state.stream, self.buffers())
         };
         if written.is_pending() && self.poll_departure(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
@@ -280,7 +298,7 @@ impl ClientConnection {
         if state.body.is_over() && state.pending.is_empty() {
             return Poll::Ready(());
         }
-        self.buffers.reading(|memory| {
+        self.buffers().reading(|memory| {
             loop {
                 match poll_read(&mut state.stream, cx, memory) {
                     Poll::Pending => break Poll::Pending,
@@ -307,7 +325,7 @@ impl RequestBytes for ClientConnection {
             }
             let _ = Pin::new(&mut state.stream).poll_flush(cx);
         }
-        self.buffers.reading(|memory| state.poll_data(cx, memory))
+        self.buffers().reading(|memory| state.poll_data(cx, memory))
     }
 
     fn left(&self) -> Option<u64> {
@@ -336,9 +354,9 @@ impl ClientState {
     }
 
     /// Nothing that still comes is of use, but it is read, so that the client sees why.
-    fn refuse(&mut self, status: StatusCode) -> HeadEvent {
+    fn refuse(&mut self, status: StatusCode) -> StatusCode {
         self.body = Decoder::new(BodyEnd::ToEnd);
-        HeadEvent::Refused(status)
+        status
     }
 
     fn poll_data(
@@ -368,6 +386,6 @@ impl ClientState {
     fn decode(&mut self, bytes: &[u8]) -> Result<Bytes, BrokenRequest> {
         let (data, taken) = self.body.data(bytes).map_err(|_| BrokenRequest)?;
         self.pending = bytes.get(taken..).unwrap_or_default().to_vec();
-        Ok(data.into())
+        Ok(data.into_owned().into())
     }
 }

@@ -20,90 +20,104 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use self::connection::{ClientConnection, HeadEvent, ReceivedRequest};
+use self::connection::{ClientConnection, HeadEvent, ReceivedHead, ReceivedRequest};
 use self::response::{ResponseForm, ResponseWriter};
+use super::AcceptedConnection;
 use super::connection::CloseReason;
 use crate::clock;
-use crate::context::peer::Peer;
-use crate::context::worker::Worker;
-use crate::line::proxy::Proxy;
-use config::LimitsConfig;
-use net::drain::{DrainPhase, PhaseWatch};
+use net::drain::PhaseWatch;
 use net::stream::MaybeTls;
 
 /// How long a client may go on sending what nobody reads, so that it sees the answer first.
 const LINGER_MAX: Duration = Duration::from_secs(1);
 
-/// Serves the requests of a connection that began with these bytes, to its end.
-pub(super) async fn serve(
-    worker: &Worker,
-    proxy: &Proxy,
-    stream: MaybeTls,
-    start: Vec<u8>,
-    peer: &Rc<Peer>,
-    limits: &LimitsConfig,
-) -> CloseReason {
-    let connection = ClientConnection::new(stream, start, &worker.client.buffers, limits);
-    let closing = pin!(proxy.drain().closing());
-    let mut closing = PhaseWatch::new(proxy.drain(), DrainPhase::Closing, closing);
-    loop {
-        let mut request = None;
-        let next = poll_fn(|cx| {
-            if let Poll::Ready(event) = connection.poll_head(cx, &mut request) {
-                return Poll::Ready(event);
-            }
-            if closing.poll(cx).is_ready() {
-                return Poll::Ready(HeadEvent::End);
-            }
-            connection.poll_clocks(cx, peer, limits).map(HeadEvent::TooLate)
+/// Serves the requests of a connection that began with these bytes, to its end, in a task of its own.
+pub(super) fn spawn(accepted: AcceptedConnection, stream: MaybeTls, start: Vec<u8>) {
+    let tasks = accepted.listener.worker.client.tasks.clone();
+    let connection = ClientConnection::new(accepted, stream, start);
+    tasks.spawn_unboxed(async move {
+        let drain = &connection.accepted.listener.drain;
+        let ended = pin!(drain.ended());
+        let mut phases = PhaseWatch::new(drain, ended);
+        let mut served = pin!(serve(&connection));
+        let reason = poll_fn(|cx| match phases.poll(cx) {
+            Poll::Ready(()) => Poll::Ready(CloseReason::ByPeer),
+            Poll::Pending => served.as_mut().poll(cx),
         });
-        match next.await {
-            HeadEvent::Request => {}
+        let reason = reason.await;
+        connection.accepted.note_end(&reason);
+    });
+}
+
+/// Between two requests there is nothing but the wait for the next: what a request needs is boxed for as long as it lasts.
+async fn serve(connection: &Rc<ClientConnection>) -> CloseReason {
+    loop {
+        let head = match poll_fn(|cx| connection.poll_next(cx)).await {
+            HeadEvent::Request(head) => head,
             HeadEvent::End => return CloseReason::ByPeer,
             HeadEvent::TooLate(clock) => return CloseReason::Clock(clock),
             HeadEvent::Refused(status) => {
-                refuse(&connection, status).await;
+                Box::pin(refuse(connection, status)).await;
                 return CloseReason::ByPeer;
             }
-        }
-        let Some(ReceivedRequest { header, form, body }) = request else { return CloseReason::ByPeer };
-        let form = ResponseForm::of(&header.method, form);
-        let answered = {
-            // In memory of its own for as long as the call: the connection is kept much longer, and mostly idle.
-            // Written there at once: it is several kilobytes, which nobody needs to move.
-            let call = Box::write(Box::new_uninit(), proxy.handle(peer.enter(), header, body));
-            let mut call = Box::into_pin(call);
-            poll_fn(|cx| match call.as_mut().poll(cx) {
-                Poll::Ready(response) => Poll::Ready(Some(response)),
-                Poll::Pending => connection.poll_departure(cx).map(|()| None),
-            })
-            .await
         };
-        let Some(response) = answered else { return CloseReason::ByPeer };
-        let mut writer =
-            ResponseWriter::new(response, form, connection.is_request_over(), &worker.client.buffers);
-        if let Err(reason) = write(&connection, &mut writer, peer, limits).await {
-            return reason;
-        }
-        let goes_on = writer.is_persistent() && connection.finish_request();
-        drop(writer);
-        if !goes_on {
-            linger(&connection).await;
+        let answered = {
+            // Written there at once: it is several kilobytes, which nobody needs to move.
+            let exchange = Box::write(Box::new_uninit(), answer(connection, head));
+            Box::into_pin(exchange).await
+        };
+        let goes_on = match answered {
+            Answered::Left => return CloseReason::ByPeer,
+            Answered::Written { is_persistent } => is_persistent,
+            // A stream is open for long, and its call is over.
+            Answered::Writing(mut writer) => match write(connection, &mut writer).await {
+                Ok(()) => writer.is_persistent(),
+                Err(reason) => return reason,
+            },
+        };
+        if !(goes_on && connection.finish_request()) {
+            Box::pin(linger(connection)).await;
             return CloseReason::ByPeer;
         }
     }
 }
 
+/// What became of a request.
+enum Answered {
+    /// Its client left before.
+    Left,
+    /// Its response is with the socket.
+    Written { is_persistent: bool },
+    /// Its response is on its way.
+    Writing(Box<ResponseWriter>),
+}
+
+/// Answers a request, and writes of the response what can be written at once.
+async fn answer(connection: &Rc<ClientConnection>, head: ReceivedHead) -> Answered {
+    let ReceivedRequest { mut header, form, body } = connection.read(head);
+    let AcceptedConnection { listener, peer, .. } = &connection.accepted;
+    let form = ResponseForm::of(&header.method, form);
+    let mut call = pin!(listener.proxy.handle(peer.enter(), &mut header, body));
+    poll_fn(|cx| {
+        let Poll::Ready(response) = call.as_mut().poll(cx) else {
+            return connection.poll_departure(cx).map(|()| Answered::Left);
+        };
+        let mut writer =
+            ResponseWriter::new(response, form, connection.is_request_over(), connection.buffers());
+        Poll::Ready(match connection.poll_write(cx, &mut writer) {
+            Poll::Ready(Ok(())) => Answered::Written { is_persistent: writer.is_persistent() },
+            Poll::Ready(Err(_)) => Answered::Left,
+            Poll::Pending => Answered::Writing(Box::new(writer)),
+        })
+    })
+    .await
+}
+
 /// Writes a response, unless its client leaves or is too late.
-async fn write(
-    connection: &ClientConnection,
-    writer: &mut ResponseWriter,
-    peer: &Peer,
-    limits: &LimitsConfig,
-) -> Result<(), CloseReason> {
+async fn write(connection: &ClientConnection, writer: &mut ResponseWriter) -> Result<(), CloseReason> {
     let written = poll_fn(|cx| match connection.poll_write(cx, writer) {
         // The call is over, and only its client is late.
-        Poll::Pending if !peer.is_busy() => connection.poll_clocks(cx, peer, limits).map(Err),
+        Poll::Pending if !connection.accepted.peer.is_busy() => connection.poll_clocks(cx).map(Err),
         written => written.map(Ok),
     });
     match written.await {

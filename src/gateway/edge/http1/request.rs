@@ -17,35 +17,78 @@ pub(super) struct RequestForm {
     pub(super) expects_continue: bool,
 }
 
-/// Reads the head of a request, which `message` begins with and which has so many bytes. It may have so many fields.
-pub(super) fn read(
-    message: Bytes,
-    length: usize,
-    headers_max: usize,
-) -> Result<(RequestHeader, RequestForm), StatusCode> {
-    let bytes = message.get(..length).unwrap_or_default();
-    let (mut places, mut count) = (FieldPlaces::default(), 0);
-    let head = RequestHead::read(bytes, |name, value| {
-        count += 1;
-        places.push(bytes, name.as_bytes(), value);
-    });
-    let head = head.map_err(status_of)?;
-    if count > headers_max {
-        return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+/// The head of a request, without its bytes.
+pub(super) struct ParsedHead {
+    /// How many bytes it has.
+    pub(super) length: usize,
+    pub(super) form: RequestForm,
+    method: Method,
+    target: RequestTarget,
+    places: FieldPlaces,
+}
+
+impl ParsedHead {
+    /// The head that `bytes` begin with, if all of it is there and nothing is wrong with it. `None`: [`parse`](Self::parse)
+    /// tells why.
+    pub(super) fn parse_at_once(bytes: &[u8], bytes_max: usize, fields_max: usize) -> Option<Self> {
+        let mut fields = FieldsFound { bytes, places: FieldPlaces::begin(), count: 0 };
+        let (head, length) =
+            RequestHead::read_at_once(bytes, bytes_max, |name, value| fields.add(name, value))?;
+        fields.head(&head, length, fields_max).ok()
     }
-    let method = Method::from_bytes(head.method.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
-    if method == Method::CONNECT || method == Method::TRACE {
-        return Err(StatusCode::METHOD_NOT_ALLOWED);
+
+    /// The head that these bytes are.
+    pub(super) fn parse(bytes: &[u8], fields_max: usize) -> Result<Self, StatusCode> {
+        let mut fields = FieldsFound { bytes, places: FieldPlaces::begin(), count: 0 };
+        let head = RequestHead::read(bytes, |name, value| fields.add(name, value)).map_err(status_of)?;
+        fields.head(&head, bytes.len(), fields_max)
     }
-    let target = if is_plain_path(head.target) {
-        let start = head.method.len() + 1;
-        RequestTarget::Path { start, end: start + head.target.len() }
-    } else {
-        RequestTarget::Uri(Uri::try_from(head.target).map_err(|_| StatusCode::BAD_REQUEST)?)
-    };
-    let RequestHead { framing, is_persistent, expects_continue, minor, .. } = head;
-    let form = RequestForm { framing, is_old: minor == 0, is_persistent, expects_continue };
-    Ok((RequestHeader { method, target, fields: Fields::new(message, places) }, form))
+
+    /// With its bytes, which `message` begins with.
+    pub(super) fn into_header(self, message: Bytes) -> RequestHeader {
+        let Self { method, target, places, .. } = self;
+        RequestHeader { method, target, fields: Fields::new(message, places) }
+    }
+}
+
+/// The fields of a head that is being read.
+struct FieldsFound<'b> {
+    bytes: &'b [u8],
+    places: FieldPlaces,
+    count: usize,
+}
+
+impl FieldsFound<'_> {
+    fn add(&mut self, name: &str, value: &[u8]) {
+        self.count += 1;
+        self.places.push(self.bytes, name.as_bytes(), value);
+    }
+
+    /// The head that they belong to, of so many bytes.
+    fn head(
+        self,
+        head: &RequestHead<'_>,
+        length: usize,
+        fields_max: usize,
+    ) -> Result<ParsedHead, StatusCode> {
+        if self.count > fields_max {
+            return Err(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        }
+        let method = Method::from_bytes(head.method.as_bytes()).map_err(|_| StatusCode::BAD_REQUEST)?;
+        if method == Method::CONNECT || method == Method::TRACE {
+            return Err(StatusCode::METHOD_NOT_ALLOWED);
+        }
+        let target = if is_plain_path(head.target) {
+            let start = head.method.len() + 1;
+            RequestTarget::Path { start, end: start + head.target.len() }
+        } else {
+            let uri = Uri::try_from(head.target).map_err(|_| StatusCode::BAD_REQUEST)?;
+            RequestTarget::Uri(Box::new(uri))
+        };
+        let RequestHead { framing, is_persistent, expects_continue, minor, .. } = *head;
+        let form = RequestForm { framing, is_old: minor == 0, is_persistent, expects_continue };
+        Ok(ParsedHead { length, form, method, target, places: self.places })
+    }
 }
 
 /// Whether a target is a path in which nothing has a meaning of its own.

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, DATE, TRANSFER_ENCODING};
-use http::{Method, Response, StatusCode};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::{Method, StatusCode};
 use http_body::Body as _;
 use http1::BodyEnd;
 use httpdate::HttpDate;
@@ -18,10 +18,12 @@ use super::request::RequestForm;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::line::relay::ReplyBody;
+use crate::line::response::{ClientResponse, headers_of};
 use protocol::fields::write_line;
 
-/// A piece of a body that is no longer goes out with what stands before it, in one write.
-const COPIED_BYTES_MAX: usize = 16 * 1024;
+/// A piece of a body that is no longer is copied behind what stands before it; a longer one is written from where it is, in
+/// the same write.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
 /// How much is taken of a body whose reader is late, so that its upstream is free for others.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -61,33 +63,35 @@ pub(super) struct ResponseWriter {
 impl ResponseWriter {
     /// Of the response to a request of this form. With `is_request_over`, all of the request was read.
     pub(super) fn new(
-        response: Response<ReplyBody>,
+        response: ClientResponse,
         form: ResponseForm,
         is_request_over: bool,
         buffers: &Buffers,
     ) -> Self {
-        let (head, body) = response.into_parts();
-        let has_body = !matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let (headers, body) = (response.headers(), &response.body);
+        let has_body = !matches!(response.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let framing = match body.size_hint().exact() {
             Some(length) => BodyEnd::Length(length),
             None if form.is_old => BodyEnd::ToEnd,
             None => BodyEnd::Chunked,
         };
-        let closes = head.headers.get(CONNECTION).is_some_and(|value| value == "close");
+        let closes =
+            headers.and_then(|headers| headers.get(CONNECTION)).is_some_and(|value| value == "close");
         let is_persistent = form.is_persistent && is_request_over && !closes && framing != BodyEnd::ToEnd;
         let mut out = buffers.take_spare();
-        start(&mut out, head.status);
-        for (name, value) in &head.headers {
+        start(&mut out, response.status);
+        let has_length = headers.is_some_and(|headers| headers.contains_key(CONTENT_LENGTH));
+        for (name, value) in headers.into_iter().flatten() {
             // To HEAD, the length is what another method would get.
             if *name != CONNECTION && (*name != CONTENT_LENGTH || form.is_head) {
                 write_line(&mut out, name.as_str().as_bytes(), value.as_bytes());
             }
         }
-        if body.is_json() {
-            write_line(&mut out, CONTENT_TYPE.as_str().as_bytes(), b"application/json");
+        for (name, value) in headers_of(response.media) {
+            write_line(&mut out, name.as_bytes(), value.as_bytes());
         }
         match framing {
-            _ if !has_body || form.is_head && head.headers.contains_key(CONTENT_LENGTH) => {}
+            _ if !has_body || form.is_head && has_length => {}
             BodyEnd::Length(length) => {
                 write_line(
                     &mut out,
@@ -105,7 +109,7 @@ impl ResponseWriter {
         }
         end(&mut out);
         let is_empty = framing == BodyEnd::Length(0) || !has_body || form.is_head;
-        Self { body: Some(body).filter(|_| !is_empty), ..Self::of(out, framing, is_persistent) }
+        Self { body: Some(response.body).filter(|_| !is_empty), ..Self::of(out, framing, is_persistent) }
     }
 
     /// The answer to what is no request, without a body.
@@ -237,12 +241,17 @@ impl ResponseWriter {
     }
 
     fn poll_out(&mut self, cx: &mut Context<'_>, stream: &mut MaybeTls) -> Poll<io::Result<()>> {
-        while let Some(rest) = self.out.get(self.out_written..).filter(|rest| !rest.is_empty()) {
-            self.out_written += ready!(stream.poll_write_some(cx, rest))?;
-        }
-        while !self.piece.is_empty() {
-            let count = ready!(stream.poll_write_some(cx, &self.piece))?;
-            self.piece.advance(count);
+        loop {
+            let rest = self.out.get(self.out_written..).unwrap_or_default();
+            let count = match (rest.is_empty(), self.piece.is_empty()) {
+                (true, true) => break,
+                (false, true) => ready!(stream.poll_write_some(cx, rest))?,
+                (true, false) => ready!(stream.poll_write_some(cx, &self.piece))?,
+                (false, false) => ready!(stream.poll_write_both(cx, rest, &self.piece))?,
+            };
+            let of_out = count.min(rest.len());
+            self.out_written += of_out;
+            self.piece.advance(count - of_out);
         }
         self.out.clear();
         self.out.extend_from_slice(std::mem::take(&mut self.piece_end));

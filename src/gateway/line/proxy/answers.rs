@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
 
 use super::context::RequestContext;
 use super::{Proxy, accepted};
@@ -15,7 +14,7 @@ use crate::context::worker::View;
 use crate::line::legacy::cancellation;
 use crate::line::legacy::messages::{self, upstream_of};
 use crate::line::message::Message;
-use crate::line::relay::ReplyBody;
+use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::cancellations::{Cancellation, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
@@ -32,7 +31,7 @@ impl Proxy {
         &self,
         cx: &RequestContext<'_>,
         message: &Message,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let session = cx.session()?;
         match message.envelope.kind {
             MessageKind::Notification => self.take_notification(cx, message, session)?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use tokio::sync::mpsc;
 
 use super::context::RequestContext;
@@ -19,8 +19,9 @@ use crate::context::worker::View;
 use crate::line::batch;
 use crate::line::legacy::no_state;
 use crate::line::message::Message;
-use crate::line::relay::{EventsKind, ReplyBody, events_response, json_response};
+use crate::line::relay::{EventsKind, events_response, json_response};
 use crate::line::reply_messages::ReplyMessages;
+use crate::line::response::ClientResponse;
 use crate::session::Session;
 use crate::session::outbox::CallInFlight;
 use crate::snapshot::Endpoint;
@@ -79,7 +80,7 @@ impl Proxy {
         cx: &RequestContext<'_>,
         body: &Bytes,
         reservation: Option<Reservation>,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let RequestContext { view, endpoint, head, fields, .. } = *cx;
         let session = cx.session()?;
         if head.method.is_present() || head.name.is_present() || head.has_param {
@@ -177,8 +178,8 @@ impl BatchPart {
         drop((body, held));
         let response = match answer {
             Ok(mut response) => {
-                call.status = Some(response.status().as_u16());
-                response.body_mut().carry(call);
+                call.status = Some(response.status.as_u16());
+                response.body.carry(call);
                 response
             }
             Err(error) => {
@@ -203,7 +204,7 @@ impl BatchPart {
         None
     }
 
-    async fn answer(&mut self) -> Result<Response<ReplyBody>, Error> {
+    async fn answer(&mut self) -> Result<ClientResponse, Error> {
         let Self { proxy, view, endpoint, fields, call, .. } = self;
         let head = Head::read(fields);
         let cx = &mut RequestContext::new(view, endpoint, &head, fields, call);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method as HttpMethod, Request, Response};
+use http::{Method as HttpMethod, Request};
 
 use super::Proxy;
 use super::address::Outbound;
@@ -21,6 +21,7 @@ use crate::line::legacy::detached::Detachable;
 use crate::line::legacy::{self, SessionHolder, messages, no_state};
 use crate::line::message::Message;
 use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
+use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::outbox::InFlightCall;
 use crate::session::{Session, UpstreamSession};
@@ -48,7 +49,7 @@ impl Proxy {
         session: Option<Session>,
         fields: Fields,
         call: &mut Call,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[outbound.member];
         let upstream = &view.snapshot.upstreams[slot];
@@ -75,7 +76,7 @@ impl Proxy {
         (message, outbound): (&Message, &mut Outbound),
         fields: Fields,
         call: &mut Call,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let new_task = self.new_task(view, (message, outbound), None, call);
         if upstream.eras().is_none() {
             Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
@@ -83,8 +84,11 @@ impl Proxy {
         upstream.era_for(Era::Modern)?;
         let permit = Self::acquire_slot(upstream, call).await?;
         let inner_name = outbound.inner_name.take();
-        let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
-        let mut request = post(std::mem::take(&mut outbound.body), forwarded);
+        let mut request = Request::<RequestBody>::default();
+        *request.method_mut() = HttpMethod::POST;
+        request.body_mut().message = std::mem::take(&mut outbound.body);
+        request.body_mut().forwarded =
+            Some(ForwardedFields::new(fields, inner_name, &upstream.access.forward));
         if upstream.is_child()
             && let Some(caller) = stdio::caller(call.principal().id())
         {
@@ -99,15 +103,12 @@ impl Proxy {
         let deadline = now + upstream.config.response_timeout;
         let delivery = send_options(outbound, ReplicaSelection::Any, call);
         let result = match self.worker.client.send(upstream, &mut request, delivery, now, deadline).await {
-            Ok(reply) => {
-                let plan = RelayPlan {
-                    own_id: outbound.own_id.as_ref(),
-                    mapper: outbound.mapper.take(),
-                    permit,
-                    new_task,
-                    ..RelayPlan::new(upstream, message.id(), deadline)
-                };
-                relay(&self.worker, reply, plan).await
+            Ok(mut reply) => {
+                let mut plan = RelayPlan::new(upstream, message.id(), deadline);
+                plan.own_id = outbound.own_id.as_ref();
+                plan.mapper = outbound.mapper.take();
+                (plan.permit, plan.new_task) = (permit, new_task);
+                relay(&self.worker, &mut reply, &mut plan).await
             }
             Err(error) => Err(error.into()),
         };
@@ -125,7 +126,7 @@ impl Proxy {
         (message, outbound): (&Message, &Outbound),
         fields: Fields,
         call: &mut Call,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
         let Outbound { member, inner_name, mapper, own_id, uri, .. } = outbound;
         upstream.era_for(Era::Legacy)?;
@@ -194,7 +195,7 @@ struct SessionExchange {
 }
 
 impl SessionExchange {
-    async fn run(self) -> Result<Response<ReplyBody>, Error> {
+    async fn run(self) -> Result<ClientResponse, Error> {
         let Self { worker, mut request, delivery, session, own_id, .. } = self;
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
@@ -204,11 +205,11 @@ impl SessionExchange {
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
-        let reply = worker.client.send(&upstream, &mut request, delivery, now, deadline).await?;
+        let mut reply = worker.client.send(&upstream, &mut request, delivery, now, deadline).await?;
         if reply.head.status.is_success() {
             in_flight.sending.mark_taken();
         }
-        let plan = RelayPlan {
+        let mut plan = RelayPlan {
             own_id: own_id.as_ref(),
             mapper: self.mapper,
             session: Some(session),
@@ -218,7 +219,7 @@ impl SessionExchange {
             new_task: self.new_task,
             ..RelayPlan::new(&upstream, id, deadline)
         };
-        relay(&worker, reply, plan).await
+        relay(&worker, &mut reply, &mut plan).await
     }
 }
 
@@ -322,12 +323,12 @@ fn leave(watch: &mut Watch, request: &mut Request<RequestBody>, upstream: &Upstr
 }
 
 /// Whether the whole reply is at hand.
-fn is_answered(result: &Result<Response<ReplyBody>, Error>) -> bool {
-    result.as_ref().is_ok_and(|response| matches!(response.body(), ReplyBody::Whole(..)))
+fn is_answered(result: &Result<ClientResponse, Error>) -> bool {
+    result.as_ref().is_ok_and(|response| matches!(&response.body, ReplyBody::Whole(..)))
 }
 
 /// Tells the span of the exchange with an upstream that it is complete: it has failed, or its reply is at hand.
-fn note_end(watch: &mut Watch, result: &Result<Response<ReplyBody>, Error>) {
+fn note_end(watch: &mut Watch, result: &Result<ClientResponse, Error>) {
     match result {
         Err(error) => watch.failed(error),
         Ok(_) if is_answered(result) => watch.answered(),

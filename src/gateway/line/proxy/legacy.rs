@@ -4,7 +4,7 @@
 //! Without a session only `initialize`, `ping` and the lists are answered. What a client learns of an upstream's
 //! sessions is nothing: its own session id is a sealed token.
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 
 use super::address::Outbound;
 use super::context::RequestContext;
@@ -14,7 +14,7 @@ use crate::clock::{self, now_s};
 use crate::context::call::Call;
 use crate::line::legacy::{self, no_state};
 use crate::line::message::Message;
-use crate::line::relay::ReplyBody;
+use crate::line::response::ClientResponse;
 use crate::session::outbox::CallInFlight;
 use crate::session::{Session, SessionRequest};
 use crate::tables::lists::List;
@@ -66,15 +66,10 @@ impl Proxy {
     }
 
     /// DELETE: the client is done with its session.
-    pub(super) async fn end_session(
-        &self,
-        cx: &mut RequestContext<'_>,
-    ) -> Result<Response<ReplyBody>, Error> {
+    pub(super) async fn end_session(&self, cx: &mut RequestContext<'_>) -> Result<ClientResponse, Error> {
         self.find_session(cx).await?;
         legacy::end(&self.worker, cx.view, cx.session()?).await;
-        let mut response = Response::new(ReplyBody::empty());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        Ok(response)
+        Ok(ClientResponse::empty(StatusCode::NO_CONTENT))
     }
 
     /// [`dispatch_legacy`](Self::dispatch_legacy), within the session that the request names.

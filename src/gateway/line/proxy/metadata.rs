@@ -2,11 +2,12 @@
 //! it is what somebody without credentials begins with.
 
 use crate::line::request_header::RequestHeader;
+use crate::line::response::ClientResponse;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ALLOW,
     CACHE_CONTROL, CONTENT_LENGTH,
 };
-use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
+use http::{HeaderValue, Method as HttpMethod, StatusCode};
 
 use crate::context::worker::View;
 use crate::line::relay::{ReplyBody, json_response};
@@ -17,13 +18,12 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 const MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// The answer to a request for metadata, where there are any at this path.
-pub(super) fn metadata(view: &View, request: &RequestHeader) -> Result<Response<ReplyBody>, ClientError> {
+pub(super) fn metadata(view: &View, request: &RequestHeader) -> Result<ClientResponse, ClientError> {
     let document = view.snapshot.metadata_at(request.path()).ok_or(ClientError::NoEndpoint)?;
     let mut response = match request.method {
         HttpMethod::GET | HttpMethod::HEAD => json_response(StatusCode::OK, document.clone()),
         HttpMethod::OPTIONS => {
-            let mut response = Response::new(ReplyBody::empty());
-            *response.status_mut() = StatusCode::NO_CONTENT;
+            let mut response = ClientResponse::empty(StatusCode::NO_CONTENT);
             let headers = response.headers_mut();
             headers.insert(ALLOW, HeaderValue::from_static(METHODS));
             headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
@@ -34,7 +34,7 @@ pub(super) fn metadata(view: &View, request: &RequestHeader) -> Result<Response<
     };
     if request.method == HttpMethod::HEAD {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(document.len()));
-        *response.body_mut() = ReplyBody::empty();
+        response.body = ReplyBody::empty();
     }
     response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, ANY);
     if request.method != HttpMethod::OPTIONS {

@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use http::{HeaderValue, Method as HttpMethod, Response, StatusCode};
+use http::{HeaderValue, Method as HttpMethod, StatusCode};
 
 use self::address::Outbound;
 use self::context::RequestContext;
@@ -38,8 +38,9 @@ use crate::line::client_body::ClientBody;
 use crate::line::cors;
 use crate::line::intake::Intake;
 use crate::line::message::{Message, MessageReader};
-use crate::line::relay::{self, ReplyBody, json_response};
+use crate::line::relay::{self, json_response};
 use crate::line::request_header::RequestHeader;
+use crate::line::response::ClientResponse;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
 use crate::telemetry::request_id::X_REQUEST_ID;
@@ -67,7 +68,7 @@ pub(crate) struct Proxy {
 /// What becomes of a request.
 #[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
 enum LineAnswer {
-    Response(Response<ReplyBody>),
+    Response(ClientResponse),
     /// The answer goes to another stream than the response.
     Aside(Box<sse::DeferredReply>),
 }
@@ -75,7 +76,7 @@ enum LineAnswer {
 /// What becomes of a message.
 enum RequestDecision {
     /// The gateway answers it.
-    Answer(Response<ReplyBody>),
+    Answer(ClientResponse),
     /// An upstream does.
     Send(Outbound),
 }
@@ -94,21 +95,23 @@ impl Proxy {
     pub(crate) async fn handle(
         &self,
         connection: InCall,
-        mut request: RequestHeader,
+        request: &mut RequestHeader,
         body: ClientBody,
-    ) -> Response<ReplyBody> {
+    ) -> ClientResponse {
         let view = self.worker.view();
         let observers = Rc::clone(&self.worker.observers);
         let mut call = Call::start(connection, Rc::clone(&view.unmatched), observers, &request.fields);
         call.believe(&request.fields, &view.snapshot.trusted_proxies);
         let mut intake = Intake::new(body);
         let origin = origin(&request.fields);
-        let mut response = match self.answer(&view, &mut request, &mut intake, &mut call).await {
+        let mut response = match self.answer(&view, request, &mut intake, &mut call).await {
             Ok(LineAnswer::Response(mut response)) => {
-                call.status = Some(response.status().as_u16());
+                call.status = Some(response.status.as_u16());
                 let ends = call.caller.as_ref().and_then(|caller| caller.ends);
-                response.body_mut().carry(call);
-                response.body_mut().end_with(ends);
+                if !response.body.finish(&mut call) {
+                    response.body.carry(call);
+                    response.body.end_with(ends);
+                }
                 if let Some(origin) = origin {
                     cors::allow(&mut response, origin);
                 }
@@ -202,7 +205,7 @@ impl Proxy {
         cx: &mut RequestContext<'_>,
         index: usize,
         method: &HttpMethod,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         if *method == HttpMethod::OPTIONS {
             return Ok(cors::preflight(cx.fields, cx.served.legacy));
         }
@@ -289,7 +292,7 @@ impl Proxy {
         mut intake: Intake,
         mut call: Call,
         error: &Error,
-    ) -> Response<ReplyBody> {
+    ) -> ClientResponse {
         let body = intake.collect_refused().await.unwrap_or_default();
         call.request_bytes = body.len() as u64;
         let id = self.reader(view, Eras::BOTH).find_id(&body).await;
@@ -373,12 +376,10 @@ fn answer(message: &Message, result: &str) -> RequestDecision {
     RequestDecision::Answer(json_response(StatusCode::OK, json))
 }
 
-fn accepted() -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::empty());
-    *response.status_mut() = StatusCode::ACCEPTED;
-    response
+fn accepted() -> ClientResponse {
+    ClientResponse::empty(StatusCode::ACCEPTED)
 }
 
-fn close_after(response: &mut Response<ReplyBody>) {
+fn close_after(response: &mut ClientResponse) {
     response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
 }

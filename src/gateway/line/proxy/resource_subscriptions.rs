@@ -3,10 +3,9 @@
 //! It is remembered before it is sent, and forgotten if the upstream refuses: here where the whole reply is at hand, and
 //! by the relay where it is an event.
 
-use http::Response;
-
 use crate::line::legacy::no_state;
 use crate::line::relay::ReplyBody;
+use crate::line::response::ClientResponse;
 use crate::session::{Grant, NotSubscribed, Sessions};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::method::Method;
@@ -45,8 +44,8 @@ impl ResourceSubscription<'_> {
 }
 
 /// Whether a subscription was refused, as far as that can be told without waiting for the rest of the reply.
-pub(super) fn is_refused(result: &Result<Response<ReplyBody>, Error>) -> bool {
-    match result.as_ref().map(Response::body) {
+pub(super) fn is_refused(result: &Result<ClientResponse, Error>) -> bool {
+    match result.as_ref().map(|response| &response.body) {
         Ok(ReplyBody::Whole(reply, _)) => memchr::memmem::find(&reply.to_bytes(), b"\"error\"").is_some(),
         Ok(_) => false,
         Err(_) => true,

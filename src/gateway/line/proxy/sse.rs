@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
 
 use super::context::RequestContext;
 use super::{LineAnswer, Proxy, RequestDecision, accepted};
@@ -20,8 +19,9 @@ use crate::context::worker::{View, Worker};
 use crate::line::intake::Intake;
 use crate::line::legacy;
 use crate::line::message::Message;
-use crate::line::relay::{EventsKind, ReplyBody, events_response};
+use crate::line::relay::{EventsKind, events_response};
 use crate::line::reply_messages::ReplyMessages;
+use crate::line::response::ClientResponse;
 use crate::line::sse_stream::{SseStream, message_event};
 use crate::session::Session;
 use crate::session::outbox::CallInFlight;
@@ -53,7 +53,7 @@ pub(super) struct DeferredReply {
 
 impl Proxy {
     /// GET without a session: a stream, and an address for what its client has to say.
-    pub(super) fn open_line(&self, cx: &RequestContext<'_>) -> Result<Response<ReplyBody>, Error> {
+    pub(super) fn open_line(&self, cx: &RequestContext<'_>) -> Result<ClientResponse, Error> {
         let endpoint = cx.endpoint;
         let state = &self.worker.state;
         if state.drain.is_quiet() {
@@ -122,7 +122,7 @@ impl Proxy {
         posted: Box<DeferredReply>,
         fields: Fields,
         call: Call,
-    ) -> Response<ReplyBody> {
+    ) -> ClientResponse {
         let (proxy, view) = (Self::new(Rc::clone(&self.worker), Rc::clone(&self.drain)), Rc::clone(view));
         self.worker.client.tasks.spawn_unboxed(async move {
             let line = Arc::clone(&posted.line);
@@ -146,7 +146,7 @@ impl Proxy {
         };
         let failure = match answer {
             Ok(mut response) => {
-                response.body_mut().carry(call);
+                response.body.carry(call);
                 let messages = ReplyMessages {
                     bytes_max: view.snapshot.limits.reply_bytes_max,
                     budget: &self.worker.state.buffered,
@@ -172,7 +172,7 @@ impl Proxy {
         cx: &mut RequestContext<'_>,
         line: &SseSession,
         message: Message,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let opens = message.method == Method::Initialize;
         let turn = if opens {
             let twice = ClientError::NotJsonRpc { why: "this stream has its session already" };

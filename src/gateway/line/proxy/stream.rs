@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response};
+use http::HeaderValue;
 
 use super::Proxy;
 use super::context::RequestContext;
@@ -19,7 +19,8 @@ use crate::clock;
 use crate::context::in_session::InSession;
 use crate::line::legacy::client_stream::ClientStream;
 use crate::line::legacy::{no_state, upstream_stream};
-use crate::line::relay::{EventsKind, NewTask, RelayPlan, ReplyBody, events_response, relay, resume};
+use crate::line::relay::{EventsKind, NewTask, RelayPlan, events_response, relay, resume};
+use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
@@ -37,10 +38,7 @@ enum ResumePoint {
 }
 
 impl Proxy {
-    pub(super) async fn open_stream(
-        &self,
-        cx: &mut RequestContext<'_>,
-    ) -> Result<Response<ReplyBody>, Error> {
+    pub(super) async fn open_stream(&self, cx: &mut RequestContext<'_>) -> Result<ClientResponse, Error> {
         self.find_session(cx).await?;
         let session = &cx.session()?.clone();
         if self.worker.state.drain.is_quiet() {
@@ -70,7 +68,7 @@ impl Proxy {
         cx: &RequestContext<'_>,
         session: &Session,
         position: ResumePoint,
-    ) -> Result<Response<ReplyBody>, Error> {
+    ) -> Result<ClientResponse, Error> {
         let (grant, caller, members) = (&session.grant, cx.caller()?, 0..cx.endpoint.members.len());
         let attached = self
             .worker
@@ -115,7 +113,7 @@ impl Proxy {
         cx: &RequestContext<'_>,
         member: usize,
         inner: &Bytes,
-    ) -> Result<Option<Result<Response<ReplyBody>, Error>>, Error> {
+    ) -> Result<Option<Result<ClientResponse, Error>>, Error> {
         let session = cx.session()?;
         let outbox = self.outbox_of(session)?;
         let Some(in_session) = self.in_session(cx, session, &outbox, member) else { return Ok(None) };
@@ -128,7 +126,7 @@ impl Proxy {
         }
         let upstream = Arc::clone(&in_session.upstream);
         let deadline = clock::now() + upstream.config.response_timeout;
-        let Ok(reply) = resume(&self.worker, &in_session, last_event, deadline).await else {
+        let Ok(mut reply) = resume(&self.worker, &in_session, last_event, deadline).await else {
             return Ok(None);
         };
         if !reply.is_stream() {
@@ -146,14 +144,14 @@ impl Proxy {
             (Box::default(), [b""; 2]),
             depth_max,
         );
-        let plan = RelayPlan {
+        let mut plan = RelayPlan {
             mapper,
             session: Some(in_session),
             new_task: Some(new_task),
             place: admitted,
             ..RelayPlan::new(&upstream, "", deadline)
         };
-        Ok(Some(relay(&self.worker, reply, plan).await))
+        Ok(Some(relay(&self.worker, &mut reply, &mut plan).await))
     }
 
     /// What the upstream says in the session, if it has one with an id.

@@ -219,7 +219,7 @@ impl Proxy {
         let (id, tasks) = (message.id(), tasks.join(","));
         let json = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tasks":[{tasks}]}}}}"#);
         let mut response = json_response(StatusCode::OK, String::new());
-        *response.body_mut() = ReplyBody::Whole(json.into(), BodyGuard::new(held.into_inner()));
+        response.body = ReplyBody::Whole(json.into(), BodyGuard::new(held.into_inner()));
         Ok(RequestDecision::Answer(response))
     }
 

@@ -24,8 +24,6 @@ pub(crate) struct BodyGuard {
     /// Its share of the memory for messages: held, not read.
     _reservation: Option<Reservation>,
     call: Option<Box<Call>>,
-    /// It is JSON, which no header says: one that is alone in its map costs more than the map's worth.
-    is_json: bool,
 }
 
 pub(crate) enum ReplyBody {
@@ -87,33 +85,24 @@ impl ReplyBody {
         Self::Events(Box::new(OwnEvents { kind, poll: Box::new(poll), call: None, end: None }))
     }
 
-    /// Whether it is JSON and the headers do not say so: whoever writes them does.
-    pub(crate) fn is_json(&self) -> bool {
-        matches!(self, Self::Whole(_, BodyGuard { is_json: true, .. }))
-    }
-
-    /// Says that it is JSON, if it is a whole; false if it is not.
-    pub(super) fn set_json(&mut self) -> bool {
-        let Self::Whole(_, guard) = self else { return false };
-        guard.is_json = true;
-        true
-    }
-
     pub(crate) fn empty() -> Self {
         Self::Whole(Segments::from(Bytes::new()), BodyGuard::default())
+    }
+
+    /// Tells the call of a reply that is as good as sent that it is over, because the socket's buffer takes it. False: the
+    /// reply is longer, or not over.
+    pub(crate) fn finish(&self, call: &mut Call) -> bool {
+        let Self::Whole(segments, _) = self else { return false };
+        call.finish();
+        call.reply_bytes = segments.len();
+        segments.len() <= FRAME_BYTES_MAX as u64
     }
 
     /// Ties the call to the end of its reply.
     pub(crate) fn carry(&mut self, mut call: Call) {
         match self {
-            Self::Whole(segments, held) => {
-                call.finish();
-                call.reply_bytes = segments.len();
-                // What fits the socket's buffer is as good as sent.
-                if segments.len() > FRAME_BYTES_MAX as u64 {
-                    held.call = Some(Box::new(call));
-                }
-            }
+            Self::Whole(..) if self.finish(&mut call) => {}
+            Self::Whole(_, held) => held.call = Some(Box::new(call)),
             Self::Stream(stream) => stream.carry(call),
             Self::Events(events) => events.carry(call),
         }
@@ -186,6 +175,6 @@ impl Body for ReplyBody {
 
 impl BodyGuard {
     pub(crate) fn new(reservation: Reservation) -> Self {
-        Self { _reservation: Some(reservation), call: None, is_json: false }
+        Self { _reservation: Some(reservation), call: None }
     }
 }

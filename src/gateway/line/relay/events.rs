@@ -79,7 +79,7 @@ pub(super) enum AtEnd {
 }
 
 impl EventStream {
-    pub(super) fn new(plan: RelayPlan<'_>, event_bytes_max: usize) -> Self {
+    pub(super) fn new(plan: &mut RelayPlan<'_>, event_bytes_max: usize) -> Self {
         let is_read = plan.mapper.is_some() || plan.is_checked();
         Self {
             idle: plan.upstream.config.stream_idle_timeout,
@@ -89,11 +89,11 @@ impl EventStream {
             event_bytes_max,
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),
-            mapper: plan.mapper,
-            session: plan.session,
-            subscribing: plan.subscribing,
-            new_task: plan.new_task,
-            _place: plan.place,
+            mapper: plan.mapper.take(),
+            session: plan.session.take(),
+            subscribing: plan.subscribing.take(),
+            new_task: plan.new_task.take(),
+            _place: plan.place.take(),
             waiting: VecDeque::new(),
             has_answered: false,
             is_answer_seen: false,

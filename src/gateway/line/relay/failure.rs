@@ -7,13 +7,14 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::RETRY_AFTER;
-use http::{Response, StatusCode};
 use memchr::memmem::{self, Finder};
 
-use super::{BodyGuard, RelayPlan, ReplyBody, respond};
+use super::{BodyGuard, RelayPlan, ReplyBody};
 use crate::clock;
 use crate::context::worker::Worker;
+use crate::line::response::ClientResponse;
 use crate::upstream::Upstream;
 use crate::upstream::body::collect;
 use crate::upstream::exchange::{Reply, ReplyHead};
@@ -34,21 +35,20 @@ const FAILED_BYTES_MAX: usize = 64 * 1024;
 /// An upstream's refusal. Its own JSON-RPC error is relayed with its status if it answers our request.
 pub(super) async fn relay_failure(
     worker: &Rc<Worker>,
-    reply: Reply,
+    reply: &mut Reply,
     media: Media,
-    plan: RelayPlan<'_>,
-) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, mut body, lease, .. } = reply;
+    plan: &mut RelayPlan<'_>,
+) -> Result<ClientResponse, Error> {
+    let Reply { head, body, lease, .. } = reply;
     let status = head.status;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
         return Err(UpstreamError::Credentials.into());
     }
-    let (era, upstream, retry_after) = (plan.era(), plan.upstream, head.headers.get(RETRY_AFTER).cloned());
+    let (era, upstream, retry_after) = (plan.era(), plan.upstream, head.fields.retry_after_s());
     if media == Media::Json
         && (status.is_client_error() || status.is_server_error())
-        && let Ok((whole, _)) =
-            collect(&mut body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
-        && let Some(response) = relay_error(worker, &head, lease, &whole, plan)?
+        && let Ok((whole, _)) = collect(body, FAILED_BYTES_MAX, plan.deadline, &worker.state.buffered).await
+        && let Some(response) = relay_error(worker, head, lease.take(), &whole, plan)?
     {
         return Ok(response);
     }
@@ -58,8 +58,7 @@ pub(super) async fn relay_failure(
     }
     Err(match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            let seconds = retry_after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            UpstreamError::Busy { status, retry_after_s: seconds }
+            UpstreamError::Busy { status, retry_after_s: retry_after }
         }
         // It does not know the session it gave us: the request was not looked at.
         StatusCode::NOT_FOUND if era == Era::Legacy => UpstreamError::SessionLost,
@@ -76,8 +75,8 @@ fn relay_error(
     head: &ReplyHead,
     mut lease: Option<ConnectionLease>,
     whole: &Bytes,
-    plan: RelayPlan<'_>,
-) -> Result<Option<Response<ReplyBody>>, Error> {
+    plan: &mut RelayPlan<'_>,
+) -> Result<Option<ClientResponse>, Error> {
     let (status, era) = (head.status, plan.era());
     let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), whole, worker.json_depth_max());
     let answer = envelope.ok().filter(|envelope| envelope.kind == MessageKind::Response);
@@ -104,18 +103,19 @@ fn relay_error(
     if !answers_us {
         return Ok(None);
     }
-    let retry_after = head.headers.get(RETRY_AFTER).cloned();
+    let retry_after = head.fields.retry_after().cloned();
     let id = plan.own_id.zip(answered).map(|(own_id, span)| own_id.restored(span));
-    let mapped = plan.mapper.and_then(|mapper| {
+    let mapped = plan.mapper.take().and_then(|mapper| {
         mapper.map_with(&mut worker.scratch.borrow_mut(), whole, id.clone()).ok().flatten()
     });
     let segments = mapped.unwrap_or_else(|| match id {
         Some(id) => splice(whole, &[id]),
         None => Segments::from(whole.clone()),
     });
-    let mut response = respond(head.status, ReplyBody::Whole(segments, BodyGuard::default()));
+    let mut response =
+        ClientResponse::new(head.status, Media::Json, ReplyBody::Whole(segments, BodyGuard::default()));
     if era == Era::Legacy {
-        *response.status_mut() = StatusCode::OK;
+        response.status = StatusCode::OK;
     }
     response.headers_mut().extend(retry_after.map(|seconds| (RETRY_AFTER, seconds)));
     Ok(Some(response))

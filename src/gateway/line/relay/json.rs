@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::Response;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
@@ -14,9 +13,10 @@ use super::body::FRAME_BYTES_MAX;
 use super::client_attachment::ClientAttachment;
 use super::failure::note_refusal;
 use super::stream::RelayedReply;
-use super::{BodyGuard, NewTask, RelayPlan, ReplyBody, respond};
+use super::{BodyGuard, NewTask, RelayPlan, ReplyBody};
 use crate::clock;
 use crate::context::worker::Worker;
+use crate::line::response::ClientResponse;
 use crate::mapper::{NotMapped, is_same_text};
 use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
@@ -27,6 +27,7 @@ use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::Envelope;
 use protocol::error::{Error, GatewayError, UpstreamError};
 use protocol::json::{Scratch, Span};
+use protocol::media::Media;
 use protocol::splice::{Segments, splice};
 
 /// A JSON reply that has begun: the pieces that are already read, and what is looked at in those that come.
@@ -91,14 +92,14 @@ impl JsonStream {
 
 pub(super) async fn relay_json(
     worker: &Rc<Worker>,
-    reply: Reply,
-    mut plan: RelayPlan<'_>,
-) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, mut body, mut lease, .. } = reply;
+    reply: &mut Reply,
+    plan: &mut RelayPlan<'_>,
+) -> Result<ClientResponse, Error> {
+    let Reply { head, body, lease, .. } = reply;
     let deadline = plan.deadline;
     if let Some(mapper) = &plan.mapper {
         let reply_bytes_max = worker.limits().reply_bytes_max;
-        let collected = collect(&mut body, reply_bytes_max, deadline, &worker.state.buffered).await;
+        let collected = collect(body, reply_bytes_max, deadline, &worker.state.buffered).await;
         let (whole, reservation) = collected.inspect_err(|error| {
             if let Error::Upstream(error) = error {
                 pool::note_error(lease.as_mut(), error);
@@ -112,18 +113,21 @@ pub(super) async fn relay_json(
             NotMapped::OtherId => plan.mismatch(lease.as_mut()),
             NotMapped::Json(_) => UpstreamError::Nonsense,
         })?;
-        pool::give_back(lease, clock::now());
+        pool::give_back(lease.take(), clock::now());
         let segments = mapped.unwrap_or_else(|| Segments::from(whole));
-        return Ok(respond(head.status, ReplyBody::Whole(segments, BodyGuard::new(reservation))));
+        return Ok(ClientResponse::new(
+            head.status,
+            Media::Json,
+            ReplyBody::Whole(segments, BodyGuard::new(reservation)),
+        ));
     }
-    let first = next_piece(&mut body, lease.as_mut(), deadline).await?.unwrap_or_default();
+    let first = next_piece(body, lease.as_mut(), deadline).await?.unwrap_or_default();
     if plan.is_checked() {
         let is_whole = body.is_end_stream();
         let check = looked_at(&first, is_whole, plan.sent_id());
-        let reply = Reply { head, body, lease, replica: None };
         // Nearly every reply says whose it is with its first piece.
         if check.is_ours() || check.is_others() || is_whole {
-            if makes_task(worker, &reply, (&first, &check), &plan) {
+            if makes_task(worker, reply, (&first, &check), plan) {
                 note_task(worker, plan.new_task.as_deref(), &first).await;
             }
             return hand_on_checked(worker, reply, (first, check, BodyGuard::default()), plan);
@@ -136,13 +140,14 @@ pub(super) async fn relay_json(
     }
     let body = if body.is_end_stream() {
         note_task(worker, plan.new_task.as_deref(), &first).await;
-        pool::give_back(lease, clock::now());
+        pool::give_back(lease.take(), clock::now());
         ReplyBody::Whole(Segments::from(first), BodyGuard::default())
     } else {
-        let first = JsonStream::new(first.into(), None, BodyGuard::default(), &mut plan);
-        ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
+        let first = JsonStream::new(first.into(), None, BodyGuard::default(), plan);
+        let rest = (std::mem::take(body), lease.take());
+        ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, rest, plan)))
     };
-    Ok(respond(head.status, body))
+    Ok(ClientResponse::new(head.status, Media::Json, body))
 }
 
 /// What the first piece of a reply, or all of it, says of whose it is.
@@ -176,16 +181,16 @@ async fn next_piece(
 /// step must not give one client's reply to another. Servers that write the id last have their replies held until then.
 async fn relay_held(
     worker: &Rc<Worker>,
-    reply: Reply,
+    reply: &mut Reply,
     (first, mut check): (Bytes, AnswerId),
-    plan: RelayPlan<'_>,
-) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, mut body, mut lease, .. } = reply;
+    plan: &mut RelayPlan<'_>,
+) -> Result<ClientResponse, Error> {
+    let Reply { body, lease, .. } = reply;
     let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.reservation());
     let mut pieces = Chunks::default();
     pieces.push(first, 0);
     while !check.is_ours() && !check.is_others() && !body.is_end_stream() {
-        let Some(piece) = next_piece(&mut body, lease.as_mut(), plan.deadline).await? else { break };
+        let Some(piece) = next_piece(body, lease.as_mut(), plan.deadline).await? else { break };
         let bytes = pieces.len() + piece.len();
         if bytes > bytes_max {
             return Err(UpstreamError::TooLarge.into());
@@ -196,9 +201,8 @@ async fn relay_held(
         check.push(&piece, plan.sent_id());
         pieces.push(piece, 0);
     }
-    let reply = Reply { head, body, lease, replica: None };
     let begun = pieces.into_bytes();
-    if makes_task(worker, &reply, (&begun, &check), &plan) {
+    if makes_task(worker, reply, (&begun, &check), plan) {
         note_task(worker, plan.new_task.as_deref(), &begun).await;
     }
     hand_on_checked(worker, reply, (begun, check, BodyGuard::new(held)), plan)
@@ -218,11 +222,11 @@ fn makes_task(
 /// Hands on a reply that has begun with these bytes, if it is the request's.
 fn hand_on_checked(
     worker: &Rc<Worker>,
-    reply: Reply,
+    reply: &mut Reply,
     (begun, check, held): (Bytes, AnswerId, BodyGuard),
-    mut plan: RelayPlan<'_>,
-) -> Result<Response<ReplyBody>, Error> {
-    let Reply { head, body, mut lease, .. } = reply;
+    plan: &mut RelayPlan<'_>,
+) -> Result<ClientResponse, Error> {
+    let Reply { head, body, lease, .. } = reply;
     note_refusal(plan.upstream, &begun);
     let Some(span) = id_span(worker, &begun, &check, plan.sent_id()) else {
         // What has no id at all is no answer to anything.
@@ -235,13 +239,14 @@ fn hand_on_checked(
         None => Segments::from(begun),
     };
     let body = if body.is_end_stream() {
-        pool::give_back(lease, clock::now());
+        pool::give_back(lease.take(), clock::now());
         ReplyBody::Whole(pieces, held)
     } else {
-        let first = JsonStream::new(pieces, Some(check), held, &mut plan);
-        ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, body, lease, plan)))
+        let first = JsonStream::new(pieces, Some(check), held, plan);
+        let rest = (std::mem::take(body), lease.take());
+        ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, rest, plan)))
     };
-    Ok(respond(head.status, body))
+    Ok(ClientResponse::new(head.status, Media::Json, body))
 }
 
 /// Where the expected id stands in a message, or in as much of it as was needed to find that out. `None`: it answers

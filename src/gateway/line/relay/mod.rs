@@ -22,12 +22,13 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
 
 use crate::access::limit::concurrency::Permit;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
+use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::outbox::CallInFlight;
 use crate::session::streams::StreamPlace;
@@ -48,12 +49,6 @@ use json::relay_json;
 pub(crate) use new_task::NewTask;
 pub(crate) use reopen::resume;
 use stream::RelayedReply;
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
-const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
-const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-const NO: HeaderValue = HeaderValue::from_static("no");
 
 /// How a reply is to be handed on.
 #[derive(Debug)]
@@ -81,11 +76,12 @@ pub(crate) struct RelayPlan<'p> {
     pub place: Option<StreamPlace>,
 }
 
+/// What the client gets of a reply. What is left of the reply and of the plan is of no use.
 pub(crate) async fn relay(
     worker: &Rc<Worker>,
-    reply: Reply,
-    plan: RelayPlan<'_>,
-) -> Result<Response<ReplyBody>, Error> {
+    reply: &mut Reply,
+    plan: &mut RelayPlan<'_>,
+) -> Result<ClientResponse, Error> {
     let (status, upstream) = (reply.head.status, plan.upstream);
     let response = match reply.head.media {
         Media::Json if status.is_success() => relay_json(worker, reply, plan).await,
@@ -139,53 +135,26 @@ impl<'p> RelayPlan<'p> {
     }
 }
 
-fn relay_sse(worker: &Rc<Worker>, reply: Reply, plan: RelayPlan<'_>) -> Response<ReplyBody> {
-    let Reply { head, body, lease, .. } = reply;
-    let stream = RelayedReply::events(worker, body, lease, plan);
-    let mut response = Response::new(ReplyBody::Stream(ClientAttachment::new(stream)));
-    *response.status_mut() = head.status;
-    response.headers_mut().insert(CONTENT_TYPE, SSE);
-    unbuffered(response.headers_mut());
-    response
-}
-
-/// Nobody on the way is to keep events back.
-fn unbuffered(headers: &mut HeaderMap) {
-    headers.insert(CACHE_CONTROL, NO_CACHE);
-    headers.insert(X_ACCEL_BUFFERING, NO);
+fn relay_sse(worker: &Rc<Worker>, reply: &mut Reply, plan: &mut RelayPlan<'_>) -> ClientResponse {
+    let head = &reply.head;
+    let stream = RelayedReply::events(worker, (std::mem::take(&mut reply.body), reply.lease.take()), plan);
+    ClientResponse::new(head.status, Media::Sse, ReplyBody::Stream(ClientAttachment::new(stream)))
 }
 
 /// A stream of the gateway's own.
 pub(crate) fn events_response(
     kind: EventsKind,
     poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 'static,
-) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::events(kind, poll));
-    response.headers_mut().insert(CONTENT_TYPE, SSE);
-    unbuffered(response.headers_mut());
-    response
+) -> ClientResponse {
+    ClientResponse::new(StatusCode::OK, Media::Sse, ReplyBody::events(kind, poll))
 }
 
-/// A response in JSON with an upstream's status and nothing else of its head.
-fn respond(status: StatusCode, mut body: ReplyBody) -> Response<ReplyBody> {
-    let is_said = body.set_json();
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    if !is_said {
-        response.headers_mut().insert(CONTENT_TYPE, JSON);
-    }
-    response
-}
-
-pub(crate) fn json_response(status: StatusCode, json: impl Into<Segments>) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::Whole(json.into(), BodyGuard::default()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+pub(crate) fn json_response(status: StatusCode, json: impl Into<Segments>) -> ClientResponse {
+    ClientResponse::new(status, Media::Json, ReplyBody::Whole(json.into(), BodyGuard::default()))
 }
 
 /// Adds the headers that go with an error at `endpoint`.
-pub(crate) fn describe(response: &mut Response<ReplyBody>, error: &Error, endpoint: Option<&Endpoint>) {
+pub(crate) fn describe(response: &mut ClientResponse, error: &Error, endpoint: Option<&Endpoint>) {
     let headers = response.headers_mut();
     if let Some(retry_after) = error.outcome().retry_after {
         headers.insert(RETRY_AFTER, HeaderValue::from(limited::whole_seconds(retry_after)));

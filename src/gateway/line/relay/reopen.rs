@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Request};
 
-use super::SSE;
 use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
@@ -18,6 +17,7 @@ use crate::upstream::exchange::{Reply, RequestBody, SendOptions};
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
+const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 const ATTEMPTS_MAX: u32 = 3;
 /// How long is waited where the upstream does not say.
 const RETRY: Duration = Duration::from_secs(1);

@@ -85,36 +85,34 @@ impl RelayedReply {
     pub(super) fn json(
         worker: &Rc<Worker>,
         begun: JsonStream,
-        incoming: Incoming,
-        lease: Option<ConnectionLease>,
-        plan: RelayPlan<'_>,
+        incoming: (Incoming, Option<ConnectionLease>),
+        plan: &mut RelayPlan<'_>,
     ) -> Box<Self> {
-        Self::boxed(worker, incoming, lease, plan, |_| ReplySource::Json(begun))
+        Self::boxed(worker, incoming, plan, |_| ReplySource::Json(begun))
     }
 
     pub(super) fn events(
         worker: &Rc<Worker>,
-        incoming: Incoming,
-        lease: Option<ConnectionLease>,
-        mut plan: RelayPlan<'_>,
+        incoming: (Incoming, Option<ConnectionLease>),
+        plan: &mut RelayPlan<'_>,
     ) -> Box<Self> {
         let (now, config) = (clock::now(), &plan.upstream.config);
         let stream_duration_max = Some(config.stream_duration_max).filter(|timeout| !timeout.is_zero());
         let answer_by = stream_duration_max.map(|timeout| now + timeout);
         plan.deadline = at_most(now + config.stream_idle_timeout, answer_by);
         let bytes_max = worker.limits().reply_bytes_max;
-        let source = |plan: RelayPlan<'_>| ReplySource::Events(Box::new(EventStream::new(plan, bytes_max)));
-        let mut reply = Self::boxed(worker, incoming, lease, plan, source);
+        let source =
+            |plan: &mut RelayPlan<'_>| ReplySource::Events(Box::new(EventStream::new(plan, bytes_max)));
+        let mut reply = Self::boxed(worker, incoming, plan, source);
         reply.answer_by = answer_by;
         reply
     }
 
     fn boxed(
         worker: &Rc<Worker>,
-        incoming: Incoming,
-        lease: Option<ConnectionLease>,
-        mut plan: RelayPlan<'_>,
-        source: impl FnOnce(RelayPlan<'_>) -> ReplySource,
+        (incoming, lease): (Incoming, Option<ConnectionLease>),
+        plan: &mut RelayPlan<'_>,
+        source: impl FnOnce(&mut RelayPlan<'_>) -> ReplySource,
     ) -> Box<Self> {
         Box::new(Self {
             worker: Rc::clone(worker),

@@ -6,16 +6,16 @@
 //! Invariant: a connection takes the next request only after the last one was written, its reply was read to the end, and
 //! not a byte more has come.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use http::Request;
 use http1::head::EndSearch;
 use http1::{Decoder, HEAD_BYTES_MAX, HttpFault};
@@ -29,7 +29,8 @@ use crate::buffers::{Buffers, poll_read};
 use crate::clock::RecurringDeadline;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::exchange::RequestBody;
-use crate::upstream::pool::ConnectionSlot;
+use crate::upstream::incoming::Incoming;
+use crate::upstream::pool::{ConnectionSlot, PoolMembership};
 
 /// A server that announces more than this before it answers is out of its senses.
 const INFORMATIONAL_HEADS_MAX: usize = 16;
@@ -39,6 +40,7 @@ const INFORMATIONAL_HEADS_MAX: usize = 16;
 pub(crate) struct PooledConnection {
     state: RefCell<ConnectionState>,
     buffers: Rc<Buffers>,
+    pub(crate) membership: PoolMembership,
     _open: (ConnectionSlot, GaugeGuard),
 }
 
@@ -51,6 +53,8 @@ struct ConnectionState {
     /// The beginning of a head.
     head: Vec<u8>,
     search: EndSearch,
+    /// The task that waits for a reply is woken by what comes, and nothing had.
+    is_watched: bool,
     informational_heads: usize,
     /// Why nothing more can be written.
     write_error: Option<io::Error>,
@@ -90,6 +94,7 @@ impl PooledConnection {
     pub(crate) fn new(
         stream: MaybeTls,
         buffers: &Rc<Buffers>,
+        membership: PoolMembership,
         open: (ConnectionSlot, GaugeGuard),
     ) -> Rc<Self> {
         let state = ConnectionState {
@@ -98,13 +103,14 @@ impl PooledConnection {
             request: None,
             head: Vec::new(),
             search: EndSearch::default(),
+            is_watched: false,
             informational_heads: 0,
             write_error: None,
             has_received: false,
             is_persistent: false,
             deadline: RecurringDeadline::default(),
         };
-        Rc::new(Self { state: RefCell::new(state), buffers: Rc::clone(buffers), _open: open })
+        Rc::new(Self { state: RefCell::new(state), buffers: Rc::clone(buffers), membership, _open: open })
     }
 
     /// Whether its last reply has ended and another request may follow, as far as was looked.
@@ -115,7 +121,14 @@ impl PooledConnection {
     /// Whether it takes a request. Costs no system call as long as nothing has come.
     pub(crate) fn is_idle(&self) -> bool {
         let mut state = self.state.borrow_mut();
-        state.phase == Phase::Idle && state.is_silent()
+        state.phase == Phase::Idle && state.is_silent(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// [`is_idle`](Self::is_idle), for the task that gives it a request at once: it is woken by what comes.
+    pub(crate) fn is_idle_for(&self, cx: &mut Context<'_>) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.is_watched = state.phase == Phase::Idle && state.is_silent(cx);
+        state.is_watched
     }
 
     /// Begins to send a request.
@@ -132,7 +145,7 @@ impl PooledConnection {
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         deadline: Instant,
-    ) -> Poll<Result<(ParsedReply, HttpBody), ConnectionError>> {
+    ) -> Poll<Result<(ParsedReply, Incoming), ConnectionError>> {
         let mut state = self.state.borrow_mut();
         let result = self.buffers.reading(|memory| state.poll_reply(cx, memory, &self.buffers));
         if result.is_pending() && state.deadline.poll(cx, deadline).is_ready() {
@@ -141,8 +154,11 @@ impl PooledConnection {
         drop(state);
         result.map(|result| {
             result.map(|(start, decoder, first)| {
-                let connection = (!decoder.is_over()).then(|| Rc::clone(self));
-                (start, HttpBody::new(connection, decoder, first))
+                let body = match decoder.is_over() {
+                    true => Incoming::Whole(Some(first).filter(|first| !first.is_empty())),
+                    false => Incoming::Http(Box::new(HttpBody::new(Rc::clone(self), decoder, first))),
+                };
+                (start, body)
             })
         })
     }
@@ -172,10 +188,10 @@ impl PooledConnection {
 
 impl ConnectionState {
     /// Whether nothing has come, not even the end. Looks, however much its task has done already.
-    fn is_silent(&mut self) -> bool {
+    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
         let mut byte = [0];
         let read = poll_fn(|cx| Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut byte)));
-        unconstrained(read).now_or_never().is_none()
+        pin!(unconstrained(read)).poll(cx).is_pending()
     }
 
     fn poll_reply(
@@ -185,6 +201,10 @@ impl ConnectionState {
         buffers: &Buffers,
     ) -> Poll<Result<(ParsedReply, Decoder, Bytes), ConnectionError>> {
         self.write(cx, buffers);
+        // Nothing had come when it was given the request, in this turn of its task.
+        if std::mem::take(&mut self.is_watched) && self.write_error.is_none() {
+            return Poll::Pending;
+        }
         loop {
             let fresh = ready!(poll_read(&mut self.stream, cx, memory))?;
             if fresh.is_empty() {
@@ -193,14 +213,14 @@ impl ConnectionState {
             self.has_received = true;
             let mut skipped = 0;
             if self.head.is_empty() {
-                if let Some(begun) = self.begin(fresh, &mut skipped)? {
+                if let Some(begun) = self.begin(fresh, &mut skipped, buffers)? {
                     return Poll::Ready(Ok(begun));
                 }
                 self.head.extend_from_slice(fresh.get(skipped..).unwrap_or_default());
             } else {
                 let mut head = std::mem::take(&mut self.head);
                 head.extend_from_slice(fresh);
-                if let Some(begun) = self.begin(&head, &mut skipped)? {
+                if let Some(begun) = self.begin(&head, &mut skipped, buffers)? {
                     return Poll::Ready(Ok(begun));
                 }
                 head.drain(..skipped);
@@ -214,13 +234,21 @@ impl ConnectionState {
         &mut self,
         mut bytes: &[u8],
         skipped: &mut usize,
+        buffers: &Buffers,
     ) -> Result<Option<(ParsedReply, Decoder, Bytes)>, HttpFault> {
         loop {
-            let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else { return Ok(None) };
-            let (head, rest) = bytes.split_at(length);
+            // What comes whole, as nearly every head, is read at one look.
+            let whole = self.search.is_new().then(|| ParsedReply::read_at_once(bytes)).flatten();
+            let (start, length) = match whole {
+                Some(whole) => whole,
+                None => {
+                    let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else { return Ok(None) };
+                    (ParsedReply::read(bytes.get(..length).unwrap_or_default())?, length)
+                }
+            };
+            let rest = bytes.get(length..).unwrap_or_default();
             *skipped += length;
             self.search = EndSearch::default();
-            let start = ParsedReply::read(head)?;
             if start.head.status.is_informational() {
                 self.informational_heads += 1;
                 if self.informational_heads > INFORMATIONAL_HEADS_MAX {
@@ -232,6 +260,10 @@ impl ConnectionState {
             let mut decoder = Decoder::new(start.framing);
             (self.phase, self.is_persistent) = (Phase::Body, start.is_persistent);
             let data = self.decode(rest, &mut decoder)?;
+            let data = match data {
+                Cow::Borrowed(data) if decoder.is_over() => buffers.keep(data),
+                data => data.into_owned().into(),
+            };
             return Ok(Some((start, decoder, data)));
         }
     }
@@ -253,21 +285,21 @@ impl ConnectionState {
             };
             match data {
                 Ok(data) if data.is_empty() => {}
-                data => return Poll::Ready(Some(data)),
+                data => return Poll::Ready(Some(data.map(|data| data.into_owned().into()))),
             }
         }
         Poll::Ready(None)
     }
 
     /// The data in these bytes, in one piece.
-    fn decode(&mut self, bytes: &[u8], decoder: &mut Decoder) -> Result<Bytes, HttpFault> {
+    fn decode<'b>(&mut self, bytes: &'b [u8], decoder: &mut Decoder) -> Result<Cow<'b, [u8]>, HttpFault> {
         let (data, taken) = decoder.data(bytes)?;
         if decoder.is_over() {
             let is_exact = taken == bytes.len();
             let is_of_use = is_exact && self.is_persistent && self.request.is_none();
             self.phase = if is_of_use { Phase::Idle } else { Phase::Over };
         }
-        Ok(data.into())
+        Ok(data)
     }
 
     /// Writes what can be written. A server that takes no more may have answered all the same.

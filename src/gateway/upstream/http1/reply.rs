@@ -5,14 +5,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue};
 use http_body::SizeHint;
-use http1::{BodyEnd, Decoder, HttpFault};
+use http1::{BodyEnd, Decoder, HEAD_BYTES_MAX, HttpFault, ResponseHead};
 
 use super::connection::{ConnectionError, PooledConnection};
-use crate::upstream::ask::SESSION_ID;
-use crate::upstream::exchange::ReplyHead;
+use crate::upstream::exchange::{ReplyFields, ReplyHead};
 use protocol::media::Media;
 
 /// What the head of a reply says.
@@ -26,35 +23,55 @@ pub(crate) struct ParsedReply {
 }
 
 impl ParsedReply {
+    /// The head that `bytes` begin with, and its length, if all of it is there and nothing is wrong with it. `None`:
+    /// [`read`](Self::read) tells why.
+    pub(super) fn read_at_once(bytes: &[u8]) -> Option<(Self, usize)> {
+        let mut fields = FieldsFound::default();
+        let head = ResponseHead::read_at_once(bytes, HEAD_BYTES_MAX, |name, value| fields.add(name, value));
+        head.map(|(head, length)| (fields.with(head), length))
+    }
+
+    /// The head that these bytes are.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HttpFault> {
-        let (mut media, mut keep_alive, mut headers) = (None, None, HeaderMap::new());
-        let mut is_encoded = false;
-        let head = http1::ResponseHead::read(bytes, |name, value| {
-            let is = |known: &str| name.eq_ignore_ascii_case(known);
-            match name.len() {
-                10 if is("keep-alive") => keep_alive = keep_alive.or_else(|| keep_alive_timeout(value)),
-                11 if is("retry-after") => keep(&mut headers, RETRY_AFTER, value),
-                12 if is("content-type") => media = media.or_else(|| Some(Media::of(value))),
-                14 if is("mcp-session-id") => keep(&mut headers, SESSION_ID, value),
-                // Nobody asked for it, and it would be lost on the way.
-                16 if is("content-encoding") => is_encoded |= value != b"identity",
-                _ => {}
-            }
-        })?;
-        let media = media.filter(|_| !is_encoded).unwrap_or(Media::Other);
-        Ok(Self {
-            head: ReplyHead { status: head.status, media, headers },
-            keep_alive,
-            framing: head.framing,
-            is_persistent: head.is_persistent,
-        })
+        let mut fields = FieldsFound::default();
+        let head = ResponseHead::read(bytes, |name, value| fields.add(name, value))?;
+        Ok(fields.with(head))
     }
 }
 
-/// The first value of a field is the one that counts.
-fn keep(headers: &mut HeaderMap, name: http::HeaderName, value: &[u8]) {
-    if let Ok(value) = HeaderValue::from_bytes(value) {
-        headers.entry(name).or_insert(value);
+/// What the fields of a head say that is being read.
+#[derive(Default)]
+struct FieldsFound {
+    media: Option<Media>,
+    keep_alive: Option<Duration>,
+    kept: ReplyFields,
+    is_encoded: bool,
+}
+
+impl FieldsFound {
+    #[inline]
+    fn add(&mut self, name: &str, value: &[u8]) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known);
+        match name.len() {
+            10 if is("keep-alive") => self.keep_alive = self.keep_alive.or_else(|| keep_alive_timeout(value)),
+            11 if is("retry-after") => self.kept.add_retry_after(value),
+            12 if is("content-type") => self.media = self.media.or_else(|| Some(Media::of(value))),
+            14 if is("mcp-session-id") => self.kept.add_session_id(value),
+            // Nobody asked for it, and it would be lost on the way.
+            16 if is("content-encoding") => self.is_encoded |= value != b"identity",
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn with(self, head: ResponseHead) -> ParsedReply {
+        let media = self.media.filter(|_| !self.is_encoded).unwrap_or(Media::Other);
+        ParsedReply {
+            head: ReplyHead { status: head.status, media, fields: self.kept },
+            keep_alive: self.keep_alive,
+            framing: head.framing,
+            is_persistent: head.is_persistent,
+        }
     }
 }
 
@@ -75,9 +92,9 @@ pub(crate) struct HttpBody {
 }
 
 impl HttpBody {
-    /// `connection` is where what follows `first` comes from; `None`: nothing follows.
-    pub(super) fn new(connection: Option<Rc<PooledConnection>>, decoder: Decoder, first: Bytes) -> Self {
-        Self { first, connection, decoder }
+    /// `connection` is where what follows `first` comes from.
+    pub(super) fn new(connection: Rc<PooledConnection>, decoder: Decoder, first: Bytes) -> Self {
+        Self { first, connection: Some(connection), decoder }
     }
 
     /// The next piece of data; `None` at the end.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
@@ -10,6 +11,7 @@ use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
 use crate::upstream::exchange::RequestBody;
+use crate::upstream::sending::Sending;
 use protocol::splice::Segments;
 
 /// A request that is no longer goes out with its head, in one write.
@@ -31,9 +33,18 @@ pub(super) struct OutgoingRequest {
     start: Vec<u8>,
     /// So many bytes of it are written.
     start_written: usize,
-    /// What is written now of a longer body.
+    /// What follows.
+    long: Option<Box<LongBody>>,
+    /// Told when all of it is written.
+    sending: Option<Arc<Sending>>,
+}
+
+/// A body that does not go out with its head.
+#[derive(Debug)]
+struct LongBody {
+    /// What is written now.
     piece: Bytes,
-    body: RequestBody,
+    rest: Segments,
 }
 
 impl OutgoingRequest {
@@ -46,15 +57,14 @@ impl OutgoingRequest {
         start.clear();
         RequestBody::yield_to_own(request);
         write_head(request, to, &mut start);
-        let mut body = RequestBody::from(Segments::default());
-        body.sending.clone_from(&request.body().sending);
-        let mut outgoing = Self { start, start_written: 0, piece: Bytes::new(), body };
-        if request.body().message.len() <= COPIED_BYTES_MAX {
-            request.body().message.iter().for_each(|piece| outgoing.start.extend_from_slice(piece));
+        let RequestBody { message, sending, .. } = request.body();
+        let mut long = None;
+        if message.len() <= COPIED_BYTES_MAX {
+            message.iter().for_each(|piece| start.extend_from_slice(piece));
         } else {
-            outgoing.body.message = request.body().message.clone();
+            long = Some(Box::new(LongBody { piece: Bytes::new(), rest: message.clone() }));
         }
-        outgoing
+        Self { start, start_written: 0, long, sending: sending.clone() }
     }
 
     /// Whether none of it is written, so that it may be sent elsewhere.
@@ -72,21 +82,29 @@ impl OutgoingRequest {
         while let Some(rest) = self.start.get(self.start_written..).filter(|rest| !rest.is_empty()) {
             self.start_written += ready!(stream.poll_write_some(cx, rest))?;
         }
+        if let Some(long) = &mut self.long {
+            ready!(long.poll_write(stream, cx))?;
+        }
+        ready!(Pin::new(stream).poll_flush(cx))?;
+        if let Some(sending) = self.sending.take() {
+            sending.mark_written();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl LongBody {
+    fn poll_write(&mut self, stream: &mut MaybeTls, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.piece.is_empty() {
                 let count = ready!(stream.poll_write_some(cx, &self.piece))?;
                 self.piece.advance(count);
             }
-            match self.body.message.pop_at_most(PIECE_BYTES_MAX) {
+            match self.rest.pop_at_most(PIECE_BYTES_MAX) {
                 Some(piece) => self.piece = piece,
-                None => break,
+                None => return Poll::Ready(Ok(())),
             }
         }
-        ready!(Pin::new(stream).poll_flush(cx))?;
-        if let Some(sending) = self.body.sending.take() {
-            sending.mark_written();
-        }
-        Poll::Ready(Ok(()))
     }
 }
 

@@ -237,7 +237,7 @@ pub(crate) async fn open_session(
         let id = sessions
             .keep(SessionHandle { connection: opening.connection().clone(), session })
             .ok_or(UpstreamError::Reset)?;
-        reply.head.headers.insert(SESSION_ID, id);
+        reply.head.fields.set_session_id(id);
         opening.keep();
     }
     Ok(reply)

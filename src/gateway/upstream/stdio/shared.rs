@@ -11,7 +11,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
-use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::mux::exchange::{CloseOnDrop, MuxPost, pass};
@@ -65,7 +64,7 @@ impl SharedChildren {
         let handle = SessionHandle { connection: connection.clone(), session: connection.add_session() };
         let id = sessions.keep(handle).ok_or(UpstreamError::Reset)?;
         let mut reply = Reply::json(answer(&post, result));
-        reply.head.headers.insert(SESSION_ID, id);
+        reply.head.fields.set_session_id(id);
         Ok(reply)
     }
 }

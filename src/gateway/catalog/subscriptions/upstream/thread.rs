@@ -23,8 +23,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn limits(&self) -> LimitsConfig {
-        self.state.snapshot.load().limits.clone()
+    pub(super) fn limits(&self) -> Arc<LimitsConfig> {
+        Arc::clone(&self.state.snapshot.load().limits)
     }
 
     pub(super) fn asker<'a>(&'a self, limits: &'a LimitsConfig) -> Asker<'a> {

@@ -10,7 +10,7 @@ use super::session::LegacySession;
 use crate::access::limit::byte_budget::Reservation;
 use crate::clock;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
-use crate::upstream::body::{collect_answer, retry_after_s};
+use crate::upstream::body::collect_answer;
 use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::headers::MCP_NAME;
@@ -153,7 +153,7 @@ impl LegacyCall {
             return Ok(LegacyReply::Events(Box::new(Messages::of(&self.client, reply))));
         }
         let (status, media) = (reply.head.status, reply.head.media);
-        let retry_after_s = retry_after_s(&reply.head.headers);
+        let retry_after_s = reply.head.fields.retry_after_s();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             return Err(UpstreamError::Credentials);
         }

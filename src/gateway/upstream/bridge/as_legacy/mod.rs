@@ -170,7 +170,7 @@ fn open(
     let offer = offer.ok_or(UpstreamError::Nonsense)?;
     let header = upstream.bridge.as_legacy.keep(offer.session(), &upstream.bridge.series)?;
     let mut reply = Reply::json(client.read_json(|memory| offer.answer(upstream, id, memory)));
-    reply.head.headers.insert(SESSION_ID, header);
+    reply.head.fields.set_session_id(header);
     Ok(reply)
 }
 

@@ -17,7 +17,7 @@ use super::session_stream::SessionStream;
 use crate::clock;
 use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
-use crate::upstream::body::{collect_answer, retry_after_s};
+use crate::upstream::body::collect_answer;
 use crate::upstream::exchange::{CallerDeadline, Reply, RequestBody, SendOptions};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -151,7 +151,7 @@ impl SessionClient {
             return Err(UpstreamError::Credentials);
         }
         let media = reply.head.media;
-        let retry_after_s = retry_after_s(&reply.head.headers);
+        let retry_after_s = reply.head.fields.retry_after_s();
         let whole =
             collect_answer(&self.client, upstream, reply, deadline, |whole| self.is_answer(whole, id));
         let whole = whole.await.map(|(whole, _)| whole);
