@@ -35,7 +35,7 @@ pub use head::{RequestHead, ResponseHead};
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// The most fields of a head.
 pub const FIELDS_MAX: usize = 128;
-/// The longest line that tells the size of a chunk.
+/// The longest line that tells the size of a chunk, with its end.
 pub const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// The most bytes of trailers, which are dropped.
 pub const TRAILER_BYTES_MAX: usize = 8 * 1024;

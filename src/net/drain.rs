@@ -66,8 +66,12 @@ impl Drain {
 
     /// Whether a phase was reached. Cheap enough for every call.
     pub fn has_reached(&self, phase: DrainPhase) -> bool {
-        let is_reached = |at: &Arc<AtomicU8>| at.load(Ordering::Acquire) >= phase as u8;
-        is_reached(&self.phase) || self.phases.iter().any(is_reached)
+        self.reached() >= phase as u8
+    }
+
+    fn reached(&self) -> u8 {
+        let reached = |at: &Arc<AtomicU8>| at.load(Ordering::Acquire);
+        self.phases.iter().map(reached).fold(reached(&self.phase), u8::max)
     }
 
     /// Starts the first phase.
@@ -138,12 +142,13 @@ impl<'d, 'f, F: Future<Output = ()>> PhaseWatch<'d, 'f, F> {
 
     /// Ready once the last phase has come. The task is woken for each phase that it can ask for.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.drain.has_reached(DrainPhase::Cut) {
+        let reached = self.drain.reached();
+        if reached >= DrainPhase::Cut as u8 {
             return Poll::Ready(());
         }
         let is_registered = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
         // From one phase on, the next is waited for, which only the wait itself knows.
-        if is_registered && !self.drain.has_reached(DrainPhase::Closing) {
+        if is_registered && reached < DrainPhase::Closing as u8 {
             return Poll::Pending;
         }
         if !is_registered {

@@ -123,7 +123,7 @@ impl<'h> Head<'h> {
         }
         head.accepts_reply = accept_ok || !accept_seen;
         head.accepts_events = events_ok || !accept_seen;
-        head.decoded_name = head.name.as_str().and_then(header::decode_text);
+        head.decoded_name = head.name.as_str().and_then(header::decode_visible);
         head
     }
 

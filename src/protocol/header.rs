@@ -16,14 +16,11 @@ const SUFFIX: &str = "?=";
 /// The string that a header value stands for. `None` if it holds anything but visible ASCII, space and
 /// tab, or is marked as Base64 and is not the canonical, padded Base64 of UTF-8.
 pub fn decode_value(raw: &[u8]) -> Option<Cow<'_, str>> {
-    decode_text(std::str::from_utf8(raw).ok()?)
+    decode_visible(std::str::from_utf8(raw).ok().filter(|value| value.bytes().all(is_field_byte))?)
 }
 
-/// As [`decode_value`], of what is known to be text.
-pub(crate) fn decode_text(value: &str) -> Option<Cow<'_, str>> {
-    if !value.bytes().all(is_field_byte) {
-        return None;
-    }
+/// As [`decode_value`], of what is known to hold nothing but visible ASCII, spaces and tabs.
+pub(crate) fn decode_visible(value: &str) -> Option<Cow<'_, str>> {
     if !is_marked(value) {
         return Some(Cow::Borrowed(value));
     }

@@ -84,8 +84,12 @@ impl MessageReader<'_> {
             Box::pin(self.tasks.compute(parse)).await
         };
         *envelope = parsed.map_err(|error| client_error(&error))?;
-        let name = envelope.method.as_ref().and_then(|literal| literal.decode(body));
-        let method = name.map_or(Method::Other, |name| Method::of(&name));
+        let method = match (&envelope.method, head.method.as_str()) {
+            // Nearly always the one that the header says.
+            (Some(literal), Some(name)) if literal.equals(body, name) => Method::of(name),
+            (Some(literal), _) => literal.decode(body).map_or(Method::Other, |name| Method::of(&name)),
+            (None, _) => Method::Other,
+        };
         let era = era_of(head, envelope, body);
         *seen = RequestFacts { method, era };
         if !self.served.contains(era) {

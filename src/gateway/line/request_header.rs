@@ -23,13 +23,10 @@ pub(crate) enum RequestTarget {
 
 impl RequestHeader {
     /// The path of its target.
-    pub(crate) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &[u8] {
         match &self.target {
-            RequestTarget::Path { start, end } => {
-                let path = self.fields.bytes().get(*start..*end);
-                path.and_then(|path| std::str::from_utf8(path).ok()).unwrap_or_default()
-            }
-            RequestTarget::Uri(uri) => uri.path(),
+            RequestTarget::Path { start, end } => self.fields.bytes().get(*start..*end).unwrap_or_default(),
+            RequestTarget::Uri(uri) => uri.path().as_bytes(),
         }
     }
 

@@ -52,7 +52,7 @@ pub(crate) struct Snapshot {
     pub issuers: Issuers,
     /// What clients are told of authorization servers, by path.
     metadata: HashMap<Box<str>, Bytes>,
-    by_path: BTreeMap<Box<str>, usize>,
+    by_path: BTreeMap<Box<[u8]>, usize>,
     next_generation: u64,
 }
 
@@ -119,7 +119,7 @@ impl Snapshot {
         let by_path = endpoints
             .iter()
             .enumerate()
-            .map(|(index, endpoint)| (endpoint.config.path.as_str().into(), index))
+            .map(|(index, endpoint)| (endpoint.config.path.as_bytes().into(), index))
             .collect();
         let unmatched = match old {
             Some(old) => Arc::clone(&old.unmatched),
@@ -166,7 +166,7 @@ impl Snapshot {
         self.metadata.get(path)
     }
 
-    pub(crate) fn endpoint_at(&self, path: &str) -> Option<usize> {
-        self.by_path.get(path).copied()
+    pub(crate) fn endpoint_at(&self, path: impl AsRef<[u8]>) -> Option<usize> {
+        self.by_path.get(path.as_ref()).copied()
     }
 }

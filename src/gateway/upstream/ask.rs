@@ -133,7 +133,7 @@ impl<'a> Asker<'a> {
         let (body, own_id) = self.with_own_id(body);
         let message =
             OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
-        let Reply { head, mut body, mut lease, replica } = self.post(upstream, message).await?;
+        let Reply { head, mut body, mut lease, replica, .. } = self.post(upstream, message).await?;
         let media = head.media;
         let answer = |body: Bytes| {
             let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));

@@ -224,7 +224,7 @@ fn reply(start: ParsedReply, body: Incoming, mut lease: ConnectionLease, fresh_i
         None => body,
         Some(id) => Incoming::Restored(Box::new(RestoringBody::new(body, id))),
     };
-    Reply { head: start.head, body, lease: Some(lease), replica }
+    Reply { head: start.head, body, lease: Some(lease), replica, arrived: clock::now() }
 }
 
 /// What the head of a reply says of its replica. The rest says the end of the reply.

@@ -99,19 +99,21 @@ pub(crate) struct Reply {
     /// To be given back after a clean end; `None` where no connection belongs to the reply alone.
     pub lease: Option<ConnectionLease>,
     pub replica: Option<ReplicaKey>,
+    /// When its head had come, or as much as had to be waited for.
+    pub arrived: Instant,
 }
 
 impl Reply {
     /// One that was made in this process, of this media type.
     fn made(media: Media, body: Incoming) -> Self {
         let head = ReplyHead { status: StatusCode::OK, media, fields: ReplyFields::default() };
-        Self { head, body, lease: None, replica: None }
+        Self { head, body, lease: None, replica: None, arrived: clock::now() }
     }
 
     /// Without a body.
     pub(crate) fn empty(status: StatusCode) -> Self {
         let head = ReplyHead { status, media: Media::Other, fields: ReplyFields::default() };
-        Self { head, body: Incoming::Whole(None), lease: None, replica: None }
+        Self { head, body: Incoming::Whole(None), lease: None, replica: None, arrived: clock::now() }
     }
 
     pub(crate) fn json(answer: Bytes) -> Self {
@@ -195,7 +197,8 @@ impl UpstreamClient {
             }
         };
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
-        upstream.durations.observe(delivery.asked, reason, now.elapsed().as_secs_f64());
+        let ended = result.as_ref().map_or_else(|_| clock::now(), |reply| reply.arrived);
+        upstream.durations.observe(delivery.asked, reason, ended.duration_since(now).as_secs_f64());
         result
     }
 

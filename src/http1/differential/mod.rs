@@ -138,7 +138,8 @@ const STRICTNESSES: [Strictness; 13] = [
         fault: HttpFault::Chunk,
         reason: "a long extension of a chunk",
         applies: |bytes| {
-            lines(bytes).any(|line| line.contains(&b';') && line.len() > crate::CHUNK_LINE_BYTES_MAX)
+            let with_end = |line: &[u8]| line.len() + b"\r\n".len();
+            lines(bytes).any(|line| line.contains(&b';') && with_end(line) > crate::CHUNK_LINE_BYTES_MAX)
         },
     },
     Strictness {

@@ -59,9 +59,10 @@ fn is_plain(bytes: &[u8], length: usize, bytes_max: usize) -> bool {
         return false;
     };
     // No branch for each byte: many are compared at once.
-    let pairs = head.iter().zip(head.iter().skip(1));
-    let has_bare = pairs.fold(false, |bare, (before, byte)| bare | (*byte == b'\n' && *before != b'\r'));
-    !has_bare && !head.starts_with(b"\n") && !head.starts_with(b"\r\n")
+    let pairs = head.iter().zip(head.get(1..).unwrap_or_default());
+    let bare =
+        pairs.fold(0, |bare, (before, byte)| bare | (u8::from(*byte == b'\n') & u8::from(*before != b'\r')));
+    bare == 0 && !head.starts_with(b"\n") && !head.starts_with(b"\r\n")
 }
 
 impl ResponseHead {

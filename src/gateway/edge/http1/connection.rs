@@ -210,16 +210,18 @@ impl ClientConnection {
     pub(super) fn read(self: &Rc<Self>, received: ReceivedHead) -> ReceivedRequest {
         let ReceivedHead { message, head } = received;
         let state = &mut *self.state.borrow_mut();
-        let (rest, form) = (message.slice(head.length..), head.form);
+        let form = head.form;
+        let rest = message.get(head.length..).unwrap_or_default();
         state.body = Decoder::new(form.framing);
         state.must_ask_for_body = form.expects_continue && rest.is_empty();
-        let body = match state.body.left().and_then(|left| usize::try_from(left).ok()) {
-            Some(left) if left <= rest.len() => {
+        let length = state.body.left().and_then(|left| usize::try_from(left).ok());
+        let body = match length.and_then(|length| rest.split_at_checked(length)) {
+            Some((body, next)) => {
                 state.body = Decoder::new(BodyEnd::Length(0));
-                state.pending = rest.slice(left..).to_vec();
-                ClientBody::Whole(rest.slice(..left))
+                state.pending = next.to_vec();
+                ClientBody::Whole(message.slice_ref(body))
             }
-            _ => {
+            None => {
                 state.pending = rest.to_vec();
                 let source: Rc<dyn RequestBytes> = Rc::<Self>::clone(self);
                 ClientBody::Http1(source)

@@ -3,12 +3,14 @@
 //! | file | what it is |
 //! |---|---|
 //! | `connection.rs` | the bytes: what has come of a request, what of a reply has still to go |
+//! | `exchange.rs` | memory for requests that are being answered |
 //! | `request.rs` | a request's head as the line takes it, and the refusal of what is none |
 //! | `response.rs` | a response as bytes |
 //!
 //! Invariant: a connection that waits for its next request holds no buffer.
 
 mod connection;
+mod exchange;
 mod request;
 mod response;
 
@@ -19,6 +21,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
+
+pub(super) use self::exchange::Exchanges;
 
 use self::connection::{ClientConnection, HeadEvent, ReceivedHead, ReceivedRequest};
 use self::response::{ResponseForm, ResponseWriter};
@@ -49,23 +53,28 @@ pub(super) fn spawn(accepted: AcceptedConnection, stream: MaybeTls, start: Vec<u
     });
 }
 
-/// Between two requests there is nothing but the wait for the next: what a request needs is boxed for as long as it lasts.
+/// Between two requests there is nothing but the wait for the next: what a request needs is elsewhere, for as long as it lasts.
 async fn serve(connection: &Rc<ClientConnection>) -> CloseReason {
+    let exchanges = &connection.accepted.listener.exchanges;
     loop {
-        let head = match poll_fn(|cx| connection.poll_next(cx)).await {
-            HeadEvent::Request(head) => head,
-            HeadEvent::End => return CloseReason::ByPeer,
-            HeadEvent::TooLate(clock) => return CloseReason::Clock(clock),
-            HeadEvent::Refused(status) => {
+        let next = poll_fn(|cx| {
+            connection.poll_next(cx).map(|event| match event {
+                HeadEvent::Request(head) => Ok(exchanges.begin(Rc::clone(connection), head, answer)),
+                HeadEvent::End => Err(Ended::Closed(CloseReason::ByPeer)),
+                HeadEvent::TooLate(clock) => Err(Ended::Closed(CloseReason::Clock(clock))),
+                HeadEvent::Refused(status) => Err(Ended::Refused(status)),
+            })
+        });
+        let mut exchange = match next.await {
+            Ok(exchange) => exchange,
+            Err(Ended::Closed(reason)) => return reason,
+            Err(Ended::Refused(status)) => {
                 Box::pin(refuse(connection, status)).await;
                 return CloseReason::ByPeer;
             }
         };
-        let answered = {
-            // Written there at once: it is several kilobytes, which nobody needs to move.
-            let exchange = Box::write(Box::new_uninit(), answer(connection, head));
-            Box::into_pin(exchange).await
-        };
+        let answered = poll_fn(|cx| exchange.poll(cx)).await;
+        exchanges.give_back(exchange);
         let goes_on = match answered {
             Answered::Left => return CloseReason::ByPeer,
             Answered::Written { is_persistent } => is_persistent,
@@ -82,6 +91,13 @@ async fn serve(connection: &Rc<ClientConnection>) -> CloseReason {
     }
 }
 
+/// Why no request follows.
+enum Ended {
+    Closed(CloseReason),
+    /// What came is none.
+    Refused(StatusCode),
+}
+
 /// What became of a request.
 enum Answered {
     /// Its client left before.
@@ -93,7 +109,7 @@ enum Answered {
 }
 
 /// Answers a request, and writes of the response what can be written at once.
-async fn answer(connection: &Rc<ClientConnection>, head: ReceivedHead) -> Answered {
+async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> Answered {
     let ReceivedRequest { mut header, form, body } = connection.read(head);
     let AcceptedConnection { listener, peer, .. } = &connection.accepted;
     let form = ResponseForm::of(&header.method, form);

@@ -31,18 +31,26 @@ pub(super) struct Outbound {
     /// The upstream's place in the endpoint.
     pub(super) member: usize,
     pub(super) body: Segments,
-    /// What replaces `Mcp-Name`.
-    pub(super) inner_name: Option<HeaderValue>,
-    pub(super) mapper: Option<Mapper>,
     pub(super) is_safe_to_repeat: bool,
     /// The tool that is called; for the metrics.
     pub(super) tool: Option<ToolId>,
     /// What is subscribed to, as its upstream spells it.
     pub(super) uri: Option<Box<str>>,
-    /// The id it has towards its upstream, where that is not the client's.
-    pub(super) own_id: Option<OwnId>,
+    /// What the client's words stand for, where any are others than the upstream's.
+    pub(super) rewrite: Option<Rc<Rewrite>>,
     /// What its cancellation finds it by, until it has its answer.
     pub(super) _announced: Option<CallInFlight>,
+}
+
+/// What differs between a message of a client and that of its upstream.
+#[derive(Clone, Default)]
+pub(super) struct Rewrite {
+    /// What replaces `Mcp-Name`.
+    pub(super) inner_name: Option<HeaderValue>,
+    /// What maps the names in the reply.
+    pub(super) mapper: Option<Mapper>,
+    /// The id it has towards its upstream.
+    pub(super) own_id: Option<OwnId>,
 }
 
 impl Proxy {
@@ -91,6 +99,8 @@ impl Proxy {
         } else {
             mapper
         };
+        let own_id = own_id.map(|(own_id, _)| own_id);
+        let is_rewritten = inner_name.is_some() || mapper.is_some() || own_id.is_some();
         let called = upstream.filter(|_| message.method == Method::ToolsCall);
         Outbound {
             is_safe_to_repeat: message.method.is_safe_to_repeat()
@@ -100,9 +110,7 @@ impl Proxy {
                 .then(|| (*route.inner).into()),
             member: route.member,
             body,
-            inner_name,
-            mapper,
-            own_id: own_id.map(|(own_id, _)| own_id),
+            rewrite: is_rewritten.then(|| Rc::new(Rewrite { inner_name, mapper, own_id })),
             _announced: None,
         }
     }
@@ -147,10 +155,11 @@ impl Proxy {
         let (method, depth_max) = (message.method, cx.depth_max());
         let mut outbound = self.address(cx, message, &route, Some(&literal));
         if let Some(completion) = completion {
-            let mapper = outbound.mapper.take();
+            let rewrite = Rc::make_mut(outbound.rewrite.get_or_insert_default());
+            let mapper = rewrite.mapper.take();
             let mapper = mapper
                 .unwrap_or_else(|| Mapper::new(Rc::clone(cx.endpoint), route.member, method, depth_max));
-            outbound.mapper = Some(mapper.restricting(Restriction::Completion(Rc::new(completion))));
+            rewrite.mapper = Some(mapper.restricting(Restriction::Completion(Rc::new(completion))));
         }
         Ok(outbound)
     }

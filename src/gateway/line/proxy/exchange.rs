@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Method as HttpMethod, Request};
 
 use super::Proxy;
-use super::address::Outbound;
+use super::address::{Outbound, Rewrite};
 use super::resource_subscriptions::{ResourceSubscription, is_refused};
 use crate::access::limit::concurrency::Permit;
 use crate::clock;
@@ -22,7 +22,6 @@ use crate::line::legacy::{self, SessionHolder, messages, no_state};
 use crate::line::message::Message;
 use crate::line::relay::{NewTask, RelayPlan, ReplyBody, relay};
 use crate::line::response::ClientResponse;
-use crate::mapper::Mapper;
 use crate::session::outbox::InFlightCall;
 use crate::session::{Session, UpstreamSession};
 use crate::telemetry::observers::Watch;
@@ -83,7 +82,8 @@ impl Proxy {
         }
         upstream.era_for(Era::Modern)?;
         let permit = Self::acquire_slot(upstream, call).await?;
-        let inner_name = outbound.inner_name.take();
+        let rewrite = outbound.rewrite.take();
+        let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
         let mut request = Request::<RequestBody>::default();
         *request.method_mut() = HttpMethod::POST;
         request.body_mut().message = std::mem::take(&mut outbound.body);
@@ -105,8 +105,9 @@ impl Proxy {
         let result = match self.worker.client.send(upstream, &mut request, delivery, now, deadline).await {
             Ok(mut reply) => {
                 let mut plan = RelayPlan::new(upstream, message.id(), deadline);
-                plan.own_id = outbound.own_id.as_ref();
-                plan.mapper = outbound.mapper.take();
+                if let Some(Rewrite { own_id, mapper, .. }) = rewrite.as_deref() {
+                    (plan.own_id, plan.mapper) = (own_id.as_ref(), mapper.clone());
+                }
                 (plan.permit, plan.new_task) = (permit, new_task);
                 relay(&self.worker, &mut reply, &mut plan).await
             }
@@ -128,13 +129,14 @@ impl Proxy {
         call: &mut Call,
     ) -> Result<ClientResponse, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
-        let Outbound { member, inner_name, mapper, own_id, uri, .. } = outbound;
+        let Outbound { member, rewrite, uri, .. } = outbound;
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
         let outbox = sessions.outbox(grant.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&outbox, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
-        let forwarded = ForwardedFields::new(fields, inner_name.clone(), &upstream.access.forward);
+        let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
+        let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
             outbox.set_class(&call.caller()?.class);
         }
@@ -162,8 +164,7 @@ impl Proxy {
                 delivery: send_options(outbound, upstream_session.replica.into(), call),
                 session: in_session,
                 id: message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default(),
-                own_id: own_id.clone(),
-                mapper: mapper.clone(),
+                rewrite: rewrite.clone(),
                 permit: permit.clone(),
                 subscribing: uri.clone().filter(|_| is_new),
                 new_task: self.new_task(view, (message, outbound), Some(grant.id), call),
@@ -187,8 +188,7 @@ struct SessionExchange {
     delivery: SendOptions,
     session: InSession,
     id: Bytes,
-    own_id: Option<OwnId>,
-    mapper: Option<Mapper>,
+    rewrite: Option<Rc<Rewrite>>,
     permit: Option<Rc<Permit>>,
     subscribing: Option<Box<str>>,
     new_task: Option<Box<NewTask>>,
@@ -196,10 +196,11 @@ struct SessionExchange {
 
 impl SessionExchange {
     async fn run(self) -> Result<ClientResponse, Error> {
-        let Self { worker, mut request, delivery, session, own_id, .. } = self;
+        let Self { worker, mut request, delivery, session, rewrite, .. } = self;
+        let own_id = rewrite.as_ref().and_then(|rewrite| rewrite.own_id.as_ref());
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
-        let sent_id = own_id.as_ref().map_or(&self.id, OwnId::sent).clone();
+        let sent_id = own_id.map_or(&self.id, OwnId::sent).clone();
         let in_flight = InFlightCall { addressee: session.addressee(), sent_id };
         let in_flight = session.outbox.begin(id, in_flight);
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
@@ -210,8 +211,8 @@ impl SessionExchange {
             in_flight.sending.mark_taken();
         }
         let mut plan = RelayPlan {
-            own_id: own_id.as_ref(),
-            mapper: self.mapper,
+            own_id,
+            mapper: rewrite.as_ref().and_then(|rewrite| rewrite.mapper.clone()),
             session: Some(session),
             in_flight: Some(in_flight),
             permit: self.permit,

@@ -19,7 +19,10 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
 /// The answer to a request for metadata, where there are any at this path.
 pub(super) fn metadata(view: &View, request: &RequestHeader) -> Result<ClientResponse, ClientError> {
-    let document = view.snapshot.metadata_at(request.path()).ok_or(ClientError::NoEndpoint)?;
+    let document = std::str::from_utf8(request.path())
+        .ok()
+        .and_then(|path| view.snapshot.metadata_at(path))
+        .ok_or(ClientError::NoEndpoint)?;
     let mut response = match request.method {
         HttpMethod::GET | HttpMethod::HEAD => json_response(StatusCode::OK, document.clone()),
         HttpMethod::OPTIONS => {

@@ -132,7 +132,7 @@ impl Proxy {
         session: Option<SessionId>,
         call: &Call,
     ) -> Option<Box<NewTask>> {
-        let Outbound { own_id, member, .. } = outbound;
+        let Outbound { rewrite, member, .. } = outbound;
         let (endpoint, caller) = (call.endpoint.as_ref()?, call.caller.as_ref()?);
         let may_make_task = match message.era {
             Era::Modern => endpoint.binds_tasks && task::modern_may_make(&message.envelope, &message.body),
@@ -150,7 +150,8 @@ impl Proxy {
         });
         let (sessions, depth_max) = (&self.worker.state.sessions, view.snapshot.limits.json_depth_max);
         let id = message.id().as_bytes();
-        let ids = [id, own_id.as_ref().map_or(id, |own_id| own_id.sent())];
+        let own_id = rewrite.as_ref().and_then(|rewrite| rewrite.own_id.as_ref());
+        let ids = [id, own_id.map_or(id, |own_id| own_id.sent())];
         let made_by = (tool.unwrap_or_default(), ids);
         Some(NewTask::new(sessions, (endpoint, *member), (caller, session), made_by, depth_max))
     }

@@ -95,7 +95,7 @@ pub(super) async fn relay_json(
     reply: &mut Reply,
     plan: &mut RelayPlan<'_>,
 ) -> Result<ClientResponse, Error> {
-    let Reply { head, body, lease, .. } = reply;
+    let Reply { head, body, lease, arrived, .. } = reply;
     let deadline = plan.deadline;
     if let Some(mapper) = &plan.mapper {
         let reply_bytes_max = worker.limits().reply_bytes_max;
@@ -140,7 +140,7 @@ pub(super) async fn relay_json(
     }
     let body = if body.is_end_stream() {
         note_task(worker, plan.new_task.as_deref(), &first).await;
-        pool::give_back(lease.take(), clock::now());
+        pool::give_back(lease.take(), *arrived);
         ReplyBody::Whole(Segments::from(first), BodyGuard::default())
     } else {
         let first = JsonStream::new(first.into(), None, BodyGuard::default(), plan);
@@ -201,6 +201,7 @@ async fn relay_held(
         check.push(&piece, plan.sent_id());
         pieces.push(piece, 0);
     }
+    reply.arrived = clock::now();
     let begun = pieces.into_bytes();
     if makes_task(worker, reply, (&begun, &check), plan) {
         note_task(worker, plan.new_task.as_deref(), &begun).await;
@@ -226,7 +227,7 @@ fn hand_on_checked(
     (begun, check, held): (Bytes, AnswerId, BodyGuard),
     plan: &mut RelayPlan<'_>,
 ) -> Result<ClientResponse, Error> {
-    let Reply { head, body, lease, .. } = reply;
+    let Reply { head, body, lease, arrived, .. } = reply;
     note_refusal(plan.upstream, &begun);
     let Some(span) = id_span(worker, &begun, &check, plan.sent_id()) else {
         // What has no id at all is no answer to anything.
@@ -239,7 +240,7 @@ fn hand_on_checked(
         None => Segments::from(begun),
     };
     let body = if body.is_end_stream() {
-        pool::give_back(lease.take(), clock::now());
+        pool::give_back(lease.take(), *arrived);
         ReplyBody::Whole(pieces, held)
     } else {
         let first = JsonStream::new(pieces, Some(check), held, plan);
