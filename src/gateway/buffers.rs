@@ -1,7 +1,7 @@
 //! Memory that all connections of a worker use, each for as long as it reads or writes, so that none holds any while it waits.
 //!
-//! Short messages that came whole lie beside each other in pieces of [`SHARED_BYTES`]: what holds on to a part of one holds a
-//! piece, so whatever outlives its call keeps a copy instead.
+//! Short messages that came whole lie beside each other in pieces of [`SHARED_BYTES`]. What holds on to a part of one holds a
+//! piece: a call that waits for its upstream, no more than it takes itself; whatever outlives its call keeps a copy instead.
 
 use std::cell::Cell;
 use std::io;
@@ -17,9 +17,9 @@ const READ_BYTES_MAX: usize = 64 * 1024;
 /// More memory for writing is not kept for the next message.
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 /// Short messages share pieces of memory of this size.
-const SHARED_BYTES: usize = 8 * 1024;
+const SHARED_BYTES: usize = 4 * 1024;
 /// A longer message has memory of its own.
-const SHORT_BYTES_MAX: usize = SHARED_BYTES / 4;
+const SHORT_BYTES_MAX: usize = SHARED_BYTES / 2;
 
 #[derive(Default)]
 pub(crate) struct Buffers {

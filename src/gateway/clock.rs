@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt as _;
+use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until, timeout_at};
 
 /// This moment, to measure durations from.
@@ -68,7 +69,8 @@ impl RecurringDeadline {
             timer.as_mut().reset(deadline);
         }
         loop {
-            ready!(timer.as_mut().poll(cx));
+            // However much its task has done already: else it may not be set, and nobody looks again.
+            ready!(pin!(unconstrained(timer.as_mut())).poll(cx));
             if timer.deadline() >= deadline {
                 return Poll::Ready(());
             }
@@ -105,6 +107,22 @@ mod tests {
         let near = soon(5);
         poll_fn(|cx| recurring.poll(cx, near)).await;
         assert!(now() >= near);
+    }
+
+    #[tokio::test]
+    async fn a_deadline_that_is_set_late_in_the_turn_of_its_task_passes_all_the_same() {
+        let mut recurring = RecurringDeadline::default();
+        for _ in 0..2 {
+            let (deadline, mut is_first) = (now() + Duration::from_millis(5), true);
+            let passed = poll_fn(|cx| {
+                while std::mem::take(&mut is_first) || tokio::task::coop::has_budget_remaining() {
+                    let Poll::Ready(spent) = tokio::task::coop::poll_proceed(cx) else { break };
+                    spent.made_progress();
+                }
+                recurring.poll(cx, deadline)
+            });
+            tokio::time::timeout(Duration::from_secs(10), passed).await.expect("it passes");
+        }
     }
 
     #[tokio::test]

@@ -259,12 +259,15 @@ impl Fields {
         out.extend_from_slice(self.bytes.get(run).unwrap_or_default());
     }
 
-    /// Adds those for which `wants` is true to a map, whose values share the memory of these.
+    /// Adds those for which `wants` is true to a map, whose values share memory with each other alone: it may be kept longer
+    /// than these.
     pub fn append_to(&self, headers: &mut HeaderMap, wants: impl Fn(FieldName) -> bool) {
+        let end = self.places.0.last().map_or(0, |last| last.value.1);
+        let bytes = Bytes::copy_from_slice(self.bytes.get(..end).unwrap_or_default());
         for place in self.places.0.iter().filter(|place| wants(place.known)) {
             let name =
                 place.known.header_name().or_else(|| HeaderName::from_bytes(self.part(place.name)).ok());
-            let value = HeaderValue::from_maybe_shared(self.bytes.slice_ref(self.part(place.value)));
+            let value = HeaderValue::from_maybe_shared(bytes.slice_ref(part(&bytes, place.value)));
             if let (Some(name), Ok(value)) = (name, value) {
                 headers.append(name, value);
             }
@@ -299,7 +302,7 @@ fn part(bytes: &[u8], (start, end): (usize, usize)) -> &[u8] {
 /// A value as text, if it is visible ASCII, blanks and tabs.
 pub fn visible(value: &[u8]) -> Option<&str> {
     // Nothing below a blank but the tab is ever in a value, nor is DEL.
-    std::str::from_utf8(value).ok().filter(|value| value.is_ascii())
+    simdutf8::basic::from_utf8(value).ok().filter(|value| value.is_ascii())
 }
 
 /// What HTTP/2 brings.

@@ -29,6 +29,10 @@ pub struct Segments {
     /// Empty only if everything is: most messages are one piece, and need no memory for more.
     first: Bytes,
     /// `None` as long as there was no more.
+    #[expect(
+        clippy::box_collection,
+        reason = "most messages have none, and all are handed from frame to frame"
+    )]
     rest: Option<Box<VecDeque<Bytes>>>,
     len: usize,
 }
@@ -152,8 +156,8 @@ pub fn splice(original: &Bytes, edits: &[Edit]) -> Segments {
 
 /// What is kept shares the original's memory.
 fn pieces(original: &Bytes, edits: &[Edit]) -> Segments {
-    let mut segments = Segments::default();
-    segments.rest = Some(Box::new(VecDeque::with_capacity(edits.len() * 2)));
+    let rest = Some(Box::new(VecDeque::with_capacity(edits.len() * 2)));
+    let mut segments = Segments { rest, ..Segments::default() };
     for (kept, edit) in kept(original.len(), edits) {
         segments.push_back(original.slice(kept));
         segments.push_back(edit.map(|edit| edit.with.clone()).unwrap_or_default());

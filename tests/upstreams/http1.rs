@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::harness::{Config, Daemon, Received, Reply, Upstream, call, side_by_side};
+use crate::harness::{Config, Daemon, Gate, Received, Reply, Upstream, call, eventually, side_by_side};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 /// Only what the test sends is sent.
@@ -65,11 +65,63 @@ fn every_framing_is_understood_however_it_is_cut() {
                 assert_eq!(response.text(), RESULT);
             }
             // The gateway's own questions have used one as well.
-            let calls: Vec<usize> =
-                upstream.received_of("tools/call").iter().map(|request| request.connection).collect();
+            let calls = connections_of_calls(&upstream);
             assert_eq!(calls, [calls[0]; 3], "the connection is used again");
         }
     }
+}
+
+/// Which connection each call came by.
+fn connections_of_calls(upstream: &Upstream) -> Vec<usize> {
+    upstream.received_of("tools/call").iter().map(|request| request.connection).collect()
+}
+
+#[test]
+fn a_connection_is_idle_from_the_end_of_its_reply_on() {
+    let gate = Gate::default();
+    let opened = gate.clone();
+    let upstream = Upstream::calling(move |_| {
+        let (head, body) = with_length("")
+            .split_once("\r\n\r\n")
+            .map(|(head, body)| (format!("{head}\r\n\r\n"), body.to_owned()))
+            .expect("a head");
+        Reply::raw(head).wait(&gate).then(Reply::raw(body))
+    });
+    let lines = format!("{UNASKED}idle_timeout = \"300ms\"\n");
+    let config = Config::new().upstream("up", upstream.address, &lines);
+    let daemon = Daemon::start(&config.top("workers = 1"));
+    let mut slow = daemon.connect();
+    slow.write(&call("7", "echo").bytes());
+    upstream.wait_for("tools/call", 1);
+    // As long as an idle connection may live, and more: what is waited for is that time goes by.
+    std::thread::sleep(Duration::from_millis(400));
+    opened.open();
+    assert_eq!(slow.response().text(), RESULT);
+    slow.write(&call("7", "echo").bytes());
+    assert_eq!(slow.response().text(), RESULT);
+    let connections = connections_of_calls(&upstream);
+    assert_eq!(connections, [connections[0]; 2]);
+}
+
+#[test]
+fn how_long_connections_may_be_idle_changes_under_those_that_are_open() {
+    let upstream = upstream(&with_length(""), true);
+    let config = |lines: &str| {
+        Config::new().upstream("up", upstream.address, &format!("{UNASKED}{lines}")).top("workers = 1")
+    };
+    let daemon = Daemon::start(&config("idle_timeout = \"60s\"\n"));
+    for _ in 0..2 {
+        daemon.send(&call("7", "echo")).assert_ok();
+    }
+    let connections = connections_of_calls(&upstream);
+    assert_eq!(connections, [connections[0]; 2]);
+    daemon.reload(&config("idle_timeout = \"60s\"\nidle_connections_max = 0\n"));
+    eventually("each call has a connection of its own", || {
+        daemon.send(&call("7", "echo")).assert_ok();
+        let connections = connections_of_calls(&upstream);
+        let [.., last, new] = connections[..] else { return None };
+        (last != new).then_some(())
+    });
 }
 
 #[derive(Deserialize)]

@@ -5,10 +5,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use super::relay::ReplyBody;
 use protocol::media::Media;
 
-const JSON: &[(&str, &str)] = &[("content-type", "application/json")];
+const JSON: &str = "content-type: application/json\r\n";
 /// Nobody on the way is to keep events back.
-const EVENTS: &[(&str, &str)] =
-    &[("content-type", "text/event-stream"), ("cache-control", "no-cache"), ("x-accel-buffering", "no")];
+const EVENTS: &str =
+    "content-type: text/event-stream\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n";
 
 /// The answer to a client's request.
 pub(crate) struct ClientResponse {
@@ -40,12 +40,12 @@ impl ClientResponse {
     }
 }
 
-/// The headers that go with a media type.
-pub(crate) fn headers_of(media: Media) -> &'static [(&'static str, &'static str)] {
+/// The headers that go with a media type, as lines of HTTP/1.1.
+pub(crate) fn header_lines_of(media: Media) -> &'static str {
     match media {
         Media::Json => JSON,
         Media::Sse => EVENTS,
-        Media::Other => &[],
+        Media::Other => "",
     }
 }
 
@@ -56,7 +56,7 @@ impl From<ClientResponse> for Response<ReplyBody> {
         let mut response = Self::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = headers.map(|headers| *headers).unwrap_or_default();
-        for (name, value) in headers_of(media) {
+        for (name, value) in header_lines_of(media).lines().filter_map(|line| line.split_once(": ")) {
             let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
             response.headers_mut().insert(name, value);
         }

@@ -66,8 +66,12 @@ impl UpstreamClient {
             }
             upstream.access.show(request.headers_mut());
             let at = lease.in_flight.replica();
-            let to = RequestAddress { target: target.unwrap_or(&at.target), host: &at.authority };
-            lease.connection.send(request, to);
+            match target {
+                None => lease.connection.send(request, &at.request_address),
+                Some(target) => {
+                    lease.connection.send(request, &RequestAddress::new(target, &at.authority));
+                }
+            }
             let answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline));
             match answered.await {
                 Ok((start, body)) => {
@@ -171,7 +175,7 @@ impl UpstreamClient {
             let connecting = Box::pin(self.connect(upstream, &replica, slot, is_stream));
             match timeout_at(clock.deadline.into(), connecting).await {
                 Ok(Ok(connection)) => {
-                    return Ok((self.pools.lease(connection, in_flight), false));
+                    return Ok((self.pools.lease(upstream, connection, in_flight), false));
                 }
                 Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
                 Ok(Err(error)) => {

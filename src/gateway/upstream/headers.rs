@@ -60,8 +60,8 @@ impl ForwardedFields {
     pub(crate) fn write_lines(&self, out: &mut Vec<u8>) {
         let is_accept_literal = self.is_accept_literal();
         self.fields.write_lines(out, |known| self.keeps(known, is_accept_literal));
+        out.extend_from_slice(b"content-type: application/json\r\n");
         let mut line = |name: &HeaderName, value: &[u8]| write_line(out, name.as_str().as_bytes(), value);
-        line(&CONTENT_TYPE, JSON.as_bytes());
         if !is_accept_literal {
             line(&ACCEPT, JSON_OR_SSE.as_bytes());
         }

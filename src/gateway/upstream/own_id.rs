@@ -72,6 +72,11 @@ impl OwnId {
         Self { sent: sent.into(), client }
     }
 
+    /// The same, which keeps nothing of its request.
+    pub(crate) fn kept(&self) -> Self {
+        Self { sent: self.sent.clone(), client: Bytes::copy_from_slice(&self.client) }
+    }
+
     /// What the upstream is sent.
     pub(crate) fn sent(&self) -> &Bytes {
         &self.sent

@@ -179,19 +179,15 @@ pub(crate) struct ConnectionLease {
 pub(crate) struct PoolMembership {
     id: UpstreamId,
     _slot: ConnectionSlot,
+    /// As its upstream had it when the connection was last leased, or less, as the server promised since.
     idle_timeout: Cell<Duration>,
-    idle_max: usize,
+    idle_max: Cell<usize>,
 }
 
 impl PoolMembership {
     /// Of one of the connections that the upstream may have.
     pub(crate) fn new(upstream: &Upstream, slot: ConnectionSlot) -> Self {
-        Self {
-            id: upstream.id,
-            _slot: slot,
-            idle_timeout: Cell::new(upstream.config.idle_timeout),
-            idle_max: upstream.config.idle_connections_max,
-        }
+        Self { id: upstream.id, _slot: slot, idle_timeout: Cell::default(), idle_max: Cell::default() }
     }
 }
 
@@ -230,7 +226,7 @@ impl ConnectionPools {
                 break candidate;
             }
         };
-        Some(self.lease(connection, ReplicaRequest::begin(at, pass, true)))
+        Some(self.lease(upstream, connection, ReplicaRequest::begin(at, pass, true)))
     }
 
     /// Room for a new connection; `None`: there are as many to this upstream as there may be.
@@ -249,9 +245,13 @@ impl ConnectionPools {
     /// Wraps a connection for a request.
     pub(crate) fn lease(
         self: &Rc<Self>,
+        upstream: &Upstream,
         connection: Rc<PooledConnection>,
         in_flight: ReplicaRequest,
     ) -> ConnectionLease {
+        // A reload changes them under connections that go on.
+        connection.membership.idle_timeout.set(upstream.config.idle_timeout);
+        connection.membership.idle_max.set(upstream.config.idle_connections_max);
         ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
     }
 
@@ -344,7 +344,7 @@ impl ConnectionLease {
         let Self { connection, mut in_flight, pools } = self;
         in_flight.succeed();
         let PoolMembership { id, idle_timeout, idle_max, .. } = &connection.membership;
-        let (idle_timeout, idle_max) = (idle_timeout.get(), *idle_max);
+        let (idle_timeout, idle_max) = (idle_timeout.get(), idle_max.get());
         // Questions do not use connections again.
         let is_of_use = in_flight.pass != Pass::Aside && !in_flight.replica.is_gone();
         if !is_of_use || !connection.is_free() || idle_timeout.is_zero() {

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::health::breaker::{Breaker, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
+use super::http1::request::RequestAddress;
 use crate::clock;
 use net::dns;
 use net::tls::Connector;
@@ -34,6 +35,8 @@ pub(crate) struct Replica {
     /// The `Host` header.
     pub authority: HeaderValue,
     pub target: Uri,
+    /// Both, as a request names them.
+    pub request_address: RequestAddress,
     /// How it is reached over TLS; `None`: in clear text.
     pub tls: Option<Arc<Connector>>,
     /// Its address, for metrics and the log.
@@ -82,13 +85,15 @@ impl Replica {
         common: &ReplicaCommon,
     ) -> Result<Self, http::Error> {
         let ReplicaCommon { upstream, rules, openings, tls } = common.clone();
+        let (authority, target) = (HeaderValue::from_str(&url.authority)?, url.path_and_query.parse()?);
         Ok(Self {
             key: key(url, address),
             host: url.host.clone(),
             port: url.port,
             address,
-            authority: HeaderValue::from_str(&url.authority)?,
-            target: url.path_and_query.parse()?,
+            request_address: RequestAddress::new(&target, &authority),
+            authority,
+            target,
             tls: tls.filter(|_| url.is_tls),
             label: label(url, address),
             url: index,

@@ -167,11 +167,8 @@ impl ClientConnection {
         }
         let limits = &self.accepted.limits;
         // What comes whole, as nearly every request, is read at one look.
-        let head = match state.search.is_new() {
-            true => ParsedHead::parse_at_once(bytes, limits.header_bytes_max, limits.headers_max),
-            false => None,
-        };
-        let head = match head {
+        let at_once = || ParsedHead::parse_at_once(bytes, limits.header_bytes_max, limits.headers_max);
+        let head = match state.search.is_new().then(at_once).flatten() {
             Some(head) => head,
             None => match self.head_in_pieces(state, bytes)? {
                 Ok(head) => head,
@@ -215,17 +212,14 @@ impl ClientConnection {
         state.body = Decoder::new(form.framing);
         state.must_ask_for_body = form.expects_continue && rest.is_empty();
         let length = state.body.left().and_then(|left| usize::try_from(left).ok());
-        let body = match length.and_then(|length| rest.split_at_checked(length)) {
-            Some((body, next)) => {
-                state.body = Decoder::new(BodyEnd::Length(0));
-                state.pending = next.to_vec();
-                ClientBody::Whole(message.slice_ref(body))
-            }
-            None => {
-                state.pending = rest.to_vec();
-                let source: Rc<dyn RequestBytes> = Rc::<Self>::clone(self);
-                ClientBody::Http1(source)
-            }
+        let body = if let Some((body, next)) = length.and_then(|length| rest.split_at_checked(length)) {
+            state.body = Decoder::new(BodyEnd::Length(0));
+            state.pending = next.to_vec();
+            ClientBody::Whole(message.slice_ref(body))
+        } else {
+            state.pending = rest.to_vec();
+            let source: Rc<dyn RequestBytes> = Rc::<Self>::clone(self);
+            ClientBody::Http1(source)
         };
         ReceivedRequest { header: head.into_header(message), form, body }
     }

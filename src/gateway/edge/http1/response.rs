@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{Method, StatusCode};
 use http_body::Body as _;
 use http1::BodyEnd;
@@ -18,7 +18,7 @@ use super::request::RequestForm;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::line::relay::ReplyBody;
-use crate::line::response::{ClientResponse, headers_of};
+use crate::line::response::{ClientResponse, header_lines_of};
 use protocol::fields::write_line;
 
 /// A piece of a body that is no longer is copied behind what stands before it; a longer one is written from where it is, in
@@ -87,9 +87,7 @@ impl ResponseWriter {
                 write_line(&mut out, name.as_str().as_bytes(), value.as_bytes());
             }
         }
-        for (name, value) in headers_of(response.media) {
-            write_line(&mut out, name.as_bytes(), value.as_bytes());
-        }
+        out.extend_from_slice(header_lines_of(response.media).as_bytes());
         match framing {
             _ if !has_body || form.is_head && has_length => {}
             BodyEnd::Length(length) => {
@@ -261,6 +259,10 @@ impl ResponseWriter {
 }
 
 fn start(out: &mut Vec<u8>, status: StatusCode) {
+    // Nearly every answer.
+    if status == StatusCode::OK {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    }
     let reason = status.canonical_reason().unwrap_or("Unknown");
     for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
         out.extend_from_slice(part.as_bytes());
@@ -268,27 +270,27 @@ fn start(out: &mut Vec<u8>, status: StatusCode) {
 }
 
 fn end(out: &mut Vec<u8>) {
-    DATE_NOW.with_borrow_mut(|date| write_line(out, DATE.as_str().as_bytes(), date.text().as_bytes()));
-    out.extend_from_slice(b"\r\n");
+    DATE_NOW.with_borrow_mut(|date| out.extend_from_slice(date.line().as_bytes()));
 }
 
 thread_local! {
     static DATE_NOW: RefCell<CachedDate> = RefCell::default();
 }
 
-/// The date as headers have it, which is another once a second.
+/// The date as the last line of a head, which is another once a second.
 #[derive(Default)]
 struct CachedDate {
     second: u64,
-    text: String,
+    line: String,
 }
 
 impl CachedDate {
-    fn text(&mut self) -> &str {
+    fn line(&mut self) -> &str {
         let second = clock::now_s();
         if second != self.second {
-            *self = Self { second, text: HttpDate::from(clock::calendar()).to_string() };
+            let line = format!("date: {}\r\n\r\n", HttpDate::from(clock::calendar()));
+            *self = Self { second, line };
         }
-        &self.text
+        &self.line
     }
 }

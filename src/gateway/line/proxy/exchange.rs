@@ -29,7 +29,6 @@ use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::{RequestBody, SendOptions};
 use crate::upstream::headers::ForwardedFields;
 use crate::upstream::mux::exchange::CALLER;
-use crate::upstream::own_id::OwnId;
 use crate::upstream::{ReplicaSelection, Upstream, get_stream, stdio};
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::fields::Fields;
@@ -200,7 +199,8 @@ impl SessionExchange {
         let own_id = rewrite.as_ref().and_then(|rewrite| rewrite.own_id.as_ref());
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
-        let sent_id = own_id.map_or(&self.id, OwnId::sent).clone();
+        // Kept until the reply has ended, which may be a stream.
+        let sent_id = own_id.map_or_else(|| Bytes::copy_from_slice(&self.id), |own_id| own_id.sent().clone());
         let in_flight = InFlightCall { addressee: session.addressee(), sent_id };
         let in_flight = session.outbox.begin(id, in_flight);
         request.body_mut().sending = Some(Arc::clone(&in_flight.sending));

@@ -66,7 +66,6 @@ pub(crate) struct Proxy {
 }
 
 /// What becomes of a request.
-#[expect(clippy::large_enum_variant, reason = "there is one for a call, and a box would cost every call")]
 enum LineAnswer {
     Response(ClientResponse),
     /// The answer goes to another stream than the response.

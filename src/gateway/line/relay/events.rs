@@ -85,7 +85,7 @@ impl EventStream {
             idle: plan.upstream.config.stream_idle_timeout,
             response_timeout: plan.upstream.config.response_timeout,
             id: plan.id.into(),
-            own_id: plan.own_id.cloned(),
+            own_id: plan.own_id.map(OwnId::kept),
             event_bytes_max,
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),

@@ -121,7 +121,11 @@ pub(super) async fn relay_json(
             ReplyBody::Whole(segments, BodyGuard::new(reservation)),
         ));
     }
+    let was_there = matches!(body, Incoming::Whole(_));
     let first = next_piece(body, lease.as_mut(), deadline).await?.unwrap_or_default();
+    if !was_there {
+        *arrived = clock::now();
+    }
     if plan.is_checked() {
         let is_whole = body.is_end_stream();
         let check = looked_at(&first, is_whole, plan.sent_id());

@@ -132,7 +132,7 @@ impl PooledConnection {
     }
 
     /// Begins to send a request.
-    pub(crate) fn send(&self, request: &mut Request<RequestBody>, to: RequestAddress<'_>) {
+    pub(crate) fn send(&self, request: &mut Request<RequestBody>, to: &RequestAddress) {
         let mut state = self.state.borrow_mut();
         state.request = Some(OutgoingRequest::new(request, to, self.buffers.take_spare()));
         state.phase = Phase::Head;
@@ -154,9 +154,10 @@ impl PooledConnection {
         drop(state);
         result.map(|result| {
             result.map(|(start, decoder, first)| {
-                let body = match decoder.is_over() {
-                    true => Incoming::Whole(Some(first).filter(|first| !first.is_empty())),
-                    false => Incoming::Http(Box::new(HttpBody::new(Rc::clone(self), decoder, first))),
+                let body = if decoder.is_over() {
+                    Incoming::Whole(Some(first).filter(|first| !first.is_empty()))
+                } else {
+                    Incoming::Http(Box::new(HttpBody::new(Rc::clone(self), decoder, first)))
                 };
                 (start, body)
             })
@@ -239,12 +240,11 @@ impl ConnectionState {
         loop {
             // What comes whole, as nearly every head, is read at one look.
             let whole = self.search.is_new().then(|| ParsedReply::read_at_once(bytes)).flatten();
-            let (start, length) = match whole {
-                Some(whole) => whole,
-                None => {
-                    let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else { return Ok(None) };
-                    (ParsedReply::read(bytes.get(..length).unwrap_or_default())?, length)
-                }
+            let (start, length) = if let Some(whole) = whole {
+                whole
+            } else {
+                let Some(length) = self.search.find(bytes, HEAD_BYTES_MAX)? else { return Ok(None) };
+                (ParsedReply::read(bytes.get(..length).unwrap_or_default())?, length)
             };
             let rest = bytes.get(length..).unwrap_or_default();
             *skipped += length;

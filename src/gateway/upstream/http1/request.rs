@@ -19,11 +19,16 @@ const COPIED_BYTES_MAX: u64 = 16 * 1024;
 /// A larger body goes out in pieces of this size, so that no single write blocks others for long.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
-/// Where a request goes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestAddress<'a> {
-    pub target: &'a Uri,
-    pub host: &'a HeaderValue,
+/// Where a request goes, as its head says it behind the method.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestAddress(Box<[u8]>);
+
+impl RequestAddress {
+    pub(crate) fn new(target: &Uri, host: &HeaderValue) -> Self {
+        let target = target.path_and_query().map_or("/", |target| target.as_str());
+        let start = [b" ", target.as_bytes(), b" HTTP/1.1\r\nhost: "].concat();
+        Self([&start, host.as_bytes(), b"\r\n"].concat().into())
+    }
 }
 
 /// A request on its way into the socket.
@@ -49,11 +54,7 @@ struct LongBody {
 
 impl OutgoingRequest {
     /// Uses the memory of `start`.
-    pub(super) fn new(
-        request: &mut Request<RequestBody>,
-        to: RequestAddress<'_>,
-        mut start: Vec<u8>,
-    ) -> Self {
+    pub(super) fn new(request: &mut Request<RequestBody>, to: &RequestAddress, mut start: Vec<u8>) -> Self {
         start.clear();
         RequestBody::yield_to_own(request);
         write_head(request, to, &mut start);
@@ -108,13 +109,9 @@ impl LongBody {
     }
 }
 
-fn write_head(request: &Request<RequestBody>, to: RequestAddress<'_>, head: &mut Vec<u8>) {
-    let target = to.target.path_and_query().map_or("/", |target| target.as_str());
-    for part in [request.method().as_str(), " ", target, " HTTP/1.1\r\nhost: "] {
-        head.extend_from_slice(part.as_bytes());
-    }
-    head.extend_from_slice(to.host.as_bytes());
-    head.extend_from_slice(b"\r\n");
+fn write_head(request: &Request<RequestBody>, to: &RequestAddress, head: &mut Vec<u8>) {
+    head.extend_from_slice(request.method().as_str().as_bytes());
+    head.extend_from_slice(&to.0);
     if let Some(forwarded) = &request.body().forwarded {
         forwarded.write_lines(head);
     }
@@ -127,7 +124,8 @@ fn write_head(request: &Request<RequestBody>, to: RequestAddress<'_>, head: &mut
     if length > 0 || request.method() == Method::POST {
         head.extend_from_slice(b"content-length: ");
         head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+        head.extend_from_slice(b"\r\n\r\n");
+    } else {
         head.extend_from_slice(b"\r\n");
     }
-    head.extend_from_slice(b"\r\n");
 }
