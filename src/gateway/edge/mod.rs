@@ -38,7 +38,7 @@ use net::stream::MaybeTls;
 
 use self::connection::CloseReason;
 use self::handshake::SecuredStream;
-use self::http1::Exchanges;
+use self::http1::ClientExchanges;
 use self::proxy_protocol::ProxyProtocolError;
 
 /// How long to wait when the process has no more file descriptors.
@@ -52,7 +52,7 @@ struct WorkerListener {
     place: usize,
     drain: Rc<Drain>,
     on_loopback: bool,
-    exchanges: Exchanges,
+    exchanges: ClientExchanges,
 }
 
 /// Accepts until `drain` closes the listener. `place` is its number.
@@ -77,7 +77,7 @@ pub(crate) async fn serve(
         place,
         drain: Rc::clone(&drain),
         on_loopback: config.address.ip().is_loopback(),
-        exchanges: Exchanges::default(),
+        exchanges: ClientExchanges::default(),
         worker,
     });
     let mut closing = pin!(async {

@@ -66,12 +66,8 @@ impl UpstreamClient {
             }
             upstream.access.show(request.headers_mut());
             let at = lease.in_flight.replica();
-            match target {
-                None => lease.connection.send(request, &at.request_address),
-                Some(target) => {
-                    lease.connection.send(request, &RequestAddress::new(target, &at.authority));
-                }
-            }
+            let to = target.map(|target| RequestAddress::new(target, &at.authority));
+            lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
             let answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline));
             match answered.await {
                 Ok((start, body)) => {

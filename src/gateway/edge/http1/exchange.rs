@@ -16,25 +16,25 @@ const SPARE_MAX: usize = 32;
 
 /// Memory for exchanges.
 #[derive(Default)]
-pub(in crate::edge) struct Exchanges {
-    spare: RefCell<Vec<Box<dyn Exchange>>>,
+pub(in crate::edge) struct ClientExchanges {
+    spare: RefCell<Vec<Box<dyn ClientExchange>>>,
 }
 
 /// A request that is being answered, or room for one.
-pub(super) trait Exchange {
+pub(super) trait ClientExchange {
     fn begin(&mut self, connection: Rc<ClientConnection>, head: ReceivedHead);
     /// What became of the request. Not to be asked again after that.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answered>;
 }
 
-impl Exchanges {
+impl ClientExchanges {
     /// Begins to answer a request as `answer` does.
     pub(super) fn begin<F: Future<Output = Answered> + 'static>(
         &self,
         connection: Rc<ClientConnection>,
         head: ReceivedHead,
         answer: impl Fn(Rc<ClientConnection>, ReceivedHead) -> F + 'static,
-    ) -> Box<dyn Exchange> {
+    ) -> Box<dyn ClientExchange> {
         let spare = self.spare.borrow_mut().pop();
         let mut exchange = spare.unwrap_or_else(|| Box::new(Room { answer, running: Box::pin(None) }));
         exchange.begin(connection, head);
@@ -42,7 +42,7 @@ impl Exchanges {
     }
 
     /// Takes back the memory of one that is over.
-    pub(super) fn give_back(&self, exchange: Box<dyn Exchange>) {
+    pub(super) fn give_back(&self, exchange: Box<dyn ClientExchange>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE_MAX {
             spare.push(exchange);
@@ -55,7 +55,9 @@ struct Room<A, F> {
     running: Pin<Box<Option<F>>>,
 }
 
-impl<A: Fn(Rc<ClientConnection>, ReceivedHead) -> F, F: Future<Output = Answered>> Exchange for Room<A, F> {
+impl<A: Fn(Rc<ClientConnection>, ReceivedHead) -> F, F: Future<Output = Answered>> ClientExchange
+    for Room<A, F>
+{
     fn begin(&mut self, connection: Rc<ClientConnection>, head: ReceivedHead) {
         self.running.set(Some((self.answer)(connection, head)));
     }

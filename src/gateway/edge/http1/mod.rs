@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-pub(super) use self::exchange::Exchanges;
+pub(super) use self::exchange::ClientExchanges;
 
 use self::connection::{ClientConnection, HeadEvent, ReceivedHead, ReceivedRequest};
 use self::response::{ResponseForm, ResponseWriter};

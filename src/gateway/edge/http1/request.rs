@@ -31,7 +31,7 @@ impl ParsedHead {
     /// The head that `bytes` begin with, if all of it is there and nothing is wrong with it. `None`: [`parse`](Self::parse)
     /// tells why.
     pub(super) fn parse_at_once(bytes: &[u8], bytes_max: usize, fields_max: usize) -> Option<Self> {
-        let mut fields = FieldsFound { bytes, places: FieldPlaces::begin(), count: 0 };
+        let mut fields = RequestHeadFields { bytes, places: FieldPlaces::begin(), count: 0 };
         let (head, length) =
             RequestHead::read_at_once(bytes, bytes_max, |name, value| fields.add(name, value))?;
         fields.head(&head, length, fields_max).ok()
@@ -39,7 +39,7 @@ impl ParsedHead {
 
     /// The head that these bytes are.
     pub(super) fn parse(bytes: &[u8], fields_max: usize) -> Result<Self, StatusCode> {
-        let mut fields = FieldsFound { bytes, places: FieldPlaces::begin(), count: 0 };
+        let mut fields = RequestHeadFields { bytes, places: FieldPlaces::begin(), count: 0 };
         let head = RequestHead::read(bytes, |name, value| fields.add(name, value)).map_err(status_of)?;
         fields.head(&head, bytes.len(), fields_max)
     }
@@ -52,13 +52,13 @@ impl ParsedHead {
 }
 
 /// The fields of a head that is being read.
-struct FieldsFound<'b> {
+struct RequestHeadFields<'b> {
     bytes: &'b [u8],
     places: FieldPlaces,
     count: usize,
 }
 
-impl FieldsFound<'_> {
+impl RequestHeadFields<'_> {
     fn add(&mut self, name: &str, value: &[u8]) {
         self.count += 1;
         self.places.push(self.bytes, name.as_bytes(), value);

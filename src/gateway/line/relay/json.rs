@@ -17,7 +17,7 @@ use super::{BodyGuard, NewTask, RelayPlan, ReplyBody};
 use crate::clock;
 use crate::context::worker::Worker;
 use crate::line::response::ClientResponse;
-use crate::mapper::{NotMapped, is_same_text};
+use crate::mapper::{Mapper, NotMapped, is_same_text};
 use crate::upstream::body::collect;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
@@ -95,34 +95,12 @@ pub(super) async fn relay_json(
     reply: &mut Reply,
     plan: &mut RelayPlan<'_>,
 ) -> Result<ClientResponse, Error> {
-    let Reply { head, body, lease, arrived, .. } = reply;
-    let deadline = plan.deadline;
-    if let Some(mapper) = &plan.mapper {
-        let reply_bytes_max = worker.limits().reply_bytes_max;
-        let collected = collect(body, reply_bytes_max, deadline, &worker.state.buffered).await;
-        let (whole, reservation) = collected.inspect_err(|error| {
-            if let Error::Upstream(error) = error {
-                pool::note_error(lease.as_mut(), error);
-            }
-        })?;
-        note_refusal(plan.upstream, &whole);
-        note_task(worker, plan.new_task.as_deref(), &whole).await;
-        let ids = (plan.sent_id(), plan.own_id);
-        let mapped = mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids);
-        let mapped = mapped.map_err(|error| match error {
-            NotMapped::OtherId => plan.mismatch(lease.as_mut()),
-            NotMapped::Json(_) => UpstreamError::Nonsense,
-        })?;
-        pool::give_back(lease.take(), clock::now());
-        let segments = mapped.unwrap_or_else(|| Segments::from(whole));
-        return Ok(ClientResponse::new(
-            head.status,
-            Media::Json,
-            ReplyBody::Whole(segments, BodyGuard::new(reservation)),
-        ));
+    if plan.mapper.is_some() {
+        return relay_mapped(worker, reply, plan).await;
     }
+    let Reply { head, body, lease, arrived, .. } = reply;
     let was_there = matches!(body, Incoming::Whole(_));
-    let first = next_piece(body, lease.as_mut(), deadline).await?.unwrap_or_default();
+    let first = next_piece(body, lease.as_mut(), plan.deadline).await?.unwrap_or_default();
     if !was_there {
         *arrived = clock::now();
     }
@@ -151,6 +129,34 @@ pub(super) async fn relay_json(
         let rest = (std::mem::take(body), lease.take());
         ReplyBody::Stream(ClientAttachment::new(RelayedReply::json(worker, first, rest, plan)))
     };
+    Ok(ClientResponse::new(head.status, Media::Json, body))
+}
+
+/// A JSON reply in which names are mapped, once all of it is there.
+async fn relay_mapped(
+    worker: &Rc<Worker>,
+    reply: &mut Reply,
+    plan: &mut RelayPlan<'_>,
+) -> Result<ClientResponse, Error> {
+    let Reply { head, body, lease, .. } = reply;
+    let reply_bytes_max = worker.limits().reply_bytes_max;
+    let collected = collect(body, reply_bytes_max, plan.deadline, &worker.state.buffered).await;
+    let (whole, reservation) = collected.inspect_err(|error| {
+        if let Error::Upstream(error) = error {
+            pool::note_error(lease.as_mut(), error);
+        }
+    })?;
+    note_refusal(plan.upstream, &whole);
+    note_task(worker, plan.new_task.as_deref(), &whole).await;
+    let ids = (plan.sent_id(), plan.own_id);
+    let map = |mapper: &Mapper| mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids);
+    let mapped = plan.mapper.as_ref().map(map).transpose().map_err(|error| match error {
+        NotMapped::OtherId => plan.mismatch(lease.as_mut()),
+        NotMapped::Json(_) => UpstreamError::Nonsense,
+    })?;
+    pool::give_back(lease.take(), clock::now());
+    let segments = mapped.flatten().unwrap_or_else(|| Segments::from(whole));
+    let body = ReplyBody::Whole(segments, BodyGuard::new(reservation));
     Ok(ClientResponse::new(head.status, Media::Json, body))
 }
 

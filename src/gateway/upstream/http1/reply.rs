@@ -26,14 +26,14 @@ impl ParsedReply {
     /// The head that `bytes` begin with, and its length, if all of it is there and nothing is wrong with it. `None`:
     /// [`read`](Self::read) tells why.
     pub(super) fn read_at_once(bytes: &[u8]) -> Option<(Self, usize)> {
-        let mut fields = FieldsFound::default();
+        let mut fields = ReplyHeadFields::default();
         let head = ResponseHead::read_at_once(bytes, HEAD_BYTES_MAX, |name, value| fields.add(name, value));
         head.map(|(head, length)| (fields.with(head), length))
     }
 
     /// The head that these bytes are.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HttpFault> {
-        let mut fields = FieldsFound::default();
+        let mut fields = ReplyHeadFields::default();
         let head = ResponseHead::read(bytes, |name, value| fields.add(name, value))?;
         Ok(fields.with(head))
     }
@@ -41,14 +41,14 @@ impl ParsedReply {
 
 /// What the fields of a head say that is being read.
 #[derive(Default)]
-struct FieldsFound {
+struct ReplyHeadFields {
     media: Option<Media>,
     keep_alive: Option<Duration>,
     kept: ReplyFields,
     is_encoded: bool,
 }
 
-impl FieldsFound {
+impl ReplyHeadFields {
     #[inline]
     fn add(&mut self, name: &str, value: &[u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
