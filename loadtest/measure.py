@@ -20,6 +20,12 @@ READY_TIMEOUT_S = 10
 FIRST_ID = 1_000_000_000
 # Beside warm-up and window: the generator's own patience and some room.
 GENERATOR_TIMEOUT_S = 15
+# What every modern request of ours says of itself.
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "loadtest", "version": "1.0.0"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 class Failed(Exception):
@@ -235,36 +241,51 @@ def _call(peer, header_name, body_name):
 
 def _request(peer, method, params, more_headers=None, request_id=1):
     """One modern request; returns status and body."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "loadtest", "version": "1.0.0"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method, **(more_headers or {})}
-    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": META}}
     return _post(peer, message, headers)
+
+
+def call_and_stay(peer):
+    """A connection that one modern call has been answered on, and that stays open; `None` where the call failed."""
+    tool = peer.tools[0]
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": {}, "_meta": META}}
+    headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool}
+    connection = _connection(peer)
+    status, body = _exchange(connection, peer, message, headers)
+    if status == 200 and b'"result"' in body:
+        return connection
+    connection.close()
+    return None
 
 
 def _post(peer, message, headers):
     """Sends `message` with its own connection; returns status and body."""
+    connection = _connection(peer)
+    try:
+        return _exchange(connection, peer, message, headers)
+    finally:
+        connection.close()
+
+
+def _exchange(connection, peer, message, headers):
     headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
         **headers,
         **dict(header.split(": ", 1) for header in peer.headers),
     }
+    connection.request("POST", "/mcp", json.dumps(message), headers)
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+def _connection(peer):
     host, port = peer.address.rsplit(":", 1)
     if peer.ca:
         context = ssl.create_default_context(cafile=peer.ca)
-        connection = http.client.HTTPSConnection(host, int(port), timeout=READY_TIMEOUT_S, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, int(port), timeout=READY_TIMEOUT_S)
-    try:
-        connection.request("POST", "/mcp", json.dumps(message), headers)
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
+        return http.client.HTTPSConnection(host, int(port), timeout=READY_TIMEOUT_S, context=context)
+    return http.client.HTTPConnection(host, int(port), timeout=READY_TIMEOUT_S)
 
 
 def _wait_for_listener(child, place):

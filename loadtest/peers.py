@@ -64,6 +64,7 @@ class Peer:
     load: list = dataclasses.field(default_factory=list)  # further arguments of the generator
     tools_listed: int | None = None  # how many its `tools/list` must have before the load begins
     holds_sessions: bool = False  # the load is a legacy one
+    holds_connections: bool = False  # what is held is connections without a stream
     notice_url: str | None = None  # where a POST makes its upstream send a notice
     watches_idle: bool = False  # what its idle streams cost in a while is measured
     ca: pathlib.Path | None = None  # it speaks TLS, with a certificate of this authority
@@ -181,6 +182,14 @@ def nginx_streams(site):
     peer = _nginx(site, "nginx-streams", upstreams, "http://stub", "proxy_buffering off;", connections=16384)
     peer.tools_listed = len(TOOLS)
     peer.notice_url = f"http://{site.upstream}/notice"
+    return peer
+
+
+def nginx_connections(site):
+    """nginx, connections of clients that are idle after a call."""
+    upstreams = f"upstream stub {{ server {site.upstream}; keepalive 256; }}"
+    peer = _nginx(site, "nginx-connections", upstreams, "http://stub", "keepalive_timeout 10m;", connections=16384)
+    peer.holds_connections, peer.watches_idle = True, True
     return peer
 
 

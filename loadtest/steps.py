@@ -114,6 +114,7 @@ STEPS = {
     "edge": Step(
         "tools/call with credentials, rules and limits",
         {
+            "nginx-edge": edge.nginx_blind,
             "trunkline-edge": edge.plain,
             "trunkline-edge-key": edge.keyed,
             "trunkline-edge-jwt": edge.by_token,
@@ -179,6 +180,12 @@ STEPS = {
         ("nginx-hangs", "trunkline-hangs"),
         rate_share=0.5,
         isolates=True,
+    ),
+    "connections": Step(
+        "idle HTTP/1.1 connections, each after a call",
+        {"nginx-connections": peers.nginx_connections, "trunkline-connections": trunkline.connections},
+        "nginx-connections",
+        holds_streams=True,
     ),
     "listen": Step(
         "idle subscriptions/listen streams",

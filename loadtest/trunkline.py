@@ -110,6 +110,13 @@ def streams(site):
     return peer
 
 
+def connections(site):
+    """Trunkline, connections of clients that are idle after a call."""
+    peer = gateway(site, "trunkline-connections", ["a"], limits=f'{STREAMS_LIMITS}\nidle_timeout = "10m"')
+    peer.holds_connections, peer.watches_idle = True, True
+    return peer
+
+
 def sessions(site, name="trunkline-sessions"):
     """Trunkline, one upstream, sessions whose streams are held by clients only."""
     peer = gateway(site, name, ["a"], more=SESSIONS, limits=STREAMS_LIMITS)

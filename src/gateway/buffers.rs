@@ -31,10 +31,20 @@ pub(crate) struct Buffers {
 impl Buffers {
     /// Lends memory to read into.
     pub(crate) fn reading<T>(&self, read: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        let mut memory = self.read.take();
+        let mut memory = self.take_read();
         let result = read(&mut memory);
-        self.read.set(memory);
+        self.give_read(memory);
         result
+    }
+
+    /// Memory to read into, to be given back at once.
+    pub(crate) fn take_read(&self) -> Vec<u8> {
+        self.read.take()
+    }
+
+    /// Takes back memory to read into.
+    pub(crate) fn give_read(&self, memory: Vec<u8>) {
+        self.read.set(memory);
     }
 
     /// A copy of a message, for as long as its call.

@@ -4,6 +4,7 @@
 //! a busy connection at once would lose calls that are already on the wire. Then *closing*: nothing is
 //! accepted any more and what is left is finished. Then *cut*. A listener that is left ends by the same clocks.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -140,8 +141,19 @@ impl<'d, 'f, F: Future<Output = ()>> PhaseWatch<'d, 'f, F> {
         Self { drain, ended, waker: None }
     }
 
+    /// What comes of `future`, unless the last phase comes first.
+    pub fn until_cut<'w, T>(
+        &'w mut self,
+        mut future: Pin<&'w mut impl Future<Output = T>>,
+    ) -> impl Future<Output = Option<T>> {
+        poll_fn(move |cx| match self.poll(cx) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => future.as_mut().poll(cx).map(Some),
+        })
+    }
+
     /// Ready once the last phase has come. The task is woken for each phase that it can ask for.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let reached = self.drain.reached();
         if reached >= DrainPhase::Cut as u8 {
             return Poll::Ready(());
@@ -160,7 +172,6 @@ impl<'d, 'f, F: Future<Output = ()>> PhaseWatch<'d, 'f, F> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
     use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;

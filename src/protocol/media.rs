@@ -17,6 +17,10 @@ pub enum Media {
 impl Media {
     /// What a `Content-Type` says, with any parameters.
     pub fn of(value: &[u8]) -> Self {
+        // As nearly everybody writes it.
+        if value == b"application/json" {
+            return Self::Json;
+        }
         let essence = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         match () {
             () if essence.eq_ignore_ascii_case(b"application/json") => Self::Json,

@@ -213,6 +213,31 @@ impl Call {
             clock::now(),
         );
     }
+
+    /// Shows the end of the call to whoever looks.
+    #[cold]
+    fn show(&mut self, ended: Instant, spoken: Spoken, reason: Option<Reason>) {
+        let mut watch = std::mem::take(&mut self.watch);
+        let request_id = std::mem::take(&mut watch.request_id);
+        let record = CallRecord {
+            request_id: &request_id,
+            started: self.started,
+            ended,
+            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.path),
+            method: self.seen.method.label(),
+            name: self.name.as_deref(),
+            upstream: self.upstream.as_deref(),
+            principal: self.principal(),
+            client: self.client_address,
+            version: Some(spoken.label()).filter(|version| !version.is_empty()),
+            request_bytes: self.request_bytes,
+            reply_bytes: self.reply_bytes,
+            status: self.status,
+            reason,
+            trace_id: watch.span.as_ref().map(|span| span.trace_id()),
+        };
+        self.observers.ended(&mut watch, &record);
+    }
 }
 
 impl Drop for Call {
@@ -236,26 +261,9 @@ impl Drop for Call {
             reason,
             seconds: now.duration_since(self.started).as_secs_f64(),
         });
-        let mut watch = std::mem::take(&mut self.watch);
-        let request_id = std::mem::take(&mut watch.request_id);
-        let ended = CallRecord {
-            request_id: &request_id,
-            started: self.started,
-            ended: now,
-            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.path),
-            method: self.seen.method.label(),
-            name: self.name.as_deref(),
-            upstream: self.upstream.as_deref(),
-            principal: self.principal(),
-            client: self.client_address,
-            version: Some(spoken.label()).filter(|version| !version.is_empty()),
-            request_bytes: self.request_bytes,
-            reply_bytes: self.reply_bytes,
-            status: self.status,
-            reason,
-            trace_id: watch.span.as_ref().map(|span| span.trace_id()),
-        };
-        self.observers.ended(&mut watch, &ended);
+        if self.watch.is_awaited(reason) {
+            self.show(now, spoken, reason);
+        }
         self.connection.leave(now);
         self.observers.pulse.leave();
     }

@@ -15,13 +15,11 @@ mod handshake;
 mod http1;
 mod proxy_protocol;
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use net::socket::{self, ListeningSocket, TcpListener, TcpStream};
@@ -152,24 +150,15 @@ impl AcceptedConnection {
         let listener = Rc::clone(&self.listener);
         let ended = pin!(listener.drain.ended());
         let mut phases = PhaseWatch::new(&listener.drain, ended);
-        let begun = {
-            let mut begun = pin!(self.establish(stream, spoken));
-            poll_fn(|cx| match phases.poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Err(CloseReason::ByPeer)),
-                Poll::Pending => begun.as_mut().poll(cx),
-            })
-            .await
-        };
-        let reason = match begun {
+        let established = phases.until_cut(pin!(self.establish(stream, spoken))).await;
+        let reason = match established.unwrap_or(Err(CloseReason::ByPeer)) {
             Err(reason) => reason,
-            Ok(Established { stream, start, is_http2: false }) => return http1::spawn(self, stream, start),
-            Ok(Established { stream, start, is_http2: true }) => {
-                let mut served = pin!(connection::serve_http2(&self, stream, start));
-                poll_fn(|cx| match phases.poll(cx) {
-                    Poll::Ready(()) => Poll::Ready(CloseReason::ByPeer),
-                    Poll::Pending => served.as_mut().poll(cx),
-                })
-                .await
+            Ok(EstablishedConnection { stream, start, is_http2: false }) => {
+                return http1::spawn(self, stream, start);
+            }
+            Ok(EstablishedConnection { stream, start, is_http2: true }) => {
+                let served = pin!(connection::serve_http2(&self, stream, start));
+                phases.until_cut(served).await.unwrap_or(CloseReason::ByPeer)
             }
         };
         self.note_end(&reason);
@@ -180,7 +169,7 @@ impl AcceptedConnection {
         &mut self,
         mut stream: TcpStream,
         spoken: ListenerProtocols,
-    ) -> Result<Established, CloseReason> {
+    ) -> Result<EstablishedConnection, CloseReason> {
         let listener = Rc::clone(&self.listener);
         let deadline = Instant::now() + self.limits.handshake_timeout;
         let accepted_from = self.peer.address;
@@ -215,7 +204,7 @@ impl AcceptedConnection {
         let (start, is_http2) =
             connection::detect(&mut stream, protocol, &listener.drain, &self.limits).await?;
         self.peer.begin(is_http2);
-        Ok(Established { stream, start, is_http2 })
+        Ok(EstablishedConnection { stream, start, is_http2 })
     }
 
     fn note_end(&self, reason: &CloseReason) {
@@ -227,7 +216,7 @@ impl AcceptedConnection {
 }
 
 /// A connection on which a request may come.
-struct Established {
+struct EstablishedConnection {
     stream: MaybeTls,
     /// What it began with.
     start: Vec<u8>,

@@ -11,7 +11,7 @@ use super::request_id::{RequestId, RequestIds};
 use super::trace::{CallSpan, Tracer};
 use crate::telemetry::pulse::Pulse;
 use config::Log;
-use protocol::error::Error;
+use protocol::error::{Error, Reason};
 use protocol::fields::Fields;
 
 #[derive(Debug)]
@@ -91,6 +91,11 @@ impl Watch {
         if let Some(span) = &mut self.span {
             span.returned(None);
         }
+    }
+
+    /// True if anybody looks at the end of a call, which failed for this reason or was answered.
+    pub(crate) fn is_awaited(&self, reason: Option<Reason>) -> bool {
+        self.is_curious() || reason.is_some() || tracing::enabled!(tracing::Level::DEBUG)
     }
 
     /// True if somebody wants to know what an answered call was about.

@@ -97,7 +97,8 @@ impl ForwardedFields {
 
     /// Servers compare `Accept` with both media types literally, so wildcards are spelled out.
     fn is_accept_literal(&self) -> bool {
-        self.fields.first(FieldName::Accept).is_some_and(|value| !value.contains(&b'*'))
+        let accept = self.fields.first(FieldName::Accept);
+        accept.is_some_and(|value| value == JSON_OR_SSE.as_bytes() || !value.contains(&b'*'))
     }
 
     /// Whether it goes as it came.

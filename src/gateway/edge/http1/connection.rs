@@ -110,8 +110,9 @@ impl ClientConnection {
 
     /// What the client does that may send a request, unless it is too late or no more are taken.
     pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
-        if let Poll::Ready(event) = self.poll_head(cx) {
-            return Poll::Ready(event);
+        let event = self.poll_head(cx);
+        if event.is_ready() {
+            return event;
         }
         if self.accepted.listener.drain.has_reached(DrainPhase::Closing) {
             return Poll::Ready(HeadEvent::End);
@@ -121,8 +122,10 @@ impl ClientConnection {
 
     /// The next request, once its head is there.
     fn poll_head(&self, cx: &mut Context<'_>) -> Poll<HeadEvent> {
-        let mut state = self.state.borrow_mut();
-        self.buffers().reading(|memory| self.poll_head_of(&mut state, cx, memory))
+        let mut memory = self.buffers().take_read();
+        let event = self.poll_head_of(&mut self.state.borrow_mut(), cx, &mut memory);
+        self.buffers().give_read(memory);
+        event
     }
 
     fn poll_head_of(

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use super::Answered;
+use super::ExchangeEnd;
 use super::connection::{ClientConnection, ReceivedHead};
 
 /// More memory is given back to the system.
@@ -24,12 +24,12 @@ pub(in crate::edge) struct ClientExchanges {
 pub(super) trait ClientExchange {
     fn begin(&mut self, connection: Rc<ClientConnection>, head: ReceivedHead);
     /// What became of the request. Not to be asked again after that.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answered>;
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ExchangeEnd>;
 }
 
 impl ClientExchanges {
     /// Begins to answer a request as `answer` does.
-    pub(super) fn begin<F: Future<Output = Answered> + 'static>(
+    pub(super) fn begin<F: Future<Output = ExchangeEnd> + 'static>(
         &self,
         connection: Rc<ClientConnection>,
         head: ReceivedHead,
@@ -55,15 +55,15 @@ struct Room<A, F> {
     running: Pin<Box<Option<F>>>,
 }
 
-impl<A: Fn(Rc<ClientConnection>, ReceivedHead) -> F, F: Future<Output = Answered>> ClientExchange
+impl<A: Fn(Rc<ClientConnection>, ReceivedHead) -> F, F: Future<Output = ExchangeEnd>> ClientExchange
     for Room<A, F>
 {
     fn begin(&mut self, connection: Rc<ClientConnection>, head: ReceivedHead) {
         self.running.set(Some((self.answer)(connection, head)));
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
-        let Some(running) = self.running.as_mut().as_pin_mut() else { return Poll::Ready(Answered::Left) };
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<ExchangeEnd> {
+        let Some(running) = self.running.as_mut().as_pin_mut() else { return Poll::Ready(ExchangeEnd::Left) };
         let polled = running.poll(cx);
         if polled.is_ready() {
             self.running.set(None);

@@ -43,12 +43,7 @@ pub(super) fn spawn(accepted: AcceptedConnection, stream: MaybeTls, start: Vec<u
         let drain = &connection.accepted.listener.drain;
         let ended = pin!(drain.ended());
         let mut phases = PhaseWatch::new(drain, ended);
-        let mut served = pin!(serve(&connection));
-        let reason = poll_fn(|cx| match phases.poll(cx) {
-            Poll::Ready(()) => Poll::Ready(CloseReason::ByPeer),
-            Poll::Pending => served.as_mut().poll(cx),
-        });
-        let reason = reason.await;
+        let reason = phases.until_cut(pin!(serve(&connection))).await.unwrap_or(CloseReason::ByPeer);
         connection.accepted.note_end(&reason);
     });
 }
@@ -60,15 +55,15 @@ async fn serve(connection: &Rc<ClientConnection>) -> CloseReason {
         let next = poll_fn(|cx| {
             connection.poll_next(cx).map(|event| match event {
                 HeadEvent::Request(head) => Ok(exchanges.begin(Rc::clone(connection), head, answer)),
-                HeadEvent::End => Err(Ended::Closed(CloseReason::ByPeer)),
-                HeadEvent::TooLate(clock) => Err(Ended::Closed(CloseReason::Clock(clock))),
-                HeadEvent::Refused(status) => Err(Ended::Refused(status)),
+                HeadEvent::End => Err(NoRequest::Closed(CloseReason::ByPeer)),
+                HeadEvent::TooLate(clock) => Err(NoRequest::Closed(CloseReason::Clock(clock))),
+                HeadEvent::Refused(status) => Err(NoRequest::Refused(status)),
             })
         });
         let mut exchange = match next.await {
             Ok(exchange) => exchange,
-            Err(Ended::Closed(reason)) => return reason,
-            Err(Ended::Refused(status)) => {
+            Err(NoRequest::Closed(reason)) => return reason,
+            Err(NoRequest::Refused(status)) => {
                 Box::pin(refuse(connection, status)).await;
                 return CloseReason::ByPeer;
             }
@@ -76,10 +71,10 @@ async fn serve(connection: &Rc<ClientConnection>) -> CloseReason {
         let answered = poll_fn(|cx| exchange.poll(cx)).await;
         exchanges.give_back(exchange);
         let goes_on = match answered {
-            Answered::Left => return CloseReason::ByPeer,
-            Answered::Written { is_persistent } => is_persistent,
+            ExchangeEnd::Left => return CloseReason::ByPeer,
+            ExchangeEnd::Written { is_persistent } => is_persistent,
             // A stream is open for long, and its call is over.
-            Answered::Writing(mut writer) => match write(connection, &mut writer).await {
+            ExchangeEnd::Writing(mut writer) => match write(connection, &mut writer).await {
                 Ok(()) => writer.is_persistent(),
                 Err(reason) => return reason,
             },
@@ -92,14 +87,14 @@ async fn serve(connection: &Rc<ClientConnection>) -> CloseReason {
 }
 
 /// Why no request follows.
-enum Ended {
+enum NoRequest {
     Closed(CloseReason),
     /// What came is none.
     Refused(StatusCode),
 }
 
 /// What became of a request.
-enum Answered {
+enum ExchangeEnd {
     /// Its client left before.
     Left,
     /// Its response is with the socket.
@@ -109,21 +104,21 @@ enum Answered {
 }
 
 /// Answers a request, and writes of the response what can be written at once.
-async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> Answered {
+async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> ExchangeEnd {
     let ReceivedRequest { mut header, form, body } = connection.read(head);
     let AcceptedConnection { listener, peer, .. } = &connection.accepted;
     let form = ResponseForm::of(&header.method, form);
     let mut call = pin!(listener.proxy.handle(peer.enter(), &mut header, body));
     poll_fn(|cx| {
         let Poll::Ready(response) = call.as_mut().poll(cx) else {
-            return connection.poll_departure(cx).map(|()| Answered::Left);
+            return connection.poll_departure(cx).map(|()| ExchangeEnd::Left);
         };
         let mut writer =
             ResponseWriter::new(response, form, connection.is_request_over(), connection.buffers());
         Poll::Ready(match connection.poll_write(cx, &mut writer) {
-            Poll::Ready(Ok(())) => Answered::Written { is_persistent: writer.is_persistent() },
-            Poll::Ready(Err(_)) => Answered::Left,
-            Poll::Pending => Answered::Writing(Box::new(writer)),
+            Poll::Ready(Ok(())) => ExchangeEnd::Written { is_persistent: writer.is_persistent() },
+            Poll::Ready(Err(_)) => ExchangeEnd::Left,
+            Poll::Pending => ExchangeEnd::Writing(Box::new(writer)),
         })
     })
     .await
