@@ -141,7 +141,9 @@ async fn write(connection: &ClientConnection, writer: &mut ResponseWriter) -> Re
 /// Answers what is no request.
 async fn refuse(connection: &ClientConnection, status: StatusCode) {
     let mut writer = ResponseWriter::refusal(status);
-    if poll_fn(|cx| connection.poll_write(cx, &mut writer)).await.is_ok() {
+    // A few bytes: who does not take them has not read what came before, and will not.
+    let written = clock::within(LINGER_MAX, poll_fn(|cx| connection.poll_write(cx, &mut writer)));
+    if let Some(Ok(())) = written.await {
         linger(connection).await;
     }
 }
