@@ -126,8 +126,9 @@ def _is_closed(sock):
     """Whether the other side has closed it, or sent what nobody asked for."""
     if sock is None:
         return True
+    sock.setblocking(False)
     try:
-        sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        sock.recv(1, socket.MSG_PEEK)
     except BlockingIOError:
         return False
     except OSError:
