@@ -1,8 +1,5 @@
 //! What a reply is made of, by its `Content-Type`.
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
-
 /// What a reply is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Media {
@@ -28,15 +25,4 @@ impl Media {
             () => Self::Other,
         }
     }
-}
-
-/// The media type of a reply.
-pub fn media_of(headers: &HeaderMap) -> Media {
-    // Nobody asked for a compressed reply, and its encoding would be lost on the way.
-    let is_plain = headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
-    if !is_plain {
-        return Media::Other;
-    }
-    let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    Media::of(value)
 }
