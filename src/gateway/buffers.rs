@@ -1,7 +1,7 @@
 //! Memory that all connections of a worker use, each for as long as it reads or writes, so that none holds any while it waits.
 //!
-//! Short messages that came whole lie beside each other in pieces of [`SHARED_BYTES`]. What holds on to a part of one holds a
-//! piece: a call that waits for its upstream, no more than it takes itself; whatever outlives its call keeps a copy instead.
+//! Short messages that came whole lie beside each other in pieces of [`SHARED_BYTES`]. Whoever holds a part of one holds all of
+//! its piece. A call may, because its exchange takes more memory than that; whatever outlives its call keeps a copy instead.
 
 use std::cell::Cell;
 use std::io;
@@ -53,11 +53,9 @@ impl Buffers {
             return Bytes::copy_from_slice(message);
         }
         let mut shared = self.shared.take();
-        if shared.capacity() < message.len() {
-            // The same piece again, once nobody holds any of it.
-            if !shared.try_reclaim(message.len()) {
-                shared = BytesMut::with_capacity(SHARED_BYTES);
-            }
+        // The same piece again, once nobody holds any of it.
+        if !shared.try_reclaim(message.len()) {
+            shared = BytesMut::with_capacity(SHARED_BYTES);
         }
         shared.extend_from_slice(message);
         let kept = shared.split().freeze();

@@ -17,11 +17,11 @@ use http1::{BodyEnd, Decoder};
 use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
-use super::super::AcceptedConnection;
 use super::request::{self, ParsedHead, RequestForm};
 use super::response::ResponseWriter;
 use crate::buffers::{Buffers, poll_read};
 use crate::clock::{self, RecurringDeadline};
+use crate::edge::AcceptedConnection;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
 use crate::line::request_header::RequestHeader;
 use net::drain::DrainPhase;
