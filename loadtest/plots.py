@@ -88,6 +88,11 @@ def main():
         _latencies(results, step, file + "4-latency-closed.png", "closed", "closed loop")
 
 
+def _colour(peer):
+    """Of a peer; another build of Trunkline, as `NAME@BUILD` says, is black beside its twin."""
+    return "black" if "@" in peer else COLOURS[peer]
+
+
 def _bars(results, step, file, name, title):
     """The medians as bars, every round as a dot."""
     peers = [peer for peer in report.peer_names(results, step) if report.figure(results, peer, name) is not None]
@@ -95,7 +100,7 @@ def _bars(results, step, file, name, title):
         return
     figure, axes = pyplot.subplots(figsize=(9, 0.5 * len(peers) + 1.2))
     medians = [report.figure(results, peer, name) for peer in peers]
-    axes.barh(peers, medians, color=[COLOURS[peer] for peer in peers], alpha=0.6)
+    axes.barh(peers, medians, color=[_colour(peer) for peer in peers], alpha=0.6)
     for peer in peers:
         values = [report.FIGURES[name](run) for run in results["runs"] if run["peer"] == peer]
         axes.plot(values, [peer] * len(values), "k.", markersize=4)
@@ -119,7 +124,7 @@ def _latencies(results, step, file, loop, title):
         columns = [sorted(distribution[index][1] for distribution in distributions) for index in range(len(quantiles))]
         medians_ms = [column[len(column) // 2] / 1000 for column in columns]
         style = "--" if "-" in peer else "-"
-        axes.plot([1 / (1 - quantile) for quantile in quantiles], medians_ms, style, label=peer, color=COLOURS[peer])
+        axes.plot([1 / (1 - quantile) for quantile in quantiles], medians_ms, style, label=peer, color=_colour(peer))
     axes.set_xscale("log")
     axes.set_yscale("log")
     ticks = {1: "0", 2: "50 %", 10: "90 %", 100: "99 %", 1000: "99.9 %", 10000: "99.99 %"}

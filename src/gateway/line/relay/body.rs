@@ -15,8 +15,11 @@ use crate::context::call::Call;
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
-/// Large bodies are handed to the connection in pieces, so that it notices when the client does not read.
-pub(super) const FRAME_BYTES_MAX: usize = 64 * 1024;
+/// Large bodies are handed to the connection in pieces, so that it notices when the client does not read. A cached list of
+/// hundreds of tools still is one piece: it goes out in one write.
+pub(super) const PIECE_BYTES_MAX: usize = 256 * 1024;
+/// A reply that is no longer is taken by the socket's buffer of a client that reads.
+const SENT_AT_ONCE_BYTES_MAX: u64 = 64 * 1024;
 
 /// What lives as long as a complete body is not yet with its client.
 #[derive(Debug, Default)]
@@ -95,7 +98,7 @@ impl ReplyBody {
         let Self::Whole(segments, _) = self else { return false };
         call.finish();
         call.reply_bytes = segments.len();
-        segments.len() <= FRAME_BYTES_MAX as u64
+        segments.len() <= SENT_AT_ONCE_BYTES_MAX
     }
 
     /// Ties the call to the end of its reply.
@@ -130,7 +133,7 @@ impl ReplyBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         match self {
             Self::Whole(segments, _) => {
-                Poll::Ready(segments.pop_at_most(FRAME_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
+                Poll::Ready(segments.pop_at_most(PIECE_BYTES_MAX).map(|piece| Ok(Frame::data(piece))))
             }
             Self::Stream(stream) => stream.poll(cx).map(|data| data.map(|data| data.map(Frame::data))),
             Self::Events(events) => {

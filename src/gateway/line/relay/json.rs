@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
-use super::body::FRAME_BYTES_MAX;
+use super::body::PIECE_BYTES_MAX;
 use super::client_attachment::ClientAttachment;
 use super::failure::note_refusal;
 use super::stream::RelayedReply;
@@ -74,7 +74,7 @@ impl JsonStream {
 
     /// The next of the pieces that were already read.
     pub(super) fn pop(&mut self) -> Option<Bytes> {
-        self.first.pop_at_most(FRAME_BYTES_MAX)
+        self.first.pop_at_most(PIECE_BYTES_MAX)
     }
 
     /// How many bytes of those pieces are left.
