@@ -167,6 +167,7 @@ fn sessions(criterion: &mut Criterion) {
         client_title: "Example client",
         client_version: "1.0.0",
         capabilities: r#"{"roots":{"listChanged":true},"sampling":{},"elicitation":{"form":{},"url":{}}}"#,
+        address: None,
     };
     let (_, token) = sessions.issue(&opening, 1).unwrap();
     let mut group = criterion.benchmark_group("session");

@@ -62,7 +62,7 @@ url = "http://{server.address}/mcp"
 eras = ["legacy"]
 connections_max = {2 * waiting}
 idle_connections_max = 0
-bridge = {{ sessions_max = {2 * waiting}, suspended_calls_max = {2 * waiting}, suspended_call_timeout = "10m" }}
+bridge = {{ sessions_max = {2 * waiting}, suspended_calls_max = {2 * waiting}, suspended_calls_per_principal_max = {2 * waiting}, suspended_call_timeout = "10m" }}
 """
     peer = gateway(site, "trunkline-parked", ["a"], limits=LIMITS, more=more)
     peer.meanwhile = _Parking(peer, server).running

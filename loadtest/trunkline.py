@@ -14,7 +14,9 @@ LISTED_TOOLS = 50  # of each
 # So many names of a large catalog are called in turn, evenly spread over it.
 CALLED_TOOLS_MAX = 1000
 # More than the streams that are opened; all come from one address.
-STREAMS_LIMITS = "connections_max = 6000\nconnections_per_address_max = 6000"
+STREAMS_LIMITS = """connections_max = 6000
+connections_per_address_max = 6000
+subscriptions_per_principal_max = 6000"""
 # More than the load opens; all come from one address.
 SESSIONS = "[session]\ninitialize_rate_max = 1000000"
 # The default is more than some machines' limit of open files allows.

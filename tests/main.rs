@@ -15,7 +15,8 @@
 //! 7. A list, a name, or a notice that something changed: [`lists`].
 //! 8. How an upstream is reached, or how it fails: [`upstreams`].
 //! 9. A session of a legacy client, or a stream in one: [`sessions`].
-//! 10. Anything else about one message and its reply: [`protocol`].
+//! 10. One client takes what others need: [`fairness`].
+//! 11. Anything else about one message and its reply: [`protocol`].
 //!
 //! What every test needs (the daemon, clients, scripted servers, Redis) is in [`harness`]. A function is tested beside it,
 //! in `src/`; what takes real SDKs, browsers or packages is in the folders of `tests/` that are no modules of this file,
@@ -27,6 +28,7 @@ mod access;
 mod bridge;
 mod commands;
 mod edge;
+mod fairness;
 mod harness;
 mod lists;
 mod operations;

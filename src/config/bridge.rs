@@ -20,7 +20,7 @@ section! {
         session_idle_timeout: Period<0, HOUR_MS> = "30s",
         /// Calls of modern clients that may wait for answers to a legacy server's questions.
         suspended_calls_max: Count<0, 1_048_576> = 1000,
-        /// Of these, calls of one principal. Those of clients without credentials count in all only.
+        /// Of these, calls of one principal, or of one address without authentication.
         suspended_calls_per_principal_max: Count<0, 1_048_576> = 100,
         /// Time for which such a call waits.
         suspended_call_timeout: Period<1, DAY_MS> = "5m",

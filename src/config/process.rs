@@ -31,7 +31,8 @@ section! {
         headers_max: Count<16, 128> = 100,
         /// Size of the body of a request, at most `buffered_bytes_max`.
         body_bytes_max: Size<KIB, GIB> = "4MiB",
-        /// Size of all bodies held in memory at once, beyond which requests get 503.
+        /// Size of all bodies held in memory at once, beyond which requests get 503. Who holds more than its share gets
+        /// 429 before.
         buffered_bytes_max: Size<MIB, TIB> = "256MiB",
         /// Size of a reply that must be collected (where names are mapped, or up to its id where that is compared), and
         /// of one SSE event; at most `buffered_bytes_max`.
@@ -54,8 +55,8 @@ section! {
         streams_per_connection_max: Count<1, 65_535, u32> = 128,
         /// Open subscriptions (`subscriptions/listen`) of all clients, beyond which they get 503.
         subscriptions_max: Count<1, 1_048_576> = 10_000,
-        /// Of these, subscriptions of one principal, beyond which it gets 429; those of endpoints without authentication
-        /// count in all only. Default: a quarter of `subscriptions_max`.
+        /// Of these, subscriptions of one principal, or of one address without authentication, beyond which it gets 429.
+        /// Default: a quarter of `subscriptions_max`.
         #[example(2500)]
         subscriptions_per_principal_max: Count<1, 1_048_576> => a_quarter(subscriptions_max),
         /// Callers, addresses and the like that each `[[limit]]` tells apart; those beyond are counted together. A key
@@ -69,6 +70,12 @@ section! {
         header_timeout: Period<1, HOUR_MS> = "10s",
         /// Time for the body of a request.
         body_timeout: Period<1, HOUR_MS> = "30s",
+        /// Bytes a second that a client has to send of a body while it is awaited, beyond `rate_grace_period`; `0B`: any.
+        body_rate_min: Size<0, GIB> = "1KiB",
+        /// Bytes a second that a client has to read while a reply waits for it, beyond `rate_grace_period`; `0B`: any.
+        reply_rate_min: Size<0, GIB> = "4KiB",
+        /// Time for which a client may be slower than these.
+        rate_grace_period: Period<1, HOUR_MS> = "10s",
         /// Time between two requests of a connection.
         idle_timeout: Period<1, DAY_MS> = "75s",
         /// Age at which an HTTP/2 connection is asked to go, ±10 %, so that clients spread over the workers.
@@ -103,23 +110,22 @@ section! {
         idle_timeout: Period<SECOND_MS, DAY_MS> = "30m",
         /// Sessions with upstream sessions, subscriptions or a log level. Beyond, calls that need one fail.
         sessions_max: Count<1, 10_000_000> = 100_000,
-        /// Of these, sessions of one principal, beyond which it gets 429; those of endpoints without authentication
-        /// count in all only. Default: a quarter of `sessions_max`.
+        /// Of these, sessions of one principal, or of one address without authentication, beyond which it gets 429.
+        /// Default: a quarter of `sessions_max`.
         #[example(25_000)]
         sessions_per_principal_max: Count<1, 10_000_000> => a_quarter(sessions_max),
         /// Sessions with upstreams. Beyond, calls that need one fail.
         upstream_sessions_max: Count<1, 10_000_000> = 100_000,
         /// Streams that clients hold open (GET) within sessions. Beyond, 503.
         streams_max: Count<1, 1_048_576> = 16_384,
-        /// Of these, streams of one principal; those of endpoints without authentication count in all only.
+        /// Of these, streams of one principal, or of one address without authentication.
         streams_per_principal_max: Count<1, 1_048_576> = 8192,
         /// Size of what waits for one client's stream, and for all 256 times as much; one message may be larger. A
         /// client that does not read its stream is cut off there.
         stream_queue_bytes_max: Size<{ 4 * KIB }, { 64 * MIB }> = "1MiB",
         /// Time after which a quiet stream gets a comment, so that nobody between takes it for dead.
         keep_alive_interval: Period<SECOND_MS, { 5 * MINUTE_MS }> = "25s",
-        /// Sessions with upstreams of one principal. Clients without credentials are bounded by `upstream_sessions_max`
-        /// alone.
+        /// Sessions with upstreams of one principal, or of one address without authentication.
         upstream_sessions_per_principal_max: Count<1, 10_000_000> = 10_000,
         /// Streams that are held open to upstreams, one for each upstream session that needs one: its client holds a
         /// stream, takes requests of servers, or subscribed to resources. Each takes a connection. Beyond, sessions go

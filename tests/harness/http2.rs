@@ -33,6 +33,20 @@ impl Http2 {
         Self { runtime, sender, address }
     }
 
+    /// A connection whose client lets come so many bytes of each reply, and more only as it reads.
+    pub(crate) fn connect_with_window(address: SocketAddr, window: u32) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let sender = bounded(&runtime, async {
+            let stream = TcpStream::connect(address).await.expect("the gateway accepts");
+            let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+            builder.initial_stream_window_size(window);
+            let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("HTTP/2");
+            tokio::spawn(connection);
+            sender
+        });
+        Self { runtime, sender, address }
+    }
+
     /// A connection over TLS; the client must offer what it takes to speak HTTP/2.
     pub(crate) fn connect_tls(address: SocketAddr, client: &TlsClient, name: &str) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -121,6 +135,18 @@ impl Http2 {
                 }
             }
             None
+        })
+    }
+
+    /// Whether a body breaks off before its end.
+    pub(crate) fn fails(&self, body: &mut Incoming) -> bool {
+        bounded(&self.runtime, async {
+            while let Some(frame) = body.frame().await {
+                if frame.is_err() {
+                    return true;
+                }
+            }
+            false
         })
     }
 

@@ -653,7 +653,8 @@ fn a_principal_has_only_so_many_subscriptions() {
 #[test]
 fn subscriptions_are_limited() {
     let upstream = Upstream::with_tools(&["a"]);
-    let daemon = Daemon::start(&Config::transparent(&upstream).limits("subscriptions_max = 2").admin());
+    let limits = "subscriptions_max = 2\nsubscriptions_per_principal_max = 2";
+    let daemon = Daemon::start(&Config::transparent(&upstream).limits(limits).admin());
     let one = Client::acknowledged(&daemon, "1", "{}", "{}");
     let _two = Client::acknowledged(&daemon, "2", "{}", "{}");
     let refused = daemon.send(&listen("3", "{}"));

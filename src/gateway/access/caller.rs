@@ -3,13 +3,26 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::identity::Principal;
 
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub principal: Principal,
+    /// Who is charged for what it holds; `None`: that depends on where it calls from.
+    pub payer: Option<Payer>,
     pub class: Arc<Class>,
     /// When its credentials end: what it holds open ends with them.
     pub ends: Option<Instant>,
+}
+
+impl Caller {
+    pub(crate) fn new(principal: Principal, class: Arc<Class>, ends: Option<Instant>) -> Self {
+        let payer = match &principal {
+            Principal::Anonymous => None,
+            Principal::Known(identity) => Some(Payer::principal(&identity.id)),
+        };
+        Self { principal, payer, class, ends }
+    }
 }

@@ -127,7 +127,7 @@ fn connections(state: &State) -> ConnectionsStatus {
         max: Some(count(state.connections.max())),
         accepted: state.metrics.connections.accepted.get(),
         refused: CONNECTION_BOUNDS.into_iter().map(refused).sum(),
-        buffered_bytes: count(state.buffered.held_bytes()),
+        buffered_bytes: count(state.buffered.taken()),
     }
 }
 

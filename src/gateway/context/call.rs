@@ -3,7 +3,6 @@
 //! It knows what a log line and a metric need. Invariant: its metric is recorded exactly once, when it is
 //! dropped; a call that nobody finished was given up by the client.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -11,11 +10,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::access::caller::Caller;
-use crate::access::limit::connections::client_network;
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::peer::{InCall, Peer};
 use crate::identity::Principal;
-use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::telemetry::call_record::CallRecord;
 use crate::telemetry::calls::{CallLabels, Outcome, Spoken};
@@ -149,20 +147,14 @@ impl Call {
         self.connection.0.on_loopback
     }
 
-    /// Who is counted as one client: the principal, or without credentials the network it connects from.
-    pub(crate) fn client(&self) -> Cow<'_, str> {
-        match self.principal() {
-            Principal::Anonymous => client_network(self.client_address).to_string().into(),
-            principal @ Principal::Known(_) => principal.id().into(),
-        }
-    }
-
-    /// Who is charged for what is opened for it.
+    /// Who is charged for what is held for it.
     pub(crate) fn payer(&self) -> Payer {
-        match self.principal() {
-            Principal::Anonymous => Payer::Network((&*self.client()).into()),
-            principal @ Principal::Known(_) => Payer::Principal(principal.id().into()),
-        }
+        let of_caller = self.caller.as_ref().and_then(|caller| caller.payer);
+        of_caller.unwrap_or_else(|| {
+            let peer = self.peer();
+            let is_direct = peer.address.ip() == self.client_address;
+            if is_direct { peer.payer } else { Payer::network(self.client_address) }
+        })
     }
 
     /// Who asks, as far as its credentials were checked.

@@ -10,6 +10,7 @@ use rustls::pki_types::CertificateDer;
 
 use crate::access::auth::caller_cache::CallerCache;
 use crate::access::auth::certificate::ClientCertificate;
+use crate::access::limit::payer::Payer;
 use crate::access::tls::names::CertificatesByHost;
 use crate::access::tls::{TlsServer, TlsServers};
 use crate::clock;
@@ -24,6 +25,8 @@ const HOST_BYTES_MAX: usize = 255;
 pub(crate) struct Peer {
     /// The client's address, or that of the proxy whose requests say for whom they are.
     pub address: SocketAddr,
+    /// Who is charged for what its clients hold that show no credentials.
+    pub payer: Payer,
     proof: Option<Box<ClientProof>>,
     /// Who called last on it.
     pub remembered: CallerCache,
@@ -100,6 +103,7 @@ impl Peer {
     ) -> Rc<Self> {
         Rc::new(Self {
             address,
+            payer: Payer::network(address.ip()),
             proof: proof.map(Box::new),
             remembered: CallerCache::default(),
             session: SessionCache::default(),

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use crate::access::limit::byte_budget::ByteBudget;
 use crate::access::limit::connections::Connections;
 use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
+use crate::access::limit::shares::Shares;
 use crate::access::tls::{ListenerProtocols, TlsError, TlsServers, expiry};
 use crate::clock;
 use crate::context::reloads::ReloadRequests;
@@ -43,7 +43,7 @@ pub(crate) struct State {
     /// TLS handshakes under way, by address.
     pub handshakes: Arc<PerAddress>,
     pub tls: TlsServers,
-    pub buffered: Arc<ByteBudget>,
+    pub buffered: Arc<Shares>,
     pub catalog: Catalog,
     pub hub: Hub,
     pub sessions: Arc<Sessions>,
@@ -124,7 +124,7 @@ impl State {
         )?;
         expiry::show(&tls, &metrics);
         let limits = &config.limits;
-        let buffered = ByteBudget::new(limits.buffered_bytes_max);
+        let buffered = Shares::of_bytes(limits.buffered_bytes_max);
         Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             connections: Connections::new(connections_max, limits.connections_per_address_max),
@@ -199,11 +199,11 @@ impl State {
         self.metrics.process.read();
         self.metrics.connections.open.set(gauge(self.connections.open()));
         self.metrics.connections.max.set(gauge(self.connections.max()));
-        self.metrics.connections.buffered_bytes_max.set(gauge(self.buffered.bytes_max()));
+        self.metrics.connections.buffered_bytes_max.set(gauge(self.buffered.max()));
         self.metrics.subscriptions.open.set(gauge(self.hub.open()));
         self.metrics.subscriptions.sse_streams.set(gauge(self.lines.open()));
         self.metrics.lists.cache_bytes.set(gauge(self.catalog.bytes()));
-        self.metrics.connections.buffered_bytes.set(gauge(self.buffered.held_bytes()));
+        self.metrics.connections.buffered_bytes.set(gauge(self.buffered.taken()));
         let counts = self.sessions.counts();
         self.metrics.sessions.states.live.set(gauge(counts.sessions));
         self.metrics.sessions.states.revoked.set(gauge(counts.revoked));

@@ -61,7 +61,7 @@ impl View {
     fn new(snapshot: Arc<Snapshot>) -> Self {
         let anonymous = |endpoint: &Arc<Endpoint>| {
             let class = endpoint.policy.class_of(&Principal::Anonymous);
-            Rc::new(Caller { principal: Principal::Anonymous, class, ends: None })
+            Rc::new(Caller::new(Principal::Anonymous, class, None))
         };
         Self {
             anonymous: snapshot.endpoints.iter().map(anonymous).collect(),

@@ -15,6 +15,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::{sleep, timeout};
 
 use super::AcceptedConnection;
+use super::read_ahead::Http2Body;
 use crate::clock;
 use crate::context::peer::Peer;
 use crate::line::client_body::ClientBody;
@@ -52,14 +53,15 @@ pub(super) async fn serve_http2(
     let noted = Rc::clone(peer);
     let stream = Observed::new(start, stream, move |_| noted.received());
     let service = service_fn(|request: Request<Incoming>| {
-        let proxy = Rc::clone(proxy);
+        let (proxy, worker, payer) = (Rc::clone(proxy), Rc::clone(worker), peer.payer);
         let connection = peer.enter();
         let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
         async move {
             let mut header = parts.into();
             let call = proxy.handle(connection, &mut header, ClientBody::Http2(body));
-            Ok::<_, Infallible>(Response::from(Box::pin(call).await))
+            let response = Response::from(Box::pin(call).await);
+            Ok::<_, Infallible>(response.map(|body| Http2Body::new(body, &worker, payer)))
         }
     });
     let mut builder = http2::Builder::new(worker.client.tasks.clone());

@@ -5,6 +5,7 @@
 //! | `proxy_protocol.rs` | the header of a proxy before the first byte |
 //! | `handshake.rs` | TLS, for those who wait their turn |
 //! | `connection.rs` | which HTTP it is, and HTTP/2 with its clocks |
+//! | `read_ahead.rs` | replies on their way to clients of HTTP/2 |
 //! | `http1/` | HTTP/1.1 |
 //!
 //! One watch per connection enforces every clock, so that a call costs no timer. Invariant: a connection is
@@ -14,6 +15,7 @@ mod connection;
 mod handshake;
 mod http1;
 mod proxy_protocol;
+mod read_ahead;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

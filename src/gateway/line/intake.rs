@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::access::limit::least_rate::{LeastRate, RateBound};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{Share, Shares};
 use crate::clock;
 use crate::line::client_body::{BrokenRequest, ClientBody};
+use crate::upstream::body::no_memory;
 use config::LimitsConfig;
 use net::chunks::Chunks;
-use protocol::error::{ClientError, Error, GatewayError};
+use protocol::error::{ClientError, Error};
 
 /// Up to here a message fits the connection's own read buffer and takes nothing from the process's budget.
 const UNCOUNTED_BYTES: usize = 8 * 1024;
@@ -29,7 +32,7 @@ pub(crate) struct Intake {
     incoming: Option<ClientBody>,
     bytes: Option<Bytes>,
     is_broken: bool,
-    reservation: Option<Reservation>,
+    reservation: Option<Share>,
 }
 
 impl Intake {
@@ -41,7 +44,8 @@ impl Intake {
     pub(crate) async fn collect(
         &mut self,
         limits: &LimitsConfig,
-        budget: &Arc<ByteBudget>,
+        budget: &Arc<Shares>,
+        payer: impl Fn() -> Payer,
     ) -> Result<Bytes, Error> {
         let bytes_max = limits.body_bytes_max;
         let Some(incoming) = self.incoming.as_ref() else {
@@ -52,7 +56,8 @@ impl Intake {
             return Err(ClientError::TooLarge { bytes_max }.into());
         }
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-        let read = self.read(announced, bytes_max, Some(budget));
+        let open = || budget.open(payer());
+        let read = self.read(announced, bytes_max, Some((&open, RateBound::of_bodies(limits))));
         let Some(result) = clock::within(limits.body_timeout, read).await else {
             self.is_broken = true;
             return Err(ClientError::TooSlow.into());
@@ -74,7 +79,7 @@ impl Intake {
     }
 
     /// What the message takes of the budget, for who holds it for longer than this.
-    pub(crate) fn take_reservation(&mut self) -> Option<Reservation> {
+    pub(crate) fn take_reservation(&mut self) -> Option<Share> {
         self.reservation.take()
     }
 
@@ -84,26 +89,35 @@ impl Intake {
     }
 
     /// Counts what has arrived: what is only announced costs its sender nothing.
-    fn count(&mut self, length: usize, budget: &Arc<ByteBudget>) -> Result<(), Error> {
+    fn count(&mut self, length: usize, open: &dyn Fn() -> Share) -> Result<(), Error> {
         if length <= UNCOUNTED_BYTES {
             return Ok(());
         }
-        let reservation = self.reservation.get_or_insert_with(|| budget.reservation());
-        if reservation.grow_to(length) { Ok(()) } else { Err(GatewayError::Buffers.into()) }
+        self.reservation.get_or_insert_with(open).grow_to(length).map_err(no_memory)
     }
 
     async fn read(
         &mut self,
         announced: usize,
         bytes_max: usize,
-        budget: Option<&Arc<ByteBudget>>,
+        counted: Option<(&dyn Fn() -> Share, RateBound)>,
     ) -> Result<Bytes, Error> {
         let mut pieces = Chunks::default();
+        let mut rate: Option<LeastRate> = None;
         while let Some(incoming) = self.incoming.as_mut() {
-            let data = match poll_fn(|cx| incoming.poll_data(cx)).await {
-                None => break,
-                Some(Ok(data)) => data,
-                Some(Err(BrokenRequest)) => {
+            let next = poll_fn(|cx| incoming.poll_data(cx));
+            let data = match rate {
+                Some(rate) => clock::until(rate.deadline(), next).await,
+                None => Some(next.await),
+            };
+            let data = match data {
+                None => {
+                    self.is_broken = true;
+                    return Err(ClientError::TooSlow.into());
+                }
+                Some(None) => break,
+                Some(Some(Ok(data))) => data,
+                Some(Some(Err(BrokenRequest))) => {
                     self.is_broken = true;
                     return Err(ClientError::Aborted.into());
                 }
@@ -114,8 +128,14 @@ impl Intake {
                 self.is_broken = true;
                 return Err(ClientError::TooLarge { bytes_max }.into());
             }
-            if let Some(budget) = budget {
-                self.count(length, budget).inspect_err(|_| self.is_broken = true)?;
+            if let Some((open, bound)) = counted {
+                let now = clock::now();
+                match &mut rate {
+                    Some(rate) => rate.progress(data.len(), now),
+                    None if !is_last => rate = bound.start(now),
+                    None => {}
+                }
+                self.count(length, open).inspect_err(|_| self.is_broken = true)?;
             }
             pieces.push(data, announced.min(JOINED_BYTES_MAX));
             if is_last {

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 
-use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{Share, Shares};
 use crate::line::response::ClientResponse;
+use crate::upstream::body::no_memory;
 use net::chunks::Chunks;
-use protocol::error::{Error, GatewayError, UpstreamError};
+use protocol::error::{Error, UpstreamError};
 use protocol::media::Media;
 use protocol::sse::{Event, Events};
 
@@ -25,7 +27,9 @@ pub(crate) struct ReplyMessages<'a> {
     /// A JSON reply, or one event.
     pub bytes_max: usize,
     /// What waits is counted against.
-    pub budget: &'a Arc<ByteBudget>,
+    pub budget: &'a Arc<Shares>,
+    /// Who is charged for it.
+    pub payer: Payer,
     /// The event of a message.
     pub event: fn(Bytes) -> Bytes,
     /// Comments show that the connection is alive, where the stream has none of its own.
@@ -37,7 +41,7 @@ impl ReplyMessages<'_> {
     pub(crate) async fn forward(
         self,
         response: ClientResponse,
-        put: impl AsyncFn(Bytes, Option<Reservation>),
+        put: impl AsyncFn(Bytes, Option<Share>),
     ) -> Result<(), Error> {
         let media = response.media;
         let mut body = response.body;
@@ -71,11 +75,7 @@ impl ReplyMessages<'_> {
         Ok(())
     }
 
-    async fn put_event(
-        self,
-        event: Event,
-        put: &impl AsyncFn(Bytes, Option<Reservation>),
-    ) -> Result<(), GatewayError> {
+    async fn put_event(self, event: Event, put: &impl AsyncFn(Bytes, Option<Share>)) -> Result<(), Error> {
         if let Some(event) = self.without_id(event) {
             let mut held = None;
             self.hold(&mut held, event.len())?;
@@ -95,10 +95,11 @@ impl ReplyMessages<'_> {
         }
     }
 
-    fn hold(self, held: &mut Option<Reservation>, length: usize) -> Result<(), GatewayError> {
-        let is_held = length <= UNCOUNTED_BYTES
-            || held.get_or_insert_with(|| self.budget.reservation()).grow_to(length);
-        if is_held { Ok(()) } else { Err(GatewayError::Buffers) }
+    fn hold(self, held: &mut Option<Share>, length: usize) -> Result<(), Error> {
+        if length <= UNCOUNTED_BYTES {
+            return Ok(());
+        }
+        held.get_or_insert_with(|| self.budget.open(self.payer)).grow_to(length).map_err(no_memory)
     }
 }
 
@@ -113,8 +114,10 @@ mod tests {
         events.push(Bytes::from_static(
             b"id: 1\nevent: message\ndata: {}\n\nid: 2\ndata:\n\n: alive\n\nretry: 5\n\ndata: a\ndata: b\n\n",
         ));
-        let budget = &ByteBudget::new(0);
-        let messages = ReplyMessages { bytes_max: 1024, budget, event: data_event, keeps_comments: true };
+        let budget = &Shares::of_bytes(0);
+        let payer = Payer::GATEWAY;
+        let messages =
+            ReplyMessages { bytes_max: 1024, budget, payer, event: data_event, keeps_comments: true };
         let mut written = Vec::new();
         while let Some(event) = events.next() {
             written.extend(messages.without_id(event.unwrap()));

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::catalog::subscriptions::subscriber::Subscriber;
 use crate::context::state::State;
 use crate::line::session_events::{PIECE_BYTES_MAX, SessionEvents};
 use crate::session::Session;
 use crate::session::outbox::SentEvent;
-use crate::session::streams::StreamPlace;
 use crate::tables::sse_sessions::public_path;
 use crate::tables::sse_sessions::session::SseSession;
 use protocol::splice::Segments;
@@ -28,17 +27,17 @@ pub(crate) struct SseStream {
     /// The first event, until it is written.
     first: Option<Bytes>,
     /// Counts the stream until its session does.
-    place: Option<StreamPlace>,
+    place: Option<Share>,
     session: SessionEvents,
     /// The share of the memory for messages of what was handed to the connection last.
-    handed: Vec<Reservation>,
+    handed: Vec<Share>,
 }
 
 impl SseStream {
     pub(crate) fn new(
         state: Arc<State>,
         line: Arc<SseSession>,
-        place: StreamPlace,
+        place: Share,
         news: Subscriber,
         keep_alive_interval: Duration,
     ) -> Self {
@@ -96,7 +95,7 @@ impl SseStream {
     fn attach(&mut self, session: &Session) {
         let has_several_upstreams = self.line.endpoint.members.len() > 1;
         let place = Cell::new(self.place.take());
-        let owner = session.grant.owner();
+        let owner = session.owner();
         match self.state.sessions.attach(owner, has_several_upstreams, |_| place.take()) {
             Ok((_, reader)) => self.session.reader = Some(reader),
             Err(_) => self.line.close(),

@@ -91,7 +91,8 @@ fn limits(old: &LimitsConfig, new: &LimitsConfig) -> Vec<&'static str> {
         header_bytes_max, headers_max, body_bytes_max, buffered_bytes_max, reply_bytes_max, list_bytes_max,
         list_pages_max, cache_bytes_max, pins_bytes_max, children_max, token_bytes_max, json_depth_max,
         streams_per_connection_max, subscriptions_max, subscriptions_per_principal_max, limiter_keys_max,
-        subscription_uris_max, session_messages_max, header_timeout, body_timeout, idle_timeout, connection_age_max,
+        subscription_uris_max, session_messages_max, header_timeout, body_timeout, body_rate_min, reply_rate_min,
+        rate_grace_period, idle_timeout, connection_age_max,
     )
 }
 

@@ -8,14 +8,15 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::journal::JournalRecord;
 use super::session_state::ClosedSession;
 use super::{SessionId, Sessions, UpstreamSession};
+use crate::access::limit::digest::IdentityHash;
+use crate::access::limit::payer::Payer;
 
-/// How long one must be quiet to make room for another of the same principal.
+/// How long one must be quiet to make room for another of the same payer.
 const QUIET_FOR_OWN_MIN: Duration = Duration::from_secs(1);
 /// The same for another's.
 const QUIET_FOR_OTHERS_MIN: Duration = Duration::from_secs(5);
@@ -34,20 +35,20 @@ pub(crate) enum ProcessUse {
 struct Candidate {
     session: SessionId,
     upstream: Box<str>,
-    principal: Arc<str>,
+    payer: Payer,
     since: Instant,
 }
 
 impl Sessions {
-    /// Takes away the session whose process makes room for one of `principal`. It is the caller's to close. `None`: none
+    /// Takes away the session whose process makes room for one of `payer`. It is the caller's to close. `None`: none
     /// may be taken.
     pub(crate) fn oust(
         &self,
-        principal: &str,
+        payer: Payer,
         now: Instant,
         process_of: impl Fn(&str, &UpstreamSession) -> ProcessUse,
     ) -> Option<ClosedSession> {
-        let mut held: HashMap<Arc<str>, usize> = HashMap::new();
+        let mut held: HashMap<Payer, usize, IdentityHash> = HashMap::default();
         let mut candidates = Vec::new();
         for shard in self.table.shards() {
             for (session, entry) in &shard.live {
@@ -57,19 +58,19 @@ impl Sessions {
                     if process == ProcessUse::Other {
                         return;
                     }
-                    let principal = &opened.places.principal;
-                    *held.entry(Arc::clone(principal)).or_default() += 1;
+                    let payer = opened.place.payer();
+                    *held.entry(payer).or_default() += 1;
                     if let ProcessUse::Quiet(since) = process
                         && !has_client
                         && !opened.is_in_use()
                     {
-                        let (upstream, principal) = (upstream.into(), Arc::clone(principal));
-                        candidates.push(Candidate { session: *session, upstream, principal, since });
+                        let upstream = upstream.into();
+                        candidates.push(Candidate { session: *session, upstream, payer, since });
                     }
                 });
             }
         }
-        let chosen = choose(principal, &held, candidates, now)?;
+        let chosen = choose(payer, &held, candidates, now)?;
         let entry = self.table.entry(chosen.session)?;
         let changing = entry.lock();
         let opened = changing.take_unused(&chosen.upstream)?;
@@ -79,24 +80,24 @@ impl Sessions {
 }
 
 fn choose(
-    principal: &str,
-    held: &HashMap<Arc<str>, usize>,
+    payer: Payer,
+    held: &HashMap<Payer, usize, IdentityHash>,
     candidates: Vec<Candidate>,
     now: Instant,
 ) -> Option<Candidate> {
-    let held_by = |who: &str| held.get(who).copied().unwrap_or_default();
-    let own = held_by(principal);
+    let held_by = |who: Payer| held.get(&who).copied().unwrap_or_default();
+    let own = held_by(payer);
     let makes_room = |candidate: &Candidate| {
         let quiet = now.saturating_duration_since(candidate.since);
-        if *candidate.principal == *principal {
+        if candidate.payer == payer {
             quiet >= QUIET_FOR_OWN_MIN
         } else {
-            quiet >= QUIET_FOR_OTHERS_MIN && held_by(&candidate.principal) > own
+            quiet >= QUIET_FOR_OTHERS_MIN && held_by(candidate.payer) > own
         }
     };
     let rank = |candidate: &Candidate| {
-        let is_foreign = *candidate.principal != *principal;
-        (is_foreign, Reverse(if is_foreign { held_by(&candidate.principal) } else { 0 }), candidate.since)
+        let is_foreign = candidate.payer != payer;
+        (is_foreign, Reverse(if is_foreign { held_by(candidate.payer) } else { 0 }), candidate.since)
     };
     candidates.into_iter().filter(makes_room).min_by_key(rank)
 }
@@ -108,14 +109,14 @@ mod tests {
     /// Candidates of principals, with the seconds for which they have been quiet, and how many each holds; which goes.
     fn chosen(who: &str, quiet: &[(&str, u64)], held: &[(&str, usize)]) -> Option<u128> {
         let now = crate::clock::now() + Duration::from_hours(1);
-        let held = held.iter().map(|(who, count)| (Arc::from(*who), *count)).collect();
+        let held = held.iter().map(|(who, count)| (Payer::principal(who), *count)).collect();
         let candidates = quiet.iter().enumerate().map(|(index, (who, seconds))| Candidate {
             session: SessionId(index as u128),
             upstream: "up".into(),
-            principal: Arc::from(*who),
+            payer: Payer::principal(who),
             since: now.checked_sub(Duration::from_secs(*seconds)).expect("a late start"),
         });
-        choose(who, &held, candidates.collect(), now).map(|chosen| chosen.session.0)
+        choose(Payer::principal(who), &held, candidates.collect(), now).map(|chosen| chosen.session.0)
     }
 
     #[test]

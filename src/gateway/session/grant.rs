@@ -1,6 +1,7 @@
 //! What a session is: its name, and what `initialize` settled.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::SessionOwner;
@@ -63,12 +64,6 @@ impl fmt::Debug for SessionId {
     }
 }
 
-impl Grant {
-    pub fn owner(&self) -> SessionOwner<'_> {
-        SessionOwner { session: self.id, expires_s: self.expires_s, principal: &self.principal }
-    }
-}
-
 /// What `initialize` settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -111,6 +106,8 @@ pub struct SessionRequest<'a> {
     pub client_version: &'a str,
     /// The client's capabilities as it wrote them.
     pub capabilities: &'a str,
+    /// Where it is opened from; `None` where that does not matter.
+    pub address: Option<IpAddr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +115,15 @@ pub struct Session {
     pub grant: Arc<Grant>,
     /// False where the client's transport cannot come back for the rest of a reply: HTTP+SSE.
     pub has_resumption: bool,
+    /// Where the request came from that it was opened for.
+    pub address: Option<IpAddr>,
+}
+
+impl Session {
+    pub(crate) fn owner(&self) -> SessionOwner<'_> {
+        let Grant { id, expires_s, principal, .. } = &*self.grant;
+        SessionOwner { session: *id, expires_s: *expires_s, principal, address: self.address }
+    }
 }
 
 /// Why a session id does not open. A client sees the same for all of them.

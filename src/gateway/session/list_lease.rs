@@ -13,26 +13,17 @@ use tokio::sync::Notify;
 use super::list_pool::{ListPool, ListSlot};
 use super::session_state::ClosedSession;
 use super::{SessionId, Sessions};
-use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::clock;
-
-/// Who is charged for what is opened.
-#[derive(Clone, Debug)]
-pub(crate) enum Payer {
-    /// The gateway: nobody asked.
-    Gateway,
-    /// A client, by its principal.
-    Principal(Arc<str>),
-    /// A client without credentials, by its network.
-    Network(Arc<str>),
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct ListClaim<'a> {
     /// `Upstream::session_key`.
     pub upstream: &'a Arc<str>,
     pub session: SessionId,
-    pub payer: &'a Payer,
+    /// Who is charged for it.
+    pub payer: Payer,
     /// How many there may be.
     pub sessions_max: usize,
 }
@@ -60,21 +51,12 @@ pub(crate) struct ListLease {
 pub(crate) struct WaitingForList {
     sessions: Arc<Sessions>,
     upstream: Arc<str>,
-    who: Arc<str>,
+    who: Payer,
     pub released: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct ListPools(Mutex<HashMap<Arc<str>, ListPool>>);
-
-impl Payer {
-    fn name(&self) -> Arc<str> {
-        match self {
-            Self::Gateway => Arc::from(""),
-            Self::Principal(name) | Self::Network(name) => Arc::clone(name),
-        }
-    }
-}
 
 impl Sessions {
     /// The right to use a session, whether it is open or not. Those that make room for it are the caller's to close, even
@@ -85,14 +67,13 @@ impl Sessions {
         now: Instant,
         ousted: &mut Vec<ClosedSession>,
     ) -> Result<ListLease, NoLease> {
-        let ListClaim { upstream, session, payer, sessions_max } = claim;
-        let who = payer.name();
+        let ListClaim { upstream, session, payer, sessions_max } = *claim;
         let mut pools = self.list_pools.0.lock();
         let pool = pools.entry(Arc::clone(upstream)).or_default();
         pool.retain(|session| self.opened(session, upstream).is_some());
         let mut charge = None;
         loop {
-            let found = pool.find(*session, &who, *sessions_max, now);
+            let found = pool.find(session, payer, sessions_max, now);
             if charge.is_none() && matches!(found, ListSlot::Room | ListSlot::Instead(_)) {
                 // Before anything is closed for it.
                 charge = Some(self.charge(payer, now)?);
@@ -100,7 +81,7 @@ impl Sessions {
             match found {
                 ListSlot::Itself => break,
                 ListSlot::Room => {
-                    pool.add(*session, who, charge.flatten(), now);
+                    pool.add(session, payer, charge.flatten(), now);
                     break;
                 }
                 ListSlot::Instead(session) => {
@@ -110,16 +91,20 @@ impl Sessions {
                 ListSlot::Nothing(until) => return Err(NoLease::NoRoom(until)),
             }
         }
-        Ok(ListLease { sessions: Arc::clone(self), upstream: Arc::clone(upstream), session: *session })
+        Ok(ListLease { sessions: Arc::clone(self), upstream: Arc::clone(upstream), session })
     }
 
     pub(crate) fn wait_for_list(self: &Arc<Self>, claim: &ListClaim<'_>) -> WaitingForList {
-        let who = claim.payer.name();
         let mut pools = self.list_pools.0.lock();
         let pool = pools.entry(Arc::clone(claim.upstream)).or_default();
-        pool.wait(Arc::clone(&who));
+        pool.wait(claim.payer);
         let released = Arc::clone(&pool.released);
-        WaitingForList { sessions: Arc::clone(self), upstream: Arc::clone(claim.upstream), who, released }
+        WaitingForList {
+            sessions: Arc::clone(self),
+            upstream: Arc::clone(claim.upstream),
+            who: claim.payer,
+            released,
+        }
     }
 
     /// Takes in what was open before this process was.
@@ -137,17 +122,12 @@ impl Sessions {
         });
     }
 
-    fn charge(&self, payer: &Payer, now: Instant) -> Result<Option<QuotaPermit>, NoLease> {
-        let (who, principal) = match payer {
-            Payer::Gateway => return Ok(None),
-            Payer::Network(network) => (network, None),
-            Payer::Principal(principal) => (principal, Some(principal)),
-        };
-        let take = |principal: &Arc<str>| {
-            self.upstream_principals.take(principal).ok_or(NoLease::TooManyOfPrincipal)
-        };
-        let place = principal.map(take).transpose()?;
-        if self.admit(who, now) { Ok(place) } else { Err(NoLease::Rate) }
+    fn charge(&self, payer: Payer, now: Instant) -> Result<Option<Share>, NoLease> {
+        if payer == Payer::GATEWAY {
+            return Ok(None);
+        }
+        let place = self.list_places.take(payer).map_err(|_| NoLease::TooManyOfPrincipal)?;
+        if self.admit(payer, now) { Ok(Some(place)) } else { Err(NoLease::Rate) }
     }
 }
 
@@ -169,7 +149,7 @@ impl Drop for WaitingForList {
     fn drop(&mut self) {
         let mut pools = self.sessions.list_pools.0.lock();
         if let Some(pool) = pools.get_mut(&self.upstream) {
-            pool.leave(&self.who);
+            pool.leave(self.who);
         }
     }
 }

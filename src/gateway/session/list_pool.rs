@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::SessionId;
-use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 
 /// Younger sessions make no room for those who hold as many.
 pub(super) const AGE_MIN: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ pub(super) const AGE_MIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct ListPool {
     members: Vec<Member>,
-    waiting: Vec<Arc<str>>,
+    waiting: Vec<Payer>,
     /// Something is no longer in use.
     pub(super) released: Arc<Notify>,
     uses: u64,
@@ -32,14 +33,14 @@ pub(super) struct ListPool {
 struct Member {
     session: SessionId,
     /// Who is charged for it.
-    holder: Arc<str>,
+    holder: Payer,
     users: usize,
     /// Grows with every use of any.
     used: u64,
     opened: Instant,
     /// It makes room as soon as nobody uses it.
     is_leaving: bool,
-    _charge: Option<QuotaPermit>,
+    _charge: Option<Share>,
 }
 
 /// What there is for a session that somebody wants.
@@ -55,10 +56,10 @@ pub(super) enum ListSlot {
 }
 
 impl ListPool {
-    pub(super) fn find(&mut self, session: SessionId, asker: &str, max: usize, now: Instant) -> ListSlot {
+    pub(super) fn find(&mut self, session: SessionId, asker: Payer, max: usize, now: Instant) -> ListSlot {
         let held = self.held_by(asker);
         // Those who hold fewer have the right of way.
-        let must_yield = self.waiting.iter().any(|other| **other != *asker && self.held_by(other) < held);
+        let must_yield = self.waiting.iter().any(|other| *other != asker && self.held_by(*other) < held);
         if let Some(found) = self.members.iter().position(|member| member.session == session) {
             let member = &mut self.members[found];
             if member.is_leaving && (member.users > 0 || must_yield) {
@@ -77,7 +78,7 @@ impl ListPool {
         let unused = self.members.iter().filter(|member| member.users == 0);
         let ousted = unused
             .filter(|member| self.makes_room_at(member, asker, held).is_some_and(|at| at <= now))
-            .min_by_key(|member| (Reverse(self.held_by(&member.holder)), member.used))
+            .min_by_key(|member| (Reverse(self.held_by(member.holder)), member.used))
             .map(|member| member.session);
         if let Some(ousted) = ousted {
             return ListSlot::Instead(ousted);
@@ -92,13 +93,7 @@ impl ListPool {
     }
 
     /// Takes in the session that room was found for.
-    pub(super) fn add(
-        &mut self,
-        session: SessionId,
-        holder: Arc<str>,
-        charge: Option<QuotaPermit>,
-        now: Instant,
-    ) {
+    pub(super) fn add(&mut self, session: SessionId, holder: Payer, charge: Option<Share>, now: Instant) {
         self.members.push(Member {
             session,
             holder,
@@ -113,7 +108,7 @@ impl ListPool {
 
     /// One that was open before this process was: nobody uses it.
     pub(super) fn add_unused(&mut self, session: SessionId, now: Instant) {
-        self.add(session, Arc::from(""), None, now);
+        self.add(session, Payer::GATEWAY, None, now);
         self.release(session);
     }
 
@@ -132,12 +127,12 @@ impl ListPool {
         self.members.retain(|member| member.users > 0 || is_open(member.session));
     }
 
-    pub(super) fn wait(&mut self, who: Arc<str>) {
+    pub(super) fn wait(&mut self, who: Payer) {
         self.waiting.push(who);
     }
 
-    pub(super) fn leave(&mut self, who: &str) {
-        if let Some(found) = self.waiting.iter().position(|other| **other == *who) {
+    pub(super) fn leave(&mut self, who: Payer) {
+        if let Some(found) = self.waiting.iter().position(|other| *other == who) {
             self.waiting.swap_remove(found);
         }
         // Others may have made way for it.
@@ -149,11 +144,11 @@ impl ListPool {
     }
 
     /// When this one makes room for an asker that holds so many. `None`: it does not.
-    fn makes_room_at(&self, member: &Member, asker: &str, held: usize) -> Option<Instant> {
-        if self.held_by(&member.holder) >= held + 2 {
+    fn makes_room_at(&self, member: &Member, asker: Payer, held: usize) -> Option<Instant> {
+        if self.held_by(member.holder) >= held + 2 {
             return Some(member.opened);
         }
-        (held == 0 || *member.holder == *asker).then(|| member.opened + AGE_MIN)
+        (held == 0 || member.holder == asker).then(|| member.opened + AGE_MIN)
     }
 
     /// All that could make room are in use: of those who hold too many, the one that was not used for longest is not
@@ -162,7 +157,7 @@ impl ListPool {
         if self.members.iter().any(|member| member.is_leaving) {
             return;
         }
-        let too_many = |member: &&Member| self.held_by(&member.holder) >= held + 2;
+        let too_many = |member: &&Member| self.held_by(member.holder) >= held + 2;
         let longest = self.members.iter().filter(too_many).min_by_key(|member| member.used);
         let Some(session) = longest.map(|member| member.session) else { return };
         for member in self.members.iter_mut().filter(|member| member.session == session) {
@@ -178,8 +173,8 @@ impl ListPool {
         }
     }
 
-    fn held_by(&self, who: &str) -> usize {
-        self.members.iter().filter(|member| *member.holder == *who).count()
+    fn held_by(&self, who: Payer) -> usize {
+        self.members.iter().filter(|member| member.holder == who).count()
     }
 }
 
@@ -204,9 +199,9 @@ mod tests {
             let session = SessionId(session);
             let mut ousted = None;
             loop {
-                match self.pool.find(session, who, MAX, self.now) {
+                match self.pool.find(session, Payer::principal(who), MAX, self.now) {
                     ListSlot::Room => {
-                        self.pool.add(session, who.into(), None, self.now);
+                        self.pool.add(session, Payer::principal(who), None, self.now);
                         return ousted.map_or(ListSlot::Room, ListSlot::Instead);
                     }
                     ListSlot::Instead(session) => {
@@ -287,7 +282,7 @@ mod tests {
         for session in 1..=3 {
             test.find("a", session);
         }
-        test.pool.wait("b".into());
+        test.pool.wait(Payer::principal("b"));
         assert_eq!(test.find("b", 11), ListSlot::Nothing(None));
         // The first is asked to leave: it is not used any further, and nothing else takes its place.
         assert_eq!(test.find("a", 1), ListSlot::Nothing(None));
@@ -296,7 +291,7 @@ mod tests {
         assert_eq!(test.find("a", 1), ListSlot::Nothing(None));
         assert_eq!(test.find("a", 4), ListSlot::Nothing(None));
         assert_eq!(test.find("b", 11), ListSlot::Instead(SessionId(1)));
-        test.pool.leave("b");
+        test.pool.leave(Payer::principal("b"));
         assert_eq!(test.find("a", 2), ListSlot::Itself);
     }
 
@@ -306,11 +301,11 @@ mod tests {
         for session in 1..=3 {
             test.find("a", session);
         }
-        test.pool.wait("b".into());
+        test.pool.wait(Payer::principal("b"));
         test.find("b", 11);
         test.pool.release(SessionId(1));
         assert_eq!(test.find("a", 1), ListSlot::Nothing(None));
-        test.pool.leave("b");
+        test.pool.leave(Payer::principal("b"));
         assert_eq!(test.find("a", 1), ListSlot::Itself);
     }
 

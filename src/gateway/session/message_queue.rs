@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::session_state::UpstreamSession;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 
 #[derive(Debug, Default)]
 pub(crate) struct MessageQueue {
@@ -43,7 +43,7 @@ pub(crate) struct QueuedMessage {
     pub body: Bytes,
     pub posted_at: Instant,
     /// Its share of the memory for messages.
-    pub reservation: Option<Reservation>,
+    pub reservation: Option<Share>,
 }
 
 /// Room for one message; given back when it is dropped unused.

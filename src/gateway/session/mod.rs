@@ -49,6 +49,7 @@ mod tests;
 pub(crate) mod token;
 mod upstream_sessions;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -58,7 +59,7 @@ use parking_lot::Mutex;
 
 pub use self::grant::SessionRequest;
 pub(crate) use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, SessionId};
-pub(crate) use self::list_lease::{ListClaim, ListLease, NoLease, Payer, WaitingForList};
+pub(crate) use self::list_lease::{ListClaim, ListLease, NoLease, WaitingForList};
 pub(crate) use self::session_state::{ClosedSession, UpstreamSession};
 pub(crate) use self::subscribed_uris::NotSubscribed;
 pub(crate) use self::upstream_sessions::UpstreamSessionError;
@@ -71,9 +72,10 @@ use self::outbox::{NotAttached, ReaderGuard, SessionOutbox};
 use self::rate::Rate;
 use self::session_cache::SessionCache;
 use self::session_state::SessionState;
-use self::streams::{StreamBounds, StreamPlace};
+use self::streams::StreamBounds;
 use self::table::{SessionShard, SessionTable};
-use crate::access::limit::quota::{PrincipalQuotas, Quota, QuotaPermit, SharedQuotaPermit};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::redis::Redis;
 use crate::sealing::{NONCE_BYTES, SealingKeys};
 
@@ -91,13 +93,26 @@ pub(crate) enum NoState {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct SessionOwner<'a> {
+pub(crate) struct SessionOwner<'a> {
     /// The client's session, or one of the gateway's own.
     pub session: SessionId,
     /// When it ends at the latest.
     pub expires_s: u64,
-    /// Who opened it; empty for clients without credentials, who are not bounded one by one, and where that is not known.
+    /// Who opened it; empty for clients without credentials, and where that is not known.
     pub principal: &'a str,
+    /// Where it is used from; `None` for the gateway's own, and those that other gateways answer for.
+    pub address: Option<IpAddr>,
+}
+
+impl SessionOwner<'_> {
+    /// Who is charged for what it keeps.
+    pub(crate) fn payer(&self) -> Payer {
+        match self.address {
+            Some(address) => Payer::client(self.principal, address),
+            None if self.principal.is_empty() => Payer::GATEWAY,
+            None => Payer::principal(self.principal),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,19 +131,20 @@ pub(crate) struct SessionCounts {
 pub struct Sessions {
     keys: ArcSwap<SealingKeys>,
     table: SessionTable,
-    room: Arc<Quota>,
-    /// Whose sessions with state there are.
-    principals: PrincipalQuotas,
-    upstream_room: Arc<Quota>,
-    /// Whose upstream sessions there are.
-    upstream_principals: PrincipalQuotas,
+    /// Of sessions with state.
+    places: Arc<Shares>,
+    /// Of clients' sessions with upstreams.
+    upstream_places: Arc<Shares>,
+    /// Of those of the gateway's own sessions that somebody had opened for a list.
+    list_places: Arc<Shares>,
     streams: Arc<StreamBounds>,
-    stream_room: Arc<Quota>,
+    /// Of streams that upstreams speak on.
+    stream_places: Arc<Shares>,
     initialize_rate: Rate,
     /// Which of the gateway's own sessions are used for lists.
     list_pools: ListPools,
     /// Opened for sessions that were gone by then; closed by the next sweep.
-    stranded: Mutex<Vec<(ClosedSession, Option<SharedQuotaPermit>)>>,
+    stranded: Mutex<Vec<(ClosedSession, Option<Share>)>>,
     /// Cancelled at other gateways.
     cancelled: cancellations::PeerCancellations,
     /// Idle here, and perhaps used elsewhere; asked for by and by.
@@ -176,7 +192,7 @@ impl Sessions {
         };
         grant.capabilities = token::fit_capabilities(&grant);
         let token = token::seal(&self.keys.load(), nonce, &grant).ok_or(IssueError::Cipher)?;
-        Ok((Session { grant: Arc::new(grant), has_resumption: true }, token))
+        Ok((Session { grant: Arc::new(grant), has_resumption: true, address: opening.address }, token))
     }
 
     /// Opens a session id for a request of `principal` to `endpoint`.
@@ -187,16 +203,16 @@ impl Sessions {
         principal: &str,
         now_s: u64,
     ) -> Result<Session, NoSession> {
-        self.open_on(&SessionCache::default(), token, endpoint, principal, now_s)
+        self.open_on(&SessionCache::default(), token, endpoint, (principal, None), now_s)
     }
 
-    /// As [`Sessions::open`], on a connection that remembers the id that it presented last.
+    /// As [`Sessions::open`] for a request from this address, on a connection that remembers the id that it presented last.
     pub(crate) fn open_on(
         &self,
         remembered: &SessionCache,
         token: &str,
         endpoint: &str,
-        principal: &str,
+        (principal, address): (&str, Option<IpAddr>),
         now_s: u64,
     ) -> Result<Session, NoSession> {
         let grant = remembered.open(&self.keys.load(), token, endpoint, principal)?;
@@ -215,7 +231,7 @@ impl Sessions {
             entry.touch(now_s);
             self.tell_if_used(grant.id, entry, now_s);
         }
-        Ok(Session { grant, has_resumption: true })
+        Ok(Session { grant, has_resumption: true, address })
     }
 
     /// Ends a session: from now on its id does not open. Its upstream sessions are the caller's to close.
@@ -240,8 +256,8 @@ impl Sessions {
     }
 
     /// Room for one more stream of an upstream; `None`: there are as many as there may be.
-    pub(crate) fn place_for_stream(&self) -> Option<QuotaPermit> {
-        self.stream_room.take()
+    pub(crate) fn place_for_stream(&self, payer: Payer) -> Option<Share> {
+        self.stream_places.take(payer).ok()
     }
 
     /// What is on its way in the session.
@@ -254,7 +270,7 @@ impl Sessions {
         &self,
         owner: SessionOwner<'_>,
         has_several_upstreams: bool,
-        admit: impl Fn(&Arc<StreamBounds>) -> Option<StreamPlace>,
+        admit: impl Fn(&Arc<StreamBounds>) -> Option<Share>,
     ) -> Result<(Arc<SessionOutbox>, ReaderGuard), NotAttached> {
         for _ in 0..ATTACH_ATTEMPTS_MAX {
             let outbox = self.outbox(owner)?;
@@ -288,7 +304,7 @@ impl Sessions {
     }
 
     /// Whether one more session may be opened by `who` now.
-    pub(crate) fn admit(&self, who: &str, now: Instant) -> bool {
+    pub(crate) fn admit(&self, who: Payer, now: Instant) -> bool {
         self.initialize_rate.admit(who, now)
     }
 
@@ -302,16 +318,16 @@ impl Sessions {
 
     pub(crate) fn counts(&self) -> SessionCounts {
         SessionCounts {
-            sessions: self.room.taken(),
-            upstream_sessions: self.upstream_room.taken(),
-            upstream_streams: self.stream_room.taken(),
+            sessions: self.places.taken(),
+            upstream_sessions: self.upstream_places.taken(),
+            upstream_streams: self.stream_places.taken(),
             revoked: self.table.shards().map(|shard| shard.revoked.len()).sum(),
         }
     }
 
     /// Counts in a stream that is there before its session. `None`: there are as many as there may be.
-    pub(crate) fn admit_stream(&self, endpoint: &str, principal: &str) -> Option<StreamPlace> {
-        self.streams.admit_for(endpoint, principal)
+    pub(crate) fn admit_stream(&self, payer: Payer) -> Option<Share> {
+        self.streams.admit(payer)
     }
 
     pub(crate) fn open_streams(&self) -> usize {
@@ -330,8 +346,8 @@ impl Sessions {
         if shard.is_revoked(session) {
             return Err(NoState::Ended);
         }
-        let places = places_for(owner, &self.room, &self.principals)?;
-        let entry = Arc::new(SessionState::new(expires_s, now_s, places, &self.streams));
+        let place = place_for(session, &self.places, owner.payer())?;
+        let entry = Arc::new(SessionState::new(expires_s, now_s, place, &self.streams));
         shard.live.insert(session, Arc::clone(&entry));
         self.tell_if_used(session, &entry, now_s);
         Ok(entry)
@@ -358,19 +374,15 @@ impl Sessions {
 }
 
 /// Some of the gateway's own sessions are few, and clients cannot take their places.
-fn place_for(session: SessionId, room: &Arc<Quota>) -> Option<QuotaPermit> {
-    if session.is_one_of_few() { Some(room.take_beyond()) } else { room.take() }
+fn place_for(session: SessionId, places: &Arc<Shares>, payer: Payer) -> Result<Share, NoShare> {
+    if session.is_one_of_few() { Ok(places.take_beyond(payer)) } else { places.take(payer) }
 }
 
-/// A place for one more of this owner among all, and among those of its principal.
-fn places_for(
-    owner: SessionOwner<'_>,
-    room: &Arc<Quota>,
-    principals: &PrincipalQuotas,
-) -> Result<(QuotaPermit, Option<QuotaPermit>), NoState> {
-    let of_principal = match owner.principal {
-        "" => None,
-        principal => Some(principals.take(principal).ok_or(NoState::TooManyOfPrincipal)?),
-    };
-    Ok((place_for(owner.session, room).ok_or(NoState::TooMany)?, of_principal))
+impl From<NoShare> for NoState {
+    fn from(none: NoShare) -> Self {
+        match none {
+            NoShare::NothingLeft => Self::TooMany,
+            NoShare::TooMuchOfPayer => Self::TooManyOfPrincipal,
+        }
+    }
 }

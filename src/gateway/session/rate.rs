@@ -7,17 +7,18 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::access::limit::digest::IdentityHash;
+use crate::access::limit::payer::Payer;
+
 /// How much may come at once, in seconds of the rate.
 const BURST: Duration = Duration::from_secs(1);
 /// As many are told apart; beyond, the rest are one.
 const KNOWN_MAX: usize = 16 * 1024;
-/// What those are called. No principal and no address is.
-const REST: &str = "*";
 
 #[derive(Debug, Default)]
 pub(super) struct Rate {
     /// When all that was taken is paid off.
-    paid: Mutex<HashMap<Box<str>, Instant>>,
+    paid: Mutex<HashMap<Payer, Instant, IdentityHash>>,
     /// Nanoseconds that one costs.
     cost_ns: AtomicU64,
 }
@@ -29,17 +30,17 @@ impl Rate {
     }
 
     /// Takes one, if `who` may.
-    pub(super) fn admit(&self, who: &str, now: Instant) -> bool {
+    pub(super) fn admit(&self, who: Payer, now: Instant) -> bool {
         let cost = Duration::from_nanos(self.cost_ns.load(Ordering::Relaxed));
         let mut paid = self.paid.lock();
-        if paid.len() >= KNOWN_MAX && !paid.contains_key(who) {
+        if paid.len() >= KNOWN_MAX && !paid.contains_key(&who) {
             paid.retain(|_, paid| *paid > now);
         }
-        let who = if paid.len() < KNOWN_MAX || paid.contains_key(who) { who } else { REST };
-        let before = paid.get(who).copied().unwrap_or(now).max(now);
+        let who = if paid.len() < KNOWN_MAX || paid.contains_key(&who) { who } else { Payer::OTHERS };
+        let before = paid.get(&who).copied().unwrap_or(now).max(now);
         let is_admitted = before.duration_since(now) + cost <= BURST;
         if is_admitted {
-            paid.insert(who.into(), before + cost);
+            paid.insert(who, before + cost);
         }
         is_admitted
     }
@@ -69,7 +70,7 @@ mod tests {
             ("a", 750, true),
             ("a", 750, false),
         ] {
-            assert_eq!(rate.admit(who, at(ms)), expected, "{who} at {ms} ms");
+            assert_eq!(rate.admit(Payer::principal(who), at(ms)), expected, "{who} at {ms} ms");
         }
     }
 
@@ -78,10 +79,11 @@ mod tests {
         let rate = Rate::default();
         rate.set_max(1);
         let now = crate::clock::now();
-        assert!((0..KNOWN_MAX).all(|number| rate.admit(&number.to_string(), now)));
-        assert!(rate.admit("one", now) && !rate.admit("other", now));
+        let admit = |who: &str, now| rate.admit(Payer::principal(who), now);
+        assert!((0..KNOWN_MAX).all(|number| admit(&number.to_string(), now)));
+        assert!(admit("one", now) && !admit("other", now));
         let later = now + Duration::from_secs(2);
-        assert!(rate.admit("other", later) && rate.admit("another", later));
+        assert!(admit("other", later) && admit("another", later));
         assert!(rate.paid.lock().len() < 4);
     }
 }

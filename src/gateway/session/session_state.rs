@@ -15,7 +15,7 @@ use super::outbox::SessionOutbox;
 use super::stream_state::StreamState;
 use super::streams::StreamBounds;
 use super::subscribed_uris::SubscribedUris;
-use crate::access::limit::quota::{QuotaPermit, SharedQuotaPermit};
+use crate::access::limit::shares::Share;
 use crate::upstream::ReplicaKey;
 use crate::upstream::ask::SessionHeaders;
 use protocol::level::Level;
@@ -86,8 +86,8 @@ pub(super) struct SessionState {
     /// Until then others use it, as far as is known.
     pub(super) used_elsewhere_until_s: AtomicU64,
     changing: Mutex<MutableState>,
-    /// Among all sessions, and among those of its principal.
-    _places: (QuotaPermit, Option<QuotaPermit>),
+    /// Its place among all sessions.
+    _place: Share,
 }
 
 /// What the lock of an entry protects.
@@ -114,7 +114,8 @@ pub(super) struct UpstreamSlot {
 #[derive(Debug)]
 pub(super) struct TrackedSession {
     pub(super) session: Arc<UpstreamSession>,
-    pub(super) places: SharedQuotaPermit,
+    /// Its place among all sessions with upstreams.
+    pub(super) place: Share,
 }
 
 impl TrackedSession {
@@ -125,20 +126,15 @@ impl TrackedSession {
 }
 
 impl SessionState {
-    pub(super) fn new(
-        expires_s: u64,
-        used_s: u64,
-        places: (QuotaPermit, Option<QuotaPermit>),
-        streams: &Arc<StreamBounds>,
-    ) -> Self {
+    pub(super) fn new(expires_s: u64, used_s: u64, place: Share, streams: &Arc<StreamBounds>) -> Self {
         Self {
             expires_s,
-            outbox: Arc::new(SessionOutbox::new(Arc::clone(streams))),
+            outbox: Arc::new(SessionOutbox::new(Arc::clone(streams), place.payer())),
             used_s: AtomicU64::new(used_s),
             shared_s: AtomicU64::new(0),
             used_elsewhere_until_s: AtomicU64::new(0),
             changing: Mutex::default(),
-            _places: places,
+            _place: place,
         }
     }
 
@@ -274,8 +270,8 @@ impl UpstreamSlot {
         self.held.load().as_ref().map(|held| Arc::clone(&held.session))
     }
 
-    pub(super) fn keep(&self, session: Arc<UpstreamSession>, places: SharedQuotaPermit) {
-        self.held.store(Some(Arc::new(TrackedSession { session, places })));
+    pub(super) fn keep(&self, session: Arc<UpstreamSession>, place: Share) {
+        self.held.store(Some(Arc::new(TrackedSession { session, place })));
     }
 
     pub(super) fn take(&self) -> Option<Arc<UpstreamSession>> {

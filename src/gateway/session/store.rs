@@ -22,7 +22,8 @@ use super::session_state::SessionState;
 use super::streams::StreamBounds;
 use super::table::SessionTable;
 use super::{Sessions, place_for};
-use crate::access::limit::quota::{PrincipalQuotas, Quota, SharedQuotaPermit};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Shares;
 use crate::clock::now_s;
 use crate::directory::open_own;
 use crate::redis::Redis;
@@ -127,13 +128,16 @@ impl Sessions {
         }
         self.expiry_s.store(config.expiry.as_secs(), Ordering::Relaxed);
         self.idle_s.store(config.idle_timeout.as_secs(), Ordering::Relaxed);
-        self.room.set_max(config.sessions_max);
-        self.upstream_room.set_max(config.upstream_sessions_max);
-        self.principals.set_max(config.sessions_per_principal_max);
-        self.upstream_principals.set_max(config.upstream_sessions_per_principal_max);
+        self.places.set_max(config.sessions_max);
+        self.upstream_places.set_max(config.upstream_sessions_max);
+        self.list_places.set_max(config.upstream_sessions_max);
+        self.places.set_of_payer_max(config.sessions_per_principal_max);
+        for places in [&self.upstream_places, &self.list_places] {
+            places.set_of_payer_max(config.upstream_sessions_per_principal_max);
+        }
         let per_principal_max = config.streams_per_principal_max;
         self.streams.set_max(config.streams_max, per_principal_max, config.stream_queue_bytes_max);
-        self.stream_room.set_max(config.upstream_streams_max);
+        self.stream_places.set_max(config.upstream_streams_max);
         self.initialize_rate.set_max(config.initialize_rate_max);
         self.tasks_max.store(config.tasks_max, Ordering::Relaxed);
         self.tasks_per_principal_max.store(config.tasks_per_principal_max, Ordering::Relaxed);
@@ -160,12 +164,11 @@ impl Sessions {
         let sessions = Self {
             keys: ArcSwap::from_pointee(keys),
             table: SessionTable::default(),
-            room: Quota::new(0),
-            upstream_room: Quota::new(0),
-            principals: PrincipalQuotas::default(),
-            upstream_principals: PrincipalQuotas::default(),
+            places: Shares::new(0),
+            upstream_places: Shares::new(0),
+            list_places: Shares::new(0),
             streams: StreamBounds::new(series),
-            stream_room: Quota::new(0),
+            stream_places: Shares::new(0),
             initialize_rate: Rate::default(),
             list_pools: ListPools::default(),
             stranded: Mutex::default(),
@@ -199,25 +202,22 @@ impl Sessions {
             left_out += usize::from(self.table.shard(session).revoke(session, expires_s));
         }
         for (session, replayed) in replay.sessions {
-            let Some(place) = place_for(session, &self.room) else {
+            let Ok(place) = place_for(session, &self.places, Payer::GATEWAY) else {
                 left_out += 1;
                 continue;
             };
-            // Whose they are the journal does not say.
-            let entry = SessionState::new(replayed.expires_s, now_s, (place, None), &self.streams);
+            let entry = SessionState::new(replayed.expires_s, now_s, place, &self.streams);
             let mut changing = entry.lock();
             changing.level = replayed.level;
             changing.subscribed = replayed.subscribed;
             let mut kept = Vec::new();
             for (upstream, opened) in replayed.upstreams {
-                match place_for(session, &self.upstream_room) {
-                    Some(place) => {
-                        changing
-                            .slot(&upstream)
-                            .keep(Arc::new(opened), SharedQuotaPermit::new(place, None, ""));
+                match place_for(session, &self.upstream_places, Payer::GATEWAY) {
+                    Ok(place) => {
+                        changing.slot(&upstream).keep(Arc::new(opened), place);
                         kept.push(upstream);
                     }
-                    None => left_out += 1,
+                    Err(_) => left_out += 1,
                 }
             }
             drop(changing);

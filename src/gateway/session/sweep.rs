@@ -74,9 +74,7 @@ impl Sessions {
         self.hear_time(now_s);
         let idle_s = self.idle_s.load(Ordering::Relaxed);
         let others = self.others(now_s);
-        self.principals.sweep();
         self.task_table().sweep(now_s);
-        self.upstream_principals.sweep();
         let stranded = std::mem::take(&mut *self.stranded.lock());
         let mut closed: Vec<ClosedSession> = stranded.into_iter().map(|(closed, _place)| closed).collect();
         let mut unsure = Vec::new();
@@ -159,7 +157,7 @@ impl Sessions {
             closed.extend(ours);
             return IdleFate::Ended;
         }
-        if self.room.is_half_empty() && entry.lock().has_wishes() {
+        if self.places.is_half_empty() && entry.lock().has_wishes() {
             closed.extend(self.rest(session, entry, now_s));
             return IdleFate::Resting;
         }

@@ -13,7 +13,7 @@ use http::HeaderValue;
 use prometheus::IntCounter;
 
 use super::store::StoreError;
-use super::streams::tests::{grant, series};
+use super::streams::tests::series;
 use super::*;
 use config::{self, Config};
 use protocol::version::LegacyVersion;
@@ -61,6 +61,7 @@ fn opening() -> SessionRequest<'static> {
         client_title: "",
         client_version: "1",
         capabilities: "{}",
+        address: None,
     }
 }
 
@@ -70,7 +71,7 @@ fn issue(sessions: &Sessions) -> (SessionId, String) {
 }
 
 fn owner(session: SessionId) -> SessionOwner<'static> {
-    SessionOwner { session, expires_s: EXPIRES_S, principal: "key:ci" }
+    SessionOwner { session, expires_s: EXPIRES_S, principal: "key:ci", address: None }
 }
 
 fn upstream_session(id: &str) -> UpstreamSession {
@@ -109,7 +110,8 @@ fn an_id_opens_until_it_expires_or_is_ended() {
     let remembered = SessionCache::default();
     let open = |endpoint, principal, now_s| {
         let opened = sessions.open(&token, endpoint, principal, now_s);
-        let again = [(); 2].map(|()| sessions.open_on(&remembered, &token, endpoint, principal, now_s));
+        let again =
+            [(); 2].map(|()| sessions.open_on(&remembered, &token, endpoint, (principal, None), now_s));
         assert_eq!(again, [opened.clone(), opened.clone()], "a connection remembers it");
         opened
     };
@@ -359,7 +361,7 @@ fn a_stream_keeps_its_session_until_that_expires() {
     let [(left, _), (held, _), (ended, _)] = [(); 3].map(|()| issue(&sessions));
     let attach = |session| {
         let outbox = sessions.outbox(owner(session)).expect("a outbox");
-        outbox.attach(false, |streams| streams.admit(&grant("key:ci"))).expect("a stream")
+        outbox.attach(false, |streams| streams.admit(Payer::principal("key:ci"))).expect("a stream")
     };
     let [of_left, of_held, of_ended] = [left, held, ended].map(attach);
     let is_over = |ticket: &outbox::ReaderGuard| {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::journal::JournalRecord;
 use super::session_state::{ClosedSession, SessionState, UpstreamSession, UpstreamSlot};
-use super::{NoState, SessionId, SessionOwner, Sessions, places_for};
-use crate::access::limit::quota::SharedQuotaPermit;
+use super::{NoState, SessionId, SessionOwner, Sessions, place_for};
+use crate::access::limit::shares::Share;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UpstreamSessionError<E> {
@@ -27,7 +27,7 @@ impl Sessions {
         upstream: &str,
         open: impl FnOnce() -> F,
     ) -> Result<Arc<UpstreamSession>, UpstreamSessionError<E>> {
-        let SessionOwner { session, principal, .. } = owner;
+        let session = owner.session;
         let entry = self.entry(owner)?;
         let slot = entry.lock().slot(upstream);
         if let Some(opened) = slot.session() {
@@ -40,10 +40,9 @@ impl Sessions {
         if entry.lock().is_closed {
             return Err(NoState::Ended.into());
         }
-        let (place, of_principal) = places_for(owner, &self.upstream_room, &self.upstream_principals)?;
+        let place = place_for(session, &self.upstream_places, owner.payer()).map_err(NoState::from)?;
         let opened = Arc::new(open().await.map_err(UpstreamSessionError::Failed)?);
-        let places = SharedQuotaPermit::new(place, of_principal, principal);
-        let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), places);
+        let is_kept = self.keep(session, &entry, &slot, (upstream.into(), Arc::clone(&opened)), place);
         if is_kept { Ok(opened) } else { Err(NoState::Ended.into()) }
     }
 
@@ -96,16 +95,16 @@ impl Sessions {
         entry: &SessionState,
         slot: &UpstreamSlot,
         opened: ClosedSession,
-        places: SharedQuotaPermit,
+        place: Share,
     ) -> bool {
         let changing = entry.lock();
         if changing.is_closed {
             opened.1.ended.cancel();
-            self.stranded.lock().push((opened, Some(places)));
+            self.stranded.lock().push((opened, Some(place)));
             return false;
         }
         let (upstream, opened) = opened;
-        slot.keep(Arc::clone(&opened), places);
+        slot.keep(Arc::clone(&opened), place);
         let expires_s = entry.expires_s;
         self.note(&JournalRecord::Opened { session, expires_s, upstream: &upstream, opened: &opened });
         true

@@ -19,7 +19,8 @@ use super::incoming::Incoming;
 use super::mux::{self, OwnRequest};
 use super::own_id::{self, OwnId, SessionTag};
 use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
-use crate::access::limit::byte_budget::ByteBudget;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Shares;
 use crate::clock;
 use crate::upstream::body::collect;
 use config::LimitsConfig;
@@ -47,7 +48,7 @@ pub(crate) struct Asker<'a> {
     pub scratch: &'a RefCell<Scratch>,
     pub limits: &'a LimitsConfig,
     /// What answers are counted against while they are read.
-    pub budget: &'a Arc<ByteBudget>,
+    pub budget: &'a Arc<Shares>,
     /// Which replica is asked what is part of no session.
     pub aim: ReplicaSelection,
 }
@@ -119,7 +120,8 @@ impl<'a> Asker<'a> {
         if !is_question {
             request.extensions_mut().insert(FireAndForget);
         }
-        let delivery = SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None };
+        let delivery =
+            SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None, payer: Payer::GATEWAY };
         self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await
     }
 
@@ -142,13 +144,14 @@ impl<'a> Asker<'a> {
         };
         match media {
             Media::Sse if head.status.is_success() => {
-                let found = self.answer_in_events(&mut body, bytes_max, own_id.as_ref());
+                let found = self.answer_in_events(upstream, &mut body, bytes_max, own_id.as_ref());
                 let found = timeout_at(deadline.into(), found).await;
                 found.unwrap_or(Err(UpstreamError::TimedOut)).map(answer)
             }
             // Of anything else than JSON only the end is of use: it frees the connection.
             _ => {
-                let collected = collect(&mut body, bytes_max, deadline, self.budget).await;
+                let collected =
+                    collect(&mut body, bytes_max, deadline, self.budget.open(upstream.payer())).await;
                 // The budget bounds what is read; an answer is short-lived enough to be counted only so far.
                 let (body, _) = collected.map_err(|error| match error {
                     Error::Upstream(error) => error,
@@ -186,8 +189,12 @@ impl<'a> Asker<'a> {
         request.extensions_mut().insert(FireAndForget);
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(session.version, session.id);
-        let delivery =
-            SendOptions { is_safe_to_repeat: true, aim: self.aim_at(session.replica), asked: None };
+        let delivery = SendOptions {
+            is_safe_to_repeat: true,
+            aim: self.aim_at(session.replica),
+            asked: None,
+            payer: Payer::GATEWAY,
+        };
         let reply = match self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await {
             Ok(reply) => reply,
             Err(error) => {
@@ -196,7 +203,7 @@ impl<'a> Asker<'a> {
             }
         };
         let Reply { head, mut body, lease, .. } = reply;
-        if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget).await.is_ok() {
+        if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget.open(upstream.payer())).await.is_ok() {
             pool::give_back(lease, clock::now());
         }
         head.status.is_success() || head.status == StatusCode::NOT_FOUND
@@ -214,12 +221,13 @@ impl<'a> Asker<'a> {
     /// The answer among server-sent events. The stream need not end with it.
     async fn answer_in_events(
         &self,
+        upstream: &Upstream,
         body: &mut Incoming,
         bytes_max: usize,
         own_id: Option<&OwnId>,
     ) -> Result<Bytes, UpstreamError> {
         let mut events = Events::new(bytes_max);
-        let mut held = self.budget.reservation();
+        let mut held = self.budget.open(upstream.payer());
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {
             let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
@@ -227,9 +235,7 @@ impl<'a> Asker<'a> {
             if bytes > bytes_max {
                 return Err(UpstreamError::TooLarge);
             }
-            if !held.grow(data.len()) {
-                return Err(UpstreamError::TooManyConnections);
-            }
+            held.grow(data.len()).map_err(|_| UpstreamError::TooManyConnections)?;
             events.push(data);
             while let Some(event) = events.next() {
                 let data = event.map_err(|_| UpstreamError::TooLarge)?.data.unwrap_or_default();

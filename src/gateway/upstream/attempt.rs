@@ -26,6 +26,7 @@ use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::{ReplicaSelection, Upstream};
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::telemetry::trace::Trail;
 use protocol::error::UpstreamError;
@@ -38,7 +39,7 @@ impl UpstreamClient {
     pub(super) async fn attempt(
         &self,
         upstream: &Upstream,
-        (SendOptions { is_safe_to_repeat, aim, .. }, target): (SendOptions, Option<&Uri>),
+        (SendOptions { is_safe_to_repeat, aim, payer, .. }, target): (SendOptions, Option<&Uri>),
         request: &mut Request<RequestBody>,
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
@@ -59,7 +60,7 @@ impl UpstreamClient {
         };
         self.pools.earn(upstream);
         loop {
-            let (mut lease, is_pooled) = self.lease(upstream, aim, is_stream, clock).await?;
+            let (mut lease, is_pooled) = self.lease(upstream, (aim, payer), is_stream, clock).await?;
             if let Some(trail) = &trail {
                 let replica = lease.in_flight.replica();
                 trail.goes_to(&replica.host, replica.port);
@@ -134,10 +135,12 @@ impl UpstreamClient {
     async fn lease(
         &self,
         upstream: &Upstream,
-        aim: ReplicaSelection,
+        (aim, payer): (ReplicaSelection, Payer),
         is_stream: bool,
         clock: RequestClock,
     ) -> Result<(ConnectionLease, bool), UpstreamError> {
+        // Streams are bounded by those who open them.
+        let used = if is_stream { None } else { Some(self.pools.begin_use(upstream, payer)?) };
         let mut tried = Vec::new();
         let mut failed = UpstreamError::Unreachable;
         loop {
@@ -159,7 +162,7 @@ impl UpstreamClient {
                 if !is_stream && pass != Pass::Aside {
                     let take = |cx: &mut Context<'_>| self.pools.take(upstream, replica, pass, clock.now, cx);
                     if let Some(lease) = poll_fn(|cx| Poll::Ready(take(cx))).await {
-                        return Ok((lease, true));
+                        return Ok((lease.used(used), true));
                     }
                 }
                 (Arc::clone(replica), pass)
@@ -171,7 +174,7 @@ impl UpstreamClient {
             let connecting = Box::pin(self.connect(upstream, &replica, slot, is_stream));
             match timeout_at(clock.deadline.into(), connecting).await {
                 Ok(Ok(connection)) => {
-                    return Ok((self.pools.lease(upstream, connection, in_flight), false));
+                    return Ok((self.pools.lease(upstream, connection, in_flight).used(used), false));
                 }
                 Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
                 Ok(Err(error)) => {

@@ -1,6 +1,5 @@
 //! Bodies of replies that must be complete before they can be used.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -11,10 +10,10 @@ use http_body_util::BodyExt as _;
 use super::exchange::{Reply, UpstreamClient};
 use super::incoming::Incoming;
 use super::{Upstream, pool};
-use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::access::limit::shares::{NoShare, Share};
 use crate::clock;
 use net::chunks::Chunks;
-use protocol::error::{Error, GatewayError, UpstreamError};
+use protocol::error::{Error, GatewayError, PolicyError, UpstreamError};
 use protocol::media::Media;
 
 /// How much of a failed reply is read to see whether it is an error of JSON-RPC.
@@ -25,12 +24,11 @@ pub(crate) async fn collect(
     body: &mut Incoming,
     bytes_max: usize,
     deadline: Instant,
-    budget: &Arc<ByteBudget>,
-) -> Result<(Bytes, Reservation), Error> {
+    mut held: Share,
+) -> Result<(Bytes, Share), Error> {
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(UpstreamError::TooLarge.into());
     }
-    let mut held = budget.reservation();
     let read = async {
         let mut pieces = Chunks::default();
         while let Some(frame) = body.frame().await {
@@ -38,9 +36,7 @@ pub(crate) async fn collect(
             if pieces.len() + data.len() > bytes_max {
                 return Err(UpstreamError::TooLarge.into());
             }
-            if !held.grow(data.len()) {
-                return Err(GatewayError::Buffers.into());
-            }
+            held.grow(data.len()).map_err(no_memory)?;
             pieces.push(data, 0);
             if body.is_end_stream() {
                 break;
@@ -53,6 +49,14 @@ pub(crate) async fn collect(
     Ok((whole?, held))
 }
 
+/// What is told to whom there is no memory for a message.
+pub(crate) fn no_memory(none: NoShare) -> Error {
+    match none {
+        NoShare::NothingLeft => GatewayError::Buffers.into(),
+        NoShare::TooMuchOfPayer => PolicyError::Buffers.into(),
+    }
+}
+
 /// Reads the answer in a reply that is no stream, and says what it says of the replica. What comes with another status
 /// than success may be anything.
 pub(crate) async fn collect_answer(
@@ -61,18 +65,19 @@ pub(crate) async fn collect_answer(
     reply: Reply,
     deadline: Instant,
     is_answer: impl Fn(&Bytes) -> bool,
-) -> Result<(Bytes, Reservation), UpstreamError> {
+) -> Result<(Bytes, Share), UpstreamError> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let limits = client.limits();
     let bytes_max = if head.status.is_success() { limits.message_bytes_max } else { FAILED_BYTES_MAX };
-    let (whole, held) = match collect(&mut body, bytes_max, deadline, &limits.budget).await {
-        Ok(collected) => collected,
-        Err(Error::Upstream(error)) => {
-            pool::note_error(lease.as_mut(), &error);
-            return Err(error);
-        }
-        Err(_) => return Err(UpstreamError::TooManyConnections),
-    };
+    let (whole, held) =
+        match collect(&mut body, bytes_max, deadline, limits.budget.open(upstream.payer())).await {
+            Ok(collected) => collected,
+            Err(Error::Upstream(error)) => {
+                pool::note_error(lease.as_mut(), &error);
+                return Err(error);
+            }
+            Err(_) => return Err(UpstreamError::TooManyConnections),
+        };
     if head.status.is_success() && !is_answer(&whole) {
         // The connection is out of step.
         upstream.series.mismatched.inc();

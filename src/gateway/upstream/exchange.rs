@@ -17,6 +17,7 @@ use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::sending::Sending;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, bridge, mux};
+use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::telemetry::calls::CallLabels;
@@ -153,6 +154,8 @@ pub(crate) struct SendOptions {
     /// Which replica it is for.
     pub aim: ReplicaSelection,
     pub asked: Option<CallLabels>,
+    /// Who is charged for the connection.
+    pub payer: Payer,
 }
 
 /// Where a request has to go.
@@ -238,8 +241,7 @@ impl UpstreamClient {
         request: &mut Request<RequestBody>,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let delivery =
-            SendOptions { is_safe_to_repeat: false, aim: ReplicaSelection::Session(to.replica), asked: None };
+        let delivery = SendOptions { aim: ReplicaSelection::Session(to.replica), ..SendOptions::default() };
         let clock = RequestClock { now: clock::now(), deadline };
         Box::pin(self.attempt_with_token(upstream, (delivery, to.target), request, clock)).await
     }

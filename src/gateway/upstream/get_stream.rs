@@ -2,7 +2,6 @@
 //!
 //! When it is opened, and again, and what becomes of its messages, is the caller's business.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +15,8 @@ use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
 use super::exchange::{DedicatedConnection, Reply, RequestBody, SendOptions, UpstreamClient};
 use super::incoming::Incoming;
 use super::pool::{self, ConnectionLease};
-use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use protocol::error::UpstreamError;
 use protocol::media::Media;
@@ -66,7 +66,12 @@ pub(crate) async fn open(
     *request.headers_mut() = headers;
     request.extensions_mut().insert(DedicatedConnection);
     let now = clock::now();
-    let delivery = SendOptions { is_safe_to_repeat: true, aim: session.replica.into(), asked: None };
+    let delivery = SendOptions {
+        is_safe_to_repeat: true,
+        aim: session.replica.into(),
+        asked: None,
+        payer: Payer::GATEWAY,
+    };
     let reply = match client.send(upstream, &mut request, delivery, now, now + HEAD_TIMEOUT).await {
         // Its replica is gone, and with it the session.
         Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
@@ -135,26 +140,26 @@ pub(crate) fn nonempty_message(event: Event) -> Option<Bytes> {
 pub(crate) struct Messages {
     body: Incoming,
     events: Events,
-    budget: Arc<ByteBudget>,
+    /// What is held of an event that is not complete.
+    held: Share,
     /// Bytes of an event that is not complete.
     begun_bytes: usize,
-    held: Option<Reservation>,
     /// The connection that belongs to the stream, and is closed with it unless it is given back.
     lease: Option<ConnectionLease>,
 }
 
 impl Messages {
-    /// Reads a reply. Longer events than `event_bytes_max` end the stream; incomplete ones count against `budget`.
-    pub(crate) fn new(reply: Reply, event_bytes_max: usize, budget: &Arc<ByteBudget>) -> Self {
+    /// Reads a reply. Longer events than `event_bytes_max` end the stream; incomplete ones count in `held`.
+    pub(crate) fn new(reply: Reply, event_bytes_max: usize, held: Share) -> Self {
         let Reply { body, lease, .. } = reply;
         let events = Events::new(event_bytes_max);
-        Self { body, events, budget: Arc::clone(budget), begun_bytes: 0, held: None, lease }
+        Self { body, events, held, begun_bytes: 0, lease }
     }
 
     /// [`Messages::new`] under the bounds in force on the thread of `client`.
-    pub(crate) fn of(client: &UpstreamClient, reply: Reply) -> Self {
+    pub(crate) fn of(client: &UpstreamClient, upstream: &Upstream, reply: Reply) -> Self {
         let limits = client.host.shared.limits();
-        Self::new(reply, limits.message_bytes_max, &limits.budget)
+        Self::new(reply, limits.message_bytes_max, limits.budget.open(upstream.payer()))
     }
 
     /// What is to be said of the replica after this error.
@@ -185,17 +190,14 @@ impl Messages {
                 let event = event.map_err(|_| UpstreamError::TooLarge)?;
                 self.begun_bytes = self.begun_bytes.saturating_sub(event.raw.len());
                 if self.begun_bytes == 0 {
-                    self.held = None;
+                    self.held.clear();
                 }
                 return Ok(Some(event));
             }
             let Some(frame) = self.body.frame().await else { return Ok(self.events.finish()) };
             let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
             self.begun_bytes += data.len();
-            let held = self.held.get_or_insert_with(|| self.budget.reservation());
-            if !held.grow_to(self.begun_bytes) {
-                return Err(UpstreamError::TooLarge);
-            }
+            self.held.grow_to(self.begun_bytes).map_err(|_| UpstreamError::TooLarge)?;
             self.events.push(data);
         }
     }

@@ -14,7 +14,7 @@ use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use super::exchange::UpstreamClient;
 use super::mux::exchange::CALLER;
 use super::{ReplicaKey, ReplicaSelection, Upstream, stdio};
-use crate::access::limit::byte_budget::ByteBudget;
+use crate::access::limit::shares::Shares;
 use crate::clock;
 use config::LimitsConfig;
 use protocol::ambiguity::is_ambiguous_introduction;
@@ -130,7 +130,7 @@ struct UnclaimedSession(Option<Closing>);
 struct Closing {
     client: UpstreamClient,
     limits: LimitsConfig,
-    budget: Arc<ByteBudget>,
+    budget: Arc<Shares>,
     aim: ReplicaSelection,
     upstream: Arc<Upstream>,
     version: LegacyVersion,

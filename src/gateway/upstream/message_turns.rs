@@ -13,11 +13,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::access::limit::digest::IdentityHash;
+use crate::access::limit::payer::Payer;
+
 #[derive(Debug)]
 pub(crate) struct MessageTurns {
     all: Arc<Semaphore>,
     of_one_max: usize,
-    clients: Mutex<HashMap<Box<str>, TurnsOfOne>>,
+    clients: Mutex<HashMap<Payer, TurnsOfOne, IdentityHash>>,
 }
 
 #[derive(Debug)]
@@ -38,7 +41,7 @@ pub(crate) struct MessageTurn {
 #[derive(Debug)]
 struct KnownClient {
     turns: Arc<MessageTurns>,
-    name: Box<str>,
+    payer: Payer,
 }
 
 impl MessageTurns {
@@ -48,7 +51,7 @@ impl MessageTurns {
     }
 
     /// Waits for a turn of the client.
-    pub(crate) async fn take(self: &Arc<Self>, client: &str) -> MessageTurn {
+    pub(crate) async fn take(self: &Arc<Self>, client: Payer) -> MessageTurn {
         let (client, semaphore) = self.know(client);
         // Neither is ever closed. First its own, so that it takes none of others while it waits.
         let of_one = semaphore.acquire_owned().await.ok();
@@ -56,22 +59,22 @@ impl MessageTurns {
         MessageTurn { _of_all: of_all, _of_one: of_one, _client: client }
     }
 
-    fn know(self: &Arc<Self>, name: &str) -> (KnownClient, Arc<Semaphore>) {
+    fn know(self: &Arc<Self>, payer: Payer) -> (KnownClient, Arc<Semaphore>) {
         let mut clients = self.clients.lock();
         let new = || TurnsOfOne { semaphore: Arc::new(Semaphore::new(self.of_one_max)), holders: 0 };
-        let turns = clients.entry(name.into()).or_insert_with(new);
+        let turns = clients.entry(payer).or_insert_with(new);
         turns.holders += 1;
-        (KnownClient { turns: Arc::clone(self), name: name.into() }, Arc::clone(&turns.semaphore))
+        (KnownClient { turns: Arc::clone(self), payer }, Arc::clone(&turns.semaphore))
     }
 }
 
 impl Drop for KnownClient {
     fn drop(&mut self) {
         let mut clients = self.turns.clients.lock();
-        if let Some(turns) = clients.get_mut(&self.name) {
+        if let Some(turns) = clients.get_mut(&self.payer) {
             turns.holders -= 1;
             if turns.holders == 0 {
-                clients.remove(&self.name);
+                clients.remove(&self.payer);
             }
         }
     }
@@ -88,12 +91,13 @@ mod tests {
     #[tokio::test]
     async fn one_client_leaves_turns_to_others() {
         let turns = MessageTurns::new(3, 2);
-        let greedy = [turns.take("greedy").await, turns.take("greedy").await];
-        let mut waiting = Box::pin(turns.take("greedy"));
+        let greedy =
+            [turns.take(Payer::principal("greedy")).await, turns.take(Payer::principal("greedy")).await];
+        let mut waiting = Box::pin(turns.take(Payer::principal("greedy")));
         assert!(poll!(waiting.as_mut()).is_pending());
-        let modest = turns.take("modest").await;
+        let modest = turns.take(Payer::principal("modest")).await;
         {
-            let mut other = pin!(turns.take("other"));
+            let mut other = pin!(turns.take(Payer::principal("other")));
             assert!(poll!(other.as_mut()).is_pending());
             drop(greedy);
             assert!(poll!(other.as_mut()).is_ready());
@@ -106,8 +110,8 @@ mod tests {
     #[tokio::test]
     async fn who_leaves_while_waiting_is_forgotten() {
         let turns = MessageTurns::new(1, 1);
-        let held = turns.take("a").await;
-        let mut waiting = Box::pin(turns.take("b"));
+        let held = turns.take(Payer::principal("a")).await;
+        let mut waiting = Box::pin(turns.take(Payer::principal("b")));
         assert!(poll!(waiting.as_mut()).is_pending());
         drop(waiting);
         assert_eq!(turns.clients.lock().len(), 1);

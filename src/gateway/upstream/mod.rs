@@ -9,6 +9,7 @@ pub(crate) mod body;
 pub(crate) mod bridge;
 pub(crate) mod changes;
 pub(crate) mod connect;
+mod connection_use;
 pub(crate) mod credentials;
 pub(crate) mod exchange;
 pub(crate) mod facts;
@@ -49,6 +50,7 @@ use self::message_turns::MessageTurns;
 pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
+use crate::access::limit::payer::Payer;
 use crate::access::policy::hints::HintCell;
 use crate::sealing::hex;
 use crate::telemetry::calls::UpstreamDurations;
@@ -146,6 +148,11 @@ pub(crate) enum Transport {
 }
 
 impl Upstream {
+    /// What is charged for what is held for no client alone.
+    pub(crate) fn payer(&self) -> Payer {
+        Payer::upstream(&self.config.name)
+    }
+
     /// Makes an upstream of its settings. Fails only on a URL that the configuration should have refused.
     pub(crate) fn new(
         id: UpstreamId,

@@ -13,10 +13,13 @@ use std::time::{Duration, Instant};
 use prometheus::IntGauge;
 
 use super::balance::Dice;
+use super::connection_use::{ConnectionUse, ConnectionUses};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::PooledConnection;
 use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::NoShare;
 use protocol::error::UpstreamError;
 
 /// One request that may be sent again costs this much of the budget.
@@ -36,6 +39,8 @@ struct ConnectionPool {
     idle: Vec<Idle>,
     /// Open connections, idle ones included.
     open: Rc<Cell<usize>>,
+    /// Who uses them.
+    uses: Rc<ConnectionUses>,
     /// What may be sent again: grows with every request, and by one retry a second.
     budget: u32,
     shown: IdleGauge,
@@ -171,6 +176,8 @@ pub(crate) struct ConnectionLease {
     pub connection: Rc<PooledConnection>,
     /// What the replica is judged by.
     pub in_flight: ReplicaRequest,
+    /// Who is charged for it; `None` for streams.
+    used: Option<ConnectionUse>,
     pools: Rc<ConnectionPools>,
 }
 
@@ -197,6 +204,7 @@ impl Default for ConnectionPool {
             generation: 0,
             idle: Vec::new(),
             open: Rc::default(),
+            uses: Rc::default(),
             budget: BUDGET_MAX,
             shown: IdleGauge::default(),
         }
@@ -229,6 +237,21 @@ impl ConnectionPools {
         Some(self.lease(upstream, connection, ReplicaRequest::begin(at, pass, true)))
     }
 
+    /// The right of this payer to use one of the connections.
+    pub(crate) fn begin_use(
+        &self,
+        upstream: &Upstream,
+        payer: Payer,
+    ) -> Result<ConnectionUse, UpstreamError> {
+        let mut slots = self.slots.borrow_mut();
+        // One that is gone has nothing to be bounded.
+        let uses = pool_of(&mut slots, upstream.id).map(|pool| Rc::clone(&pool.uses)).unwrap_or_default();
+        uses.begin(payer, upstream.config.replicas.connections_max).map_err(|none| match none {
+            NoShare::NothingLeft => UpstreamError::TooManyConnections,
+            NoShare::TooMuchOfPayer => UpstreamError::ConnectionsOfPrincipal,
+        })
+    }
+
     /// Room for a new connection; `None`: there are as many to this upstream as there may be.
     pub(crate) fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<ConnectionSlot> {
         let mut slots = self.slots.borrow_mut();
@@ -252,7 +275,7 @@ impl ConnectionPools {
         // A reload changes them under connections that go on.
         connection.membership.idle_timeout.set(upstream.config.idle_timeout);
         connection.membership.idle_max.set(upstream.config.idle_connections_max);
-        ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
+        ConnectionLease { connection, in_flight, used: None, pools: Rc::clone(self) }
     }
 
     /// A number that spreads calls.
@@ -331,6 +354,11 @@ fn pool_of(slots: &mut Vec<ConnectionPool>, id: UpstreamId) -> Option<&mut Conne
 }
 
 impl ConnectionLease {
+    /// As used by somebody.
+    pub(crate) fn used(self, used: Option<ConnectionUse>) -> Self {
+        Self { used, ..self }
+    }
+
     /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
     pub(crate) fn respect_keep_alive(&self, promised: Option<Duration>) {
         if let Some(promised) = promised {
@@ -341,7 +369,8 @@ impl ConnectionLease {
 
     /// Returns the connection to its pool, where there is room. The reply has ended as it should.
     pub(crate) fn give_back(self, now: Instant) {
-        let Self { connection, mut in_flight, pools } = self;
+        let Self { connection, mut in_flight, used, pools } = self;
+        drop(used);
         in_flight.succeed();
         let PoolMembership { id, idle_timeout, idle_max, .. } = &connection.membership;
         let (idle_timeout, idle_max) = (idle_timeout.get(), idle_max.get());

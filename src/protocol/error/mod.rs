@@ -140,6 +140,9 @@ pub enum PolicyError {
     /// `sessions_per_principal_max` or `upstream_sessions_per_principal_max` is met.
     #[error("too many sessions are open with these credentials; end some with DELETE, or try again later")]
     Sessions,
+    /// Of `buffered_bytes_max` this caller holds more than its share, and little is left.
+    #[error("the gateway holds as many messages with these credentials as it may, try again in a moment")]
+    Buffers,
     /// `subscriptions_per_principal_max` is met.
     #[error("too many subscriptions are open with these credentials; end some, or try again later")]
     Subscriptions,
@@ -232,6 +235,11 @@ pub enum UpstreamError {
     /// `upstream_sessions_per_principal_max` is met.
     #[error("this list takes a session of its own, and this client has as many as it may, try again later")]
     ListSessionsOfPrincipal,
+    /// Nearly all connections to it are in use, and this caller uses more than its share.
+    #[error(
+        "these credentials use as many connections to the server behind this name as they may, try again in a moment"
+    )]
+    ConnectionsOfPrincipal,
     /// `children_max` processes run.
     #[error("the gateway runs as many processes for the server behind this name as it may, try again later")]
     TooManyChildren,
@@ -308,6 +316,7 @@ impl Error {
                     | PolicyError::NoCredentials
                     | PolicyError::BadCredentials
                     | PolicyError::Scope { .. }
+                    | PolicyError::Buffers
             ),
             Self::Upstream(_) => false,
             Self::Gateway(error) => {

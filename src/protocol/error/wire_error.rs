@@ -136,6 +136,7 @@ impl PolicyError {
             Self::Concurrency => soon(429, R::Concurrency, 1),
             Self::InitializeRate => soon(429, R::InitializeRate, 1),
             Self::Sessions => soon(429, R::Sessions, 30),
+            Self::Buffers => soon(429, R::Buffers, 1),
             Self::Subscriptions => soon(429, R::Subscriptions, 5),
         }
     }
@@ -152,6 +153,7 @@ impl UpstreamError {
             Self::ListSessionsOfPrincipal => soon(429, R::Sessions, 30),
             Self::TooManyChildren => soon(503, R::UpstreamConnections, 10),
             Self::TooManyConnections => soon(503, R::UpstreamConnections, 1),
+            Self::ConnectionsOfPrincipal => soon(429, R::UpstreamConnections, 1),
             Self::Reset => row(502, 502, R::UpstreamReset),
             Self::OtherEra => row(502, 502, R::UpstreamEra),
             Self::TooManyRounds => row(502, 502, R::InputRequests),

@@ -141,7 +141,7 @@ mod tests {
         Rc::new(CachedCaller {
             endpoint,
             credential: credential.map(|credential| credential.as_bytes().into()),
-            caller: Rc::new(Caller { principal: Principal::Anonymous, class, ends }),
+            caller: Rc::new(Caller::new(Principal::Anonymous, class, ends)),
             keys: None,
         })
     }

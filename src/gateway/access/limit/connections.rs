@@ -1,19 +1,19 @@
 //! How many client connections are open, in all and per address.
 //!
+//! Before a client has shown who it is, its address pays. A trusted proxy is not one client: its connections are charged to
+//! those for whom they turn out to be, or to nobody's share.
+//!
 //! Invariant: a [`ConnectionPermit`] counts as long as it lives.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::per_address::{AddressShare, PerAddress};
-use super::quota::{Quota, QuotaPermit};
-
-pub(crate) use super::per_address::client_network;
+use super::payer::Payer;
+use super::shares::{NoShare, Share, Shares};
 
 #[derive(Debug)]
 pub(crate) struct Connections {
-    open: Arc<Quota>,
-    per_address: Arc<PerAddress>,
+    open: Arc<Shares>,
     /// Held by each who accepts from a socket that outlives the process.
     accepting: Arc<()>,
 }
@@ -33,16 +33,26 @@ impl ConnectionLimit {
     }
 }
 
+impl From<NoShare> for ConnectionLimit {
+    fn from(none: NoShare) -> Self {
+        match none {
+            NoShare::NothingLeft => Self::InAll,
+            NoShare::TooMuchOfPayer => Self::PerAddress,
+        }
+    }
+}
+
 impl Connections {
     pub(crate) fn new(open_max: usize, per_address_max: usize) -> Arc<Self> {
-        let per_address = PerAddress::new(per_address_max);
-        Arc::new(Self { open: Quota::new(open_max), per_address, accepting: Arc::default() })
+        let connections = Self { open: Shares::new(open_max), accepting: Arc::default() };
+        connections.set_max(open_max, per_address_max);
+        Arc::new(connections)
     }
 
     /// Changes the bounds; open connections stay open.
     pub(crate) fn set_max(&self, open_max: usize, per_address_max: usize) {
         self.open.set_max(open_max);
-        self.per_address.set_max(per_address_max);
+        self.open.set_of_payer_max(per_address_max);
     }
 
     pub(crate) fn max(&self) -> usize {
@@ -65,30 +75,22 @@ impl Connections {
 
     /// Counts a new connection from `address`, or says which bound it met.
     pub(crate) fn admit(&self, address: IpAddr) -> Result<ConnectionPermit, ConnectionLimit> {
-        let mut permit = self.admit_proxy()?;
-        permit.charge(address)?;
-        Ok(permit)
+        Ok(ConnectionPermit(self.open.take(Payer::network(address))?))
     }
 
     /// Counts a new connection of a proxy, which many clients may use: in all only.
     pub(crate) fn admit_proxy(&self) -> Result<ConnectionPermit, ConnectionLimit> {
-        let open = self.open.take().ok_or(ConnectionLimit::InAll)?;
-        Ok(ConnectionPermit { _open: open, per_address: Arc::clone(&self.per_address), share: None })
+        Ok(ConnectionPermit(self.open.take(Payer::GATEWAY)?))
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct ConnectionPermit {
-    _open: QuotaPermit,
-    per_address: Arc<PerAddress>,
-    share: Option<AddressShare>,
-}
+pub(crate) struct ConnectionPermit(Share);
 
 impl ConnectionPermit {
     /// The connection turned out to be that of `address`.
     pub(crate) fn charge(&mut self, address: IpAddr) -> Result<(), ConnectionLimit> {
-        self.share = Some(self.per_address.admit(address).ok_or(ConnectionLimit::PerAddress)?);
-        Ok(())
+        Ok(self.0.pass_to(Payer::network(address))?)
     }
 }
 
@@ -111,6 +113,17 @@ mod tests {
         drop(a);
         assert!(connections.admit(one).is_ok());
         assert_eq!(connections.open(), 2);
+    }
+
+    #[test]
+    fn one_address_leaves_places_for_others() {
+        let connections = Connections::new(16, 16);
+        let one: IpAddr = "192.0.2.1".parse().expect("address");
+        let held: Vec<_> = std::iter::from_fn(|| connections.admit(one).ok()).collect();
+        assert_eq!(held.len(), 14);
+        assert_eq!(connections.admit(one).err(), Some(ConnectionLimit::PerAddress));
+        assert!(connections.admit("192.0.2.2".parse().expect("address")).is_ok());
+        assert!(connections.admit_proxy().is_ok());
     }
 
     #[test]

@@ -7,8 +7,6 @@ use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-
 #[derive(Debug)]
 pub(crate) struct Quota {
     taken: AtomicUsize,
@@ -17,53 +15,6 @@ pub(crate) struct Quota {
 
 #[derive(Debug)]
 pub(crate) struct QuotaPermit(Arc<Quota>);
-
-/// What one upstream session takes of the quotas.
-#[derive(Debug)]
-pub(crate) struct SharedQuotaPermit {
-    _among_all: QuotaPermit,
-    _of_principal: Option<QuotaPermit>,
-    /// Who holds it; empty where nobody asked.
-    pub(crate) principal: Arc<str>,
-}
-
-/// The quotas of those who have something.
-#[derive(Debug, Default)]
-pub(crate) struct PrincipalQuotas {
-    quotas: Mutex<HashMap<Box<str>, Arc<Quota>>>,
-    max: AtomicUsize,
-}
-
-impl SharedQuotaPermit {
-    pub(crate) fn new(among_all: QuotaPermit, of_principal: Option<QuotaPermit>, principal: &str) -> Self {
-        Self { _among_all: among_all, _of_principal: of_principal, principal: principal.into() }
-    }
-}
-
-impl PrincipalQuotas {
-    /// Changes the bound of each; what is taken stays taken.
-    pub(crate) fn set_max(&self, max: usize) {
-        self.max.store(max, Ordering::Relaxed);
-    }
-
-    pub(crate) fn take(&self, principal: &str) -> Option<QuotaPermit> {
-        let mut quotas = self.quotas.lock();
-        let max = self.max.load(Ordering::Relaxed);
-        let quota = match quotas.get(principal) {
-            Some(quota) => quota,
-            None => quotas.entry(principal.into()).or_insert_with(|| Quota::new(max)),
-        };
-        quota.set_max(max);
-        quota.take()
-    }
-
-    pub(crate) fn sweep(&self) {
-        // Permits are taken under the lock, so that none is of a quota that is forgotten.
-        let mut quotas = self.quotas.lock();
-        quotas.retain(|_, quota| quota.taken() > 0);
-        shrink(&mut quotas);
-    }
-}
 
 impl Quota {
     pub(crate) fn new(max: usize) -> Arc<Self> {
@@ -81,11 +32,6 @@ impl Quota {
 
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
-    }
-
-    /// Whether less than half of what may be kept is.
-    pub(crate) fn is_half_empty(&self) -> bool {
-        self.taken() < self.max() / 2
     }
 
     /// One more, while there is room.
@@ -137,19 +83,5 @@ mod tests {
         assert_eq!(room.taken(), 2);
         drop((second, beyond));
         assert!(room.take().is_some());
-    }
-
-    #[test]
-    fn each_has_a_room_for_as_long_as_there_is_something_in_it() {
-        let principals = PrincipalQuotas::default();
-        principals.set_max(1);
-        let (one, other) = (principals.take("one"), principals.take("other"));
-        assert!(one.is_some() && other.is_some() && principals.take("one").is_none());
-        principals.sweep();
-        assert!(principals.take("one").is_none());
-        drop(one);
-        principals.sweep();
-        assert_eq!(principals.quotas.lock().len(), 1);
-        assert!(principals.take("one").is_some());
     }
 }

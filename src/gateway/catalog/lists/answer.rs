@@ -11,11 +11,11 @@ use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
 use super::upstream_dialect::UpstreamDialects;
 use super::{discover, fetch_context, wanted};
+use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
-use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::{ContentDigest, Merged, MergedKey, MergedPage, digest};
 use crate::tables::lists::flight::FlightRole;
@@ -90,7 +90,7 @@ impl<'r> ListQuery<'r> {
         let thread = fetch_context(self.worker, self.view);
         let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
         let dialects = UpstreamDialects::new(self.dialect, kind, depth_max);
-        let payer = self.asker.map_or(Payer::Gateway, Call::payer);
+        let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
         let had = stream::iter(members.iter().map(|member| async {
             let Some(upstream) = *member else { return CachedPart::Hidden };
             if upstream.eras().is_none() {
@@ -99,7 +99,7 @@ impl<'r> ListQuery<'r> {
             match dialects.of(upstream) {
                 Ok(dialect) => {
                     let wanted = wanted(upstream, kind, dialect.clone());
-                    PartRequest { payer: payer.clone(), ..wanted }.get(&thread).await
+                    PartRequest { payer, ..wanted }.get(&thread).await
                 }
                 Err(error) => CachedPart::Missing(error),
             }

@@ -17,8 +17,9 @@ use tokio::time::{sleep_until, timeout_at};
 
 use super::fetch::{Fetch, FetchContext};
 use super::upstream_dialect::UpstreamDialect;
+use crate::access::limit::payer::Payer;
 use crate::clock;
-use crate::session::{ListLease, Payer};
+use crate::session::ListLease;
 use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::flight::{Flight, FlightRole, Landing};
 use crate::tables::lists::part::{ListPart, Truncation};

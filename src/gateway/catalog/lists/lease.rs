@@ -36,7 +36,7 @@ impl PartRequest {
         }
         let upstream = &self.upstream;
         let sessions_max = upstream.list_sessions_max();
-        let claim = ListClaim { upstream: &upstream.session_key, session, payer: &self.payer, sessions_max };
+        let claim = ListClaim { upstream: &upstream.session_key, session, payer: self.payer, sessions_max };
         let refused = &upstream.series.list_sessions_refused;
         let leased = lease(thread, upstream, &claim, deadline).await;
         leased.map(|lease| Some(Arc::new(lease))).inspect_err(|_| refused.inc())

@@ -45,11 +45,11 @@ use self::answer::ListQuery;
 use self::fetch::FetchContext;
 use self::gather::PartRequest;
 use self::upstream_dialect::UpstreamDialect;
+use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
-use crate::session::Payer;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::{PartKey, Scope};
 use crate::tables::lists::{CatalogQuery, Dialect, DialectKey, List};
@@ -159,5 +159,5 @@ fn wanted(
     (dialect, key): (UpstreamDialect, DialectKey),
 ) -> PartRequest {
     let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect: key };
-    PartRequest { upstream: Arc::clone(upstream), key, dialect, payer: Payer::Gateway }
+    PartRequest { upstream: Arc::clone(upstream), key, dialect, payer: Payer::GATEWAY }
 }

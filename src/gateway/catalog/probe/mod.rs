@@ -34,7 +34,7 @@ use self::health::{CheckResult, Checks};
 use self::memory::Memory;
 use self::names::NameLookups;
 use self::schedule::Schedule;
-use crate::access::limit::byte_budget::ByteBudget;
+use crate::access::limit::shares::Shares;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
@@ -71,7 +71,7 @@ pub(crate) struct Prober {
 struct ProbeContext {
     client: UpstreamClient,
     scratch: RefCell<Scratch>,
-    budget: Arc<ByteBudget>,
+    budget: Arc<Shares>,
 }
 
 /// One upstream; each era that is asked for has its schedule.

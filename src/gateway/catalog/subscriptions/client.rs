@@ -15,13 +15,15 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::subscriber::{FeedMembership, Subscriber, WatchedName};
 use crate::access::caller::Caller;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::subscriptions::feed::OfferState;
 use crate::tables::subscriptions::inbox::{Inbox, SubscriptionContext, UpdateTarget, Updates};
-use protocol::error::{Error, GatewayError};
+use crate::upstream::body::no_memory;
+use protocol::error::Error;
 use protocol::json::quote;
 use protocol::route::{Kind, Style};
 use protocol::splice::Segments;
@@ -45,7 +47,9 @@ pub(crate) struct ClientSubscription {
     stage: SubscriptionStage,
     /// First the end of the client's patience, then of silence.
     clock: Pin<Box<Sleep>>,
-    _held: Option<Reservation>,
+    /// Among all subscriptions.
+    _place: Share,
+    _held: Option<Share>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,19 +64,17 @@ enum SubscriptionStage {
 pub(crate) fn open(
     state: &Arc<State>,
     snapshot: &Snapshot,
-    (endpoint, caller): (&Arc<Endpoint>, &Caller),
+    (endpoint, caller, payer): (&Arc<Endpoint>, &Caller, Payer),
     id: &str,
     filter: Filter,
 ) -> Result<Box<ClientSubscription>, Error> {
     let mut held = None;
     if filter.names_bytes() > UNCOUNTED_BYTES {
-        let reservation = held.insert(state.buffered.reservation());
-        if !reservation.grow(filter.names_bytes()) {
-            return Err(GatewayError::Buffers.into());
-        }
+        let share = held.insert(state.buffered.open(payer));
+        share.grow(filter.names_bytes()).map_err(no_memory)?;
     }
     let inbox = Inbox::new(endpoint, caller, None);
-    let key = state.hub.admit(&inbox, &snapshot.limits)?;
+    let (key, place) = state.hub.admit(&inbox, payer, &snapshot.limits)?;
     let lists = filter.lists;
     let mut subscriber = Subscriber::new(state, inbox, key, lists, routed(endpoint, filter));
     subscriber.join(snapshot, endpoint, &caller.class);
@@ -81,6 +83,7 @@ pub(crate) fn open(
         id: id.into(),
         stage: SubscriptionStage::Opening,
         clock: Box::pin(sleep_until((clock::now() + PATIENCE).into())),
+        _place: place,
         _held: held,
     }))
 }

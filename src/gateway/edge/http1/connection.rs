@@ -19,6 +19,8 @@ use tokio::io::AsyncWrite as _;
 
 use super::request::{self, ParsedHead, RequestForm};
 use super::response::ResponseWriter;
+use crate::access::limit::least_rate::RateBound;
+use crate::access::limit::payer::Payer;
 use crate::buffers::{Buffers, poll_read};
 use crate::clock::{self, RecurringDeadline};
 use crate::edge::AcceptedConnection;
@@ -240,6 +242,19 @@ impl ClientConnection {
         self.deadline.borrow_mut().poll(cx, deadline).map(|()| clock)
     }
 
+    /// Ready when the client has read too slowly what waits for it.
+    pub(super) fn poll_reader(
+        &self,
+        cx: &mut Context<'_>,
+        writer: &mut ResponseWriter,
+    ) -> Poll<&'static str> {
+        let bound = RateBound::of_replies(&self.accepted.limits);
+        match writer.reader_deadline(bound, clock::now()) {
+            Some(deadline) => self.deadline.borrow_mut().poll(cx, deadline).map(|()| "reply_rate_min"),
+            None => Poll::Pending,
+        }
+    }
+
     /// Ready when the client has left. What it sends meanwhile is kept, up to a bound.
     pub(super) fn poll_departure(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state.borrow_mut();
@@ -277,7 +292,10 @@ impl ClientConnection {
     ) -> Poll<io::Result<()>> {
         let written = {
             let state = &mut *self.state.borrow_mut();
-            writer.poll(cx, &mut state.stream, self.buffers())
+            let AcceptedConnection { listener, peer, .. } = &self.accepted;
+            let memory =
+                |payer: Option<Payer>| listener.worker.state.buffered.open(payer.unwrap_or(peer.payer));
+            writer.poll(cx, &mut state.stream, self.buffers(), memory)
         };
         if written.is_pending() && self.poll_departure(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));

@@ -127,9 +127,12 @@ async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> Exchang
 /// Writes a response, unless its client leaves or is too late.
 async fn write(connection: &ClientConnection, writer: &mut ResponseWriter) -> Result<(), CloseReason> {
     let written = poll_fn(|cx| match connection.poll_write(cx, writer) {
-        // The call is over, and only its client is late.
-        Poll::Pending if !connection.accepted.peer.is_busy() => connection.poll_clocks(cx).map(Err),
-        written => written.map(Ok),
+        Poll::Pending => match connection.poll_reader(cx, writer) {
+            // The call is over, and only its client is late.
+            Poll::Pending if !connection.accepted.peer.is_busy() => connection.poll_clocks(cx).map(Err),
+            read => read.map(Err),
+        },
+        written @ Poll::Ready(_) => written.map(Ok),
     });
     match written.await {
         Ok(Ok(())) => Ok(()),

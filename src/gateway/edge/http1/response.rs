@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::{Buf as _, Bytes};
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -15,6 +16,9 @@ use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
 use super::request::RequestForm;
+use crate::access::limit::least_rate::{LeastRate, RateBound};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::line::relay::ReplyBody;
@@ -58,6 +62,14 @@ pub(super) struct ResponseWriter {
     is_persistent: bool,
     /// The body broke off.
     is_broken: bool,
+    /// How much the client has taken.
+    written_bytes: usize,
+    /// The client's socket takes nothing more for now.
+    is_blocked: bool,
+    /// What is held for it meanwhile.
+    held: Option<Share>,
+    /// How slowly it may read, while something waits for it: and how much of it had gone when that was last looked at.
+    reading: Option<(LeastRate, usize)>,
 }
 
 impl ResponseWriter {
@@ -133,6 +145,10 @@ impl ResponseWriter {
             framing,
             is_persistent,
             is_broken: false,
+            written_bytes: 0,
+            is_blocked: false,
+            held: None,
+            reading: None,
         }
     }
 
@@ -141,12 +157,28 @@ impl ResponseWriter {
         self.is_persistent
     }
 
+    /// When the client is too slow, while something waits for it; to be asked whenever that may have changed.
+    pub(super) fn reader_deadline(&mut self, bound: RateBound, now: Instant) -> Option<Instant> {
+        if !self.is_blocked {
+            self.reading = None;
+            return None;
+        }
+        let (rate, written) = match &mut self.reading {
+            Some(reading) => reading,
+            reading @ None => reading.insert((bound.start(now)?, self.written_bytes)),
+        };
+        rate.progress(self.written_bytes - *written, now);
+        *written = self.written_bytes;
+        Some(rate.deadline())
+    }
+
     /// Writes until the socket has all of it. Fails if the body breaks off, or the client has left.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         stream: &mut MaybeTls,
         buffers: &Buffers,
+        memory: impl Fn(Option<Payer>) -> Share,
     ) -> Poll<io::Result<()>> {
         if self.out.capacity() == 0 {
             self.out = buffers.take_spare();
@@ -154,10 +186,12 @@ impl ResponseWriter {
         loop {
             let is_waiting = self.fill(cx, COPIED_BYTES_MAX).is_pending();
             let has_something = !self.out.is_empty() || !self.piece.is_empty();
-            if self.poll_out(cx, stream)?.is_pending() {
-                let _ = self.fill(cx, HELD_BYTES_MAX);
+            self.is_blocked = self.poll_out(cx, stream)?.is_pending();
+            if self.is_blocked {
+                self.fill_ahead(cx, memory);
                 return Poll::Pending;
             }
+            self.held = None;
             if self.is_broken {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
@@ -172,6 +206,23 @@ impl ResponseWriter {
                     buffers.give_spare(std::mem::take(&mut self.out));
                     return Poll::Pending;
                 }
+            }
+        }
+    }
+
+    /// Takes of the body what its upstream need not wait with, where there is memory for it.
+    fn fill_ahead(&mut self, cx: &mut Context<'_>, memory: impl Fn(Option<Payer>) -> Share) {
+        let Some(body) = &mut self.body else { return };
+        let held = self.held.get_or_insert_with(|| memory(body.payer()));
+        if held.grow_to(HELD_BYTES_MAX).is_err() {
+            return;
+        }
+        self.out.drain(..std::mem::take(&mut self.out_written));
+        while self.out.len() + self.piece.len() < HELD_BYTES_MAX {
+            self.out.extend_from_slice(&std::mem::take(&mut self.piece));
+            self.out.extend_from_slice(std::mem::take(&mut self.piece_end));
+            if self.body.is_none() || self.fill(cx, HELD_BYTES_MAX).is_pending() {
+                return;
             }
         }
     }
@@ -248,6 +299,7 @@ impl ResponseWriter {
                 (false, false) => ready!(stream.poll_write_both(cx, rest, &self.piece))?,
             };
             let of_out = count.min(rest.len());
+            self.written_bytes += count;
             self.out_written += of_out;
             self.piece.advance(count - of_out);
         }

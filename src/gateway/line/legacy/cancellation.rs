@@ -12,7 +12,7 @@ use super::messages::{room_for, send, send_if_room, upstream_of};
 use crate::context::worker::Worker;
 use crate::session::cancellations::Cancellation;
 use crate::session::outbox::{Addressee, InFlightCall};
-use protocol::error::GatewayError;
+use protocol::error::Error;
 
 /// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
 pub(crate) async fn run(worker: &Rc<Worker>) {
@@ -26,10 +26,7 @@ pub(crate) async fn run(worker: &Rc<Worker>) {
 
 /// Cancels a call. One that has not been sent yet is cancelled when it has; one that is over meanwhile needs no end. Gives
 /// back what is not in flight here.
-pub(crate) fn cancel(
-    worker: &Rc<Worker>,
-    cancelled: Cancellation,
-) -> Result<Option<Cancellation>, GatewayError> {
+pub(crate) fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Option<Cancellation>, Error> {
     let outbox = worker.state.sessions.outbox_if_any(cancelled.session);
     let call = outbox.and_then(|outbox| Some((outbox.pending_call(&cancelled.id)?, outbox)));
     let Some((call, outbox)) = call else { return Ok(Some(cancelled)) };

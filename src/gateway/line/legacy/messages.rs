@@ -22,18 +22,19 @@ use tokio::time::{timeout, timeout_at};
 
 use super::notification_routing::answers_a_call;
 use super::{MESSAGE_ANSWER_BYTES_MAX, MESSAGE_TIMEOUT};
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
 use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
 use crate::session::outbox::SessionOutbox;
 use crate::upstream::ask::{OneWayMessage, legacy_headers};
-use crate::upstream::body::collect;
+use crate::upstream::body::{collect, no_memory};
 use crate::upstream::exchange::Reply;
 use crate::upstream::message_turns::MessageTurn;
 use crate::upstream::{Upstream, pool};
-use protocol::error::{GatewayError, UpstreamError};
+use protocol::error::{Error, GatewayError, UpstreamError};
 
 /// How long a message may wait for those before it, with the time that it takes itself.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -44,7 +45,7 @@ const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 pub(crate) struct MessageReservation {
     place: QueuePlace,
-    reservation: Option<Reservation>,
+    reservation: Option<Share>,
 }
 
 /// Room for a message of this length, before anything is changed for it.
@@ -53,16 +54,14 @@ pub(crate) fn room_for(
     outbox: &SessionOutbox,
     upstream: &Upstream,
     length: usize,
-) -> Result<MessageReservation, GatewayError> {
+) -> Result<MessageReservation, Error> {
     let messages_max = worker.session_messages_max();
     let queue = outbox.messages_to(&upstream.session_key);
     let place = queue.reserve(messages_max).ok_or(GatewayError::SessionMessages)?;
     let mut reservation = None;
     if length > UNCOUNTED_BYTES || !queue.is_empty() {
-        let reservation = reservation.insert(worker.state.buffered.reservation());
-        if !reservation.grow_to(length) {
-            return Err(GatewayError::Buffers);
-        }
+        let reservation = reservation.insert(worker.state.buffered.open(outbox.client()));
+        reservation.grow_to(length).map_err(no_memory)?;
     }
     Ok(MessageReservation { place, reservation })
 }
@@ -132,7 +131,7 @@ async fn deliver(
     }
 }
 
-async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, message: QueuedMessage) {
+async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, message: QueuedMessage) {
     let dropped = &upstream.series.messages_dropped;
     let QueuedMessage { session, body, posted_at, reservation: _held } = message;
     if session.ended.is_cancelled() {
@@ -161,7 +160,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, m
                 let status = reply.head.status.as_u16();
                 tracing::debug!(upstream = upstream.config.name, status, "a message was refused");
             }
-            finish(worker, reply, turn).await;
+            finish(worker, client, reply, turn).await;
         }
         Err(error) => {
             if error == UpstreamError::TimedOut { &dropped.timed_out } else { &dropped.failed }.inc();
@@ -171,13 +170,13 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: &str, m
 }
 
 /// Reads the rest of a reply: at once where it is here already, else beside the messages that follow.
-async fn finish(worker: &Rc<Worker>, reply: Reply, turn: MessageTurn) {
+async fn finish(worker: &Rc<Worker>, payer: Payer, reply: Reply, turn: MessageTurn) {
     let reader = Rc::clone(worker);
     let mut rest = Box::pin(async move {
         let Reply { mut body, lease, .. } = reply;
         let deadline = clock::now() + REST_TIMEOUT;
-        let budget = &reader.state.buffered;
-        let rest = collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, budget).await;
+        let held = reader.state.buffered.open(payer);
+        let rest = collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, held).await;
         // A message that has no answer got that to a call: the connection is out of step.
         if rest.is_ok_and(|(rest, _)| !answers_a_call(&reader, &rest)) {
             pool::give_back(lease, clock::now());

@@ -71,11 +71,13 @@ impl SessionHolder {
     }
 
     fn owner(&self) -> SessionOwner<'_> {
-        let principal = match self {
-            Self::Client(session) => &*session.grant.principal,
-            Self::All(_) => "",
-        };
-        SessionOwner { session: self.id(), expires_s: self.expires_s(), principal }
+        match self {
+            Self::Client(session) => session.owner(),
+            Self::All(_) => {
+                let (session, expires_s) = (self.id(), self.expires_s());
+                SessionOwner { session, expires_s, principal: "", address: None }
+            }
+        }
     }
 
     /// What upstreams are offered first.

@@ -77,7 +77,7 @@ async fn oust(
     if !processes.values().any(|children| children.has_quiet()) {
         return None;
     }
-    let (state, principal) = (Arc::clone(&worker.state), holder.owner().principal.to_owned());
+    let (state, payer) = (Arc::clone(&worker.state), holder.owner().payer());
     // There may be very many sessions.
     let choose = move || {
         let process_of = |upstream: &str, session: &UpstreamSession| match processes.get(upstream) {
@@ -87,7 +87,7 @@ async fn oust(
             }
             None => ProcessUse::Other,
         };
-        let closed = state.sessions.oust(&principal, clock::now(), process_of)?;
+        let closed = state.sessions.oust(payer, clock::now(), process_of)?;
         let children = processes.get(&*closed.0)?;
         children.series().evicted.inc();
         tracing::debug!(upstream = &*closed.0, "the process of an idle session makes room for another");

@@ -20,7 +20,7 @@ use crate::session::cancellations::{Cancellation, ID_BYTES_MAX, REASON_BYTES_MAX
 use crate::session::{Session, SessionId, UpstreamSession};
 use crate::upstream::Upstream;
 use protocol::envelope::MessageKind;
-use protocol::error::{Error, GatewayError};
+use protocol::error::Error;
 use protocol::foreign_id::ForeignId;
 use protocol::json::{Document, Literal, Value};
 use protocol::splice::{Edit, splice};
@@ -46,7 +46,7 @@ impl Proxy {
         cx: &RequestContext<'_>,
         message: &Message,
         session: &Session,
-    ) -> Result<(), GatewayError> {
+    ) -> Result<(), Error> {
         let Some((public_id, id)) = public_id_of(message) else { return Ok(()) };
         let Some(outbox) = self.worker.state.sessions.outbox_if_any(session.grant.id) else { return Ok(()) };
         let Some(asker) = outbox.asker_of(&public_id) else { return Ok(()) };
@@ -79,7 +79,7 @@ impl Proxy {
         cx: &RequestContext<'_>,
         message: &Message,
         session: &Session,
-    ) -> Result<(), GatewayError> {
+    ) -> Result<(), Error> {
         let is =
             |name| message.envelope.method.as_ref().is_some_and(|method| method.equals(&message.body, name));
         if is("notifications/cancelled") {
@@ -96,7 +96,7 @@ impl Proxy {
     }
 
     /// Told to every upstream that the session has a session with now, or to none.
-    fn tell_all(&self, view: &View, session: &Session, message: &[u8]) -> Result<(), GatewayError> {
+    fn tell_all(&self, view: &View, session: &Session, message: &[u8]) -> Result<(), Error> {
         let sessions = &self.worker.state.sessions;
         let Some(outbox) = sessions.outbox_if_any(session.grant.id) else { return Ok(()) };
         let mut told = Vec::new();
@@ -119,12 +119,7 @@ impl Proxy {
 
     /// `notifications/cancelled`, for who works on the request. Where that is not known here, another gateway may have sent
     /// the call, and all upstreams are told: who does not know the request ignores it.
-    fn cancel(
-        &self,
-        cx: &RequestContext<'_>,
-        message: &Message,
-        session: &Session,
-    ) -> Result<(), GatewayError> {
+    fn cancel(&self, cx: &RequestContext<'_>, message: &Message, session: &Session) -> Result<(), Error> {
         let Some(cancelled) = self.cancelled(message, session, cx.depth_max()) else { return Ok(()) };
         let Some(cancelled) = cancellation::cancel(&self.worker, cancelled)? else { return Ok(()) };
         self.worker.state.sessions.share_cancelled(&cancelled);
@@ -143,12 +138,7 @@ impl Proxy {
     }
 
     /// `notifications/progress` on an upstream's request: only the session that gave the token hears of it.
-    fn progress(
-        &self,
-        cx: &RequestContext<'_>,
-        message: &Message,
-        session: &Session,
-    ) -> Result<(), GatewayError> {
+    fn progress(&self, cx: &RequestContext<'_>, message: &Message, session: &Session) -> Result<(), Error> {
         let Some((upstream, opened, note)) = self.progress_for(cx, message, session) else {
             return Ok(());
         };

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision, accepted};
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::batch;
@@ -44,7 +44,7 @@ struct BatchPart {
     /// A request has an answer, and so has what is no message.
     has_answer: bool,
     /// What the whole batch takes of the budget for bodies: a part of it keeps all of it in memory.
-    held: Rc<Option<Reservation>>,
+    held: Rc<Option<Share>>,
     call: Call,
     /// The first one was counted as the body that all of them came in.
     is_first: bool,
@@ -79,7 +79,7 @@ impl Proxy {
         &self,
         cx: &RequestContext<'_>,
         body: &Bytes,
-        reservation: Option<Reservation>,
+        reservation: Option<Share>,
     ) -> Result<ClientResponse, Error> {
         let RequestContext { view, endpoint, head, fields, .. } = *cx;
         let session = cx.session()?;
@@ -87,7 +87,7 @@ impl Proxy {
             return Err(ClientError::mismatch("headers that mirror a message are sent with a batch").into());
         }
         let messages = self.messages_in(cx, body)?;
-        let outbox = self.worker.state.sessions.outbox(session.grant.owner()).map_err(no_state)?;
+        let outbox = self.worker.state.sessions.outbox(session.owner()).map_err(no_state)?;
         let (mut has_answers, mut refused) = (false, None);
         let fields = Rc::new(fields.clone());
         let reservation = Rc::new(reservation);
@@ -175,6 +175,7 @@ impl BatchPart {
         let bytes_max = self.view.snapshot.limits.reply_bytes_max;
         let answer = self.answer().await;
         let Self { proxy, body, has_answer, held, mut call, .. } = self;
+        let payer = call.payer();
         drop((body, held));
         let response = match answer {
             Ok(mut response) => {
@@ -194,7 +195,8 @@ impl BatchPart {
         };
         if has_answer {
             let budget = &proxy.worker.state.buffered;
-            let messages = ReplyMessages { bytes_max, budget, event: data_event, keeps_comments: true };
+            let messages =
+                ReplyMessages { bytes_max, budget, payer, event: data_event, keeps_comments: true };
             // A client that has left needs no answer.
             let put = async |event, held| drop(events.send(SseOutbound { events: event, held }).await);
             if let Err(error) = messages.forward(response, &put).await {

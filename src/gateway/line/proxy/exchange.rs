@@ -95,7 +95,7 @@ impl Proxy {
         }
         // It may have become known while the call waited.
         if upstream.lacks(Era::Modern) {
-            request.extensions_mut().insert(BridgedCaller::of(call.principal().id()));
+            request.extensions_mut().insert(BridgedCaller::new(call.principal().id(), call.payer()));
         }
         leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();
@@ -107,7 +107,7 @@ impl Proxy {
                 if let Some(Rewrite { own_id, mapper, .. }) = rewrite.as_deref() {
                     (plan.own_id, plan.mapper) = (own_id.as_ref(), mapper.clone());
                 }
-                (plan.permit, plan.new_task) = (permit, new_task);
+                (plan.permit, plan.new_task, plan.call) = (permit, new_task, Some(&*call));
                 relay(&self.worker, &mut reply, &mut plan).await
             }
             Err(error) => Err(error.into()),
@@ -131,7 +131,7 @@ impl Proxy {
         let Outbound { member, rewrite, uri, .. } = outbound;
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
-        let outbox = sessions.outbox(grant.owner()).map_err(no_state)?;
+        let outbox = sessions.outbox(session.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&outbox, upstream).await;
         let permit = Self::acquire_slot(upstream, call).await?;
         let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
@@ -140,7 +140,7 @@ impl Proxy {
             outbox.set_class(&call.caller()?.class);
         }
         let key = &upstream.session_key;
-        let subscription = ResourceSubscription { sessions, grant, upstream: key, uri: uri.as_deref() };
+        let subscription = ResourceSubscription { sessions, session, upstream: key, uri: uri.as_deref() };
         let mut attempts = SessionAttempts::new(self, view, upstream, session);
         loop {
             let upstream_session = attempts.begin().await?;
@@ -302,7 +302,8 @@ async fn is_known(worker: &Worker, view: &View, upstream: &Upstream, session: &U
 }
 
 fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> SendOptions {
-    SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked: Some(call.asked()) }
+    let asked = Some(call.asked());
+    SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked, payer: call.payer() }
 }
 
 fn post(message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {

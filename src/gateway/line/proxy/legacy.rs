@@ -56,9 +56,10 @@ impl Proxy {
     }
 
     fn open_session(&self, cx: &RequestContext<'_>, token: &str) -> Result<Session, Error> {
-        let (path, principal) = (&cx.endpoint.config.path, cx.call.principal().id());
+        let path = &cx.endpoint.config.path;
+        let who = (cx.call.principal().id(), Some(cx.call.client_address()));
         let (sessions, remembered) = (&self.worker.state.sessions, &cx.call.peer().session);
-        let session = sessions.open_on(remembered, token, path, principal, now_s());
+        let session = sessions.open_on(remembered, token, path, who, now_s());
         session.map_err(|no_session| {
             self.worker.state.metrics.sessions.ids_refused.with_label_values(&[no_session.label()]).inc();
             ClientError::SessionGone.into()
@@ -108,7 +109,7 @@ impl Proxy {
         if message.body.len() > INITIALIZE_BYTES_MAX {
             return Err(ClientError::TooLarge { bytes_max: INITIALIZE_BYTES_MAX }.into());
         }
-        if !self.worker.state.sessions.admit(&cx.call.client(), clock::now()) {
+        if !self.worker.state.sessions.admit(cx.call.payer(), clock::now()) {
             return Err(PolicyError::InitializeRate.into());
         }
         let params = self.initialize_params(message, cx.depth_max())?;
@@ -124,6 +125,7 @@ impl Proxy {
             client_title: &params.client_title,
             client_version: &params.client_version,
             capabilities: &params.capabilities,
+            address: Some(cx.call.client_address()),
         };
         let issued = self.worker.state.sessions.issue(&opening, now_s());
         let (_, token) = issued.map_err(|error| {
@@ -203,9 +205,8 @@ impl Proxy {
     }
 
     fn announce(&self, message: &Message, session: &Session, call: &Call) -> Result<CallInFlight, Error> {
-        let grant = &session.grant;
-        let outbox = self.worker.state.sessions.outbox(grant.owner()).map_err(no_state)?;
-        outbox.set_client(|| (&*call.client()).into());
+        let outbox = self.worker.state.sessions.outbox(session.owner()).map_err(no_state)?;
+        outbox.set_client(|| call.payer());
         Ok(outbox.announce(message.id()))
     }
 
@@ -214,8 +215,9 @@ impl Proxy {
     async fn set_level(&self, cx: &RequestContext<'_>, message: &Message) -> Result<RequestDecision, Error> {
         let level = self.level_in(message, cx.depth_max());
         let level = level.ok_or(ClientError::Params { why: "params.level is not a log level" })?;
-        let (sessions, grant) = (&self.worker.state.sessions, &cx.session()?.grant);
-        sessions.set_level(grant.owner(), level).map_err(no_state)?;
+        let (sessions, session) = (&self.worker.state.sessions, cx.session()?);
+        let grant = &session.grant;
+        sessions.set_level(session.owner(), level).map_err(no_state)?;
         let upstreams = (0..cx.endpoint.members.len()).filter_map(|member| cx.upstream(member));
         let told = upstreams
             .filter_map(|upstream| Some((upstream, sessions.opened(grant.id, &upstream.session_key)?)));

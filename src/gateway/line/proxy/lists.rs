@@ -79,7 +79,8 @@ impl Proxy {
                 route.map(|route| endpoint.naming.spell(Kind::Task, route.member, &route.inner).into_owned());
             found.map(|found| task.value = found).is_ok()
         });
-        let (state, place) = (&self.worker.state, (&**endpoint, &**cx.caller()?));
+        let (state, payer) = (&self.worker.state, cx.call.payer());
+        let place = (&**endpoint, &**cx.caller()?, payer);
         let mut subscription =
             subscriptions::client::open(state, &cx.view.snapshot, place, message.id(), filter)?;
         let response = events_response(EventsKind::Subscription, move |cx| subscription.poll(cx));

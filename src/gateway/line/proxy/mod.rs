@@ -175,7 +175,8 @@ impl Proxy {
         }
         let route = self.route_by_headers(cx, intake).await?;
         // Read.
-        let body = intake.collect(&view.snapshot.limits, &self.worker.state.buffered).await?;
+        let body =
+            intake.collect(&view.snapshot.limits, &self.worker.state.buffered, || cx.call.payer()).await?;
         cx.call.request_bytes = body.len() as u64;
         if self.is_batch(cx, &body).await? {
             let answered = Box::pin(self.batch(cx, &body, intake.take_reservation())).await;

@@ -89,7 +89,7 @@ impl Proxy {
             self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
         }
         match &upstream.gate {
-            Some(gate) if gate.would_refuse(cx.call.client().as_bytes()) => {
+            Some(gate) if gate.would_refuse(cx.call.payer()) => {
                 gate.series.refused.inc();
                 Err(PolicyError::Concurrency.into())
             }
@@ -116,7 +116,7 @@ impl Proxy {
     pub(super) async fn acquire_slot(upstream: &Upstream, call: &Call) -> Result<Option<Rc<Permit>>, Error> {
         let Some(gate) = &upstream.gate else { return Ok(None) };
         let now = clock::now();
-        let permit = match gate.enter(call.client().as_bytes(), now) {
+        let permit = match gate.enter(call.payer(), now) {
             Ok(Admission::Passed(permit)) => Ok(permit),
             Ok(Admission::Waits(waiting)) => {
                 let permit = waiting.turn().await;

@@ -6,14 +6,14 @@
 use crate::line::legacy::no_state;
 use crate::line::relay::ReplyBody;
 use crate::line::response::ClientResponse;
-use crate::session::{Grant, NotSubscribed, Sessions};
+use crate::session::{NotSubscribed, Session, Sessions};
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::method::Method;
 
 /// A resource that a client wants to be told of, or no longer wants to be told of; none where it asks for something else.
 pub(super) struct ResourceSubscription<'s> {
     pub(super) sessions: &'s Sessions,
-    pub(super) grant: &'s Grant,
+    pub(super) session: &'s Session,
     pub(super) upstream: &'s str,
     /// As the upstream spells it.
     pub(super) uri: Option<&'s str>,
@@ -28,7 +28,7 @@ impl ResourceSubscription<'_> {
             self.forget();
             return Ok(false);
         }
-        let noted = self.sessions.subscribe(self.grant.owner(), (self.upstream, uri), uris_max);
+        let noted = self.sessions.subscribe(self.session.owner(), (self.upstream, uri), uris_max);
         noted.map_err(|error| match error {
             NotSubscribed::TooMany => GatewayError::Subscriptions.into(),
             NotSubscribed::TooLong => ClientError::Params { why: "params.uri is too long to be kept" }.into(),
@@ -38,7 +38,7 @@ impl ResourceSubscription<'_> {
 
     pub(super) fn forget(&self) {
         if let Some(uri) = self.uri {
-            self.sessions.unsubscribe(self.grant.id, self.upstream, uri);
+            self.sessions.unsubscribe(self.session.grant.id, self.upstream, uri);
         }
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::context::RequestContext;
 use super::{LineAnswer, Proxy, RequestDecision, accepted};
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::catalog::subscriptions;
 use crate::clock::now_s;
 use crate::context::call::Call;
@@ -48,7 +48,7 @@ pub(super) struct DeferredReply {
     announced: Option<CallInFlight>,
     endpoint: Rc<Arc<Endpoint>>,
     message: Message,
-    share: Option<Reservation>,
+    share: Option<Share>,
 }
 
 impl Proxy {
@@ -60,7 +60,7 @@ impl Proxy {
             return Err(GatewayError::Draining.into());
         }
         let principal = cx.call.principal().id();
-        let place = state.sessions.admit_stream(&endpoint.config.path, principal).ok_or_else(|| {
+        let place = state.sessions.admit_stream(cx.call.payer()).ok_or_else(|| {
             state.metrics.streams.refused.inc();
             GatewayError::Streams
         })?;
@@ -90,7 +90,7 @@ impl Proxy {
         let line = lines.find(id, &cx.endpoint.config.path, cx.call.principal().id());
         let line = line.ok_or(ClientError::SessionGone)?;
         let limits = &cx.view.snapshot.limits;
-        let body = intake.collect(limits, &self.worker.state.buffered).await?;
+        let body = intake.collect(limits, &self.worker.state.buffered, || cx.call.payer()).await?;
         let only_legacy = Eras { modern: false, legacy: true };
         let mut message = Message::unread(body);
         self.reader(cx.view, only_legacy).read(cx.head, &mut message, &mut cx.call.seen).await?;
@@ -106,7 +106,7 @@ impl Proxy {
         let calls_max = usize::try_from(limits.streams_per_connection_max).unwrap_or(usize::MAX);
         let counted = line.begin(calls_max).ok_or(GatewayError::LineCalls)?;
         let announced = cx.session.as_ref().and_then(|session| {
-            let outbox = self.worker.state.sessions.outbox(session.grant.owner()).ok()?;
+            let outbox = self.worker.state.sessions.outbox(session.owner()).ok()?;
             Some(outbox.announce(message.id()))
         });
         let share = intake.take_reservation();
@@ -146,10 +146,12 @@ impl Proxy {
         };
         let failure = match answer {
             Ok(mut response) => {
+                let payer = call.payer();
                 response.body.carry(call);
                 let messages = ReplyMessages {
                     bytes_max: view.snapshot.limits.reply_bytes_max,
                     budget: &self.worker.state.buffered,
+                    payer,
                     event: message_event,
                     keeps_comments: false,
                 };
@@ -194,7 +196,8 @@ impl Proxy {
             let (path, sessions) = (&cx.endpoint.config.path, &self.worker.state.sessions);
             let session = sessions.open(token, path, &line.principal, now_s());
             let session = session.map_err(|_| GatewayError::Sessions)?;
-            let session = Session { has_resumption: false, ..session };
+            let address = Some(cx.call.client_address());
+            let session = Session { has_resumption: false, address, ..session };
             if turn.finish(session.clone()).is_err() {
                 end(&self.worker, &session);
             }

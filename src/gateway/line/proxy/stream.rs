@@ -74,7 +74,7 @@ impl Proxy {
             .worker
             .state
             .sessions
-            .attach(grant.owner(), members.len() > 1, |streams| streams.admit(grant));
+            .attach(session.owner(), members.len() > 1, |streams| streams.admit(session.owner().payer()));
         let (outbox, reader) = attached.map_err(|error| match error {
             NotAttached::NoState(none) => no_stream(none),
             NotAttached::TooMany => {
@@ -119,7 +119,7 @@ impl Proxy {
         let Some(in_session) = self.in_session(cx, session, &outbox, member) else { return Ok(None) };
         let Ok(last_event) = HeaderValue::from_bytes(inner) else { return Ok(None) };
         let sessions = &self.worker.state.sessions;
-        let admitted = sessions.admit_stream(&session.grant.endpoint, &session.grant.principal);
+        let admitted = sessions.admit_stream(cx.call.payer());
         if admitted.is_none() {
             self.worker.state.metrics.streams.refused.inc();
             return Err(GatewayError::Streams.into());
@@ -179,7 +179,7 @@ impl Proxy {
     }
 
     fn outbox_of(&self, session: &Session) -> Result<Arc<SessionOutbox>, Error> {
-        self.worker.state.sessions.outbox(session.grant.owner()).map_err(no_stream)
+        self.worker.state.sessions.outbox(session.owner()).map_err(no_stream)
     }
 }
 

@@ -25,7 +25,7 @@ use super::context::RequestContext;
 use super::exchange::SessionAttempts;
 use super::{Proxy, RequestDecision};
 use crate::access::caller::Caller;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::clock;
 use crate::context::call::Call;
@@ -38,6 +38,7 @@ use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, legacy_headers};
+use crate::upstream::body::no_memory;
 use protocol::ambiguity::folded;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::json::{Document, Value, quote};
@@ -102,7 +103,7 @@ struct TaskListRequest<'a> {
     member: usize,
     upstream: &'a Arc<Upstream>,
     /// What the pages take of the memory for messages, until the client has its answer.
-    held: &'a RefCell<Reservation>,
+    held: &'a RefCell<Share>,
 }
 
 /// Whether a fault leaves the lists of other upstreams as good as they are. Not so one of the client's own, or where there is
@@ -200,7 +201,7 @@ impl Proxy {
         message: &Message,
     ) -> Result<RequestDecision, Error> {
         let (caller, session) = (cx.caller()?, cx.session()?);
-        let held = RefCell::new(self.worker.state.buffered.reservation());
+        let held = RefCell::new(self.worker.state.buffered.open(cx.call.payer()));
         let members = (0..cx.endpoint.members.len()).filter(|member| caller.class.reaches(*member));
         let listed = members.filter_map(|member| {
             let request =
@@ -286,9 +287,7 @@ impl Proxy {
                     Err(UpstreamError::SessionDoubted.into())
                 }
                 Ok(page) => {
-                    if !request.held.borrow_mut().grow(page.body.len()) {
-                        return Err(GatewayError::Buffers.into());
-                    }
+                    request.held.borrow_mut().grow(page.body.len()).map_err(no_memory)?;
                     let ids = self.ids_in(&page.body, cx.depth_max());
                     may_learn =
                         may_learn.saturating_sub(self.learn_listed(request, &ids, may_learn, deadline).await);

@@ -10,7 +10,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Sleep, sleep_until};
 
 use super::client_attachment::ClientAttachment;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::context::call::Call;
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
@@ -25,7 +26,7 @@ const SENT_AT_ONCE_BYTES_MAX: u64 = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct BodyGuard {
     /// Its share of the memory for messages: held, not read.
-    _reservation: Option<Reservation>,
+    _reservation: Option<Share>,
     call: Option<Box<Call>>,
 }
 
@@ -121,6 +122,14 @@ impl ReplyBody {
         }
     }
 
+    /// Who is charged for what is held of it, as long as its call is not over.
+    pub(crate) fn payer(&mut self) -> Option<Payer> {
+        match self {
+            Self::Whole(_, held) => held.call.as_ref().map(|call| call.payer()),
+            Self::Stream(_) | Self::Events(_) => self.call().map(|call| call.payer()),
+        }
+    }
+
     /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
     pub(crate) fn end_with(&mut self, ends: Option<Instant>) {
         if let (Some(ends), Self::Events(events)) = (ends, self)
@@ -177,7 +186,7 @@ impl Body for ReplyBody {
 }
 
 impl BodyGuard {
-    pub(crate) fn new(reservation: Reservation) -> Self {
+    pub(crate) fn new(reservation: Share) -> Self {
         Self { _reservation: Some(reservation), call: None }
     }
 }

@@ -16,12 +16,12 @@ use prometheus::IntCounter;
 use super::RelayPlan;
 use super::new_task::NewTask;
 use super::reopen::{self, Reopening};
+use crate::access::limit::shares::Share;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
 use crate::line::legacy::notification_routing::{self, AwaitedAnswer, NotificationRouting};
 use crate::mapper::Mapper;
-use crate::session::streams::StreamPlace;
 use crate::upstream::exchange::Reply;
 use crate::upstream::own_id::OwnId;
 use protocol::answer_id::{AnswerId, Verdict};
@@ -52,7 +52,7 @@ pub(super) struct EventStream {
     subscribing: Option<Box<str>>,
     /// Whose the task is that the answer may make.
     new_task: Option<Box<NewTask>>,
-    _place: Option<StreamPlace>,
+    _place: Option<Share>,
     /// What is sent before anything else that is ready.
     waiting: VecDeque<Bytes>,
     has_answered: bool,

@@ -18,14 +18,14 @@ use crate::clock;
 use crate::context::worker::Worker;
 use crate::line::response::ClientResponse;
 use crate::mapper::{Mapper, NotMapped, is_same_text};
-use crate::upstream::body::collect;
+use crate::upstream::body::{collect, no_memory};
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::{self, ConnectionLease};
 use net::chunks::Chunks;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::Envelope;
-use protocol::error::{Error, GatewayError, UpstreamError};
+use protocol::error::{Error, UpstreamError};
 use protocol::json::{Scratch, Span};
 use protocol::media::Media;
 use protocol::splice::{Segments, splice};
@@ -140,7 +140,8 @@ async fn relay_mapped(
 ) -> Result<ClientResponse, Error> {
     let Reply { head, body, lease, .. } = reply;
     let reply_bytes_max = worker.limits().reply_bytes_max;
-    let collected = collect(body, reply_bytes_max, plan.deadline, &worker.state.buffered).await;
+    let collected =
+        collect(body, reply_bytes_max, plan.deadline, worker.state.buffered.open(plan.payer())).await;
     let (whole, reservation) = collected.inspect_err(|error| {
         if let Error::Upstream(error) = error {
             pool::note_error(lease.as_mut(), error);
@@ -196,7 +197,7 @@ async fn relay_held(
     plan: &mut RelayPlan<'_>,
 ) -> Result<ClientResponse, Error> {
     let Reply { body, lease, .. } = reply;
-    let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.reservation());
+    let (bytes_max, mut held) = (worker.limits().reply_bytes_max, worker.state.buffered.open(plan.payer()));
     let mut pieces = Chunks::default();
     pieces.push(first, 0);
     while !check.is_ours() && !check.is_others() && !body.is_end_stream() {
@@ -205,9 +206,7 @@ async fn relay_held(
         if bytes > bytes_max {
             return Err(UpstreamError::TooLarge.into());
         }
-        if !held.grow_to(bytes) {
-            return Err(GatewayError::Buffers.into());
-        }
+        held.grow_to(bytes).map_err(no_memory)?;
         check.push(&piece, plan.sent_id());
         pieces.push(piece, 0);
     }

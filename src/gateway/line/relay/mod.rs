@@ -26,12 +26,14 @@ use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
 use crate::access::limit::concurrency::Permit;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
+use crate::context::call::Call;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::outbox::CallInFlight;
-use crate::session::streams::StreamPlace;
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
@@ -73,7 +75,9 @@ pub(crate) struct RelayPlan<'p> {
     /// Whose the task is that the reply may make.
     pub new_task: Option<Box<NewTask>>,
     /// What it counts as among the streams of clients, where it answers a GET.
-    pub place: Option<StreamPlace>,
+    pub place: Option<Share>,
+    /// The call that is answered, where it is none of a session.
+    pub call: Option<&'p Call>,
 }
 
 /// What the client gets of a reply. What is left of the reply and of the plan is of no use.
@@ -110,6 +114,16 @@ impl<'p> RelayPlan<'p> {
             subscribing: None,
             new_task: None,
             place: None,
+            call: None,
+        }
+    }
+
+    /// Who is charged for what is held of the reply.
+    fn payer(&self) -> Payer {
+        match (&self.session, self.call) {
+            (Some(session), _) => session.session.owner().payer(),
+            (None, Some(call)) => call.payer(),
+            (None, None) => Payer::upstream(&self.upstream.config.name),
         }
     }
 

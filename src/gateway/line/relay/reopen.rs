@@ -74,6 +74,8 @@ pub(crate) async fn resume(
     *request.headers_mut() = legacy_headers(version, upstream_session.id.as_ref());
     request.headers_mut().insert(ACCEPT, SSE);
     request.headers_mut().insert(LAST_EVENT_ID, last_id);
-    let delivery = SendOptions { is_safe_to_repeat: true, aim: upstream_session.replica.into(), asked: None };
+    let payer = session.session.owner().payer();
+    let aim = upstream_session.replica.into();
+    let delivery = SendOptions { is_safe_to_repeat: true, aim, asked: None, payer };
     worker.client.send(upstream, &mut request, delivery, clock::now(), deadline).await
 }

@@ -33,7 +33,9 @@ use self::queue::OutboxQueue;
 use super::NoState;
 use super::message_queue::MessageQueue;
 use super::session_state::UpstreamSession;
-use super::streams::{StreamBounds, StreamPlace};
+use super::streams::StreamBounds;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
 use protocol::event_id;
 
@@ -48,8 +50,10 @@ pub(crate) struct SessionOutbox {
     inner: Mutex<OutboxState>,
     /// What the client may use, as it was when it last asked for something.
     class: Mutex<Option<Arc<Class>>>,
+    /// Who is charged for what waits.
+    payer: Payer,
     /// Who its client is, as others are told from it.
-    client: OnceLock<Box<str>>,
+    client: OnceLock<Payer>,
     /// The client's stream may have room again, or is gone.
     room: Notify,
 }
@@ -73,7 +77,7 @@ struct OutboxReader {
     number: u64,
     has_several_upstreams: bool,
     waker: Option<Waker>,
-    _place: StreamPlace,
+    _place: Share,
 }
 
 /// An upstream's session, as it is told something.
@@ -125,9 +129,10 @@ pub(crate) struct ReaderGuard {
 }
 
 impl SessionOutbox {
-    pub(crate) fn new(streams: Arc<StreamBounds>) -> Self {
+    pub(crate) fn new(streams: Arc<StreamBounds>, payer: Payer) -> Self {
         Self {
             streams,
+            payer,
             inner: Mutex::default(),
             class: Mutex::default(),
             client: OnceLock::new(),
@@ -136,13 +141,13 @@ impl SessionOutbox {
     }
 
     /// Who the client is; the first that is said holds.
-    pub(crate) fn set_client(&self, name: impl FnOnce() -> Box<str>) {
-        self.client.get_or_init(name);
+    pub(crate) fn set_client(&self, payer: impl FnOnce() -> Payer) {
+        self.client.get_or_init(payer);
     }
 
-    /// Who the client is. Empty: it asked for nothing yet.
-    pub(crate) fn client(&self) -> &str {
-        self.client.get().map(|name| &**name).unwrap_or_default()
+    /// Who the client is; before it asked for something, who is charged for its session.
+    pub(crate) fn client(&self) -> Payer {
+        self.client.get().copied().unwrap_or(self.payer)
     }
 
     pub(crate) fn set_class(&self, class: &Arc<Class>) {
@@ -170,7 +175,7 @@ impl SessionOutbox {
             let dropped = inner.make_room_for(&parcel, bytes_max);
             self.streams.series.messages_dropped.inc_by(dropped);
         }
-        let result = inner.put(parcel, &self.streams);
+        let result = inner.put(parcel, &self.streams, self.payer);
         let waker = ended.as_mut().or(inner.reader.as_mut()).and_then(|reader| reader.waker.take());
         drop(inner);
         if result.is_err() {
@@ -206,7 +211,7 @@ impl SessionOutbox {
     pub(crate) fn attach(
         self: &Arc<Self>,
         has_several_upstreams: bool,
-        admit: impl Fn(&Arc<StreamBounds>) -> Option<StreamPlace>,
+        admit: impl Fn(&Arc<StreamBounds>) -> Option<Share>,
     ) -> Result<ReaderGuard, NotAttached> {
         let mut inner = self.inner.lock();
         if inner.is_closed {
@@ -339,13 +344,18 @@ impl Drop for ReaderGuard {
 }
 
 impl OutboxState {
-    fn put(&mut self, parcel: OutboundMessage, streams: &StreamBounds) -> Result<(), Undelivered> {
+    fn put(
+        &mut self,
+        parcel: OutboundMessage,
+        streams: &StreamBounds,
+        payer: Payer,
+    ) -> Result<(), Undelivered> {
         let Some(parcel) = self.queue.merge(parcel) else { return Ok(()) };
         // A client that only waits for it must not suffer from those who do not read.
         let is_awaited =
             self.queue.is_empty() && self.reader.as_ref().is_some_and(|reader| reader.waker.is_some());
-        let mut held = (!is_awaited).then(|| streams.queued.reservation());
-        let is_held = held.as_mut().is_none_or(|held| held.grow(parcel.bytes()));
+        let mut held = (!is_awaited).then(|| streams.queued.open(payer));
+        let is_held = held.as_mut().is_none_or(|held| held.grow(parcel.bytes()).is_ok());
         if !is_held || !self.queue.has_room_for(&parcel, streams.queue_bytes_max()) {
             self.positions.mark_gap(&parcel);
             return Err(Undelivered::Full);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::QUESTIONS_MAX;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 
 pub(super) const PARCELS_MAX: usize = 256;
 /// Beyond, the memory of an empty queue is given back.
@@ -35,7 +35,7 @@ pub(super) struct OutboxQueue {
 #[derive(Debug)]
 struct QueuedParcel {
     parcel: OutboundMessage,
-    _held: Option<Reservation>,
+    _held: Option<Share>,
 }
 
 impl OutboxQueue {
@@ -67,7 +67,7 @@ impl OutboxQueue {
     }
 
     /// `held`: a reservation of as many bytes as the parcel has, unless it is taken at once.
-    pub(super) fn push(&mut self, parcel: OutboundMessage, held: Option<Reservation>) {
+    pub(super) fn push(&mut self, parcel: OutboundMessage, held: Option<Share>) {
         self.bytes += parcel.bytes();
         self.requests += usize::from(parcel.question.is_some());
         self.parcels.push_back(QueuedParcel { parcel, _held: held });

@@ -1,10 +1,12 @@
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
 use super::positions::GIVEN_OUT_MAX;
 use super::queue::PARCELS_MAX;
 use super::*;
-use crate::session::streams::tests::{grant, series};
+use crate::access::limit::payer::Payer;
+use crate::session::streams::tests::series;
 use protocol::version::LegacyVersion;
 
 const BYTES_MAX: usize = 64 * 1024;
@@ -17,14 +19,18 @@ impl Wake for Woken {
     }
 }
 
+fn payer() -> Payer {
+    Payer::principal("key:a")
+}
+
 fn outbox() -> Arc<SessionOutbox> {
     let streams = StreamBounds::new(series());
     streams.set_max(10, 10, BYTES_MAX);
-    Arc::new(SessionOutbox::new(streams))
+    Arc::new(SessionOutbox::new(streams, payer()))
 }
 
 fn attach(outbox: &Arc<SessionOutbox>, has_several: bool) -> ReaderGuard {
-    outbox.attach(has_several, |streams| streams.admit(&grant("key:a"))).expect("a stream")
+    outbox.attach(has_several, |streams| streams.admit(Payer::principal("key:a"))).expect("a stream")
 }
 
 fn parcel(upstream: &str, id: &str, data: &str) -> OutboundMessage {
@@ -118,8 +124,8 @@ fn a_stream_may_take_over_the_last_place() {
     outbox.streams.set_max(1, 1, BYTES_MAX);
     let _old = attach(&outbox, false);
     let _new = attach(&outbox, false);
-    let other = Arc::new(SessionOutbox::new(Arc::clone(&outbox.streams)));
-    let refused = other.attach(false, |streams| streams.admit(&grant("key:b")));
+    let other = Arc::new(SessionOutbox::new(Arc::clone(&outbox.streams), payer()));
+    let refused = other.attach(false, |streams| streams.admit(Payer::principal("key:b")));
     assert_eq!(refused.err(), Some(NotAttached::TooMany));
     assert!(outbox.has_client() && !other.has_client());
 }
@@ -184,9 +190,14 @@ fn one_upstream_does_not_ask_everything() {
 fn what_waits_for_all_is_bounded_and_keeps_nothing_from_who_reads() {
     let streams = StreamBounds::new(series());
     streams.set_max(10, 10, BYTES_MAX);
-    let outbox = || Arc::new(SessionOutbox::new(Arc::clone(&streams)));
+    let number = Cell::new(0);
+    let outbox = || {
+        number.set(number.get() + 1);
+        let payer = Payer::principal(&format!("key:{}", number.get()));
+        Arc::new(SessionOutbox::new(Arc::clone(&streams), payer))
+    };
     let long = "x".repeat(BYTES_MAX);
-    let full: Vec<_> = std::iter::repeat_with(outbox)
+    let full: Vec<_> = std::iter::repeat_with(&outbox)
         .take_while(|outbox| outbox.deliver(parcel("a", "", &long)).is_ok())
         .take(1000)
         .collect();
@@ -198,7 +209,7 @@ fn what_waits_for_all_is_bounded_and_keeps_nothing_from_who_reads() {
     assert_eq!(read(&ticket), [format!(":{long}")]);
     drop(full);
     outbox().deliver(parcel("a", "", &long)).expect("room again");
-    assert_eq!(streams.queued.held_bytes(), 0);
+    assert_eq!(streams.queued.taken(), 0);
 }
 
 #[test]
@@ -253,7 +264,7 @@ fn an_ended_session_takes_nothing() {
     assert_eq!(read(&ticket), ["end"]);
     assert_eq!(outbox.deliver(request("q")), Err(Undelivered::Closed));
     assert!(outbox.take_question("q").is_none() && !outbox.has_client());
-    let refused = outbox.attach(false, |streams| streams.admit(&grant("key:a")));
+    let refused = outbox.attach(false, |streams| streams.admit(Payer::principal("key:a")));
     assert_eq!(refused.err(), Some(NotAttached::NoState(NoState::Ended)));
     assert_eq!(outbox.streams.open(), 0);
 }

@@ -26,7 +26,7 @@ use super::journal::{JournalRecord, Replay, ReplayedSession};
 use super::session_state::{ClosedSession, UpstreamSession};
 use super::table::SEEN_PER_SHARD_MAX;
 use super::{SessionId, SessionOwner, Sessions, place_for};
-use crate::access::limit::quota::SharedQuotaPermit;
+use crate::access::limit::payer::Payer;
 use crate::clock::now_s;
 use crate::redis::peer_message::PeerMessage;
 use crate::redis::{Redis, Unavailable, Urgency};
@@ -235,7 +235,7 @@ impl Sessions {
         }
         let there = there.unwrap_or_default();
         // Whose it is Redis does not say.
-        let owner = SessionOwner { session, expires_s, principal: "" };
+        let owner = SessionOwner { session, expires_s, principal: "", address: None };
         let Ok(entry) = self.entry(owner) else { return Vec::new() };
         let mut changing = entry.lock();
         if changing.is_closed {
@@ -266,9 +266,9 @@ impl Sessions {
             if slot.session().is_some_and(|known| *known == opened) || slot.has_lost(&opened) {
                 continue;
             }
-            let Some(place) = place_for(session, &self.upstream_room) else { continue };
+            let Ok(place) = place_for(session, &self.upstream_places, Payer::GATEWAY) else { continue };
             closed.extend(slot.take().map(|replaced| (upstream.clone(), replaced)));
-            slot.keep(Arc::new(opened), SharedQuotaPermit::new(place, None, ""));
+            slot.keep(Arc::new(opened), place);
         }
         closed
     }

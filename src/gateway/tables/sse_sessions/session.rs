@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::SseSessionId;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::session::Session;
 use crate::snapshot::Endpoint;
 
@@ -65,7 +65,7 @@ enum SsePhase {
 pub(crate) struct SseOutbound {
     /// Whole events.
     pub events: Bytes,
-    pub held: Option<Reservation>,
+    pub held: Option<Share>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,8 +7,6 @@ pub(crate) mod feed;
 pub(crate) mod inbox;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -16,6 +14,8 @@ use tokio::sync::Notify;
 
 use self::feed::{Feed, WantedName};
 use self::inbox::Inbox;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::clock;
 use crate::snapshot::Snapshot;
 use crate::upstream::changes::ChangedList;
@@ -25,10 +25,12 @@ use protocol::error::{Error, GatewayError, PolicyError};
 use protocol::subscription::Lists;
 
 /// Where notices come in and go out; shared by all threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Hub {
     feeds: Mutex<Feeds>,
     clients: Mutex<Clients>,
+    /// Of subscriptions.
+    places: Arc<Shares>,
     /// A feed waits for its streams.
     pub(crate) opened: Notify,
 }
@@ -46,9 +48,14 @@ struct Clients {
     inboxes: HashMap<u64, Arc<Inbox>>,
     /// Those of sessions' streams.
     sessions: HashMap<u64, Arc<Inbox>>,
-    /// How many of `inboxes` each principal has, by a digest: what it is called may be long.
-    by_principal: HashMap<u64, usize>,
-    hasher: RandomState,
+}
+
+impl Default for Hub {
+    /// Nobody listens. How many may, they say who come.
+    fn default() -> Self {
+        let (feeds, clients) = (Mutex::default(), Mutex::default());
+        Self { feeds, clients, places: Shares::new(0), opened: Notify::new() }
+    }
 }
 
 impl Hub {
@@ -82,22 +89,24 @@ impl Hub {
         }
     }
 
-    pub(crate) fn admit(&self, inbox: &Arc<Inbox>, limits: &LimitsConfig) -> Result<u64, Error> {
+    /// Counts a subscription in, for which this payer is charged as long as it has the share.
+    pub(crate) fn admit(
+        &self,
+        inbox: &Arc<Inbox>,
+        payer: Payer,
+        limits: &LimitsConfig,
+    ) -> Result<(u64, Share), Error> {
+        self.places.set_max(limits.subscriptions_max);
+        self.places.set_of_payer_max(limits.subscriptions_per_principal_max);
+        let place = self.places.take(payer).map_err(|none| match none {
+            NoShare::NothingLeft => Error::from(GatewayError::Subscriptions),
+            NoShare::TooMuchOfPayer => PolicyError::Subscriptions.into(),
+        })?;
         let mut clients = self.clients();
-        if clients.inboxes.len() >= limits.subscriptions_max {
-            return Err(GatewayError::Subscriptions.into());
-        }
-        if let Some(principal) = clients.principal_of(inbox) {
-            let count = clients.by_principal.get(&principal).copied().unwrap_or_default();
-            if count >= limits.subscriptions_per_principal_max {
-                return Err(PolicyError::Subscriptions.into());
-            }
-            clients.by_principal.insert(principal, count + 1);
-        }
         clients.next += 1;
         let key = clients.next;
         clients.inboxes.insert(key, Arc::clone(inbox));
-        Ok(key)
+        Ok((key, place))
     }
 
     /// Counts the stream of a session in; there are as many as sessions allow.
@@ -111,7 +120,6 @@ impl Hub {
 
     pub(crate) fn dismiss(&self, key: u64) {
         let mut clients = self.clients();
-        clients.forget_principal_of(key);
         let Clients { inboxes, sessions, .. } = &mut *clients;
         for all in [inboxes, sessions] {
             all.remove(&key);
@@ -194,23 +202,6 @@ impl Hub {
 }
 
 impl Clients {
-    /// `None` for those whom nothing tells apart: they count in all only.
-    fn principal_of(&self, inbox: &Inbox) -> Option<u64> {
-        let principal = inbox.principal().id();
-        (!principal.is_empty()).then(|| self.hasher.hash_one(principal))
-    }
-
-    fn forget_principal_of(&mut self, key: u64) {
-        let principal = self.inboxes.get(&key).and_then(|inbox| self.principal_of(inbox));
-        let Some(principal) = principal else { return };
-        if let Entry::Occupied(mut count) = self.by_principal.entry(principal) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
-    }
-
     fn all(&self) -> impl Iterator<Item = &Arc<Inbox>> {
         self.inboxes.values().chain(self.sessions.values())
     }

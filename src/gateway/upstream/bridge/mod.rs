@@ -32,6 +32,7 @@ use super::exchange::{Reply, RequestBody, UpstreamClient};
 use super::headers::ForwardedFields;
 use super::incoming::{BrokenReply, Incoming};
 use super::{ReplicaSelection, Upstream};
+use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
 use protocol::version::Era;
@@ -51,12 +52,14 @@ pub(crate) struct Bridge {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct BridgedCaller {
     pub principal: Arc<str>,
+    /// Who is charged for what is held for it.
+    pub payer: Payer,
 }
 
 impl BridgedCaller {
-    /// The principal with this identity.
-    pub(crate) fn of(principal: &str) -> Self {
-        Self { principal: principal.into() }
+    /// The principal with this identity; empty for none.
+    pub(crate) fn new(principal: &str, payer: Payer) -> Self {
+        Self { principal: principal.into(), payer }
     }
 }
 

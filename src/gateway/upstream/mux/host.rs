@@ -10,8 +10,9 @@ use prometheus::IntCounter;
 use tokio_util::sync::CancellationToken;
 
 use super::MuxBounds;
-use crate::access::limit::byte_budget::ByteBudget;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::quota::Quota;
+use crate::access::limit::shares::Shares;
 use config::{self, Config};
 use net::drain::Drain;
 use net::tasks::Tasks;
@@ -35,7 +36,7 @@ pub(crate) struct Limits {
     pub json_depth_max: usize,
     /// All that the configuration says.
     pub all: config::LimitsConfig,
-    pub budget: Arc<ByteBudget>,
+    pub budget: Arc<Shares>,
 }
 
 /// A thread's place for connections.
@@ -51,7 +52,7 @@ pub(crate) struct Host {
 
 impl SharedHost {
     /// By configuration. What waits for readers is counted in `budget`.
-    pub(crate) fn new(config: &Config, budget: &Arc<ByteBudget>) -> Arc<Self> {
+    pub(crate) fn new(config: &Config, budget: &Arc<Shares>) -> Arc<Self> {
         let children = Quota::new(config.limits.children_max);
         Arc::new(Self { children, limits: ArcSwap::from_pointee(Limits::of(config, budget)) })
     }
@@ -68,7 +69,7 @@ impl SharedHost {
 }
 
 impl Limits {
-    fn of(config: &Config, budget: &Arc<ByteBudget>) -> Self {
+    fn of(config: &Config, budget: &Arc<Shares>) -> Self {
         let limits = &config.limits;
         Self {
             message_bytes_max: limits.reply_bytes_max,
@@ -78,12 +79,13 @@ impl Limits {
         }
     }
 
-    /// What a connection is made with.
-    pub(crate) fn bounds(&self) -> MuxBounds {
+    /// What a connection is made with for which this payer is charged.
+    pub(crate) fn bounds(&self, payer: Payer) -> MuxBounds {
         MuxBounds {
             waiting_bytes_max: self.message_bytes_max.min(WAITING_BYTES_MAX),
             json_depth_max: self.json_depth_max,
             budget: Arc::clone(&self.budget),
+            payer,
         }
     }
 }

@@ -32,7 +32,7 @@ impl NotificationListener {
     /// A new stream, which begins with what has waited. An earlier one ends.
     pub(super) fn open(&mut self, bounds: &MuxBounds) -> queue::PieceReceiver {
         let bytes_max = bounds.waiting_bytes_max.max(WAITING_BYTES_MAX * 2);
-        let (sender, receiver) = queue::queue(bytes_max, &bounds.budget);
+        let (sender, receiver) = queue::queue(bytes_max, bounds.memory());
         for data in self.waiting.drain(..) {
             // There is a reader, and room unless the whole process has none.
             let _ = sender.send(MuxPiece { data, is_answer: false });
@@ -98,7 +98,8 @@ impl NotificationListener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::limit::byte_budget::ByteBudget;
+    use crate::access::limit::payer::Payer;
+    use crate::access::limit::shares::Shares;
 
     async fn read(receiver: &mut queue::PieceReceiver, count: usize) -> Vec<Bytes> {
         let mut found = Vec::new();
@@ -110,8 +111,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_waits_is_bounded_and_comes_first() {
-        let budget = ByteBudget::new(4 * 1024 * 1024);
-        let bounds = MuxBounds { waiting_bytes_max: 1024, json_depth_max: 16, budget };
+        let budget = Shares::of_bytes(4 * 1024 * 1024);
+        let bounds = MuxBounds { waiting_bytes_max: 1024, json_depth_max: 16, budget, payer: Payer::GATEWAY };
         let mut listener = NotificationListener::default();
         let event = |number: usize| Bytes::from(number.to_string());
         for number in 0..WAITING_MAX + 3 {

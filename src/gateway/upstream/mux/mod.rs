@@ -35,7 +35,8 @@ pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
 use self::state::{MuxKind, MuxState, ReplyHandle};
-use crate::access::limit::byte_budget::ByteBudget;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{Share, Shares};
 use crate::clock;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
@@ -59,7 +60,16 @@ pub(crate) struct MuxBounds {
     pub waiting_bytes_max: usize,
     pub json_depth_max: usize,
     /// What waits is counted against.
-    pub budget: Arc<ByteBudget>,
+    pub budget: Arc<Shares>,
+    /// Who is charged for what is not for one client alone: the upstream.
+    pub payer: Payer,
+}
+
+impl MuxBounds {
+    /// What what waits is counted against, and who is charged.
+    pub(crate) fn memory(&self) -> (&Arc<Shares>, Payer) {
+        (&self.budget, self.payer)
+    }
 }
 
 /// A handle to a connection, for callers on every thread.
@@ -126,7 +136,7 @@ impl MuxConnection {
         } else {
             CallRole::Call
         };
-        let (sender, receiver) = queue::queue(self.0.bounds.waiting_bytes_max, &self.0.bounds.budget);
+        let (sender, receiver) = queue::queue(self.0.bounds.waiting_bytes_max, self.0.bounds.memory());
         let call = PendingCall {
             id: literal(envelope.id.clone()).unwrap_or_default(),
             token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
@@ -234,7 +244,7 @@ impl MuxConnection {
 
     /// Sends a request whose answer nobody waits for. `params` is JSON. It is lost if the other side does not read.
     pub(crate) fn ask_in_passing(&self, method: &str, params: &str) {
-        let (sender, _) = queue::queue(0, &self.0.bounds.budget);
+        let (sender, _) = queue::queue(0, self.0.bounds.memory());
         let handle = ReplyHandle { sender, era: Era::Legacy, has_parts: false };
         let call = PendingCall {
             id: Bytes::new(),
@@ -298,8 +308,9 @@ impl MuxConnection {
     }
 
     /// What is held for it is counted against this.
-    pub(crate) fn budget(&self) -> &Arc<ByteBudget> {
-        &self.0.bounds.budget
+    /// Nothing yet of the memory for messages.
+    pub(crate) fn open_share(&self) -> Share {
+        self.0.bounds.budget.open(self.0.bounds.payer)
     }
 
     /// True if nobody but the gateway waits for an answer.

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::access::limit::byte_budget::{ByteBudget, Reservation};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{Share, Shares};
 use crate::upstream::incoming::BrokenReply;
 
 /// What a message takes beside its bytes.
@@ -25,21 +26,22 @@ pub(crate) struct MuxPiece {
 /// Where messages go in.
 #[derive(Debug)]
 pub(crate) struct PieceSender {
-    pieces: mpsc::UnboundedSender<(MuxPiece, Reservation)>,
+    pieces: mpsc::UnboundedSender<(MuxPiece, Share)>,
     shared: Arc<QueueState>,
 }
 
 /// Where they come out.
 #[derive(Debug)]
 pub(crate) struct PieceReceiver {
-    pieces: mpsc::UnboundedReceiver<(MuxPiece, Reservation)>,
+    pieces: mpsc::UnboundedReceiver<(MuxPiece, Share)>,
     shared: Arc<QueueState>,
 }
 
 #[derive(Debug)]
 struct QueueState {
     bytes_max: usize,
-    budget: Arc<ByteBudget>,
+    budget: Arc<Shares>,
+    payer: Payer,
     waiting_bytes: AtomicUsize,
     is_broken: AtomicBool,
 }
@@ -53,12 +55,17 @@ pub(crate) enum NotSent {
     Gone,
 }
 
-/// A queue for `bytes_max` bytes, or one message of any length. What waits in it is counted against `budget`.
-pub(crate) fn queue(bytes_max: usize, budget: &Arc<ByteBudget>) -> (PieceSender, PieceReceiver) {
+/// A queue for `bytes_max` bytes, or one message of any length. What waits in it is counted against `budget`, and
+/// `payer` is charged for it.
+pub(crate) fn queue(
+    bytes_max: usize,
+    (budget, payer): (&Arc<Shares>, Payer),
+) -> (PieceSender, PieceReceiver) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let shared = Arc::new(QueueState {
         bytes_max,
         budget: Arc::clone(budget),
+        payer,
         waiting_bytes: AtomicUsize::new(0),
         is_broken: AtomicBool::new(false),
     });
@@ -70,8 +77,8 @@ impl PieceSender {
     pub(crate) fn send(&self, piece: MuxPiece) -> Result<(), NotSent> {
         let bytes = piece.data.len() + OVERHEAD_BYTES;
         let before = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let mut counted = self.shared.budget.reservation();
-        if (before > 0 && before + bytes > self.shared.bytes_max) || !counted.grow(bytes) {
+        let mut counted = self.shared.budget.open(self.shared.payer);
+        if (before > 0 && before + bytes > self.shared.bytes_max) || counted.grow(bytes).is_err() {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return Err(NotSent::Full);
         }
@@ -119,10 +126,14 @@ mod tests {
         MuxPiece { data: Bytes::from_static(data.as_bytes()), is_answer: false }
     }
 
+    fn payer(number: usize) -> Payer {
+        Payer::principal(&format!("key:{number}"))
+    }
+
     #[test]
     fn a_slow_reader_loses_what_does_not_fit() {
-        let budget = ByteBudget::new(1024);
-        let (sender, mut receiver) = queue(2 * (OVERHEAD_BYTES + 1), &budget);
+        let budget = Shares::of_bytes(1024);
+        let (sender, mut receiver) = queue(2 * (OVERHEAD_BYTES + 1), (&budget, Payer::GATEWAY));
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         assert_eq!(sender.send(piece("a")), Ok(()));
         assert_eq!(sender.send(piece("b")), Ok(()));
@@ -135,28 +146,29 @@ mod tests {
             assert_eq!(found, Some(Ok(expected.into())));
         }
         assert_eq!(sender.send(piece("longer than everything that fits at once")), Ok(()));
-        assert!(budget.held_bytes() > 0);
+        assert!(budget.taken() > 0);
         sender.break_off();
         assert!(matches!(next(&mut receiver), Some(Ok(_))));
-        assert_eq!(budget.held_bytes(), 0);
+        assert_eq!(budget.taken(), 0);
         assert!(matches!(next(&mut receiver), Some(Err(BrokenReply))));
         assert!(next(&mut receiver).is_none());
     }
 
     #[test]
     fn what_waits_is_counted() {
-        let budget = ByteBudget::new(2 * OVERHEAD_BYTES);
-        let ((one, first), (two, _second)) = (queue(1024, &budget), queue(1024, &budget));
+        let budget = Shares::of_bytes(2 * OVERHEAD_BYTES);
+        let ((one, first), (two, _second)) =
+            (queue(1024, (&budget, payer(1))), queue(1024, (&budget, payer(2))));
         assert_eq!(one.send(piece("a")), Ok(()));
         assert_eq!(two.send(piece("b")), Err(NotSent::Full), "the process holds as much as it may");
         drop((one, first));
-        assert_eq!(budget.held_bytes(), 0, "what was never read is given back");
+        assert_eq!(budget.taken(), 0, "what was never read is given back");
         assert_eq!(two.send(piece("b")), Ok(()));
     }
 
     #[test]
     fn both_ends_see_the_other_go() {
-        let (sender, receiver) = queue(10, &ByteBudget::new(1024));
+        let (sender, receiver) = queue(10, (&Shares::of_bytes(1024), Payer::GATEWAY));
         assert!(!sender.is_closed());
         drop(receiver);
         assert!(sender.is_closed());

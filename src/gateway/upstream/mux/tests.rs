@@ -6,8 +6,13 @@ use super::*;
 use protocol::json::Scratch;
 
 fn connection() -> (MuxConnection, WriteHalf, ReadHalf) {
-    let budget = ByteBudget::new(1024 * 1024);
-    MuxConnection::new(MuxBounds { waiting_bytes_max: 4096, json_depth_max: 16, budget })
+    let budget = Shares::of_bytes(1024 * 1024);
+    MuxConnection::new(MuxBounds {
+        waiting_bytes_max: 4096,
+        json_depth_max: 16,
+        budget,
+        payer: Payer::GATEWAY,
+    })
 }
 
 fn message(text: &str) -> (Bytes, Envelope) {

@@ -134,7 +134,7 @@ async fn open_at(
     if !reply.is_stream() {
         return Err(EndpointFault::NoStream(status.as_u16()).into());
     }
-    let mut events = Messages::of(client, reply);
+    let mut events = Messages::of(client, upstream, reply);
     let endpoint = loop {
         let event = events.next().await.ok().flatten().ok_or(EndpointFault::Missing)?;
         if kind(&event) == b"endpoint" {

@@ -95,7 +95,8 @@ impl Connect for SseUpstream {
             }
         })?;
         let host = &asking.client.host;
-        let (connection, write_half, read_half) = MuxConnection::new(host.shared.limits().bounds());
+        let (connection, write_half, read_half) =
+            MuxConnection::new(host.shared.limits().bounds(upstream.payer()));
         host.run(connection::run(opened, Rc::clone(host), self.retired.clone(), write_half, read_half));
         open_session(&self.sessions, connection, post).await
     }

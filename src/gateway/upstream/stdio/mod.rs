@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::shared::SharedChildren;
 use self::starts::Starts;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::quota::Quota;
 use crate::clock;
 use crate::sealing::hex;
@@ -156,7 +157,8 @@ impl Children {
         match process::start(&self.command, &self.secrets, places) {
             Ok(started) => {
                 self.series.starts.ok.inc();
-                let (connection, write_half, read_half) = MuxConnection::new(host.shared.limits().bounds());
+                let (connection, write_half, read_half) =
+                    MuxConnection::new(host.shared.limits().bounds(Payer::upstream(&self.name)));
                 host.run(process::run(
                     Arc::clone(self),
                     std::rc::Rc::clone(host),

@@ -17,8 +17,8 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
 use super::{Children, program};
-use crate::access::limit::byte_budget::Reservation;
 use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::mux::host::Host;
@@ -199,11 +199,11 @@ async fn read(
 }
 
 /// Counts what has arrived of a long line. False: there is no room for it. Memory that a line needed is not kept after it.
-fn count(held: &mut Option<Reservation>, lines: &mut LineBuffer, read_half: &ReadHalf) -> bool {
+fn count(held: &mut Option<Share>, lines: &mut LineBuffer, read_half: &ReadHalf) -> bool {
     let waiting = lines.buffer.len();
     if waiting > READ_BYTES {
-        let held = held.get_or_insert_with(|| read_half.connection().budget().reservation());
-        return held.grow_to(waiting);
+        let held = held.get_or_insert_with(|| read_half.connection().open_share());
+        return held.grow_to(waiting).is_ok();
     }
     if held.take().is_some() {
         lines.compact();

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use self::queue::{WaitQueue, WaiterId};
-use crate::access::limit::digest::{Digest, Digester};
+use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::GateSeries;
 use crate::telemetry::metrics::gauge;
 use config::Concurrency;
@@ -28,7 +28,6 @@ use config::Concurrency;
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub series: GateSeries,
-    digester: Digester,
     queue: Mutex<WaitQueue>,
     wait_max_ns: AtomicU64,
 }
@@ -47,7 +46,7 @@ pub(crate) struct GateCounts {
 #[derive(Debug)]
 pub(crate) struct Permit {
     gate: Arc<Gate>,
-    who: Digest,
+    who: Payer,
 }
 
 /// Either a permit, or a place in the queue to wait for it.
@@ -62,7 +61,7 @@ pub(crate) enum Admission {
 pub(crate) struct QueuedCall {
     /// `None` once there is nothing left to give back.
     gate: Option<Arc<Gate>>,
-    who: Digest,
+    who: Payer,
     place: WaiterId,
     granted: oneshot::Receiver<()>,
     deadline: Instant,
@@ -71,7 +70,7 @@ pub(crate) struct QueuedCall {
 impl Gate {
     pub(crate) fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
         let queue = Mutex::new(WaitQueue::new(config.calls_max, config.calls_waiting_max));
-        let gate = Self { series, digester: Digester::default(), queue, wait_max_ns: AtomicU64::new(0) };
+        let gate = Self { series, queue, wait_max_ns: AtomicU64::new(0) };
         gate.set_wait_max(config.calls_wait_max);
         Arc::new(gate)
     }
@@ -82,15 +81,13 @@ impl Gate {
         self.queue.lock().set_max(config.calls_max, config.calls_waiting_max);
     }
 
-    /// Whether a call of this principal would be refused now.
-    pub(crate) fn would_refuse(&self, principal: &[u8]) -> bool {
-        let who = self.digester.of(principal);
+    /// Whether a call for this payer would be refused now.
+    pub(crate) fn would_refuse(&self, who: Payer) -> bool {
         self.queue.lock().would_refuse(who)
     }
 
     /// Lets a call through, or gives it a place to wait.
-    pub(crate) fn enter(self: &Arc<Self>, principal: &[u8], now: Instant) -> Result<Admission, QueueFull> {
-        let who = self.digester.of(principal);
+    pub(crate) fn enter(self: &Arc<Self>, who: Payer, now: Instant) -> Result<Admission, QueueFull> {
         let mut queue = self.queue.lock();
         if queue.pass(who) {
             return Ok(Admission::Passed(Permit { gate: Arc::clone(self), who }));

@@ -6,7 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use tokio::sync::oneshot;
 
 use super::GateCounts;
-use crate::access::limit::digest::{Digest, IdentityHash};
+use crate::access::limit::digest::IdentityHash;
+use crate::access::limit::payer::Payer;
 
 /// A waiter's place: no two have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +21,9 @@ pub(super) struct WaitQueue {
     waiting_max: usize,
     next_place: u64,
     /// Everybody who has something or waits, and nobody else.
-    principals: HashMap<Digest, PrincipalShare, IdentityHash>,
+    principals: HashMap<Payer, PrincipalShare, IdentityHash>,
     /// Everybody who waits, once each, in turn.
-    turns: VecDeque<Digest>,
+    turns: VecDeque<Payer>,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +55,7 @@ impl WaitQueue {
     }
 
     /// Takes a permit if there is room.
-    pub(super) fn pass(&mut self, who: Digest) -> bool {
+    pub(super) fn pass(&mut self, who: Payer) -> bool {
         let has_room = self.in_use < self.max;
         if has_room {
             self.in_use += 1;
@@ -63,12 +64,12 @@ impl WaitQueue {
         has_room
     }
 
-    pub(super) fn would_refuse(&self, who: Digest) -> bool {
+    pub(super) fn would_refuse(&self, who: Payer) -> bool {
         self.in_use >= self.max && self.waiting >= self.waiting_max && self.who_makes_room_for(who).is_none()
     }
 
     /// Joins the queue of `who`; `None` if there is no room for one more.
-    pub(super) fn wait(&mut self, who: Digest) -> Option<(WaiterId, oneshot::Receiver<()>)> {
+    pub(super) fn wait(&mut self, who: Payer) -> Option<(WaiterId, oneshot::Receiver<()>)> {
         if self.waiting >= self.waiting_max {
             let longest = self.who_makes_room_for(who)?;
             // The sender is dropped, which tells its waiter.
@@ -87,7 +88,7 @@ impl WaitQueue {
     }
 
     /// Leaves the queue; false if it was not in it any more.
-    pub(super) fn leave(&mut self, who: Digest, place: WaiterId) -> bool {
+    pub(super) fn leave(&mut self, who: Payer, place: WaiterId) -> bool {
         self.remove(who, |waiters| {
             let at = waiters.iter().position(|(waiter, _)| *waiter == place)?;
             waiters.remove(at)
@@ -95,7 +96,7 @@ impl WaitQueue {
         .is_some()
     }
 
-    pub(super) fn release(&mut self, who: Digest) {
+    pub(super) fn release(&mut self, who: Payer) {
         self.in_use -= 1;
         if let Entry::Occupied(mut entry) = self.principals.entry(who) {
             entry.get_mut().held -= 1;
@@ -124,16 +125,16 @@ impl WaitQueue {
     }
 
     /// Whose turn it is: the first who would have no more than half, or the first of all if nobody would.
-    fn next(&self) -> Option<Digest> {
+    fn next(&self) -> Option<Payer> {
         let half = (self.max / 2).max(1);
-        let held = |who: &Digest| self.principals.get(who).map_or(0, |share| share.held);
+        let held = |who: &Payer| self.principals.get(who).map_or(0, |share| share.held);
         let first = || self.turns.front();
         self.turns.iter().find(|who| held(who) < half).or_else(first).copied()
     }
 
     /// Who has more waiters than `who` would have with one more, and the most of all.
-    fn who_makes_room_for(&self, who: Digest) -> Option<Digest> {
-        let waiters = |who: &Digest| self.principals.get(who).map_or(0, |share| share.waiters.len());
+    fn who_makes_room_for(&self, who: Payer) -> Option<Payer> {
+        let waiters = |who: &Payer| self.principals.get(who).map_or(0, |share| share.waiters.len());
         // Who has more than the average already need not be compared with each.
         if waiters(&who) > self.waiting / self.turns.len().max(1) {
             return None;
@@ -145,7 +146,7 @@ impl WaitQueue {
     /// Takes a waiter of `who` out of its queue.
     fn remove(
         &mut self,
-        who: Digest,
+        who: Payer,
         take: impl FnOnce(
             &mut VecDeque<(WaiterId, oneshot::Sender<()>)>,
         ) -> Option<(WaiterId, oneshot::Sender<()>)>,
@@ -173,7 +174,7 @@ impl WaitQueue {
         assert!(
             self.waiting <= self.waiting_max && self.principals.values().all(|share| !share.is_nothing())
         );
-        let has_waiters = |who: &Digest| !self.principals[who].waiters.is_empty();
+        let has_waiters = |who: &Payer| !self.principals[who].waiters.is_empty();
         assert!(self.turns.iter().all(has_waiters));
         let queues = self.principals.values().filter(|share| !share.waiters.is_empty()).count();
         assert_eq!(queues, self.turns.len());

@@ -13,7 +13,7 @@ fn gate(calls_max: usize, calls_waiting_max: usize) -> Arc<Gate> {
 }
 
 fn enter(gate: &Arc<Gate>, who: &str) -> Result<Admission, QueueFull> {
-    gate.enter(who.as_bytes(), crate::clock::now())
+    gate.enter(Payer::principal(who), crate::clock::now())
 }
 
 fn pass(gate: &Arc<Gate>, who: &str) -> Permit {
@@ -68,8 +68,8 @@ fn a_full_waiting_room_has_room_for_who_waits_less() {
     let gate = gate(1, 4);
     let held = pass(&gate, "a");
     let mut waiting: Vec<_> = (0..4).map(|_| wait(&gate, "a")).collect();
-    assert!(gate.would_refuse(b"a") && enter(&gate, "a").is_err());
-    assert!(!gate.would_refuse(b"b"));
+    assert!(gate.would_refuse(Payer::principal("a")) && enter(&gate, "a").is_err());
+    assert!(!gate.would_refuse(Payer::principal("b")));
     waiting.push(wait(&gate, "b"));
     waiting.push(wait(&gate, "b"));
     assert!(enter(&gate, "b").is_err() && enter(&gate, "a").is_err());
@@ -145,8 +145,8 @@ fn threads_never_have_more_than_the_maximum_and_all_get_their_turn() {
             scope.spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
                 let call = |turn: u64| async move {
-                    let who = [u8::try_from((number + turn) % 3).unwrap()];
-                    let permit = match gate.enter(&who, crate::clock::now()).unwrap() {
+                    let who = Payer::principal(&((number + turn) % 3).to_string());
+                    let permit = match gate.enter(who, crate::clock::now()).unwrap() {
                         Admission::Passed(permit) => permit,
                         // Every few, one leaves without looking.
                         Admission::Waits(waiting) if turn.is_multiple_of(5) => return drop(waiting),

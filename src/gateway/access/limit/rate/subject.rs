@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::table::CellKey;
-use crate::access::limit::connections::client_network;
 use crate::access::limit::digest::{Digest, Digester, PartialDigest};
+use crate::access::limit::per_address::client_network;
 use crate::identity::Principal;
 use config::{CountedBy, RateLimit};
 use protocol::fields::Fields;

@@ -189,8 +189,13 @@ mod tests {
     const LATER_NS: u64 = 10 * SWEEP_PAUSE_NS;
 
     fn key(digester: &Digester, number: usize, owner: Option<&str>) -> CellKey {
-        let owner = owner.map(|owner| digester.of(owner.as_bytes()));
-        CellKey { digest: digester.of(&number.to_le_bytes()), owner }
+        let digest = |name: &[u8]| {
+            let mut open = digester.start();
+            open.part(Some(name));
+            open.finish()
+        };
+        let owner = owner.map(|owner| digest(owner.as_bytes()));
+        CellKey { digest: digest(&number.to_le_bytes()), owner }
     }
 
     fn pay_until(paid_until_ns: u64) -> impl Fn(&mut Cell) {

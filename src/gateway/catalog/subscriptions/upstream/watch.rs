@@ -210,7 +210,11 @@ impl ResourceWatch {
         tracing::debug!(upstream = upstream.config.name, has_gap = self.has_gap, "hearing of changes");
         self.was_open = true;
         let since = clock::now();
-        let messages = Messages::new(reply, thread.limits().reply_bytes_max, &thread.state.buffered);
+        let messages = Messages::new(
+            reply,
+            thread.limits().reply_bytes_max,
+            thread.state.buffered.open(upstream.payer()),
+        );
         let ended = self.read(upstream, named, messages).await;
         drop(standing);
         if since.elapsed() >= STEADY_AFTER {

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::events::EventsEnd;
 pub(crate) use self::lost::{announce_updates, come_back};
-use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::{View, Worker};
@@ -59,7 +59,7 @@ pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Byt
         }
         return;
     }
-    let Some(place) = worker.state.sessions.place_for_stream() else {
+    let Some(place) = worker.state.sessions.place_for_stream(session.session.owner().payer()) else {
         worker.state.metrics.sessions.upstream_streams_refused.inc();
         stream.release();
         return;
@@ -154,7 +154,7 @@ struct UpstreamStream {
     retry: Duration,
     failures: u32,
     was_open: bool,
-    _place: QuotaPermit,
+    _place: Share,
 }
 
 enum StreamOver {
@@ -278,7 +278,8 @@ impl UpstreamStream {
 
     async fn read(&mut self, reply: Reply) -> EventsEnd {
         let bytes_max = self.worker.limits().reply_bytes_max;
-        let mut messages = Messages::new(reply, bytes_max, &self.worker.state.buffered);
+        let mut messages =
+            Messages::new(reply, bytes_max, self.worker.state.buffered.open(self.session.owner().payer()));
         let stream = Arc::clone(&self.claim.stream);
         loop {
             let event = tokio::select! {

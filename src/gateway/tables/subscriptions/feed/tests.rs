@@ -24,7 +24,7 @@ fn feed() -> (Arc<Feed>, impl Fn() -> Arc<Inbox>) {
     let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
     let endpoint = Arc::clone(&snapshot.endpoints[0]);
     let class = endpoint.policy.class_of(&Principal::Anonymous);
-    let caller = Caller { principal: Principal::Anonymous, class, ends: None };
+    let caller = Caller::new(Principal::Anonymous, class, None);
     (Feed::new(Arc::clone(&snapshot.upstreams[0])), move || Inbox::new(&endpoint, &caller, None))
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::session::LegacySession;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::collect_answer;
@@ -50,7 +50,7 @@ pub(super) struct LegacyCall {
 
 /// The reply of the server, as far as its head tells.
 pub(super) enum LegacyReply {
-    Message(Bytes, Reservation),
+    Message(Bytes, Share),
     Events(Box<Messages>),
 }
 
@@ -86,6 +86,11 @@ impl LegacyCall {
         })
     }
 
+    /// Nothing yet of the memory for messages.
+    pub(super) fn open_share(&self) -> Share {
+        self.client.limits().budget.open(self.upstream.payer())
+    }
+
     /// Whether the server may ask something during it.
     pub(super) fn may_ask(&self) -> bool {
         matches!(self.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
@@ -113,6 +118,7 @@ impl LegacyCall {
             is_safe_to_repeat: self.is_safe_to_repeat,
             aim: ReplicaSelection::Any,
             asked: None,
+            payer: self.upstream.payer(),
         };
         let (client, now) = (&self.client, clock::now());
         let reply = client.send_as_it_is(&self.upstream, &mut request, delivery, now, deadline).await?;
@@ -150,7 +156,7 @@ impl LegacyCall {
         deadline: Instant,
     ) -> Result<LegacyReply, UpstreamError> {
         if reply.is_stream() {
-            return Ok(LegacyReply::Events(Box::new(Messages::of(&self.client, reply))));
+            return Ok(LegacyReply::Events(Box::new(Messages::of(&self.client, &self.upstream, reply))));
         }
         let (status, media) = (reply.head.status, reply.head.media);
         let retry_after_s = reply.head.fields.retry_after_s();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::time::timeout_at;
 
 use super::session::LegacySession;
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
@@ -59,15 +60,20 @@ pub(super) async fn open(
     request.extensions_mut().insert(DedicatedConnection);
     let now = clock::now();
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
-    let delivery = SendOptions { is_safe_to_repeat: true, aim: ReplicaSelection::Any, asked: None };
+    let delivery = SendOptions {
+        is_safe_to_repeat: true,
+        aim: ReplicaSelection::Any,
+        asked: None,
+        payer: Payer::GATEWAY,
+    };
     let sent = client.send_as_it_is(&upstream, &mut request, delivery, now, deadline).await;
     let mut reply = sent.map_err(ListenError::Failed)?;
-    let (bytes_max, budget) = {
+    let (bytes_max, held) = {
         let limits = client.host.shared.limits();
-        (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), Arc::clone(&limits.budget))
+        (limits.message_bytes_max.max(asked_bytes.saturating_mul(2)), limits.budget.open(upstream.payer()))
     };
     if !reply.is_stream() {
-        let answer = collect(&mut reply.body, REFUSAL_BYTES_MAX, deadline, &budget).await;
+        let answer = collect(&mut reply.body, REFUSAL_BYTES_MAX, deadline, held).await;
         let answer = answer.map(|(answer, _)| answer).unwrap_or_default();
         return Err(match heard(&client, &answer, &id) {
             // Any other error of JSON-RPC but an internal one is about the request, which will not change.
@@ -75,7 +81,7 @@ pub(super) async fn open(
             _ => ListenError::Failed(UpstreamError::Nonsense),
         });
     }
-    let messages = Box::new(Messages::new(reply, bytes_max, &budget));
+    let messages = Box::new(Messages::new(reply, bytes_max, held));
     let mut listen = Listen { id, messages };
     let acknowledged = async {
         loop {

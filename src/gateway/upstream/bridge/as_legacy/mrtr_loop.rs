@@ -13,7 +13,7 @@ use super::call::{LegacyCall, LegacyReply};
 use super::mrtr_round::{AnswerOutcome, MrtrRound};
 use super::session::CallGuard;
 use super::tools;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::bridge::next_number;
 use crate::upstream::get_stream::{self, Messages};
@@ -43,7 +43,7 @@ pub(super) struct MrtrLoop {
     /// The id that the server knows the request by; another one each time it is sent.
     own_id: String,
     may_list: bool,
-    held: Reservation,
+    held: Share,
 }
 
 enum MrtrStage {
@@ -68,7 +68,7 @@ impl MrtrLoop {
     /// Begins; the first reply must have begun at `deadline`.
     pub(super) fn new(call: LegacyCall, deadline: Instant) -> Self {
         let underway = call.session.begin(Bytes::copy_from_slice(call.id.as_bytes()));
-        let held = call.client.host.shared.limits().budget.reservation();
+        let held = call.open_share();
         Self {
             call,
             underway,
@@ -252,10 +252,10 @@ impl MrtrLoop {
             return Err(UpstreamError::TooLarge);
         }
         // What was held for the round before is gone.
-        self.held = self.call.client.host.shared.limits().budget.reservation();
-        if !self.held.grow(self.call.message.len() + input.bytes()) {
-            return Err(UpstreamError::TooManyConnections);
-        }
+        self.held = self.call.open_share();
+        self.held
+            .grow(self.call.message.len() + input.bytes())
+            .map_err(|_| UpstreamError::TooManyConnections)?;
         self.own_id = fresh_id();
         if input.questions.is_empty() {
             self.stage = MrtrStage::Asking(continuation(&[], input.state.as_ref()));
@@ -281,7 +281,7 @@ impl MrtrLoop {
             }
             AnswerOutcome::Refused(why) => return Ok(Some(self.give_up(&why, REFUSED))),
         };
-        if self.held.grow(bytes) { Ok(None) } else { Err(UpstreamError::TooManyConnections) }
+        self.held.grow(bytes).map(|()| None).map_err(|_| UpstreamError::TooManyConnections)
     }
 
     /// The call ends with an error of this code; questions that wait need no answer any more.

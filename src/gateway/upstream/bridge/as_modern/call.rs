@@ -184,6 +184,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::access::limit::payer::Payer;
 
     fn read(message: &str) -> Option<ModernCall> {
         let mut request =
@@ -192,7 +193,7 @@ mod tests {
         {
             request.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        request.extensions_mut().insert(BridgedCaller::of("p"));
+        request.extensions_mut().insert(BridgedCaller::new("p", Payer::principal("p")));
         ModernCall::read(request, crate::clock::now(), (&mut Scratch::default(), 16))
     }
 

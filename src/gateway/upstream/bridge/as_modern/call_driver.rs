@@ -24,7 +24,8 @@ use super::server_message::{self, ServerMessage};
 use super::session_client::{SessionClient, cancellation};
 use super::state::Binding;
 use super::suspended::{self, LaterLines, Suspension};
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::bridge::{next_number, or_never};
 use crate::upstream::mux::queue::NotSent;
@@ -64,6 +65,8 @@ struct CallDriver<'s> {
     may_be_asked: bool,
     has_spoken: bool,
     questions: OpenQuestions,
+    /// Who is charged for what is held of it.
+    payer: Payer,
     /// How often the client was asked.
     rounds: usize,
     binding: Option<Binding>,
@@ -71,7 +74,7 @@ struct CallDriver<'s> {
     /// Somebody is about to go on with the call, too late.
     is_taken: bool,
     /// The server's answer, should the client not be there.
-    answered: Option<(Bytes, Reservation)>,
+    answered: Option<(Bytes, Share)>,
     later: LaterLines,
     telling: FuturesUnordered<LocalBoxFuture<'static, Result<(), UpstreamError>>>,
 }
@@ -101,6 +104,7 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
         return CallEnd::Clean;
     };
     let request = BridgedRequest {
+        payer: call.caller.payer,
         message,
         id: own.clone(),
         headers: call.headers.clone(),
@@ -111,6 +115,7 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
     let exchange = CallExchange::new(&session.server, request);
     let driver = CallDriver {
         may_be_asked: call.may_be_asked,
+        payer: call.caller.payer,
         session,
         exchange,
         own,
@@ -257,7 +262,8 @@ impl CallDriver<'_> {
             // A retry may declare less than the session was opened with.
             let declared = self.reply.as_ref().map(|reply| &*reply.call.capabilities);
             let declared = declared.unwrap_or(self.session.key.capabilities.as_bytes());
-            self.questions.add(&self.session.server, message, id, declared)
+            let held = self.session.server.client.limits().budget.open(self.payer);
+            self.questions.add((&self.session.server, held), message, id, declared)
         };
         match asked {
             Ok(()) if self.reply.is_some() => self.questions.ask_soon(),
@@ -270,8 +276,8 @@ impl CallDriver<'_> {
     fn answer(&mut self, message: &Bytes) -> Option<CallEnd> {
         self.refuse(NO_METHOD);
         let Some(reply) = self.reply.take() else {
-            let mut held = self.session.server.client.limits().budget.reservation();
-            if !held.grow(message.len()) {
+            let mut held = self.session.server.client.limits().budget.open(self.payer);
+            if held.grow(message.len()).is_err() {
                 return Some(self.unpark());
             }
             self.answered = Some((Bytes::copy_from_slice(message), held));
@@ -311,7 +317,7 @@ impl CallDriver<'_> {
             reply.fail(UpstreamError::Nonsense);
             return Some(CallEnd::Spoilt);
         };
-        let whose = (&self.session.key.principal, binding);
+        let whose = (self.payer, binding);
         let parks = &upstream.bridge.series.suspensions;
         let entered =
             upstream.bridge.as_modern.suspended.enter(bounds, whose, self.session.own_commands.clone());

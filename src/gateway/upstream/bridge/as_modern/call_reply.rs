@@ -55,8 +55,8 @@ struct ReplyEnd {
 impl CallReplySink {
     /// A way to the client that makes this call, and its other end.
     pub(crate) fn new(client: &UpstreamClient, call: Arc<ModernCall>) -> (Self, CallReply) {
-        let bounds = client.host.shared.limits().bounds();
-        let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
+        let bounds = client.host.shared.limits().bounds(call.caller.payer);
+        let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, bounds.memory());
         let end = Arc::<ReplyEnd>::default();
         (Self { call, sender, end: Arc::clone(&end) }, CallReply { receiver, end })
     }

@@ -18,6 +18,7 @@ use super::response_reader::{BridgedRequest, ReplyStart};
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
+use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
 use crate::upstream::bridge::{EventBody, next_number};
 use crate::upstream::exchange::{Reply, UpstreamClient};
@@ -92,7 +93,8 @@ impl CallInProgress {
         call: &Arc<ModernCall>,
     ) -> Self {
         let id = next_number();
-        let progress = call.token.is_some().then(|| using.session.receive_progress(client, id));
+        let progress =
+            call.token.is_some().then(|| using.session.receive_progress(client, call.caller.payer, id));
         Self {
             server: SessionClient::new(client, upstream, using.session.name.clone()),
             call: Arc::clone(call),
@@ -101,6 +103,11 @@ impl CallInProgress {
             using,
             progress,
         }
+    }
+
+    /// Who is charged for what is held for it.
+    pub(crate) fn payer(&self) -> Payer {
+        self.call.caller.payer
     }
 
     /// Sends the request with `added` in its parameters.
@@ -113,6 +120,7 @@ impl CallInProgress {
             Some(call.method == Method::ToolsCall && server.upstream().may_call_twice(&name))
         };
         let posted = BridgedRequest {
+            payer: call.caller.payer,
             message,
             id: id.clone(),
             headers: call.headers.clone(),

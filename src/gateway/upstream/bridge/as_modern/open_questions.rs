@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::session_client::SessionClient;
-use crate::access::limit::byte_budget::Reservation;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use protocol::json::quote;
 use protocol::server_request::NotAsked;
@@ -34,7 +34,7 @@ struct OpenQuestion {
     /// The literal of its id.
     id: Box<[u8]>,
     question: Question,
-    _held: Reservation,
+    _held: Share,
 }
 
 impl OpenQuestions {
@@ -45,7 +45,7 @@ impl OpenQuestions {
     /// Takes a question with this id, a literal, for a client that declared these capabilities.
     pub(super) fn add(
         &mut self,
-        server: &SessionClient,
+        (server, mut held): (&SessionClient, Share),
         message: &Bytes,
         id: &[u8],
         declared: &[u8],
@@ -54,10 +54,7 @@ impl OpenQuestions {
             return Err(TOO_MANY);
         }
         let question = server.client.read_json(|memory| question::read(message, declared, memory))?;
-        let mut held = server.client.limits().budget.reservation();
-        if !held.grow(question.request.len()) {
-            return Err(TOO_MANY);
-        }
+        held.grow(question.request.len()).map_err(|_| TOO_MANY)?;
         self.asked += 1;
         self.open.push(OpenQuestion {
             key: format!("q{}", self.asked).into(),

@@ -14,6 +14,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
@@ -31,6 +32,8 @@ const REPLY_PATIENCE: Duration = Duration::from_hours(48);
 /// A request to the server, ready to be posted.
 #[derive(Debug)]
 pub(crate) struct BridgedRequest {
+    /// Who is charged for the connection.
+    pub payer: Payer,
     pub message: Segments,
     /// The literal of its id.
     pub id: Box<str>,
@@ -108,7 +111,7 @@ impl CallExchange {
 
 impl SessionClient {
     pub(crate) async fn post(self: &Rc<Self>, request: BridgedRequest) -> Result<ReplyStart, UpstreamError> {
-        let BridgedRequest { message, id, mut headers, trail, is_safe_to_repeat, deadline } = request;
+        let BridgedRequest { message, id, mut headers, trail, is_safe_to_repeat, deadline, payer } = request;
         let (upstream, now) = (self.upstream(), clock::now());
         headers.extend(self.session.headers());
         let mut request = RequestBody::from(message).posted(headers);
@@ -118,7 +121,8 @@ impl SessionClient {
         if let Some(trail) = trail {
             request.extensions_mut().insert(trail);
         }
-        let delivery = SendOptions { is_safe_to_repeat, aim: self.session.replica.into(), asked: None };
+        let delivery =
+            SendOptions { is_safe_to_repeat, aim: self.session.replica.into(), asked: None, payer };
         let head_deadline = deadline.unwrap_or(now + REPLY_PATIENCE);
         let reply = self.client.send_as_it_is(&upstream, &mut request, delivery, now, head_deadline).await;
         let answer = match reply {

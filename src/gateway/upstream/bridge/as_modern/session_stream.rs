@@ -35,7 +35,7 @@ enum StreamStage {
 impl SessionStream {
     /// The rest of this reply.
     pub(crate) fn of_reply(server: &Rc<SessionClient>, reply: Reply) -> Self {
-        let stage = StreamStage::Reading(Box::new(Messages::of(&server.client, reply)));
+        let stage = StreamStage::Reading(Box::new(Messages::of(&server.client, &server.upstream(), reply)));
         Self { server: Rc::clone(server), stage, at: StreamProgress::default(), is_reply: true }
     }
 
@@ -121,7 +121,11 @@ impl SessionStream {
         match opened {
             ResumeResult::Stream(reply) => {
                 self.at.stand();
-                self.stage = StreamStage::Reading(Box::new(Messages::of(&self.server.client, *reply)));
+                self.stage = StreamStage::Reading(Box::new(Messages::of(
+                    &self.server.client,
+                    &self.server.upstream(),
+                    *reply,
+                )));
             }
             ResumeResult::Failed => return self.reopen(),
             ResumeResult::Refused | ResumeResult::UnknownEvent if self.is_reply => {

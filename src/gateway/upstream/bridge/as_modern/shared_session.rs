@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::quota::QuotaPermit;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
@@ -212,10 +213,11 @@ impl SharedSession {
     pub(crate) fn receive_progress(
         self: &Arc<Self>,
         client: &UpstreamClient,
+        payer: Payer,
         id: u64,
     ) -> (ProgressReceiver, queue::PieceReceiver) {
-        let bounds = client.host.shared.limits().bounds();
-        let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, &bounds.budget);
+        let bounds = client.host.shared.limits().bounds(payer);
+        let (sender, receiver) = queue::queue(bounds.waiting_bytes_max, bounds.memory());
         self.receivers.lock().insert(id, sender);
         (ProgressReceiver { id, session: Arc::clone(self) }, receiver)
     }

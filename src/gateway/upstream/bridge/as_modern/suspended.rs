@@ -20,6 +20,8 @@ use super::call_reply::{self, CallReplySink};
 use super::exclusive_session::SessionCommand;
 use super::state::{Binding, RequestState, StateSeal};
 use super::{answers, call_reply::CallReply};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{Share, Shares};
 use crate::clock::now_s;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
@@ -37,9 +39,10 @@ const LATER_MAX: usize = 16;
 const LATER_BYTES_MAX: usize = 4 * 1024;
 
 /// The calls of one upstream that wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SuspendedCalls {
     seal: StateSeal,
+    places: Arc<Shares>,
     table: Mutex<SuspendedTable>,
 }
 
@@ -47,13 +50,13 @@ pub(crate) struct SuspendedCalls {
 struct SuspendedTable {
     next: u64,
     calls: HashMap<u64, SuspendedEntry>,
-    of_principal: HashMap<Arc<str>, usize>,
 }
 
 #[derive(Debug)]
 struct SuspendedEntry {
     binding: Binding,
-    principal: Arc<str>,
+    /// Its place among all of them.
+    _place: Share,
     commands: mpsc::Sender<SessionCommand>,
 }
 
@@ -102,34 +105,36 @@ impl LaterLines {
     }
 }
 
+impl Default for SuspendedCalls {
+    /// None waits. How many may, they say who come.
+    fn default() -> Self {
+        Self { seal: StateSeal::default(), places: Shares::new(0), table: Mutex::default() }
+    }
+}
+
 impl SuspendedCalls {
     /// From now on this call waits. Returns its number, and the state for its client.
     pub(crate) fn enter(
         &self,
         bounds: &config::BridgeConfig,
-        (principal, binding): (&Arc<str>, Binding),
+        (payer, binding): (Payer, Binding),
         commands: mpsc::Sender<SessionCommand>,
     ) -> Result<(u64, String), TooMany> {
+        self.places.set_max(bounds.suspended_calls_max);
+        self.places.set_of_payer_max(bounds.suspended_calls_per_principal_max);
+        let place = self.places.take(payer).map_err(|_| TooMany)?;
         let mut table = self.table.lock();
-        let of_principal = table.of_principal.get(principal).copied().unwrap_or_default();
-        // Nobody knows whether those without credentials are one or many.
-        let is_one_too_many =
-            !principal.is_empty() && of_principal >= bounds.suspended_calls_per_principal_max;
-        if table.calls.len() >= bounds.suspended_calls_max || is_one_too_many {
-            return Err(TooMany);
-        }
         table.next += 1;
         let parked = table.next;
         let expires_s = now_s().saturating_add(bounds.suspended_call_timeout.as_secs() + 1);
         let state = self.seal.seal(RequestState { parked, expires_s, binding }).ok_or(TooMany)?;
-        *table.of_principal.entry(Arc::clone(principal)).or_default() += 1;
-        table.calls.insert(parked, SuspendedEntry { binding, principal: Arc::clone(principal), commands });
+        table.calls.insert(parked, SuspendedEntry { binding, _place: place, commands });
         Ok((parked, state))
     }
 
     /// The call waits no longer. False: somebody has taken it already, and what goes on is on its way.
     pub(crate) fn leave(&self, parked: u64) -> bool {
-        self.table.lock().remove(parked).is_some()
+        self.table.lock().calls.remove(&parked).is_some()
     }
 
     /// Takes out the call that `state` names. `None`: there is none that this client may go on with.
@@ -140,20 +145,7 @@ impl SuspendedCalls {
         }
         let mut table = self.table.lock();
         table.calls.get(&stated.parked).filter(|entry| entry.binding == binding)?;
-        table.remove(stated.parked).map(|entry| entry.commands)
-    }
-}
-
-impl SuspendedTable {
-    fn remove(&mut self, parked: u64) -> Option<SuspendedEntry> {
-        let entry = self.calls.remove(&parked)?;
-        if let Some(count) = self.of_principal.get_mut(&entry.principal) {
-            *count -= 1;
-            if *count == 0 {
-                self.of_principal.remove(&entry.principal);
-            }
-        }
-        Some(entry)
+        table.calls.remove(&stated.parked).map(|entry| entry.commands)
     }
 }
 
@@ -236,9 +228,9 @@ mod tests {
     #[test]
     fn a_call_is_taken_once_and_by_its_own_client() {
         let (parked, (commands, _other_end)) = (SuspendedCalls::default(), mpsc::channel(1));
-        let principal = Arc::from("p");
+        let payer = Payer::principal("p");
         let bounds = bounds(2, 2);
-        let (number, state) = parked.enter(&bounds, (&principal, binding("p")), commands).expect("room");
+        let (number, state) = parked.enter(&bounds, (payer, binding("p")), commands).expect("room");
         assert!(parked.take(&state, binding("q")).is_none());
         assert!(parked.take("x", binding("p")).is_none());
         assert!(parked.take(&state, binding("p")).is_some());
@@ -251,16 +243,15 @@ mod tests {
         let (parked, (commands, _other_end)) = (SuspendedCalls::default(), mpsc::channel(1));
         let enter = |principal: &str| {
             let bounds = bounds(3, 1);
-            parked.enter(&bounds, (&Arc::from(principal), binding(principal)), commands.clone())
+            parked.enter(&bounds, (Payer::principal(principal), binding(principal)), commands.clone())
         };
         let (first, _) = enter("p").expect("room");
         assert_eq!(enter("p"), Err(TooMany));
-        enter("").expect("room");
-        enter("").expect("room");
-        assert_eq!(enter("q"), Err(TooMany));
+        enter("q").expect("room");
+        enter("r").expect("room");
+        assert_eq!(enter("s"), Err(TooMany));
         assert!(parked.leave(first));
         enter("p").expect("room again");
-        assert_eq!(parked.table.lock().of_principal.get("p"), Some(&1));
     }
 
     #[test]

@@ -270,6 +270,7 @@ impl TaskDriver {
         let server = &self.running.server;
         let id = next_number();
         let posted = BridgedRequest {
+            payer: self.running.payer(),
             message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
             id: id.to_string().into(),
             headers: HeaderMap::new(),

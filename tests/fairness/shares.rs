@@ -1,0 +1,214 @@
+//! Somebody takes all it can of one resource: what does it get, and does everyone else still get theirs?
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::harness::{
+    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream, api_key, call,
+    eventually, in_session, initialize, legacy_call, listen, post,
+};
+
+const KEYS: usize = 9;
+
+/// The keys of so many principals, `key-0` and so on, as the configuration has them.
+fn keys() -> String {
+    (0..KEYS).map(|number| api_key(&format!("p{number}"), &key(number)) + "\n").collect()
+}
+
+fn key(number: usize) -> String {
+    format!("a-key-of-{number}-0123456789abcdefghij")
+}
+
+trait As {
+    /// The request, of this principal.
+    fn by(self, number: usize) -> Request;
+}
+
+impl As for Request {
+    fn by(self, number: usize) -> Request {
+        self.with("Authorization", format!("Bearer {}", key(number)))
+    }
+}
+
+/// A call with so many bytes of arguments.
+fn sized(bytes: usize) -> Request {
+    call("7", "echo")
+        .replacing(r#""arguments":{}"#, &format!(r#""arguments":{{"x":"{}"}}"#, "x".repeat(bytes)))
+}
+
+/// A GET for the stream of a session.
+fn get(session: &str) -> Request {
+    let request = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+    in_session(session, request)
+}
+
+#[test]
+fn unfinished_bodies_of_one_leave_memory_to_another() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let limits = "buffered_bytes_max = \"8MiB\"\nbody_bytes_max = \"1MiB\"\nreply_bytes_max = \"1MiB\"";
+    let daemon = Daemon::start(&Config::transparent(&upstream).limits(limits).section(&keys()).admin());
+    let large = sized(900 * 1024).by(0);
+    let unfinished = &large.bytes()[..large.bytes().len() - 1];
+    let _held: Vec<Connection> = (0..7)
+        .map(|_| {
+            let mut connection = daemon.connect();
+            connection.write(unfinished);
+            connection
+        })
+        .collect();
+    eventually("seven bodies have come but for their ends", || {
+        (daemon.metric("trunkline_buffered_bytes") > 7 * 900 * 1024).then_some(())
+    });
+    let refused = daemon.send(&large);
+    refused.assert_error(429, 429, None);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // Others are served, however often the greedy one tries.
+    for number in 1..KEYS {
+        daemon.send(&sized(48 * 1024).by(number)).assert_ok();
+        assert_eq!(daemon.send(&large).status, 429);
+    }
+}
+
+#[test]
+fn many_together_leave_memory_to_one_more() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let limits = "buffered_bytes_max = \"8MiB\"\nbody_bytes_max = \"1MiB\"\nreply_bytes_max = \"1MiB\"";
+    let daemon = Daemon::start(&Config::transparent(&upstream).limits(limits).section(&keys()).admin());
+    // Each takes a body of 900 KiB, and then as many of 60 KiB as it gets.
+    let mut held = Vec::new();
+    for number in 0..KEYS - 1 {
+        for bytes in [900 * 1024, 60 * 1024, 60 * 1024] {
+            let request = sized(bytes).by(number).bytes();
+            let mut connection = daemon.connect();
+            connection.write(&request[..request.len() - 1]);
+            held.push(connection);
+        }
+    }
+    eventually("nearly everything is taken", || {
+        (daemon.metric("trunkline_buffered_bytes") > 7_000_000).then_some(())
+    });
+    for _ in 0..20 {
+        daemon.send(&sized(48 * 1024).by(KEYS - 1)).assert_ok();
+    }
+    drop(held);
+    daemon.wait_metric("trunkline_buffered_bytes", 0);
+}
+
+#[test]
+fn one_address_leaves_connections_to_another() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).limits("connections_max = 24").admin());
+    let greedy = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+    let mut held: Vec<Connection> =
+        (0..40).map(|_| Connection::open_from(greedy, daemon.address())).collect();
+    daemon.wait_metric("trunkline_connections_open", 21);
+    daemon.wait_metric("trunkline_connections_refused_total{limit=\"connections_per_address_max\"}", 19);
+    let mut modest = daemon.connect();
+    for _ in 0..5 {
+        modest.write(&call("7", "echo").bytes());
+        modest.response().assert_ok();
+    }
+    let is_served = |connection: &mut Connection| {
+        connection.write(&call("8", "echo").bytes()) && connection.try_response().is_ok()
+    };
+    assert_eq!(held.iter_mut().filter_map(|connection| is_served(connection).then_some(())).count(), 21);
+}
+
+#[test]
+fn calls_of_one_leave_connections_of_the_upstream_to_another() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::calling(move |request| {
+        let reply = Reply::result(request, r#"{"resultType":"complete"}"#);
+        if request.client_id() == "7" { Reply::default().wait(&held).then(reply) } else { reply }
+    });
+    let config = Config::new().upstream("up", upstream.address, "connections_max = 16");
+    let daemon = Daemon::start(&config.section(&keys()).top("workers = 1").admin());
+    let mut waiting: Vec<Connection> = (0..14).map(|_| daemon.begin(&call("7", "echo").by(0))).collect();
+    upstream.wait_for("tools/call", 14);
+    let refused = daemon.send(&call("8", "echo").by(0));
+    refused.assert_error(429, 429, Some("8"));
+    for number in 1..KEYS {
+        daemon.send(&call("9", "echo").by(number)).assert_ok();
+    }
+    gate.open();
+    for connection in &mut waiting {
+        connection.response().assert_ok();
+    }
+    daemon.send(&call("8", "echo").by(0)).assert_ok();
+}
+
+#[test]
+fn sessions_of_one_leave_room_for_another() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let limits = "[session]\nsessions_max = 16\nsessions_per_principal_max = 16";
+    let daemon = Daemon::start(&Config::legacy(&upstream).section(&keys()).section(limits));
+    let used = |number: usize| {
+        let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
+        let session = opened.header("mcp-session-id").expect("a session").to_owned();
+        daemon.send(&in_session(&session, legacy_call("2", "echo")).by(number))
+    };
+    for _ in 0..14 {
+        used(0).assert_ok();
+    }
+    let refused = used(0);
+    assert!(refused.text().contains("with these credentials"), "{refused:?}");
+    used(1).assert_ok();
+    used(2).assert_ok();
+}
+
+/// Without credentials the address is who pays.
+#[test]
+fn sessions_of_one_address_leave_room_for_another() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let limits = "[session]\nsessions_max = 16\nsessions_per_principal_max = 16";
+    let daemon = Daemon::start(&Config::legacy(&upstream).section(limits));
+    let used = |last: u8| {
+        let source = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
+        let mut connection = Connection::open_from(source, daemon.address());
+        connection.write(&initialize("1", LEGACY_VERSION).bytes());
+        let session = connection.response().header("mcp-session-id").expect("a session").to_owned();
+        connection.write(&in_session(&session, legacy_call("2", "echo")).bytes());
+        connection.response()
+    };
+    for _ in 0..14 {
+        used(2).assert_ok();
+    }
+    assert!(used(2).json()["error"].is_object());
+    used(3).assert_ok();
+    used(4).assert_ok();
+}
+
+#[test]
+fn streams_of_one_leave_room_for_another() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).with_streams().start();
+    let limits = "[session]\nstreams_max = 16\nstreams_per_principal_max = 16";
+    let daemon = Daemon::start(&Config::legacy(&upstream).section(&keys()).section(limits));
+    let open = |number: usize| {
+        let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
+        let session = opened.header("mcp-session-id").expect("a session").to_owned();
+        let mut connection = daemon.connect();
+        connection.write(&get(&session).by(number).bytes());
+        (connection.any_head().status, connection)
+    };
+    let held: Vec<_> = (0..14).map(|_| open(0)).collect();
+    assert!(held.iter().all(|(status, _)| *status == 200));
+    assert_eq!(open(0).0, 503);
+    let others = [open(1), open(2)];
+    assert!(others.iter().all(|(status, _)| *status == 200));
+}
+
+#[test]
+fn subscriptions_of_one_leave_room_for_another() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let limits = "subscriptions_max = 16\nsubscriptions_per_principal_max = 16";
+    let daemon = Daemon::start(&Config::transparent(&upstream).limits(limits).section(&keys()));
+    let open = |number: usize| {
+        let mut connection = daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#).by(number));
+        (connection.any_head().status, connection)
+    };
+    let held: Vec<_> = (0..14).map(|_| open(0)).collect();
+    assert!(held.iter().all(|(status, _)| *status == 200));
+    assert_eq!(open(0).0, 429);
+    let others = [open(1), open(2)];
+    assert!(others.iter().all(|(status, _)| *status == 200));
+}

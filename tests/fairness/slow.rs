@@ -1,0 +1,104 @@
+//! Somebody reads or sends too slowly: what does it hold meanwhile, and how does that end?
+
+use std::time::{Duration, Instant};
+
+use crate::harness::{
+    Config, Connection, Daemon, Http2, Reply, Request, Upstream, call, eventually, result_body,
+};
+
+const TOO_SLOW: &str = "trunkline_connections_timed_out_total{timeout=\"reply_rate_min\"}";
+/// More than the buffers of the sockets take.
+const LONG_BYTES: usize = 24 << 20;
+
+/// An upstream that answers with so many bytes.
+fn talkative(bytes: usize) -> Upstream {
+    Upstream::calling(move |request| {
+        let text = "x".repeat(bytes);
+        Reply::result(request, &format!(r#"{{"resultType":"complete","text":"{text}"}}"#))
+    })
+}
+
+fn gateway(upstream: &Upstream, limits: &str) -> Daemon {
+    let config = Config::new().upstream("up", upstream.address, "connections_max = 8");
+    Daemon::start(&config.limits(limits).top("workers = 1").admin())
+}
+
+#[test]
+fn who_does_not_read_is_cut_off() {
+    let upstream = talkative(LONG_BYTES);
+    let daemon = gateway(&upstream, "rate_grace_period = \"300ms\"");
+    let started = Instant::now();
+    let deaf: Vec<Connection> = (0..6).map(|_| daemon.begin(&call("7", "echo"))).collect();
+    daemon.wait_metric(TOO_SLOW, 6);
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    drop(deaf);
+    // Their connections to the upstream are free.
+    eventually("everyone else is served", || (daemon.send(&call("8", "echo")).status == 200).then_some(()));
+}
+
+/// It is the client that is waited for, and not the upstream.
+#[test]
+fn who_reads_is_not_cut_off_by_a_slow_upstream() {
+    let slow = Upstream::calling(|request| {
+        let body = result_body(request, r#"{"resultType":"complete"}"#);
+        let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        Reply::drip(format!("HTTP/1.1 200 OK\r\n{head}{body}"), Duration::from_millis(10))
+    });
+    let daemon = gateway(&slow, "rate_grace_period = \"200ms\"\nreply_rate_min = \"1MiB\"");
+    daemon.send(&call("7", "echo")).assert_ok();
+    assert_eq!(daemon.metric(TOO_SLOW), 0);
+}
+
+#[test]
+fn a_slow_reader_of_http2_frees_its_upstream_at_once_and_is_cut_off() {
+    let upstream = talkative(40 * 1024);
+    let daemon = gateway(&upstream, "rate_grace_period = \"1s\"");
+    let mut reader = Http2::connect_with_window(daemon.address(), 1);
+    let (_, mut body) = reader.open(&call("7", "echo"));
+    let idle = "trunkline_upstream_idle_connections";
+    eventually("the upstream's connection is free", || {
+        (daemon.find_metric_of_up(idle) == Some(1)).then_some(())
+    });
+    assert_eq!(daemon.metric(TOO_SLOW), 0);
+    daemon.wait_metric(TOO_SLOW, 1);
+    reader.run_until(|| daemon.metric(TOO_SLOW) == 1);
+    assert!(reader.fails(&mut body), "it is told that the reply is not whole");
+    daemon.send(&call("8", "echo")).assert_ok();
+}
+
+#[test]
+fn whoever_reads_fast_enough_gets_everything() {
+    let upstream = talkative(2 << 20);
+    let daemon = gateway(&upstream, "rate_grace_period = \"200ms\"");
+    let mut reader = Http2::connect(daemon.address());
+    for _ in 0..3 {
+        assert!(reader.send(&call("7", "echo")).body.len() > 2 << 20);
+        assert!(daemon.send(&call("7", "echo")).body.len() > 2 << 20);
+    }
+    assert_eq!(daemon.metric(TOO_SLOW), 0);
+}
+
+fn long_call() -> Request {
+    call("7", "echo")
+        .replacing(r#""arguments":{}"#, &format!(r#""arguments":{{"x":"{}"}}"#, "x".repeat(100_000)))
+}
+
+#[test]
+fn who_sends_too_slowly_is_refused() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = gateway(&upstream, "rate_grace_period = \"300ms\"");
+    let request = long_call();
+    let mut slow = daemon.connect();
+    slow.write(&request.head());
+    slow.write(&request.body[..1000]);
+    let started = Instant::now();
+    assert_eq!(slow.response().status, 408);
+    assert!(started.elapsed() < Duration::from_secs(20), "it is not the timeout of the whole body");
+    // A pause that is no longer than the grace period costs nothing.
+    let mut pausing = daemon.connect();
+    pausing.write(&request.head());
+    pausing.write(&request.body[..50_000]);
+    pausing.write(&request.body[50_000..]);
+    pausing.response().assert_ok();
+    assert_eq!(upstream.received_of("tools/call").len(), 1);
+}
