@@ -268,7 +268,7 @@ fn answers_that_nobody_reads_are_counted() {
     upstream.wait_for("tools/call", 50);
     let answers = events(&mut connection);
     assert_eq!(answers.len(), 50);
-    let refused = answers.iter().filter(|answer| answer["error"]["code"] == 503).count();
+    let refused = answers.iter().filter(|answer| answer["error"]["code"] == 429).count();
     assert!((1..50).contains(&refused), "{refused}");
 }
 

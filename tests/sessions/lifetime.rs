@@ -622,7 +622,7 @@ fn idle_sessions_are_closed_upstream_and_come_back() {
 #[test]
 fn one_client_too_many_is_told_to_wait() {
     let upstream = server(&["echo"]).start();
-    let limits = "[session]\nsessions_max = 2\nupstream_sessions_max = 2";
+    let limits = "[session]\nsessions_max = 2\nsessions_per_principal_max = 2\nupstream_sessions_max = 2";
     let daemon = Daemon::start(&Config::legacy(&upstream).section(limits));
     let mut refused = 0;
     for _ in 0..4 {

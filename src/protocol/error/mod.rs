@@ -138,13 +138,13 @@ pub enum PolicyError {
     #[error("too many sessions are opened at once, try again in a moment")]
     InitializeRate,
     /// `sessions_per_principal_max` or `upstream_sessions_per_principal_max` is met.
-    #[error("too many sessions are open with these credentials; end some with DELETE, or try again later")]
+    #[error("this client has too many sessions open; end some with DELETE, or try again later")]
     Sessions,
     /// Of `buffered_bytes_max` this caller holds more than its share, and little is left.
-    #[error("the gateway holds as many messages with these credentials as it may, try again in a moment")]
+    #[error("the gateway holds as many messages of this client as it may, try again in a moment")]
     Buffers,
     /// `subscriptions_per_principal_max` is met.
-    #[error("too many subscriptions are open with these credentials; end some, or try again later")]
+    #[error("this client has too many subscriptions open; end some, or try again later")]
     Subscriptions,
 }
 
@@ -237,7 +237,7 @@ pub enum UpstreamError {
     ListSessionsOfPrincipal,
     /// Nearly all connections to it are in use, and this caller uses more than its share.
     #[error(
-        "these credentials use as many connections to the server behind this name as they may, try again in a moment"
+        "this client uses as many connections to the server behind this name as it may, try again in a moment"
     )]
     ConnectionsOfPrincipal,
     /// `children_max` processes run.

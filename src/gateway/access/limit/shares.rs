@@ -133,10 +133,10 @@ impl Shares {
         let refused = if payer == Payer::GATEWAY && before.saturating_add(count) <= self.max() {
             // The reserve is for what the gateway has to do, too.
             None
-        } else if holds > self.of_payer_max.load(Ordering::Relaxed) {
-            Some(NoShare::TooMuchOfPayer)
         } else {
-            refusal((self.max(), self.least), before, count, holds)
+            let has_too_much = holds > self.of_payer_max.load(Ordering::Relaxed);
+            let of_payer = has_too_much.then_some(NoShare::TooMuchOfPayer);
+            refusal((self.max(), self.least), before, count, holds).or(of_payer)
         };
         if let Some(refused) = refused {
             self.taken.fetch_sub(count, Ordering::Relaxed);
