@@ -72,8 +72,9 @@ section! {
         body_timeout: Period<1, HOUR_MS> = "30s",
         /// Bytes a second that a client has to send of a body while it is awaited, beyond `rate_grace_period`; `0B`: any.
         body_rate_min: Size<0, GIB> = "1KiB",
-        /// Bytes a second that a client has to read while a reply waits for it, beyond `rate_grace_period`; `0B`: any.
-        reply_rate_min: Size<0, GIB> = "4KiB",
+        /// Bytes a second that a client has to read while a reply waits for it, beyond `rate_grace_period` and the time for
+        /// what may be on its way to it, up to 4 MiB; `0B`: any.
+        reply_rate_min: Size<0, GIB> = "16KiB",
         /// Time for which a client may be slower than these.
         rate_grace_period: Period<1, HOUR_MS> = "10s",
         /// Time between two requests of a connection.

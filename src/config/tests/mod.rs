@@ -125,7 +125,7 @@ fn a_small_configuration_gets_its_defaults() {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             body_rate_min: 1 << 10,
-            reply_rate_min: 4 << 10,
+            reply_rate_min: 16 << 10,
             rate_grace_period: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             connection_age_max: Duration::from_mins(10),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::access::auth::caller_cache::Callers;
 use crate::access::caller::Caller;
 use crate::access::limit::handshakes::Handshakes;
+use crate::access::limit::payer::Payer;
 use crate::context::audit::AuditLog;
 use crate::context::in_session::PendingAnswer;
 use crate::context::state::State;
@@ -134,13 +135,14 @@ impl Worker {
         Rc::clone(&view)
     }
 
-    /// A way to ask upstreams on the gateway's own behalf.
-    pub(crate) fn asker<'a>(&'a self, view: &'a View) -> Asker<'a> {
+    /// A way to ask upstreams for something that this payer is charged for.
+    pub(crate) fn asker<'a>(&'a self, view: &'a View, payer: Payer) -> Asker<'a> {
         Asker {
             client: &self.client,
             scratch: &self.scratch,
             limits: &view.snapshot.limits,
             budget: &self.state.buffered,
+            payer,
             aim: ReplicaSelection::Any,
         }
     }

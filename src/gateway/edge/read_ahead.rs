@@ -1,5 +1,5 @@
-//! A reply on its way to a client of HTTP/2. hyper takes of it what the client's windows allow; what it does not take is read
-//! ahead here up to a bound, so that a client that reads slowly does not hold the connection of an upstream, and a least
+//! A reply on its way to a client of HTTP/2. hyper takes of it what the client's windows allow, and a frame more; what it does
+//! not take is read ahead here up to a bound, so that a client that reads slowly does not hold the connection of an upstream, and a least
 //! rate holds for what waits.
 //!
 //! HTTP/1.1 does the same in `http1/response.rs`, where the socket says what the client takes.
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -24,8 +24,6 @@ use crate::context::worker::Worker;
 use crate::line::relay::ReplyBody;
 use protocol::error::UpstreamError;
 
-/// A complete reply that is no longer is left to hyper as it is.
-const SHORT_BYTES_MAX: u64 = 16 * 1024;
 /// What HTTP/2 sends in one frame, if its client did not ask for larger ones.
 const FRAME_BYTES_MAX: usize = 16 * 1024;
 /// So much is read ahead.
@@ -33,16 +31,16 @@ const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// A reply as hyper takes it.
 pub(super) enum Http2Body {
-    Short(ReplyBody),
+    /// A complete reply, of which this is next. It holds nobody up, and has no clock but the connection's.
+    Whole(ReplyBody, Bytes),
     Ahead(ReadAhead),
 }
 
 impl Http2Body {
     /// Memory for it is charged to whose call it answers, or else to `peer`.
     pub(super) fn new(mut body: ReplyBody, worker: &Rc<Worker>, peer: Payer) -> Self {
-        let is_short = matches!(&body, ReplyBody::Whole(segments, _) if segments.len() <= SHORT_BYTES_MAX);
-        if is_short {
-            return Self::Short(body);
+        if matches!(body, ReplyBody::Whole(..)) {
+            return Self::Whole(body, Bytes::new());
         }
         let payer = body.payer().unwrap_or(peer);
         Self::Ahead(ReadAhead::spawn(body, worker, payer))
@@ -169,12 +167,12 @@ impl Source {
         let now = clock::now();
         let (rate, taken) = match &mut self.rate {
             Some(rate) => rate,
-            rate @ None => match self.bound.start(now) {
+            rate @ None => match self.bound.start(queue.taken_bytes, now) {
                 Some(begun) => rate.insert((begun, queue.taken_bytes)),
                 None => return Poll::Pending,
             },
         };
-        rate.progress(queue.taken_bytes - *taken, now);
+        rate.hand_over(queue.taken_bytes - *taken, now);
         *taken = queue.taken_bytes;
         let deadline = rate.deadline();
         self.deadline.poll(cx, deadline)
@@ -238,6 +236,32 @@ impl Queue {
     }
 }
 
+/// A complete reply frame by frame, so that what is counted of it is counted until hyper has the last.
+fn poll_whole(
+    body: &mut ReplyBody,
+    next: &mut Bytes,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
+    if next.is_empty() {
+        match ready!(Pin::new(body).poll_frame(cx)) {
+            Some(Ok(frame)) => *next = frame.into_data().unwrap_or_default(),
+            other => return Poll::Ready(other),
+        }
+    }
+    let frame = next.split_to(next.len().min(FRAME_BYTES_MAX));
+    Poll::Ready(Some(Ok(Frame::data(frame))))
+}
+
+/// However it ends: what is not whole is not taken for it.
+impl Drop for Source {
+    fn drop(&mut self) {
+        let mut queue = self.queue.borrow_mut();
+        if queue.end.is_none() {
+            queue.finish(Err(UpstreamError::Reset));
+        }
+    }
+}
+
 impl Drop for ReadAhead {
     fn drop(&mut self) {
         let mut queue = self.queue.borrow_mut();
@@ -255,14 +279,14 @@ impl Body for Http2Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {
         match &mut *self {
-            Self::Short(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole(body, next) => poll_whole(body, next, cx),
             Self::Ahead(ahead) => ahead.queue.borrow_mut().poll_piece(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Short(body) => body.is_end_stream(),
+            Self::Whole(body, next) => next.is_empty() && body.is_end_stream(),
             Self::Ahead(ahead) => {
                 let queue = ahead.queue.borrow();
                 queue.pieces.is_empty() && queue.end == Some(Ok(()))
@@ -272,7 +296,8 @@ impl Body for Http2Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Short(body) => body.size_hint(),
+            // Asked before the first piece.
+            Self::Whole(body, _) => body.size_hint(),
             Self::Ahead(ahead) => ahead.size,
         }
     }

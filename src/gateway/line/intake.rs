@@ -48,15 +48,24 @@ impl Intake {
         payer: impl Fn() -> Payer,
     ) -> Result<Bytes, Error> {
         let bytes_max = limits.body_bytes_max;
-        let Some(incoming) = self.incoming.as_ref() else {
-            return Ok(self.bytes.clone().unwrap_or_default());
+        let open = || budget.open(payer());
+        let incoming = match &mut self.incoming {
+            None => return Ok(self.bytes.clone().unwrap_or_default()),
+            // As nearly every message is.
+            Some(ClientBody::Whole(bytes)) if bytes.len() <= bytes_max => {
+                let bytes = std::mem::take(bytes);
+                self.count(bytes.len(), &open)?;
+                self.incoming = None;
+                self.bytes = Some(bytes.clone());
+                return Ok(bytes);
+            }
+            Some(incoming) => incoming,
         };
         let announced = incoming.announced();
         if announced > bytes_max as u64 {
             return Err(ClientError::TooLarge { bytes_max }.into());
         }
         let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-        let open = || budget.open(payer());
         let read = self.read(announced, bytes_max, Some((&open, RateBound::of_bodies(limits))));
         let Some(result) = clock::within(limits.body_timeout, read).await else {
             self.is_broken = true;
@@ -131,8 +140,8 @@ impl Intake {
             if let Some((open, bound)) = counted {
                 let now = clock::now();
                 match &mut rate {
-                    Some(rate) => rate.progress(data.len(), now),
-                    None if !is_last => rate = bound.start(now),
+                    Some(rate) => rate.receive(data.len(), now),
+                    None if !is_last => rate = bound.start(0, now),
                     None => {}
                 }
                 self.count(length, open).inspect_err(|_| self.is_broken = true)?;

@@ -20,7 +20,7 @@ use super::mux::{self, OwnRequest};
 use super::own_id::{self, OwnId, SessionTag};
 use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use crate::access::limit::payer::Payer;
-use crate::access::limit::shares::Shares;
+use crate::access::limit::shares::{Share, Shares};
 use crate::clock;
 use crate::upstream::body::collect;
 use config::LimitsConfig;
@@ -49,6 +49,8 @@ pub(crate) struct Asker<'a> {
     pub limits: &'a LimitsConfig,
     /// What answers are counted against while they are read.
     pub budget: &'a Arc<Shares>,
+    /// Who is charged; where nobody asked, the gateway, and for what is held of the answer the upstream.
+    pub payer: Payer,
     /// Which replica is asked what is part of no session.
     pub aim: ReplicaSelection,
 }
@@ -102,10 +104,22 @@ pub(crate) struct AskReply {
 }
 
 impl<'a> Asker<'a> {
+    fn share(&self, upstream: &Upstream) -> Share {
+        let is_own = self.payer == Payer::GATEWAY;
+        self.budget.open(if is_own { upstream.payer() } else { self.payer })
+    }
+
     /// In the memory of this thread, under these bounds.
     pub(crate) fn of(client: &'a UpstreamClient, limits: &'a mux::host::Limits) -> Self {
         let scratch = &client.host.scratch;
-        Self { client, scratch, limits: &limits.all, budget: &limits.budget, aim: ReplicaSelection::Any }
+        Self {
+            client,
+            scratch,
+            limits: &limits.all,
+            budget: &limits.budget,
+            payer: Payer::GATEWAY,
+            aim: ReplicaSelection::Any,
+        }
     }
 
     /// Sends a message and waits for the head of the reply.
@@ -121,7 +135,7 @@ impl<'a> Asker<'a> {
             request.extensions_mut().insert(FireAndForget);
         }
         let delivery =
-            SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None, payer: Payer::GATEWAY };
+            SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None, payer: self.payer };
         self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await
     }
 
@@ -150,8 +164,7 @@ impl<'a> Asker<'a> {
             }
             // Of anything else than JSON only the end is of use: it frees the connection.
             _ => {
-                let collected =
-                    collect(&mut body, bytes_max, deadline, self.budget.open(upstream.payer())).await;
+                let collected = collect(&mut body, bytes_max, deadline, self.share(upstream)).await;
                 // The budget bounds what is read; an answer is short-lived enough to be counted only so far.
                 let (body, _) = collected.map_err(|error| match error {
                     Error::Upstream(error) => error,
@@ -203,7 +216,7 @@ impl<'a> Asker<'a> {
             }
         };
         let Reply { head, mut body, lease, .. } = reply;
-        if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.budget.open(upstream.payer())).await.is_ok() {
+        if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.share(upstream)).await.is_ok() {
             pool::give_back(lease, clock::now());
         }
         head.status.is_success() || head.status == StatusCode::NOT_FOUND
@@ -227,7 +240,7 @@ impl<'a> Asker<'a> {
         own_id: Option<&OwnId>,
     ) -> Result<Bytes, UpstreamError> {
         let mut events = Events::new(bytes_max);
-        let mut held = self.budget.open(upstream.payer());
+        let mut held = self.share(upstream);
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {
             let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();

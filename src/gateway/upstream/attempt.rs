@@ -139,8 +139,6 @@ impl UpstreamClient {
         is_stream: bool,
         clock: RequestClock,
     ) -> Result<(ConnectionLease, bool), UpstreamError> {
-        // Streams are bounded by those who open them.
-        let used = if is_stream { None } else { Some(self.pools.begin_use(upstream, payer)?) };
         let mut tried = Vec::new();
         let mut failed = UpstreamError::Unreachable;
         loop {
@@ -160,9 +158,10 @@ impl UpstreamClient {
                     }
                 };
                 if !is_stream && pass != Pass::Aside {
-                    let take = |cx: &mut Context<'_>| self.pools.take(upstream, replica, pass, clock.now, cx);
-                    if let Some(lease) = poll_fn(|cx| Poll::Ready(take(cx))).await {
-                        return Ok((lease.used(used), true));
+                    let at = (upstream, payer);
+                    let take = |cx: &mut Context<'_>| self.pools.take(at, replica, pass, clock.now, cx);
+                    if let Some(lease) = poll_fn(|cx| Poll::Ready(take(cx))).await? {
+                        return Ok((lease, true));
                     }
                 }
                 (Arc::clone(replica), pass)
@@ -170,11 +169,11 @@ impl UpstreamClient {
             tried.push(replica.key);
             let is_counted = !is_stream && pass != Pass::Aside;
             let mut in_flight = ReplicaRequest::begin(Rc::new(Arc::clone(&replica)), pass, is_counted);
-            let slot = self.pools.place(upstream, is_counted).ok_or(UpstreamError::TooManyConnections)?;
-            let connecting = Box::pin(self.connect(upstream, &replica, slot, is_stream));
+            let place = self.pools.place(upstream, payer, is_counted)?;
+            let connecting = Box::pin(self.connect(upstream, &replica, place, is_stream));
             match timeout_at(clock.deadline.into(), connecting).await {
                 Ok(Ok(connection)) => {
-                    return Ok((self.pools.lease(upstream, connection, in_flight).used(used), false));
+                    return Ok((self.pools.lease(upstream, connection, in_flight), false));
                 }
                 Ok(Err(error @ UpstreamError::TooManyConnections)) => return Err(error),
                 Ok(Err(error)) => {

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::exchange::UpstreamClient;
 use super::http1::connection::PooledConnection;
-use super::pool::{ConnectionSlot, PoolMembership};
+use super::pool::{ConnectionSlot, PoolMembership, PoolPlace};
 use super::{Replica, Upstream};
 use crate::telemetry::metrics::GaugeGuard;
 use net::socket;
@@ -19,7 +19,7 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         replica: &Replica,
-        slot: ConnectionSlot,
+        place: PoolPlace,
         is_stream: bool,
     ) -> Result<Rc<PooledConnection>, UpstreamError> {
         // One that waits, at another upstream, must not keep a call from this one.
@@ -48,7 +48,7 @@ impl UpstreamClient {
             return Err(UpstreamError::Unreachable);
         };
         upstream.series.connects.ok.inc();
-        let membership = PoolMembership::new(upstream, slot);
+        let membership = PoolMembership::new(upstream, place);
         Ok(PooledConnection::new(connected, &self.buffers, membership, open))
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Counted only while the connections are nearly all in use: else beginning and ending a use are all that it costs.
 //!
-//! Invariant: a [`ConnectionUse`] counts as long as it lives.
+//! Invariant: a [`ConnectionUse`] counts from its beginning to its end, or to when it is dropped.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::access::limit::payer::Payer;
@@ -21,41 +21,60 @@ struct Places {
     free: Vec<usize>,
 }
 
-/// That a payer uses a connection.
+/// That a connection is in use, as long as it is.
 #[derive(Debug)]
 pub(crate) struct ConnectionUse {
     of: Rc<ConnectionUses>,
-    place: usize,
+    place: Cell<Option<usize>>,
 }
 
 impl ConnectionUses {
-    /// One more of this payer, of at most `max` in all.
-    pub(crate) fn begin(self: Rc<Self>, payer: Payer, max: usize) -> Result<ConnectionUse, NoShare> {
-        let mut places = self.0.borrow_mut();
+    /// Whether this payer may use one more, of at most `max` in all.
+    pub(crate) fn check(&self, payer: Payer, max: usize) -> Result<(), NoShare> {
+        let places = self.0.borrow();
         let in_use = places.payers.len() - places.free.len();
-        if shares::is_scarce(max, in_use + 1) && payer != Payer::GATEWAY {
-            let holds = places.payers.iter().filter(|other| **other == payer).count();
-            if let Some(none) = shares::refusal((max, 1), in_use, 1, holds + 1) {
-                return Err(none);
-            }
+        if !shares::is_scarce(max, in_use + 1) || payer == Payer::GATEWAY {
+            return Ok(());
         }
+        let holds = places.payers.iter().filter(|other| **other == payer).count();
+        shares::refusal((max, 1), in_use, 1, holds + 1).map_or(Ok(()), Err)
+    }
+}
+
+impl ConnectionUse {
+    /// A use of one of these connections, by this payer.
+    pub(crate) fn new(of: &Rc<ConnectionUses>, payer: Payer) -> Self {
+        let begun = Self { of: Rc::clone(of), place: Cell::default() };
+        begun.begin(payer);
+        begun
+    }
+
+    /// The connection is used again.
+    pub(crate) fn begin(&self, payer: Payer) {
+        self.end();
+        let places = &mut *self.of.0.borrow_mut();
         let place = places.free.pop().unwrap_or(places.payers.len());
         match places.payers.get_mut(place) {
             Some(free) => *free = payer,
             None => places.payers.push(payer),
         }
-        drop(places);
-        Ok(ConnectionUse { of: self, place })
+        self.place.set(Some(place));
+    }
+
+    /// It is not in use any more.
+    pub(crate) fn end(&self) {
+        let Some(place) = self.place.take() else { return };
+        let places = &mut *self.of.0.borrow_mut();
+        if let Some(payer) = places.payers.get_mut(place) {
+            *payer = Payer::GATEWAY;
+        }
+        places.free.push(place);
     }
 }
 
 impl Drop for ConnectionUse {
     fn drop(&mut self) {
-        let mut places = self.of.0.borrow_mut();
-        if let Some(payer) = places.payers.get_mut(self.place) {
-            *payer = Payer::GATEWAY;
-        }
-        places.free.push(self.place);
+        self.end();
     }
 }
 
@@ -66,7 +85,10 @@ mod tests {
     #[test]
     fn who_takes_all_it_can_leaves_some_to_others() {
         let uses = Rc::<ConnectionUses>::default();
-        let begin = |who: &str| Rc::clone(&uses).begin(Payer::principal(who), 16);
+        let begin = |who: &str| {
+            let payer = Payer::principal(who);
+            uses.check(payer, 16).map(|()| ConnectionUse::new(&uses, payer))
+        };
         let mut greedy: Vec<_> = std::iter::from_fn(|| begin("greedy").ok()).collect();
         assert_eq!(greedy.len(), 14);
         assert_eq!(begin("greedy").err(), Some(NoShare::TooMuchOfPayer));
@@ -75,9 +97,13 @@ mod tests {
         let _third = begin("third").expect("the last");
         assert_eq!(begin("fourth").err(), Some(NoShare::NothingLeft));
         // What the gateway itself asks is bounded by the connections alone.
-        let own = Rc::clone(&uses).begin(Payer::GATEWAY, 16).expect("never refused here");
-        drop((other, own, greedy.pop()));
-        assert!(begin("fourth").is_ok());
+        assert!(uses.check(Payer::GATEWAY, 16).is_ok());
+        greedy[0].end();
+        greedy[0].end();
+        other.end();
+        let fourth = begin("fourth").expect("one that was given back");
+        other.begin(Payer::principal("fifth"));
+        drop((other, fourth, greedy.pop()));
         drop(greedy);
         assert_eq!(uses.0.borrow().payers.len() - uses.0.borrow().free.len(), 1);
     }

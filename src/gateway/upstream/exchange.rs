@@ -192,7 +192,8 @@ impl UpstreamClient {
         let result = match bridge::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
-                let request = RequestBody::take_spelled_out(request);
+                let mut request = RequestBody::take_spelled_out(request);
+                request.extensions_mut().insert(delivery.payer);
                 // Written where it stays: it is many kilobytes, which nobody needs to move.
                 let crossing =
                     Box::write(Box::new_uninit(), bridge::send(self, upstream, era, request, deadline));
@@ -216,7 +217,8 @@ impl UpstreamClient {
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
-                let request = RequestBody::take_spelled_out(request);
+                let mut request = RequestBody::take_spelled_out(request);
+                request.extensions_mut().insert(delivery.payer);
                 Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline)).await
             }
             Transport::Http(_) => {
@@ -228,7 +230,8 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
-                let request = RequestBody::take_spelled_out(request);
+                let mut request = RequestBody::take_spelled_out(request);
+                request.extensions_mut().insert(delivery.payer);
                 Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
             }
         }

@@ -14,6 +14,7 @@ use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use super::exchange::UpstreamClient;
 use super::mux::exchange::CALLER;
 use super::{ReplicaKey, ReplicaSelection, Upstream, stdio};
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
 use crate::clock;
 use config::LimitsConfig;
@@ -131,6 +132,7 @@ struct Closing {
     client: UpstreamClient,
     limits: LimitsConfig,
     budget: Arc<Shares>,
+    payer: Payer,
     aim: ReplicaSelection,
     upstream: Arc<Upstream>,
     version: LegacyVersion,
@@ -146,6 +148,7 @@ impl UnclaimedSession {
                 client: asker.client.clone(),
                 limits: asker.limits.clone(),
                 budget: Arc::clone(asker.budget),
+                payer: asker.payer,
                 aim: asker.aim,
                 upstream: upstream.bridge.upstream()?,
                 version,
@@ -179,9 +182,9 @@ impl Drop for UnclaimedSession {
 
 impl Closing {
     async fn run(self) {
-        let Self { client, limits, budget, aim, upstream, version, session: (id, replica) } = &self;
+        let Self { client, limits, budget, payer, aim, upstream, version, session: (id, replica) } = &self;
         let scratch = RefCell::default();
-        let asker = Asker { client, scratch: &scratch, limits, budget, aim: *aim };
+        let asker = Asker { client, scratch: &scratch, limits, budget, payer: *payer, aim: *aim };
         let deadline = clock::now() + CLOSE_TIMEOUT;
         let session = SessionHeaders { id: Some(id), version: version.as_str(), replica: *replica };
         asker.close(upstream, session, deadline).await;

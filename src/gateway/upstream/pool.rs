@@ -95,6 +95,9 @@ impl Drop for ConnectionSlot {
     }
 }
 
+/// Room for a connection, and who uses it; `None` where that is not counted.
+pub(crate) type PoolPlace = (ConnectionSlot, Option<ConnectionUse>);
+
 /// A request on its way at a replica. Dropped, it is over; unless it was settled before, that says nothing of the
 /// replica.
 #[derive(Debug)]
@@ -176,8 +179,6 @@ pub(crate) struct ConnectionLease {
     pub connection: Rc<PooledConnection>,
     /// What the replica is judged by.
     pub in_flight: ReplicaRequest,
-    /// Who is charged for it; `None` for streams.
-    used: Option<ConnectionUse>,
     pools: Rc<ConnectionPools>,
 }
 
@@ -186,6 +187,8 @@ pub(crate) struct ConnectionLease {
 pub(crate) struct PoolMembership {
     id: UpstreamId,
     _slot: ConnectionSlot,
+    /// Who uses it; `None` for those that are not counted.
+    used: Option<ConnectionUse>,
     /// As its upstream had it when the connection was last leased, or less, as the server promised since.
     idle_timeout: Cell<Duration>,
     idle_max: Cell<usize>,
@@ -193,8 +196,21 @@ pub(crate) struct PoolMembership {
 
 impl PoolMembership {
     /// Of one of the connections that the upstream may have.
-    pub(crate) fn new(upstream: &Upstream, slot: ConnectionSlot) -> Self {
-        Self { id: upstream.id, _slot: slot, idle_timeout: Cell::default(), idle_max: Cell::default() }
+    pub(crate) fn new(upstream: &Upstream, (slot, used): PoolPlace) -> Self {
+        let (idle_timeout, idle_max) = (Cell::default(), Cell::default());
+        Self { id: upstream.id, _slot: slot, used, idle_timeout, idle_max }
+    }
+
+    fn begin_use(&self, payer: Payer) {
+        if let Some(used) = &self.used {
+            used.begin(payer);
+        }
+    }
+
+    fn end_use(&self) {
+        if let Some(used) = &self.used {
+            used.end();
+        }
     }
 }
 
@@ -211,58 +227,66 @@ impl Default for ConnectionPool {
     }
 }
 
+impl ConnectionPool {
+    /// Whether this payer may use one more connection.
+    fn check(&self, upstream: &Upstream, payer: Payer) -> Result<(), UpstreamError> {
+        let checked = self.uses.check(payer, upstream.config.replicas.connections_max);
+        checked.map_err(|none| match none {
+            NoShare::NothingLeft => UpstreamError::TooManyConnections,
+            NoShare::TooMuchOfPayer => UpstreamError::ConnectionsOfPrincipal,
+        })
+    }
+}
+
 impl ConnectionPools {
     /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this, and that
     /// the task of `cx` sends at once.
     pub(crate) fn take(
         self: &Rc<Self>,
-        upstream: &Upstream,
+        (upstream, payer): (&Upstream, Payer),
         replica: &Arc<Replica>,
         pass: Pass,
         now: Instant,
         cx: &mut Context<'_>,
-    ) -> Option<ConnectionLease> {
+    ) -> Result<Option<ConnectionLease>, UpstreamError> {
         let mut slots = self.slots.borrow_mut();
-        let idle = &mut pool_of(&mut slots, upstream.id)?.idle;
+        let Some(pool) = pool_of(&mut slots, upstream.id) else { return Ok(None) };
+        pool.check(upstream, payer)?;
+        let idle = &mut pool.idle;
         idle.retain(|idle| idle.expires > now);
         // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
         let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica);
         let Idle { connection, at, .. } = loop {
-            let position = idle.iter().rposition(is_fit)?;
+            let Some(position) = idle.iter().rposition(is_fit) else { return Ok(None) };
             let candidate = idle.remove(position);
             if candidate.connection.is_idle_for(cx) {
                 break candidate;
             }
         };
-        Some(self.lease(upstream, connection, ReplicaRequest::begin(at, pass, true)))
+        connection.membership.begin_use(payer);
+        Ok(Some(self.lease(upstream, connection, ReplicaRequest::begin(at, pass, true))))
     }
 
-    /// The right of this payer to use one of the connections.
-    pub(crate) fn begin_use(
+    /// Room for a new connection that this payer uses.
+    pub(crate) fn place(
         &self,
         upstream: &Upstream,
         payer: Payer,
-    ) -> Result<ConnectionUse, UpstreamError> {
+        is_bounded: bool,
+    ) -> Result<PoolPlace, UpstreamError> {
         let mut slots = self.slots.borrow_mut();
-        // One that is gone has nothing to be bounded.
-        let uses = pool_of(&mut slots, upstream.id).map(|pool| Rc::clone(&pool.uses)).unwrap_or_default();
-        uses.begin(payer, upstream.config.replicas.connections_max).map_err(|none| match none {
-            NoShare::NothingLeft => UpstreamError::TooManyConnections,
-            NoShare::TooMuchOfPayer => UpstreamError::ConnectionsOfPrincipal,
-        })
-    }
-
-    /// Room for a new connection; `None`: there are as many to this upstream as there may be.
-    pub(crate) fn place(&self, upstream: &Upstream, is_bounded: bool) -> Option<ConnectionSlot> {
-        let mut slots = self.slots.borrow_mut();
-        let pool = pool_of(&mut slots, upstream.id).filter(|_| is_bounded);
-        let open = pool.as_ref().map_or_else(Rc::default, |pool| Rc::clone(&pool.open));
-        if open.get() >= upstream.config.replicas.connections_max {
+        let Some(pool) = pool_of(&mut slots, upstream.id).filter(|_| is_bounded) else {
+            return Ok((ConnectionSlot::new(Rc::default()), None));
+        };
+        pool.check(upstream, payer)?;
+        if pool.open.get() >= upstream.config.replicas.connections_max {
             // One that waits, at another replica, must not keep a call from this one.
-            let pool = pool.filter(|pool| !pool.idle.is_empty())?;
+            if pool.idle.is_empty() {
+                return Err(UpstreamError::TooManyConnections);
+            }
             pool.idle.remove(0);
         }
-        Some(ConnectionSlot::new(open))
+        Ok((ConnectionSlot::new(Rc::clone(&pool.open)), Some(ConnectionUse::new(&pool.uses, payer))))
     }
 
     /// Wraps a connection for a request.
@@ -275,7 +299,7 @@ impl ConnectionPools {
         // A reload changes them under connections that go on.
         connection.membership.idle_timeout.set(upstream.config.idle_timeout);
         connection.membership.idle_max.set(upstream.config.idle_connections_max);
-        ConnectionLease { connection, in_flight, used: None, pools: Rc::clone(self) }
+        ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
     }
 
     /// A number that spreads calls.
@@ -354,11 +378,6 @@ fn pool_of(slots: &mut Vec<ConnectionPool>, id: UpstreamId) -> Option<&mut Conne
 }
 
 impl ConnectionLease {
-    /// As used by somebody.
-    pub(crate) fn used(self, used: Option<ConnectionUse>) -> Self {
-        Self { used, ..self }
-    }
-
     /// Shortens the idle time to what the server promised in `Keep-Alive: timeout=…`, less a second.
     pub(crate) fn respect_keep_alive(&self, promised: Option<Duration>) {
         if let Some(promised) = promised {
@@ -369,8 +388,8 @@ impl ConnectionLease {
 
     /// Returns the connection to its pool, where there is room. The reply has ended as it should.
     pub(crate) fn give_back(self, now: Instant) {
-        let Self { connection, mut in_flight, used, pools } = self;
-        drop(used);
+        let Self { connection, mut in_flight, pools } = self;
+        connection.membership.end_use();
         in_flight.succeed();
         let PoolMembership { id, idle_timeout, idle_max, .. } = &connection.membership;
         let (idle_timeout, idle_max) = (idle_timeout.get(), idle_max.get());

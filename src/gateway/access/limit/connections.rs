@@ -80,7 +80,7 @@ impl Connections {
 
     /// Counts a new connection of a proxy, which many clients may use: in all only.
     pub(crate) fn admit_proxy(&self) -> Result<ConnectionPermit, ConnectionLimit> {
-        Ok(ConnectionPermit(self.open.take(Payer::GATEWAY)?))
+        Ok(ConnectionPermit(self.open.take(Payer::PROXIES)?))
     }
 }
 

@@ -3,10 +3,16 @@
 //!
 //! Whoever is slower uses up a grace period, and whoever is faster earns it back, up to the whole of it: nobody saves for
 //! later. So it is the rate of the last seconds that counts, and not that of a long transfer.
+//!
+//! Of a reader one sees only that a socket or a window takes more, in steps as large as those are. What was handed over last,
+//! up to [`IN_FLIGHT_BYTES_MAX`], may still be on its way: so much longer it has time.
 
 use std::time::{Duration, Instant};
 
 use config::LimitsConfig;
+
+/// As much may be in buffers and windows between here and a reader: what Linux gives a socket at most, by default.
+const IN_FLIGHT_BYTES_MAX: usize = 4 << 20;
 
 /// What is asked of whoever is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +25,8 @@ pub(crate) struct RateBound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeastRate {
     bound: RateBound,
+    /// The most that there is to use up.
+    patience_max: Duration,
     deadline: Instant,
 }
 
@@ -33,22 +41,36 @@ impl RateBound {
         Self { bytes_per_s: limits.reply_rate_min, grace_period: limits.rate_grace_period }
     }
 
-    /// From now on bytes are waited for. `None`: any rate will do.
-    pub(crate) fn start(self, now: Instant) -> Option<LeastRate> {
-        (self.bytes_per_s > 0).then(|| LeastRate { bound: self, deadline: now + self.grace_period })
+    /// From now on somebody is waited for to whom so many bytes were handed before. `None`: any rate will do.
+    pub(crate) fn start(self, in_flight_bytes: usize, now: Instant) -> Option<LeastRate> {
+        if self.bytes_per_s == 0 {
+            return None;
+        }
+        let in_flight = self.time_of(in_flight_bytes.min(IN_FLIGHT_BYTES_MAX));
+        let patience = self.grace_period + in_flight;
+        Some(LeastRate { bound: self, patience_max: patience, deadline: now + patience })
+    }
+
+    /// How long so many bytes may take.
+    fn time_of(self, bytes: usize) -> Duration {
+        let ns = bytes as u128 * 1_000_000_000 / self.bytes_per_s.max(1) as u128;
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 }
 
 impl LeastRate {
-    /// So many bytes came or went.
-    pub(crate) fn progress(&mut self, bytes: usize, now: Instant) {
-        if bytes > 0 {
-            let RateBound { bytes_per_s, grace_period } = self.bound;
-            // As many as make up for the whole grace period make up for everything.
-            let earned_ns = bytes as u128 * 1_000_000_000 / bytes_per_s.max(1) as u128;
-            let earned = u64::try_from(earned_ns).map_or(grace_period, Duration::from_nanos);
-            self.deadline = (self.deadline + earned.min(grace_period)).min(now + grace_period);
-        }
+    /// So many bytes came.
+    pub(crate) fn receive(&mut self, bytes: usize, now: Instant) {
+        self.deadline =
+            (self.deadline + self.bound.time_of(bytes).min(self.patience_max)).min(now + self.patience_max);
+    }
+
+    /// So many bytes were handed over: they are on their way, too.
+    pub(crate) fn hand_over(&mut self, bytes: usize, now: Instant) {
+        let bound = self.bound;
+        let most = bound.grace_period + bound.time_of(IN_FLIGHT_BYTES_MAX);
+        self.patience_max = (self.patience_max + bound.time_of(bytes).min(most)).min(most);
+        self.receive(bytes, now);
     }
 
     /// When it is too late, unless there is progress before.
@@ -66,11 +88,11 @@ mod tests {
     /// After how many seconds it is too late for somebody who moves so many bytes each second; `None`: not within an hour.
     fn too_late_after(bytes_per_s: usize) -> Option<u64> {
         let start = crate::clock::now();
-        let mut rate = BOUND.start(start).expect("a rate");
+        let mut rate = BOUND.start(0, start).expect("a rate");
         (1..3600).find(|second| {
             let now = start + Duration::from_secs(*second);
             let is_late = rate.deadline() <= now;
-            rate.progress(bytes_per_s, now);
+            rate.receive(bytes_per_s, now);
             is_late
         })
     }
@@ -87,10 +109,27 @@ mod tests {
     #[test]
     fn nobody_saves_for_later() {
         let start = crate::clock::now();
-        let mut rate = BOUND.start(start).expect("a rate");
+        let mut rate = BOUND.start(0, start).expect("a rate");
         let later = start + Duration::from_secs(5);
-        rate.progress(usize::MAX, later);
+        rate.receive(usize::MAX, later);
         assert_eq!(rate.deadline(), later + BOUND.grace_period);
-        assert_eq!(RateBound { bytes_per_s: 0, ..BOUND }.start(start), None);
+        assert_eq!(RateBound { bytes_per_s: 0, ..BOUND }.start(0, start), None);
+    }
+
+    #[test]
+    fn what_is_on_its_way_to_a_reader_counts_as_unread() {
+        let start = crate::clock::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        // It took 100,000 bytes at once, which take it 100 seconds.
+        let mut rate = BOUND.start(100_000, start).expect("a rate");
+        assert_eq!(rate.deadline(), after(110));
+        // The next room for it is seen when a third of that is gone.
+        rate.hand_over(33_000, after(33));
+        assert_eq!(rate.deadline(), after(143));
+        rate.hand_over(0, after(100));
+        assert_eq!(rate.deadline(), after(143), "it has not moved");
+        // However much it took, no more than that can be on its way.
+        let rate = BOUND.start(usize::MAX, start).expect("a rate");
+        assert_eq!(rate.deadline(), after(10) + Duration::from_millis(4_194_304));
     }
 }

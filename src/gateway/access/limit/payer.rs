@@ -19,6 +19,8 @@ pub(crate) struct Payer(u64);
 impl Payer {
     /// Nobody asked.
     pub(crate) const GATEWAY: Self = Self(0);
+    /// Trusted proxies, as long as nothing says for whom a connection is: no bound of one client holds for them.
+    pub(crate) const PROXIES: Self = Self(4);
     /// All whom nothing has room to tell apart.
     pub(crate) const OTHERS: Self = Self(2);
 

@@ -1,8 +1,8 @@
 //! A bounded resource, and how much of it each payer holds: so that neither one payer nor many together keep out another.
 //!
 //! Seven eighths are for whoever asks, so that one payer may use an idle gateway nearly fully. The last eighth is a reserve:
-//! it is only for those who hold little, all in all no more than a 256th of what is left of it. What a hundred take
-//! together still leaves a place for one more.
+//! it is only for those who hold little, all in all no more than a 256th of what is left of it (of memory, a 32nd). What a
+//! hundred take together still leaves a place for one more.
 //!
 //! Not here: what makes room. Who is refused was refused; what is idle is given back by whoever holds it.
 //!
@@ -19,8 +19,9 @@ use super::payer::Payer;
 
 /// The part of all that is a reserve.
 const RESERVE_PART: usize = 8;
-/// The part of what is left of the reserve that is for one payer.
+/// The part of what is left of the reserve that is for one payer: of things, and of bytes, of which one message takes many.
 const RESERVED_SHARE_PART: usize = 256;
+const RESERVED_BYTES_PART: usize = 32;
 /// A message of this size is never too much for one payer, while there is room for it.
 const SMALL_MESSAGE_BYTES: usize = 64 * 1024;
 /// Locks are spread over this many shards, so that threads seldom meet.
@@ -129,21 +130,27 @@ impl Shares {
         let mut shard = self.shard(payer).lock();
         let held = shard.get(&payer).copied().unwrap_or_default();
         let holds = held.saturating_add(count);
-        let before = self.taken.fetch_add(count, Ordering::Relaxed);
-        let refused = if payer == Payer::GATEWAY && before.saturating_add(count) <= self.max() {
-            // The reserve is for what the gateway has to do, too.
-            None
-        } else {
-            let has_too_much = holds > self.of_payer_max.load(Ordering::Relaxed);
-            let of_payer = has_too_much.then_some(NoShare::TooMuchOfPayer);
-            refusal((self.max(), self.least), before, count, holds).or(of_payer)
-        };
-        if let Some(refused) = refused {
-            self.taken.fetch_sub(count, Ordering::Relaxed);
+        let mut refused = None;
+        // Decided and taken in one step: what is refused is never seen by others as taken.
+        let taken = self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+            refused = self.refusal_of(payer, before, count, holds);
+            refused.is_none().then(|| before.saturating_add(count))
+        });
+        if let (Err(_), Some(refused)) = (taken, refused) {
             return Err(if held == 0 { NoShare::NothingLeft } else { refused });
         }
         shard.insert(payer, holds);
         Ok(())
+    }
+
+    fn refusal_of(&self, payer: Payer, before: usize, count: usize, holds: usize) -> Option<NoShare> {
+        if payer == Payer::GATEWAY {
+            // The reserve is for what the gateway has to do, too.
+            return (before.saturating_add(count) > self.max()).then_some(NoShare::NothingLeft);
+        }
+        let has_too_much = payer != Payer::PROXIES && holds > self.of_payer_max.load(Ordering::Relaxed);
+        let of_payer = has_too_much.then_some(NoShare::TooMuchOfPayer);
+        refusal((self.max(), self.least), before, count, holds).or(of_payer)
     }
 
     fn add_beyond(&self, payer: Payer, count: usize) {
@@ -184,7 +191,8 @@ pub(crate) fn refusal(
         return None;
     }
     let left = reserve.min(max - before);
-    let may_hold = (left / RESERVED_SHARE_PART).max(least.min(reserve));
+    let part = if least > 1 { RESERVED_BYTES_PART } else { RESERVED_SHARE_PART };
+    let may_hold = (left / part).max(least.min(reserve));
     (holds > may_hold).then_some(NoShare::TooMuchOfPayer)
 }
 

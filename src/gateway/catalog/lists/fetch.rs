@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::upstream_dialect::{NO_CAPABILITIES, UpstreamDialect, own_session};
+use crate::access::limit::payer::Payer;
 use crate::catalog::own_session;
 use crate::clock;
 use crate::context::state::State;
@@ -56,6 +57,7 @@ impl FetchContext {
             scratch,
             limits: &self.snapshot.limits,
             budget: &self.state.buffered,
+            payer: Payer::GATEWAY,
             aim: ReplicaSelection::Any,
         }
     }

@@ -34,6 +34,7 @@ use self::health::{CheckResult, Checks};
 use self::memory::Memory;
 use self::names::NameLookups;
 use self::schedule::Schedule;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
 use crate::clock;
 use crate::context::state::State;
@@ -287,6 +288,7 @@ impl ProbeContext {
             scratch: &self.scratch,
             limits: &snapshot.limits,
             budget: &self.budget,
+            payer: Payer::GATEWAY,
             aim,
         }
     }

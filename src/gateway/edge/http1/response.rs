@@ -165,9 +165,9 @@ impl ResponseWriter {
         }
         let (rate, written) = match &mut self.reading {
             Some(reading) => reading,
-            reading @ None => reading.insert((bound.start(now)?, self.written_bytes)),
+            reading @ None => reading.insert((bound.start(self.written_bytes, now)?, self.written_bytes)),
         };
-        rate.progress(self.written_bytes - *written, now);
+        rate.hand_over(self.written_bytes - *written, now);
         *written = self.written_bytes;
         Some(rate.deadline())
     }
@@ -197,10 +197,14 @@ impl ResponseWriter {
             }
             if self.body.is_none() {
                 buffers.give_spare(std::mem::take(&mut self.out));
-                return Pin::new(stream).poll_flush(cx);
+                let flushed = Pin::new(stream).poll_flush(cx);
+                self.is_blocked = flushed.is_pending();
+                return flushed;
             }
             if is_waiting {
-                ready!(Pin::new(&mut *stream).poll_flush(cx))?;
+                let flushed = Pin::new(&mut *stream).poll_flush(cx);
+                self.is_blocked = flushed.is_pending();
+                ready!(flushed)?;
                 if !has_something {
                     // It may wait for long, and needs none until then.
                     buffers.give_spare(std::mem::take(&mut self.out));
@@ -212,7 +216,10 @@ impl ResponseWriter {
 
     /// Takes of the body what its upstream need not wait with, where there is memory for it.
     fn fill_ahead(&mut self, cx: &mut Context<'_>, memory: impl Fn(Option<Payer>) -> Share) {
-        let Some(body) = &mut self.body else { return };
+        // What is complete holds nobody up.
+        let Some(body) = self.body.as_mut().filter(|body| !matches!(body, ReplyBody::Whole(..))) else {
+            return;
+        };
         let held = self.held.get_or_insert_with(|| memory(body.payer()));
         if held.grow_to(HELD_BYTES_MAX).is_err() {
             return;

@@ -150,7 +150,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, 
             deadline,
             is_question: false,
         };
-        let reply = worker.asker(&worker.view()).post(upstream, message).await?;
+        let reply = worker.asker(&worker.view(), client).post(upstream, message).await?;
         Ok::<_, UpstreamError>((reply, turn))
     };
     match sent.await {

@@ -25,6 +25,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 use http::HeaderValue;
 
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
@@ -313,7 +314,8 @@ async fn tell(
         bytes_max: MESSAGE_ANSWER_BYTES_MAX,
         deadline: clock::now() + MESSAGE_TIMEOUT,
     };
-    if let Err(error) = worker.asker(view).ask(upstream, question).await {
+    // As many as sessions are opened.
+    if let Err(error) = worker.asker(view, upstream.payer()).ask(upstream, question).await {
         tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream failed");
     }
 }
@@ -338,7 +340,7 @@ pub(crate) fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc
             async |(upstream, (id, replica), version): (Arc<Upstream>, (HeaderValue, _), LegacyVersion)| {
                 let deadline = clock::now() + MESSAGE_TIMEOUT;
                 let session = SessionHeaders { id: Some(&id), version: version.as_str(), replica };
-                owner.asker(&view).close(&upstream, session, deadline).await;
+                owner.asker(&view, Payer::GATEWAY).close(&upstream, session, deadline).await;
             };
         stream::iter(closing).for_each_concurrent(CLOSING_MAX, close).await;
     });

@@ -33,7 +33,7 @@ pub(super) async fn open(
     holder: &SessionHolder,
     deadline: Instant,
 ) -> Result<InitializedSession, InitializeError> {
-    let asker = worker.asker(view);
+    let asker = worker.asker(view, holder.owner().payer());
     let mut ousted = 0;
     // A process may take its time to end; no other is ended for that.
     let mut patience = None;

@@ -13,6 +13,7 @@ use super::Proxy;
 use super::address::{Outbound, Rewrite};
 use super::resource_subscriptions::{ResourceSubscription, is_refused};
 use crate::access::limit::concurrency::Permit;
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::in_session::InSession;
@@ -275,7 +276,7 @@ impl<'a> SessionAttempts<'a> {
         match result {
             // A request that its server cannot stand costs the client no session.
             Err(Error::Upstream(UpstreamError::SessionDoubted))
-                if is_known(worker, view, upstream, used).await =>
+                if is_known((worker, view, session.owner().payer()), upstream, used).await =>
             {
                 return Err(UpstreamError::SessionDoubted.into());
             }
@@ -296,8 +297,12 @@ impl<'a> SessionAttempts<'a> {
     }
 }
 
-async fn is_known(worker: &Worker, view: &View, upstream: &Upstream, session: &UpstreamSession) -> bool {
-    let asker = worker.asker(view);
+async fn is_known(
+    (worker, view, payer): (&Worker, &View, Payer),
+    upstream: &Upstream,
+    session: &UpstreamSession,
+) -> bool {
+    let asker = worker.asker(view, payer);
     Box::pin(get_stream::is_session_known(&asker, upstream, session.named())).await == Some(true)
 }
 

@@ -46,7 +46,7 @@ impl Proxy {
         cx.call.spoken.set(Spoken::Legacy(session.grant.version));
         let sessions = &self.worker.state.sessions;
         if sessions.is_news(session.grant.id) {
-            let closed = Box::pin(sessions.learn(session.grant.id, session.grant.expires_s)).await;
+            let closed = Box::pin(sessions.learn(session.owner())).await;
             legacy::close(&self.worker, &self.worker.view(), closed);
             // Another replica may have ended it.
             session = self.open_session(cx, token)?;

@@ -278,7 +278,7 @@ impl Proxy {
                 bytes_max: limits.list_bytes_max.saturating_sub(bytes),
                 deadline,
             };
-            let page = match self.worker.asker(cx.view).ask(upstream, question).await {
+            let page = match self.worker.asker(cx.view, cx.call.payer()).ask(upstream, question).await {
                 // What names the question was looked at in the session.
                 Ok(page) if page.status == StatusCode::NOT_FOUND && !page.is_to_us => {
                     Err(UpstreamError::SessionLost.into())

@@ -77,7 +77,8 @@ struct OutboxReader {
     number: u64,
     has_several_upstreams: bool,
     waker: Option<Waker>,
-    _place: Share,
+    /// Among all streams.
+    place: Share,
 }
 
 /// An upstream's session, as it is told something.
@@ -217,12 +218,12 @@ impl SessionOutbox {
         if inner.is_closed {
             return Err(NoState::Ended.into());
         }
-        // Its place may be the last.
-        let old = inner.reader.take().map(|old| old.waker);
+        // Its place may be the last: it is the new one's.
+        let (old, place) = inner.reader.take().map(|old| (old.waker, old.place)).unzip();
         inner.readers += 1;
         let number = inner.readers;
-        let reader = |place| OutboxReader { number, has_several_upstreams, waker: None, _place: place };
-        inner.reader = admit(&self.streams).map(reader);
+        let reader = |place| OutboxReader { number, has_several_upstreams, waker: None, place };
+        inner.reader = place.or_else(|| admit(&self.streams)).map(reader);
         let is_attached = inner.reader.is_some();
         drop(inner);
         if let Some(waker) = old {

@@ -26,7 +26,6 @@ use super::journal::{JournalRecord, Replay, ReplayedSession};
 use super::session_state::{ClosedSession, UpstreamSession};
 use super::table::SEEN_PER_SHARD_MAX;
 use super::{SessionId, SessionOwner, Sessions, place_for};
-use crate::access::limit::payer::Payer;
 use crate::clock::now_s;
 use crate::redis::peer_message::PeerMessage;
 use crate::redis::{Redis, Unavailable, Urgency};
@@ -83,7 +82,8 @@ impl Sessions {
 
     /// Reads what others know of the session, once for all who ask. Returns upstream sessions that are no longer used,
     /// for the caller to close.
-    pub(crate) async fn learn(&self, session: SessionId, expires_s: u64) -> Vec<ClosedSession> {
+    pub(crate) async fn learn(&self, owner: SessionOwner<'_>) -> Vec<ClosedSession> {
+        let SessionOwner { session, expires_s, .. } = owner;
         let Some(shared) = &self.shared else { return Vec::new() };
         let learn = async {
             let _turn = self.table.turn(session).lock().await;
@@ -95,11 +95,8 @@ impl Sessions {
             pipeline.exists(key_of(shared, ENDED, session)).hgetall(key_of(shared, STATE, session));
             let answer: Result<(bool, RedisHash), Unavailable> = shared.pipeline(&pipeline).await;
             let Ok((is_ended, fields)) = answer else { return Vec::new() };
-            let closed = if is_ended {
-                self.end_here(session, expires_s)
-            } else {
-                self.adopt(session, expires_s, &fields)
-            };
+            let closed =
+                if is_ended { self.end_here(session, expires_s) } else { self.adopt(owner, &fields) };
             self.table.shard(session).see(session, epoch, SEEN_PER_SHARD_MAX);
             closed
         };
@@ -228,14 +225,13 @@ impl Sessions {
     }
 
     /// Takes over what Redis has, and tells Redis what it lacks.
-    fn adopt(&self, session: SessionId, expires_s: u64, fields: &RedisHash) -> Vec<ClosedSession> {
+    fn adopt(&self, owner: SessionOwner<'_>, fields: &RedisHash) -> Vec<ClosedSession> {
+        let SessionOwner { session, expires_s, .. } = owner;
         let there = self.replay(session, fields);
         if there.is_none() && self.table.entry(session).is_none() {
             return Vec::new();
         }
         let there = there.unwrap_or_default();
-        // Whose it is Redis does not say.
-        let owner = SessionOwner { session, expires_s, principal: "", address: None };
         let Ok(entry) = self.entry(owner) else { return Vec::new() };
         let mut changing = entry.lock();
         if changing.is_closed {
@@ -266,7 +262,7 @@ impl Sessions {
             if slot.session().is_some_and(|known| *known == opened) || slot.has_lost(&opened) {
                 continue;
             }
-            let Ok(place) = place_for(session, &self.upstream_places, Payer::GATEWAY) else { continue };
+            let Ok(place) = place_for(session, &self.upstream_places, owner.payer()) else { continue };
             closed.extend(slot.take().map(|replaced| (upstream.clone(), replaced)));
             slot.keep(Arc::new(opened), place);
         }

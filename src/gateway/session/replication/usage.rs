@@ -16,7 +16,7 @@ use crate::clock::now_s;
 use crate::redis::Urgency;
 use crate::session::session_state::{ClosedSession, SessionState, UpstreamSession};
 use crate::session::sweep::IdleFate;
-use crate::session::{SessionId, Sessions};
+use crate::session::{SessionId, SessionOwner, Sessions};
 
 /// How late others may be told that a session is used, beyond a quarter of the time in which it becomes idle: sweeps are a
 /// second apart, and what is told waits for what was told before it.
@@ -139,7 +139,9 @@ impl Sessions {
             let Some(mut closed) = self.leave_one(session, &is_irreplaceable) else {
                 // It is used by now: what was taken out of its state belongs there.
                 if let Some(entry) = self.table.entry(session) {
-                    let closed = self.learn(session, entry.expires_s).await;
+                    let expires_s = entry.expires_s;
+                    let owner = SessionOwner { session, expires_s, principal: "", address: None };
+                    let closed = self.learn(owner).await;
                     self.strand(closed);
                 }
                 continue;

@@ -22,6 +22,7 @@ use tokio::time::timeout_at;
 
 use super::sessions::{MuxSessions, SessionHandle};
 use super::{MuxCall, MuxConnection, MuxRequest, OwnRequest, outgoing, queue};
+use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::bridge::era_of;
@@ -79,6 +80,8 @@ pub(crate) struct MuxPost<'a> {
     pub era: Era,
     pub json_depth_max: usize,
     pub deadline: Instant,
+    /// Who is charged for what waits of its reply.
+    pub payer: Payer,
     /// Told once it has its place among what the connection is sent.
     pub sending: Option<&'a Sending>,
 }
@@ -145,8 +148,18 @@ async fn send_message(
     let is_own = parts.extensions.get::<OwnRequest>().is_some();
     let envelope = &envelope;
     let sending = sending.as_deref();
-    let post =
-        MuxPost { message: &message, envelope, headers, is_own, era, json_depth_max, deadline, sending };
+    let payer = parts.extensions.get().copied().unwrap_or_else(|| asking.upstream.payer());
+    let post = MuxPost {
+        message: &message,
+        envelope,
+        headers,
+        is_own,
+        era,
+        json_depth_max,
+        deadline,
+        payer,
+        sending,
+    };
     if era == Era::Modern {
         let mut may_repeat = true;
         loop {
@@ -180,11 +193,11 @@ pub(crate) async fn pass(
     session: u64,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let MuxPost { message, envelope, headers, is_own, era, json_depth_max, deadline, sending } = post;
+    let MuxPost { message, envelope, headers, is_own, era, json_depth_max, deadline, payer, sending } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
-            let request = MuxRequest { session, message, envelope, headers, is_own, era, deadline };
+            let request = MuxRequest { payer, session, message, envelope, headers, is_own, era, deadline };
             let call = connection.call(request).await?;
             if let Some(sending) = sending {
                 sending.mark_taken();

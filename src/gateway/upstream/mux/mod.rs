@@ -61,7 +61,7 @@ pub(crate) struct MuxBounds {
     pub json_depth_max: usize,
     /// What waits is counted against.
     pub budget: Arc<Shares>,
-    /// Who is charged for what is not for one client alone: the upstream.
+    /// Who is charged for what waits: the upstream, where that is for no client alone.
     pub payer: Payer,
 }
 
@@ -88,6 +88,8 @@ struct MuxInner {
 /// A request on its way into a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MuxRequest<'a> {
+    /// Who is charged for what waits of the answer.
+    pub payer: Payer,
     pub session: u64,
     pub message: &'a Bytes,
     pub envelope: &'a Envelope,
@@ -122,7 +124,7 @@ impl MuxConnection {
     ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
         // Entered only once there is room to send it: a pending call is one that the other side may answer.
         let slot = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
-        let MuxRequest { session, message, envelope, headers, is_own, era, deadline } = request;
+        let MuxRequest { session, message, envelope, headers, is_own, era, deadline, payer } = request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
         let role = if envelope
@@ -136,7 +138,8 @@ impl MuxConnection {
         } else {
             CallRole::Call
         };
-        let (sender, receiver) = queue::queue(self.0.bounds.waiting_bytes_max, self.0.bounds.memory());
+        let memory = (&self.0.bounds.budget, payer);
+        let (sender, receiver) = queue::queue(self.0.bounds.waiting_bytes_max, memory);
         let call = PendingCall {
             id: literal(envelope.id.clone()).unwrap_or_default(),
             token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
@@ -307,7 +310,6 @@ impl MuxConnection {
         is_quiet.then_some(state.used)
     }
 
-    /// What is held for it is counted against this.
     /// Nothing yet of the memory for messages.
     pub(crate) fn open_share(&self) -> Share {
         self.0.bounds.budget.open(self.0.bounds.payer)

@@ -31,6 +31,7 @@ async fn call(
     let headers = HeaderMap::new();
     let far = clock::now() + Duration::from_mins(1);
     let request = MuxRequest {
+        payer: Payer::GATEWAY,
         session,
         message: &message,
         envelope: &envelope,
@@ -147,6 +148,7 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
     let (message, envelope) = message(&request("1"));
     let headers = HeaderMap::new();
     let own = MuxRequest {
+        payer: Payer::GATEWAY,
         session: ONLY_SESSION,
         message: &message,
         envelope: &envelope,
@@ -192,6 +194,7 @@ async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
     let (message, envelope) = message(&request("1"));
     let headers = HeaderMap::new();
     let request = MuxRequest {
+        payer: Payer::GATEWAY,
         session: 0,
         message: &message,
         envelope: &envelope,
@@ -255,6 +258,7 @@ async fn what_is_about_to_end_takes_no_call() {
     let (message, envelope) = message(&request("2"));
     let headers = HeaderMap::new();
     let late = MuxRequest {
+        payer: Payer::GATEWAY,
         session: ONLY_SESSION,
         message: &message,
         envelope: &envelope,

@@ -8,18 +8,17 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
-use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::FeedFilter;
 use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::ConnectionLease;
-use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::media::Media;
@@ -85,20 +84,15 @@ pub(super) async fn open(
     let id = id.to_string();
     let mut request = request(ask, &id);
     let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);
-    let delivery = SendOptions {
-        is_safe_to_repeat: true,
-        aim: ReplicaSelection::Any,
-        asked: None,
-        payer: Payer::GATEWAY,
-    };
+    let delivery = SendOptions { is_safe_to_repeat: true, ..SendOptions::default() };
     let reply =
         client.send(upstream, &mut request, delivery, now, deadline).await.map_err(SubscribeError::Failed)?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;
     let media = head.media;
     if !head.status.is_success() || media != Media::Sse {
-        let collected =
-            collect(&mut body, REFUSAL_BYTES_MAX, deadline, state.buffered.open(upstream.payer())).await;
+        let held = state.buffered.open(upstream.payer());
+        let collected = collect(&mut body, REFUSAL_BYTES_MAX, deadline, held).await;
         let answer = collected.map(|(answer, _)| answer).unwrap_or_default();
         let heard = hear(&mut scratch.borrow_mut(), &answer, &id, limits.json_depth_max);
         return Err(refusal(head.status, heard.unwrap_or(Heard::Other)));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::time::sleep;
 
 use super::{Carrier, LINGER, OVERLAP, watch};
+use crate::access::limit::payer::Payer;
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::{Feed, Lane};
 use crate::upstream::ask::Asker;
@@ -29,7 +30,14 @@ impl Thread {
 
     pub(super) fn asker<'a>(&'a self, limits: &'a LimitsConfig) -> Asker<'a> {
         let Self { state, client, scratch, .. } = self;
-        Asker { client, scratch, limits, budget: &state.buffered, aim: ReplicaSelection::Any }
+        Asker {
+            client,
+            scratch,
+            limits,
+            budget: &state.buffered,
+            payer: Payer::GATEWAY,
+            aim: ReplicaSelection::Any,
+        }
     }
 
     pub(super) fn is_current(&self, upstream: &Upstream) -> bool {

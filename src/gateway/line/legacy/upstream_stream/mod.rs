@@ -265,7 +265,7 @@ impl UpstreamStream {
             get_stream::GetResult::Failed(error) => StreamAttempt::Failed(error),
             get_stream::GetResult::Doubtful => {
                 let view = self.worker.view();
-                let asker = self.worker.asker(&view);
+                let asker = self.worker.asker(&view, self.session.owner().payer());
                 match get_stream::is_session_known(&asker, &self.upstream, session).await {
                     Some(false) => StreamAttempt::Lost,
                     Some(true) if self.after.is_some() => StreamAttempt::UnknownEvent,

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::session::LegacySession;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
@@ -32,6 +33,8 @@ const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const PARAM: &str = "mcp-param-";
 
 pub(super) struct LegacyCall {
+    /// Who is charged for what is held for it.
+    payer: Payer,
     pub(super) client: UpstreamClient,
     pub(super) upstream: Arc<Upstream>,
     pub(super) session: Arc<LegacySession>,
@@ -80,6 +83,7 @@ impl LegacyCall {
             method,
             tool,
             headers,
+            payer: extensions.get().copied().unwrap_or_else(|| upstream.payer()),
             extensions: Some(extensions),
             is_safe_to_repeat,
             message,
@@ -88,7 +92,7 @@ impl LegacyCall {
 
     /// Nothing yet of the memory for messages.
     pub(super) fn open_share(&self) -> Share {
-        self.client.limits().budget.open(self.upstream.payer())
+        self.client.limits().budget.open(self.payer)
     }
 
     /// Whether the server may ask something during it.
@@ -118,7 +122,7 @@ impl LegacyCall {
             is_safe_to_repeat: self.is_safe_to_repeat,
             aim: ReplicaSelection::Any,
             asked: None,
-            payer: self.upstream.payer(),
+            payer: self.payer,
         };
         let (client, now) = (&self.client, clock::now());
         let reply = client.send_as_it_is(&self.upstream, &mut request, delivery, now, deadline).await?;

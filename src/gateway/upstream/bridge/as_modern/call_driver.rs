@@ -24,7 +24,6 @@ use super::server_message::{self, ServerMessage};
 use super::session_client::{SessionClient, cancellation};
 use super::state::Binding;
 use super::suspended::{self, LaterLines, Suspension};
-use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::bridge::{next_number, or_never};
@@ -65,8 +64,6 @@ struct CallDriver<'s> {
     may_be_asked: bool,
     has_spoken: bool,
     questions: OpenQuestions,
-    /// Who is charged for what is held of it.
-    payer: Payer,
     /// How often the client was asked.
     rounds: usize,
     binding: Option<Binding>,
@@ -115,13 +112,12 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
     let exchange = CallExchange::new(&session.server, request);
     let driver = CallDriver {
         may_be_asked: call.may_be_asked,
-        payer: call.caller.payer,
+        questions: OpenQuestions::of(call.caller.payer),
         session,
         exchange,
         own,
         reply: Some(reply),
         has_spoken: false,
-        questions: OpenQuestions::default(),
         rounds: 0,
         binding: None,
         suspension: None,
@@ -262,8 +258,7 @@ impl CallDriver<'_> {
             // A retry may declare less than the session was opened with.
             let declared = self.reply.as_ref().map(|reply| &*reply.call.capabilities);
             let declared = declared.unwrap_or(self.session.key.capabilities.as_bytes());
-            let held = self.session.server.client.limits().budget.open(self.payer);
-            self.questions.add((&self.session.server, held), message, id, declared)
+            self.questions.add(&self.session.server, message, id, declared)
         };
         match asked {
             Ok(()) if self.reply.is_some() => self.questions.ask_soon(),
@@ -276,7 +271,7 @@ impl CallDriver<'_> {
     fn answer(&mut self, message: &Bytes) -> Option<CallEnd> {
         self.refuse(NO_METHOD);
         let Some(reply) = self.reply.take() else {
-            let mut held = self.session.server.client.limits().budget.open(self.payer);
+            let mut held = self.questions.share(&self.session.server);
             if held.grow(message.len()).is_err() {
                 return Some(self.unpark());
             }
@@ -317,7 +312,7 @@ impl CallDriver<'_> {
             reply.fail(UpstreamError::Nonsense);
             return Some(CallEnd::Spoilt);
         };
-        let whose = (self.payer, binding);
+        let whose = (self.questions.payer, binding);
         let parks = &upstream.bridge.series.suspensions;
         let entered =
             upstream.bridge.as_modern.suspended.enter(bounds, whose, self.session.own_commands.clone());

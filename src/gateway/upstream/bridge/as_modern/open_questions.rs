@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::session_client::SessionClient;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use protocol::json::quote;
@@ -22,6 +23,8 @@ const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "too many requests 
 
 #[derive(Default)]
 pub(super) struct OpenQuestions {
+    /// Who is charged for what is held of the call.
+    pub(super) payer: Payer,
     open: Vec<OpenQuestion>,
     asked: u32,
     /// When the client is asked what there is by then.
@@ -38,6 +41,16 @@ struct OpenQuestion {
 }
 
 impl OpenQuestions {
+    /// Of a call for which this payer is charged.
+    pub(super) fn of(payer: Payer) -> Self {
+        Self { payer, ..Self::default() }
+    }
+
+    /// Nothing yet of the memory for messages.
+    pub(super) fn share(&self, server: &SessionClient) -> Share {
+        server.client.limits().budget.open(self.payer)
+    }
+
     pub(super) fn has(&self, id: &[u8]) -> bool {
         self.open.iter().any(|open| *open.id == *id)
     }
@@ -45,7 +58,7 @@ impl OpenQuestions {
     /// Takes a question with this id, a literal, for a client that declared these capabilities.
     pub(super) fn add(
         &mut self,
-        (server, mut held): (&SessionClient, Share),
+        server: &SessionClient,
         message: &Bytes,
         id: &[u8],
         declared: &[u8],
@@ -54,6 +67,7 @@ impl OpenQuestions {
             return Err(TOO_MANY);
         }
         let question = server.client.read_json(|memory| question::read(message, declared, memory))?;
+        let mut held = self.share(server);
         held.grow(question.request.len()).map_err(|_| TOO_MANY)?;
         self.asked += 1;
         self.open.push(OpenQuestion {
