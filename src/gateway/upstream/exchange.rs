@@ -26,6 +26,7 @@ use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
 use protocol::media::Media;
 use protocol::splice::Segments;
+use protocol::version::Era;
 
 /// Marks a request that somebody else ends if its reply takes too long to begin.
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +194,9 @@ impl UpstreamClient {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
                 let mut request = RequestBody::take_spelled_out(request);
-                request.extensions_mut().insert(delivery.payer);
+                if era == Era::Legacy {
+                    request.extensions_mut().insert(delivery.payer);
+                }
                 // Written where it stays: it is many kilobytes, which nobody needs to move.
                 let crossing =
                     Box::write(Box::new_uninit(), bridge::send(self, upstream, era, request, deadline));

@@ -12,7 +12,6 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use http::StatusCode;
 use tokio::time::{sleep_until, timeout};
 
 use super::answers::{self, CallAnswer};
@@ -325,7 +324,7 @@ impl CallDriver<'_> {
         self.suspension =
             Some(Suspension::new(&upstream.bridge, number, clock::now() + bounds.suspended_call_timeout));
         upstream.bridge.series.input_requests.modern.inc();
-        if !reply.finish(CallAnswer { status: StatusCode::OK, message }) {
+        if !reply.finish(CallAnswer { status: http::StatusCode::OK, message }) {
             return Some(self.unpark());
         }
         None
