@@ -140,6 +140,37 @@ fn calls_of_one_leave_connections_of_the_upstream_to_another() {
     daemon.send(&call("8", "echo").by(0)).assert_ok();
 }
 
+/// Over the bridge, too, it is the client that is charged and not the server.
+#[test]
+fn bridged_calls_of_one_leave_connections_of_the_upstream_to_another() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::calling(move |request| {
+        let is_patient = request.json()["params"]["arguments"]["patient"] == true;
+        let reply = Reply::result(request, r#"{"resultType":"complete","content":[]}"#);
+        if is_patient { Reply::default().wait(&held).then(reply) } else { reply }
+    });
+    let config = Config::new().upstream("up", upstream.address, "connections_max = 16");
+    let daemon = Daemon::start(&config.section(&keys()).top("workers = 1").admin());
+    let in_session_of = |number: usize, request: Request| {
+        let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
+        in_session(opened.header("mcp-session-id").expect("a session"), request).by(number)
+    };
+    let patient = || legacy_call("7", "echo").replacing("{}", r#"{"patient":true}"#);
+    let mut waiting: Vec<Connection> = (0..14).map(|_| daemon.begin(&in_session_of(0, patient()))).collect();
+    upstream.wait_for("tools/call", 14);
+    let refused = daemon.send(&in_session_of(0, legacy_call("8", "echo")));
+    assert_eq!(refused.json()["error"]["code"], 429, "{refused:?}");
+    for number in 1..KEYS {
+        let served = daemon.send(&in_session_of(number, legacy_call("9", "echo")));
+        assert!(served.text().contains("\"result\""), "{served:?}");
+    }
+    gate.open();
+    for connection in &mut waiting {
+        assert_eq!(connection.any_head().status, 200);
+    }
+}
+
 #[test]
 fn sessions_of_one_leave_room_for_another() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).start();
@@ -186,18 +217,24 @@ fn streams_of_one_leave_room_for_another() {
     let upstream = Legacy::new(Offer::tools(&["echo"])).with_streams().start();
     let limits = "[session]\nstreams_max = 16\nstreams_per_principal_max = 16";
     let daemon = Daemon::start(&Config::legacy(&upstream).section(&keys()).section(limits));
+    let attach = |session: &str, number: usize| {
+        let mut connection = daemon.connect();
+        connection.write(&get(session).by(number).bytes());
+        (connection.any_head().status, connection)
+    };
     let open = |number: usize| {
         let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
         let session = opened.header("mcp-session-id").expect("a session").to_owned();
-        let mut connection = daemon.connect();
-        connection.write(&get(&session).by(number).bytes());
-        (connection.any_head().status, connection)
+        let (status, connection) = attach(&session, number);
+        (status, connection, session)
     };
     let held: Vec<_> = (0..14).map(|_| open(0)).collect();
-    assert!(held.iter().all(|(status, _)| *status == 200));
+    assert!(held.iter().all(|(status, ..)| *status == 200));
     assert_eq!(open(0).0, 503);
     let others = [open(1), open(2)];
-    assert!(others.iter().all(|(status, _)| *status == 200));
+    assert!(others.iter().all(|(status, ..)| *status == 200));
+    // A stream that takes over from another of its session has that one's place.
+    assert_eq!(attach(&held[0].2, 0).0, 200);
 }
 
 #[test]
