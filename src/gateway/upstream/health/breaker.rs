@@ -4,10 +4,11 @@
 //! |---|---|---|
 //! | closed | pass | after `failures_max` failures in a row, or when questions find the replica unfit: open |
 //! | open | are refused | when its time is over: half-open; where the replica is asked, only once it answers |
-//! | half-open | one passes, the others are refused | by what becomes of that one: closed, or open for twice as long |
+//! | half-open | one passes in each opening time, the others are refused | by what becomes of the first that ends: closed, or open for twice as long |
 //!
 //! A replica that was not reached or broke off, and that answers questions again, is closed at once, but its next failure
-//! opens it. One that let requests wait is tried with a request: it may answer questions and nothing else.
+//! opens it. One that let requests wait is tried with a request: it may answer questions and nothing else. A request that
+//! takes long keeps the others out no longer than the first opening took. Opening times that doubled are halved again as fast.
 //!
 //! Deliberately not here: the clock. Invariant: a trial that ends in any way makes room for the next.
 
@@ -98,7 +99,8 @@ pub(crate) struct Breaker {
     opened_ms: AtomicU64,
     /// When it was last closed; 0: it was never open.
     closed_ms: AtomicU64,
-    is_trying: AtomicBool,
+    /// Until when the last trial keeps others out; 0: there is none.
+    trial_until_ms: AtomicU64,
     /// That questions are answered does not make it fit.
     needs_trial: AtomicBool,
 }
@@ -122,7 +124,7 @@ impl Breaker {
         match self.state() {
             BreakerState::Closed => true,
             BreakerState::Open => !rules.is_asked && now_ms >= self.until_ms(),
-            BreakerState::HalfOpen => !self.is_trying.load(Ordering::Relaxed),
+            BreakerState::HalfOpen => now_ms >= self.trial_until_ms.load(Ordering::Relaxed),
         }
     }
 
@@ -136,7 +138,13 @@ impl Breaker {
             return None;
         }
         self.change(BreakerState::Open, BreakerState::HalfOpen);
-        let is_first = !self.is_trying.swap(true, Ordering::AcqRel);
+        let before_ms = self.trial_until_ms.load(Ordering::Relaxed);
+        let until_ms = now_ms.saturating_add(rules.open_time_ms.max(1));
+        let is_first = now_ms >= before_ms
+            && self
+                .trial_until_ms
+                .compare_exchange(before_ms, until_ms, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
         is_first.then_some(Pass::Trial)
     }
 
@@ -172,7 +180,7 @@ impl Breaker {
     /// What became of a request says nothing.
     pub(crate) fn give_up(&self, pass: Pass) {
         if pass == Pass::Trial {
-            self.is_trying.store(false, Ordering::Release);
+            self.trial_until_ms.store(0, Ordering::Release);
         }
     }
 
@@ -240,9 +248,8 @@ impl Breaker {
         if state == BreakerState::Closed {
             // One that served for long begins anew.
             let closed_for_ms = now_ms.saturating_sub(self.closed_ms.load(Ordering::Relaxed));
-            if closed_for_ms > rules.open_time_max_ms.saturating_mul(2) {
-                self.openings.store(0, Ordering::Relaxed);
-            }
+            let openings = self.openings.load(Ordering::Relaxed);
+            self.openings.store(openings_after(rules, openings, closed_for_ms), Ordering::Relaxed);
             self.opened_ms.store(now_ms, Ordering::Relaxed);
         }
         let until_before_ms = self.until_ms();
@@ -266,6 +273,19 @@ impl Breaker {
     fn change(&self, from: BreakerState, to: BreakerState) -> bool {
         self.state.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
+}
+
+/// How many openings count after it has been closed for so long.
+fn openings_after(rules: &Rules, openings: u32, closed_for_ms: u64) -> u32 {
+    if closed_for_ms > rules.open_time_max_ms.saturating_mul(2) {
+        return 0;
+    }
+    let (mut openings, mut left_ms) = (openings, closed_for_ms);
+    while let Some(fewer) = openings.checked_sub(1) {
+        let Some(rest_ms) = left_ms.checked_sub(open_time_ms(rules, fewer).max(1)) else { break };
+        (openings, left_ms) = (fewer, rest_ms);
+    }
+    openings
 }
 
 fn open_time_ms(rules: &Rules, openings: u32) -> u64 {
@@ -323,6 +343,29 @@ mod tests {
             (breaker.pass(&RULES, 103), breaker.pass(&RULES, 103)),
             (Some(Pass::Free), Some(Pass::Free))
         );
+    }
+
+    #[test]
+    fn a_trial_that_takes_long_keeps_others_out_for_a_while_only() {
+        let breaker = opened(&RULES, RequestFault::TimedOut);
+        assert_eq!(breaker.pass(&RULES, 101), Some(Pass::Trial));
+        assert!(breaker.pass(&RULES, 200).is_none() && !breaker.is_fit(&RULES, 200));
+        assert_eq!((breaker.pass(&RULES, 201), breaker.pass(&RULES, 201)), (Some(Pass::Trial), None));
+        assert!(breaker.succeed(Pass::Trial, 210), "the second is done first");
+        assert!(
+            !breaker.fail(Pass::Trial, RequestFault::TimedOut, &RULES, 300),
+            "what fails late changes nothing"
+        );
+        assert_eq!(breaker.pass(&RULES, 301), Some(Pass::Free));
+    }
+
+    #[test]
+    fn opening_times_that_doubled_come_down_as_fast() {
+        for (closed_for_ms, expected) in
+            [(0, 3), (399, 3), (400, 2), (599, 2), (600, 1), (700, 0), (10_000, 0)]
+        {
+            assert_eq!(openings_after(&RULES, 3, closed_for_ms), expected, "after {closed_for_ms} ms");
+        }
     }
 
     #[test]
