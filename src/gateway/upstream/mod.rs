@@ -163,7 +163,7 @@ impl Upstream {
         let series = metrics.upstreams.of(&config.name);
         let common = replica::ReplicaCommon {
             upstream: config.name.as_str().into(),
-            rules: Rules::of(&config.replicas),
+            rules: Rules::of(&config.replicas, config.first_byte_timeout),
             openings: series.breaker_openings.clone(),
             tls: access.tls.clone(),
         };

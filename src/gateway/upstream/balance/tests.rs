@@ -6,7 +6,7 @@ use super::*;
 use crate::upstream::health::breaker::{RequestFault, Rules};
 
 fn rules(failures_max: usize, slow_start: Duration) -> Rules {
-    Rules::of(&config::ReplicasConfig {
+    let config = config::ReplicasConfig {
         resolve_interval: Duration::ZERO,
         slow_start,
         connections_max: 1,
@@ -22,7 +22,8 @@ fn rules(failures_max: usize, slow_start: Duration) -> Rules {
             healthy_after: 1,
         },
         retry: config::Retry { budget_percent: 0, tools: Vec::new(), annotated_tools: false },
-    })
+    };
+    Rules::of(&config, Duration::from_mins(1))
 }
 
 fn replicas(hosts: &[&str]) -> Replicas {

@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | closed | pass | after `failures_max` failures in a row, or when questions find the replica unfit: open |
 //! | open | are refused | when its time is over: half-open; where the replica is asked, only once it answers |
-//! | half-open | one passes in each opening time, the others are refused | by what becomes of the first that ends: closed, or open for twice as long |
+//! | half-open | one passes, and when that takes too long the next; the others are refused | by what becomes of the first that ends: closed, or open for twice as long |
 //!
 //! A replica that was not reached or broke off, and that answers questions again, is closed at once, but its next failure
 //! opens it. One that let requests wait is tried with a request: it may answer questions and nothing else. A request that
-//! takes long keeps the others out no longer than the first opening took. Opening times that doubled are halved again as fast.
+//! takes long keeps the others out for as long as a first byte may take, and for [`TRIAL_MAX`] at most. Opening times that doubled are halved again as fast.
 //!
 //! Deliberately not here: the clock. Invariant: a trial that ends in any way makes room for the next.
 
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use super::millis;
 
+/// How long a request by which a replica is tried keeps others out, at most.
+const TRIAL_MAX: Duration = Duration::from_secs(5);
 /// The share that a replica begins with when it comes back, of [`WEIGHT_MAX`].
 const WEIGHT_MIN: u64 = 64;
 /// The weight of a replica that has its full share.
@@ -29,19 +31,22 @@ pub(crate) struct Rules {
     open_time_ms: u64,
     open_time_max_ms: u64,
     slow_start_ms: u64,
+    /// How long a trial keeps others out.
+    trial_ms: u64,
     /// Whether the replica is asked whether it is fit.
     is_asked: bool,
 }
 
 impl Rules {
     /// The rules of one upstream.
-    pub(crate) fn of(config: &config::ReplicasConfig) -> Self {
+    pub(crate) fn of(config: &config::ReplicasConfig, first_byte_timeout: Duration) -> Self {
         let config::ReplicasConfig { breaker, health, slow_start, .. } = config;
         Self {
             failures_max: u32::try_from(breaker.failures_max).unwrap_or(u32::MAX),
             open_time_ms: millis(breaker.open_time),
             open_time_max_ms: millis(breaker.open_time_max),
             slow_start_ms: millis(*slow_start),
+            trial_ms: millis(first_byte_timeout.min(TRIAL_MAX)),
             is_asked: health.interval > Duration::ZERO,
         }
     }
@@ -139,7 +144,7 @@ impl Breaker {
         }
         self.change(BreakerState::Open, BreakerState::HalfOpen);
         let before_ms = self.trial_until_ms.load(Ordering::Relaxed);
-        let until_ms = now_ms.saturating_add(rules.open_time_ms.max(1));
+        let until_ms = now_ms.saturating_add(rules.trial_ms.max(1));
         let is_first = now_ms >= before_ms
             && self
                 .trial_until_ms
@@ -301,6 +306,7 @@ mod tests {
         open_time_ms: 100,
         open_time_max_ms: 1000,
         slow_start_ms: 1000,
+        trial_ms: 100,
         is_asked: false,
     };
 
