@@ -20,6 +20,7 @@
 //! | data of a chunk that are not followed by CRLF | [`HttpFault::Chunk`] | 7.1 |
 //! | a trailer that is no field: a next request, perhaps, for who stops reading before it | [`HttpFault::Chunk`] | 7.1.2 |
 //! | a switch of protocols that nobody asked for | [`HttpFault::Head`] | 9110, 15.2.2 |
+//! | `keep-alive` of HTTP/1.0 beside bytes beyond ASCII | it is not taken: the connection ends | 9.3 |
 
 pub mod body;
 #[cfg(test)]

@@ -181,6 +181,7 @@ fn field() -> impl Strategy<Value = Vec<u8>> {
         "Connection: keep-alive\r\n",
         "Connection: x, CLOSE\r\n",
         "Connection: \u{e9}, close\r\n",
+        "Connection: \u{e9}, keep-alive\r\n",
         "Expect: 100-continue\r\n",
         "Mcp-Session-Id: 1\r\n",
     ]);

@@ -200,9 +200,11 @@ struct ConnectionField {
 
 impl ConnectionField {
     fn note(&mut self, value: &[u8]) {
+        // What others may not see in it is no reason to go on, but one to stop.
+        let is_clear = value.is_ascii();
         for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= option.eq_ignore_ascii_case(b"close");
-            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.keep_alive |= is_clear && option.eq_ignore_ascii_case(b"keep-alive");
         }
     }
 

@@ -40,6 +40,12 @@ fn a_head_is_read() {
             BodyEnd::Length(1),
             true,
         ),
+        (
+            "HTTP/1.0 200 OK\r\ncontent-length: 1\r\nconnection: \u{e9}, keep-alive\r\n\r\n",
+            200,
+            BodyEnd::Length(1),
+            false,
+        ),
         ("HTTP/1.1 204 N\r\n\r\n", 204, BodyEnd::Length(0), true),
         ("HTTP/1.1 304 N\r\ncontent-length: 9\r\n\r\n", 304, BodyEnd::Length(0), true),
         ("HTTP/1.1 100 Continue\r\n\r\n", 100, BodyEnd::Length(0), true),
