@@ -122,12 +122,9 @@ impl ReplyBody {
         }
     }
 
-    /// Who is charged for what is held of it, as long as its call is not over.
+    /// Who is charged for what is held of it while it is still to come.
     pub(crate) fn payer(&mut self) -> Option<Payer> {
-        match self {
-            Self::Whole(_, held) => held.call.as_ref().map(|call| call.payer()),
-            Self::Stream(_) | Self::Events(_) => self.call().map(|call| call.payer()),
-        }
+        self.call().map(|call| call.payer())
     }
 
     /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
