@@ -21,7 +21,7 @@ pub(crate) async fn own_session(
         let opened = open(asker, upstream, offer, deadline).await?;
         Ok::<_, InitializeError>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
     };
-    let owner = SessionOwner { session: id, expires_s: u64::MAX, principal: "", address: None };
+    let owner = SessionOwner::gateway(id, u64::MAX);
     let session = sessions.upstream_session(owner, &upstream.session_key, open_anew);
     match tokio::time::timeout_at(deadline.into(), session).await {
         Ok(Ok(session)) => Ok(session),

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::access::limit::least_rate::{LeastRate, RateBound};
+use crate::access::limit::least_rate::{RateBound, ReaderRate};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock::{self, RecurringDeadline};
@@ -75,7 +75,7 @@ struct Source {
     /// `None` once it has ended.
     body: Option<ReplyBody>,
     bound: RateBound,
-    rate: Option<(LeastRate, usize)>,
+    reader: ReaderRate,
     deadline: RecurringDeadline,
     /// What is held, beyond what would be held anyway.
     held: Share,
@@ -89,7 +89,7 @@ impl ReadAhead {
             queue: Rc::clone(&queue),
             body: Some(body),
             bound: RateBound::of_replies(&worker.limits()),
-            rate: None,
+            reader: ReaderRate::default(),
             deadline: RecurringDeadline::default(),
             held: worker.state.buffered.open(payer),
         };
@@ -158,24 +158,16 @@ impl Source {
     fn poll_rate(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut queue = self.queue.borrow_mut();
         if queue.pieces.is_empty() || std::mem::take(&mut queue.was_empty) {
-            self.rate = None;
+            self.reader.rest();
         }
         if queue.pieces.is_empty() {
             self.held.clear();
             return Poll::Pending;
         }
-        let now = clock::now();
-        let (rate, taken) = match &mut self.rate {
-            Some(rate) => rate,
-            rate @ None => match self.bound.start(queue.taken_bytes, now) {
-                Some(begun) => rate.insert((begun, queue.taken_bytes)),
-                None => return Poll::Pending,
-            },
-        };
-        rate.hand_over(queue.taken_bytes - *taken, now);
-        *taken = queue.taken_bytes;
-        let deadline = rate.deadline();
-        self.deadline.poll(cx, deadline)
+        match self.reader.deadline(self.bound, queue.taken_bytes, clock::now()) {
+            Some(deadline) => self.deadline.poll(cx, deadline),
+            None => Poll::Pending,
+        }
     }
 }
 

@@ -105,6 +105,11 @@ pub(crate) struct SessionOwner<'a> {
 }
 
 impl SessionOwner<'_> {
+    /// The gateway, or a client of which nothing more is known here.
+    pub(crate) fn gateway(session: SessionId, expires_s: u64) -> Self {
+        Self { session, expires_s, principal: "", address: None }
+    }
+
     /// Who is charged for what it keeps.
     pub(crate) fn payer(&self) -> Payer {
         match self.address {

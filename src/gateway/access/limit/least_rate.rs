@@ -79,6 +79,36 @@ impl LeastRate {
     }
 }
 
+/// A reader, which is waited for from time to time.
+#[derive(Debug, Default)]
+pub(crate) struct ReaderRate {
+    /// While it is waited for, and how much it had been handed when that was last looked at.
+    waiting: Option<(LeastRate, usize)>,
+}
+
+impl ReaderRate {
+    /// It has everything there was.
+    pub(crate) fn rest(&mut self) {
+        self.waiting = None;
+    }
+
+    /// When it is too late for a reader that is waited for, and was handed so many bytes in all. `None`: any rate will do.
+    pub(crate) fn deadline(
+        &mut self,
+        bound: RateBound,
+        handed_bytes: usize,
+        now: Instant,
+    ) -> Option<Instant> {
+        let (rate, before) = match &mut self.waiting {
+            Some(waiting) => waiting,
+            waiting @ None => waiting.insert((bound.start(handed_bytes, now)?, handed_bytes)),
+        };
+        rate.hand_over(handed_bytes - *before, now);
+        *before = handed_bytes;
+        Some(rate.deadline())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

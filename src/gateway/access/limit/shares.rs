@@ -107,19 +107,14 @@ impl Shares {
 
     /// One more, whatever there is. Whoever asks bounds it.
     pub(crate) fn take_beyond(self: &Arc<Self>, payer: Payer) -> Share {
-        self.add_beyond(payer, 1);
+        *self.shard(payer).lock().entry(payer).or_default() += 1;
+        self.taken.fetch_add(1, Ordering::Relaxed);
         Share { of: Arc::clone(self), payer, count: 1 }
     }
 
     /// Whether less than half of what may be taken is.
     pub(crate) fn is_half_empty(&self) -> bool {
         self.taken() < self.max() / 2
-    }
-
-    /// How much this payer holds.
-    #[cfg(test)]
-    pub(crate) fn held_by(&self, payer: Payer) -> usize {
-        self.shard(payer).lock().get(&payer).copied().unwrap_or_default()
     }
 
     fn shard(&self, payer: Payer) -> &Mutex<HashMap<Payer, usize, IdentityHash>> {
@@ -151,11 +146,6 @@ impl Shares {
         let has_too_much = payer != Payer::PROXIES && holds > self.of_payer_max.load(Ordering::Relaxed);
         let of_payer = has_too_much.then_some(NoShare::TooMuchOfPayer);
         refusal((self.max(), self.least), before, count, holds).or(of_payer)
-    }
-
-    fn add_beyond(&self, payer: Payer, count: usize) {
-        *self.shard(payer).lock().entry(payer).or_default() += count;
-        self.taken.fetch_add(count, Ordering::Relaxed);
     }
 
     fn remove(&self, payer: Payer, count: usize) {
@@ -244,17 +234,21 @@ mod tests {
         Payer::principal(&format!("key:{number}"))
     }
 
+    fn held_by(shares: &Shares, payer: Payer) -> usize {
+        shares.shard(payer).lock().get(&payer).copied().unwrap_or_default()
+    }
+
     #[test]
     fn gives_back_what_it_took() {
         let shares = Shares::new(10);
         let mut one = shares.open(payer(1));
         assert!(one.grow(4).is_ok() && one.grow_to(8).is_ok() && one.grow_to(3).is_ok());
-        assert_eq!((shares.taken(), shares.held_by(payer(1))), (8, 8));
+        assert_eq!((shares.taken(), held_by(&shares, payer(1))), (8, 8));
         assert_eq!(one.grow(4), Err(NoShare::NothingLeft));
         assert_eq!(one.grow(2), Err(NoShare::TooMuchOfPayer), "the last is for somebody else");
         assert_eq!(shares.take(payer(2)).map(|share| share.count), Ok(1));
         drop(one);
-        assert_eq!((shares.taken(), shares.held_by(payer(1))), (0, 0));
+        assert_eq!((shares.taken(), held_by(&shares, payer(1))), (0, 0));
         assert!(shares.held.iter().all(|shard| shard.lock().is_empty()));
     }
 

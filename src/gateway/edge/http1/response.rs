@@ -16,7 +16,7 @@ use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
 use super::request::RequestForm;
-use crate::access::limit::least_rate::{LeastRate, RateBound};
+use crate::access::limit::least_rate::{RateBound, ReaderRate};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::buffers::Buffers;
@@ -68,8 +68,8 @@ pub(super) struct ResponseWriter {
     is_blocked: bool,
     /// What is held for it meanwhile.
     held: Option<Share>,
-    /// How slowly it may read, while something waits for it: and how much of it had gone when that was last looked at.
-    reading: Option<(LeastRate, usize)>,
+    /// How slowly it may read.
+    reader: ReaderRate,
 }
 
 impl ResponseWriter {
@@ -148,7 +148,7 @@ impl ResponseWriter {
             written_bytes: 0,
             is_blocked: false,
             held: None,
-            reading: None,
+            reader: ReaderRate::default(),
         }
     }
 
@@ -160,16 +160,10 @@ impl ResponseWriter {
     /// When the client is too slow, while something waits for it; to be asked whenever that may have changed.
     pub(super) fn reader_deadline(&mut self, bound: RateBound, now: Instant) -> Option<Instant> {
         if !self.is_blocked {
-            self.reading = None;
+            self.reader.rest();
             return None;
         }
-        let (rate, written) = match &mut self.reading {
-            Some(reading) => reading,
-            reading @ None => reading.insert((bound.start(self.written_bytes, now)?, self.written_bytes)),
-        };
-        rate.hand_over(self.written_bytes - *written, now);
-        *written = self.written_bytes;
-        Some(rate.deadline())
+        self.reader.deadline(bound, self.written_bytes, now)
     }
 
     /// Writes until the socket has all of it. Fails if the body breaks off, or the client has left.

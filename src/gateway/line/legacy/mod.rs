@@ -74,10 +74,7 @@ impl SessionHolder {
     fn owner(&self) -> SessionOwner<'_> {
         match self {
             Self::Client(session) => session.owner(),
-            Self::All(_) => {
-                let (session, expires_s) = (self.id(), self.expires_s());
-                SessionOwner { session, expires_s, principal: "", address: None }
-            }
+            Self::All(_) => SessionOwner::gateway(self.id(), self.expires_s()),
         }
     }
 

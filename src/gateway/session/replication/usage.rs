@@ -139,9 +139,7 @@ impl Sessions {
             let Some(mut closed) = self.leave_one(session, &is_irreplaceable) else {
                 // It is used by now: what was taken out of its state belongs there.
                 if let Some(entry) = self.table.entry(session) {
-                    let expires_s = entry.expires_s;
-                    let owner = SessionOwner { session, expires_s, principal: "", address: None };
-                    let closed = self.learn(owner).await;
+                    let closed = self.learn(SessionOwner::gateway(session, entry.expires_s)).await;
                     self.strand(closed);
                 }
                 continue;

@@ -30,14 +30,8 @@ impl Thread {
 
     pub(super) fn asker<'a>(&'a self, limits: &'a LimitsConfig) -> Asker<'a> {
         let Self { state, client, scratch, .. } = self;
-        Asker {
-            client,
-            scratch,
-            limits,
-            budget: &state.buffered,
-            payer: Payer::GATEWAY,
-            aim: ReplicaSelection::Any,
-        }
+        let (budget, payer, aim) = (&state.buffered, Payer::GATEWAY, ReplicaSelection::Any);
+        Asker { client, scratch, limits, budget, payer, aim }
     }
 
     pub(super) fn is_current(&self, upstream: &Upstream) -> bool {
