@@ -11,12 +11,13 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import tomllib
 import unittest
+
+from ports import free_port
 
 from . import blocks
 from .instead import AWAIT, OUTPUTS, instead
@@ -181,11 +182,7 @@ GATEWAY_RUNS = (
 
 def free_ports():
     """A free port for each of those that documents name."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in PORTS]
-    ports = {port: str(listening.getsockname()[1]) for port, listening in zip(PORTS, sockets)}
-    for listening in sockets:
-        listening.close()
-    return ports
+    return {port: str(free_port()) for port in PORTS}
 
 
 def expected(line):

@@ -12,6 +12,7 @@ import urllib.request
 
 from fleet.server import Server
 from interop.process import Process
+from ports import free_port
 
 HAPROXY_CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "config" / "haproxy.cfg"
 LIMIT_CALLS = 1000
@@ -168,12 +169,6 @@ class Site:
         finally:
             child.kill()
             child.wait()
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def listens(port):

@@ -11,6 +11,7 @@ import textwrap
 import time
 
 from gate import dump
+from ports import free_port
 
 #: Valgrind starts it some thirty times slower than it starts by itself.
 READY_TIMEOUT_S = 60
@@ -122,12 +123,6 @@ def counted(command, folder):
         raise Failure(f"{error}; the log:\n{process.log.read_text()}") from error
     finally:
         process.stop()
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def is_open(port):

@@ -11,13 +11,25 @@ import { setTimeout as pause } from 'node:timers/promises';
 const READY_TIMEOUT_MS = 30_000;
 const VERSION = '2026-07-28';
 
+// Below those that systems give to connections going out, one of which could take a port before its program does.
+const PORTS = { first: 20_000, count: 12_000 };
+
 export async function freePort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  server.close();
-  await once(server, 'close');
-  return port;
+  for (;;) {
+    const port = PORTS.first + Math.floor(Math.random() * PORTS.count);
+    const server = createServer().listen(port, '127.0.0.1');
+    const isFree = await once(server, 'listening').then(
+      () => true,
+      ({ code }) => {
+        if (code !== 'EADDRINUSE') throw new Error(`no port to listen on: ${code}`);
+        return false;
+      },
+    );
+    if (!isFree) continue;
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }
 
 /** A program that is ready once `url` answers. */

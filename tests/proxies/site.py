@@ -8,9 +8,10 @@ import shutil
 import socket
 import subprocess
 
-from fleet.site import free_port, listens, wait_for
+from fleet.site import listens, wait_for
 from gate.daemon import NGINX_PLACES, SYSTEM_PATH
 from interop.process import Process
+from ports import free_port
 from proxies.recorder import Recorder
 
 #: How long a proxy waits for the rest of a request, and a client for a proxy.
