@@ -26,6 +26,7 @@
 //! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
 
 mod admin;
+mod arguments;
 mod array;
 mod bridge;
 mod command;
@@ -72,6 +73,7 @@ use self::upstream::Upstreams;
 use self::value::Count;
 
 pub use self::admin::{Admin, AdminPlace};
+pub use self::arguments::{ArgumentCondition, ArgumentFit, MissingArgument};
 pub use self::bridge::BridgeConfig;
 pub use self::command::{CommandConfig, INHERITED, Isolation};
 pub use self::credentials::{

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::Config;
+use super::arguments::{ArgumentConditions, MissingArgument};
 use super::array::{Array, Map};
 use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
@@ -53,7 +54,7 @@ section! {
         #[example(["weather"])]
         upstreams: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of tools, as their upstreams spell them, without prefix. A rule without
-        /// `tools`, `prompts`, `resources` and `annotations` is about everything of its upstreams.
+        /// `tools`, `prompts`, `resources`, `annotations` and `arguments` is about everything of its upstreams.
         #[example(["get_*", "forecast"])]
         tools: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of prompts, as their upstreams spell them.
@@ -65,8 +66,17 @@ section! {
         /// What it is about: tools whose annotations, as their upstream last listed them, say all of this.
         #[example({ readOnlyHint = true })]
         annotations: RuleAnnotations => Vec::new(),
+        /// What it is about: calls of tools whose arguments have each of these values, or one of these. Strings, numbers
+        /// and `true` or `false` are compared by type and value, and a table within leads to an argument within an
+        /// object. Callers see a tool that they may call with some arguments. Prompts and resources have none:
+        /// for them this is no condition.
+        #[example({ environment = "staging", target.region = ["eu", "us"] })]
+        arguments: ArgumentConditions => Vec::new(),
+        /// With `arguments`: whether it does without one that a call lacks or has in another type. `refuse`: a rule that
+        /// allows does not allow such a call, one that denies denies it. `allow`: the other way round.
+        missing_arguments: MissingArgument = "refuse",
     }
-    check check_claims;
+    check check_rule;
 }
 
 section! {
@@ -119,9 +129,13 @@ impl Setting for Words {
     }
 }
 
-fn check_claims(rule: RuleConfig, table: Table<'_>, findings: &mut Findings) -> RuleConfig {
+fn check_rule(rule: RuleConfig, table: Table<'_>, findings: &mut Findings) -> RuleConfig {
     if rule.claims.is_empty() {
         findings.error_at(table, "claims", "no claim: leave the key out for no condition");
+    }
+    if !table.has("arguments") && rule.missing_arguments == MissingArgument::Allow {
+        let message = "`missing_arguments` is for rules with `arguments`";
+        findings.error_at(table, "missing_arguments", message);
     }
     rule
 }

@@ -3,18 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use http::HeaderName;
-
 use super::Config;
+use super::arguments::MissingArgument;
 use super::array::{Array, Distinct, Map};
 use super::findings::Findings;
 use super::section::section;
 use super::table::Table;
 use super::text::{Any, Fault, Glob, RuleName, texts};
 use super::value::{Count, DAY_MS, HOUR_MS, Period, choice};
+use protocol::arguments::ArgumentPath;
 
-/// What the name of a mirrored parameter's header begins with.
-const PARAM_HEADER: &str = "mcp-param-";
 /// More are not checked for every call.
 const LIMITS_MAX: usize = 64;
 /// The longest time that a burst may take to come back.
@@ -30,8 +28,9 @@ section! {
         #[missing("refused clients are told it")]
         name: RuleName,
         /// Whose calls are counted together: any of `principal` (without credentials, the address), `address` (of IPv6
-        /// its /64), `endpoint`, `upstream`, `tool`, and `param:NAME` for the value of the header `Mcp-Param-NAME`, for
-        /// each principal by itself and only where a limit by `principal` alone exists.
+        /// its /64), `endpoint`, `upstream`, `tool`, and `argument:NAME` for the value of an argument of the called tool
+        /// (`argument:customer.id` within an object), for each principal by itself and only where a limit by `principal`
+        /// alone exists.
         #[example(["principal", "tool"])]
         by: Distinct<By, 1>,
         /// Calls in a period.
@@ -72,6 +71,9 @@ section! {
         /// What holds while the shared count cannot be had: each replica counts for itself (`local`), calls pass
         /// uncounted (`allow`), or are refused (`deny`).
         fallback: Fallback = "local",
+        /// With `argument:` in `by`: what becomes of a call of a tool that lacks the argument, or has one that is no
+        /// string, number or boolean. `refuse` it, or `allow` it: all such calls count together.
+        missing_arguments: MissingArgument = "refuse",
     }
     check check_limit;
 }
@@ -89,8 +91,8 @@ pub enum CountedBy {
     Upstream,
     /// The tool, by its upstream and its name there.
     Tool,
-    /// The value of a mirrored parameter: the name of its header, in lower case.
-    Param(String),
+    /// The value of an argument of the called tool.
+    Argument(ArgumentPath),
 }
 
 choice! {
@@ -107,18 +109,26 @@ choice! {
 
 texts! {
     /// One of the things that calls are told apart by.
-    pub By -> CountedBy, "^(principal|address|endpoint|upstream|tool|param:.+)$", counted_by;
+    pub By -> CountedBy, "^(principal|address|endpoint|upstream|tool|argument:.+)$", counted_by;
 }
 
 impl RateLimit {
     /// Whether it is about every request, whatever it asks for; else it is about what goes to an upstream.
     pub fn is_of_requests(&self) -> bool {
         let is_of_route =
-            |by: &CountedBy| matches!(by, CountedBy::Upstream | CountedBy::Tool | CountedBy::Param(_));
+            |by: &CountedBy| matches!(by, CountedBy::Upstream | CountedBy::Tool | CountedBy::Argument(_));
         !self.by.iter().any(is_of_route)
             && self.weights.is_empty()
             && self.upstreams.is_empty()
             && self.tools.is_empty()
+    }
+
+    /// The arguments that it counts by.
+    pub fn arguments(&self) -> impl Iterator<Item = &ArgumentPath> {
+        self.by.iter().filter_map(|by| match by {
+            CountedBy::Argument(path) => Some(path),
+            _ => None,
+        })
     }
 
     /// Whether it is about each principal alone, whatever it calls.
@@ -166,16 +176,11 @@ fn counted_by(text: &str) -> Result<CountedBy, Fault> {
         "endpoint" => Some(CountedBy::Endpoint),
         "upstream" => Some(CountedBy::Upstream),
         "tool" => Some(CountedBy::Tool),
-        other => other.strip_prefix("param:").and_then(param),
+        other => other.strip_prefix("argument:").and_then(ArgumentPath::read).map(CountedBy::Argument),
     };
     by.ok_or_else(|| {
-        "use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `param:NAME` for the header Mcp-Param-NAME".into()
+        "use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `argument:NAME` for an argument of the called tool".into()
     })
-}
-
-fn param(name: &str) -> Option<CountedBy> {
-    let header = format!("{PARAM_HEADER}{}", name.to_ascii_lowercase());
-    (!name.is_empty() && header.parse::<HeaderName>().is_ok()).then_some(CountedBy::Param(header))
 }
 
 fn check_limit(mut limit: RateLimit, table: Table<'_>, findings: &mut Findings) -> RateLimit {
@@ -195,6 +200,10 @@ fn check_limit(mut limit: RateLimit, table: Table<'_>, findings: &mut Findings) 
                 format!("heavier than the burst ({}), so that no such call could ever pass", limit.burst);
             findings.error(node.span(), message);
         }
+    }
+    if limit.arguments().next().is_none() && limit.missing_arguments == MissingArgument::Allow {
+        let message = "`missing_arguments` is for limits with `argument:` in `by`";
+        findings.error_at(table, "missing_arguments", message);
     }
     for (key, is_set) in [("exact", limit.exact), ("fallback", limit.fallback != Fallback::Local)] {
         if is_set && !limit.shared {
@@ -228,20 +237,19 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     if let Some(table) = tables.get(LIMITS_MAX) {
         findings.error(table.span(), format!("more than {LIMITS_MAX} limits: each costs every call"));
     }
-    check_params(&config.rate_limits, &tables, findings);
+    check_arguments(&config.rate_limits, &tables, findings);
 }
 
-/// Clients choose the values of parameters, and could choose another one for every call.
-fn check_params(limits: &[RateLimit], tables: &[Table<'_>], findings: &mut Findings) {
+/// Clients choose the values of arguments, and could choose another one for every call.
+fn check_arguments(limits: &[RateLimit], tables: &[Table<'_>], findings: &mut Findings) {
     if limits.iter().any(RateLimit::is_each_principals_own) {
         return;
     }
-    let by_param = |limit: &RateLimit| limit.by.iter().any(|by| matches!(by, CountedBy::Param(_)));
-    for (_, table) in limits.iter().zip(tables).filter(|(limit, _)| by_param(limit)) {
+    for (_, table) in limits.iter().zip(tables).filter(|(limit, _)| limit.arguments().next().is_some()) {
         findings.error_at(
             *table,
             "by",
-            "clients choose what stands in `param:`: add a [[limit]] with `by = [\"principal\"]` alone and no filter",
+            "clients choose what stands in `argument:`: add a [[limit]] with `by = [\"principal\"]` alone and no filter",
         );
     }
 }

@@ -6,6 +6,7 @@
 pub mod agreement;
 pub mod ambiguity;
 pub mod answer_id;
+pub mod arguments;
 pub mod canonical;
 pub mod envelope;
 pub mod error;

@@ -11,10 +11,12 @@
 //! | [`policy`] | Which tools, prompts and resources may somebody use, by every name, in both eras? |
 //! | [`completion`] | Does `completion/complete` give away what somebody may not use? |
 //! | [`pins`] | What happens when the definition of a tool changes, and how is the change approved? |
+//! | [`arguments`] | What do rules and limits make of the arguments that a tool is called with? |
 //! | [`rates`] | How many calls per time, counted for whom, and what is a refused client told? |
 //! | [`tasks`] | Whose is a task, and who reads, lists, cancels or hears of it? |
 
 mod api_keys;
+mod arguments;
 mod client_certificates;
 mod completion;
 mod jwt;

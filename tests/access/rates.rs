@@ -166,14 +166,17 @@ fn tools_weigh_what_they_are_said_to_at_every_name() {
 fn spraying_values_resets_nothing() {
     let upstream = Upstream::with_tools(&["echo"]);
     let own = limit("own", "by = [\"principal\"]\ncalls = 50\nperiod = \"1h\"");
-    let region = limit("region", "by = [\"param:Region\"]\ncalls = 2\nperiod = \"1h\"");
+    let region = limit("region", "by = [\"argument:region\"]\ncalls = 2\nperiod = \"1h\"");
     let config = with_keys(Config::transparent(&upstream).admin());
     let daemon = Daemon::start(&config.section(&own).section(&region));
-    let of_region = |name: &str, region: &str| of(name, call("7", "echo")).with("Mcp-Param-Region", region);
+    let of_region = |name: &str, region: &str| {
+        let arguments = format!(r#""arguments":{{"region":"{region}"}}"#);
+        of(name, call("7", "echo").replacing(r#""arguments":{}"#, &arguments))
+    };
     for expected in [200, 200, 429] {
         assert_eq!(daemon.send(&of_region("ci", "eu")).status, expected);
     }
-    assert_limited(&daemon.send(&of_region("ci", "=?base64?ZXU=?=")), "region", Some("7"));
+    assert_limited(&daemon.send(&of_region("ci", "\\u0065u")), "region", Some("7"));
     let mut connection = daemon.connect();
     let mut passed = 0;
     for number in 0..200 {

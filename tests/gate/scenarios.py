@@ -61,6 +61,13 @@ def modern_call(tool):
     return Request(headers, filled("tools/call", {"name": tool, "arguments": {"query": ""}, "_meta": META}))
 
 
+def with_arguments(request, arguments):
+    """The call, with these among its arguments and as many bytes."""
+    params = json.loads(request.body)["params"]
+    params["arguments"] = arguments | {"query": ""}
+    return Request(request.headers, filled("tools/call", params))
+
+
 def modern_list():
     headers = {"Mcp-Method": "tools/list", "MCP-Protocol-Version": REVISION}
     return Request(headers, encoded({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}))
@@ -140,6 +147,20 @@ LIMIT = """
     calls = 200000
     period = "1s"
 """
+BY_ARGUMENTS = """
+    [[rule]]
+    name = "staging"
+    effect = "allow"
+    tools = ["tool_*"]
+    arguments = { environment = ["staging", "test"], target = { region = "eu" } }
+
+    [[limit]]
+    name = "customer"
+    by = ["argument:customer.id"]
+    calls = 200000
+    period = "1s"
+"""
+ARGUMENTS = {"environment": "staging", "target": {"region": "eu"}, "customer": {"id": 4711}}
 ACCESS_LOG = """
     [log.access]
     file = "{folder}/access.log"
@@ -180,6 +201,13 @@ EDGE = Scenario(
     with_headers(modern_call("tool_0"), {"Authorization": f"Bearer {API_KEY}"}),
     RESULT,
 )
+#: A rule and a limit that go by what stands in the body.
+ARGUED = Scenario(
+    "arguments",
+    ENDPOINT + UPSTREAM + KEY + BY_ARGUMENTS + LIMIT,
+    with_headers(with_arguments(modern_call("tool_0"), ARGUMENTS), {"Authorization": f"Bearer {API_KEY}"}),
+    RESULT,
+)
 #: The same token with every call.
 JWT = Scenario(
     "jwt",
@@ -200,5 +228,5 @@ EVENT_STREAM = Scenario(
 #: The tools of two servers, from the cache.
 CACHED_LIST = Scenario("list", PREFIXED + UPSTREAM, modern_list(), b'"a__tool_0"')
 
-SCENARIOS = (PLAIN, EDGE, JWT, PREFIX, SESSION, BRIDGED, EVENT_STREAM, CACHED_LIST)
+SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, BRIDGED, EVENT_STREAM, CACHED_LIST)
 ALL = {scenario.name: scenario for scenario in SCENARIOS}

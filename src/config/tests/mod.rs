@@ -449,6 +449,7 @@ fn a_limit_gets_its_defaults() {
         shared: false,
         exact: false,
         fallback: Fallback::Local,
+        missing_arguments: MissingArgument::Refuse,
     };
     assert_eq!(config.rate_limits, [expected]);
     let waiting =

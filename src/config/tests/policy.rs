@@ -1,11 +1,36 @@
 //! Rules: who may call what.
 
 use super::{Case, base_with, parsed};
-use crate::{Effect, RuleConfig};
+use crate::{ArgumentCondition, Effect, MissingArgument, RuleConfig};
+use protocol::arguments::{ArgumentPath, ArgumentValue};
 use protocol::hints::Hint;
 
 #[rustfmt::skip]
 pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "a rule by arguments that mean nothing",
+        replace: "[upstream.a]",
+        by: r#"[[rule]]
+name = "r"
+effect = "allow"
+arguments = { a = [], b = { c = 2026-01-01 }, d = {} }
+[[rule]]
+name = "s"
+effect = "allow"
+missing_arguments = "allow"
+[upstream.a]"#,
+        rendered: r#"
+f.toml:9:19: error: no value: name at least one
+  |
+9 | arguments = { a = [], b = { c = 2026-01-01 }, d = {} }
+  |                   ^^
+
+f.toml:13:21: error: `missing_arguments` is for rules with `arguments`
+   |
+13 | missing_arguments = "allow"
+   |                     ^^^^^^^
+"#,
+    },
     Case {
         name: "a rule without name and effect",
         replace: "[upstream.a]",
@@ -92,8 +117,11 @@ fn a_rule_is_read() {
     let text = base_with(
         "[upstream.a]",
         "[[rule]]\nname = \"r\"\neffect = \"allow\"\nprincipals = [\"ci\"]\nclaims = { team = \"x\", org = [\"a\", \"b\"] }\n\
-         endpoints = [\"/m*\"]\ntools = [\"get_*\"]\nannotations = { readOnlyHint = true, destructiveHint = false }\n[upstream.a]",
+         endpoints = [\"/m*\"]\ntools = [\"get_*\"]\nannotations = { readOnlyHint = true, destructiveHint = false }\n\
+         arguments = { days = [1_000, 5e-1, \"2\"], at.home = true }\n[upstream.a]",
     );
+    let path = |text| ArgumentPath::read(text).unwrap();
+    let number = |text| ArgumentValue::number(text).unwrap();
     let own = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let expected = RuleConfig {
         name: "r".into(),
@@ -108,6 +136,14 @@ fn a_rule_is_read() {
         prompts: None,
         resources: None,
         annotations: vec![(Hint::ReadOnly, true), (Hint::Destructive, false)],
+        arguments: vec![
+            ArgumentCondition { path: path("at.home"), values: vec![ArgumentValue::Boolean(true)] },
+            ArgumentCondition {
+                path: path("days"),
+                values: vec![number("1000"), number("0.5"), ArgumentValue::Text("2".into())],
+            },
+        ],
+        missing_arguments: MissingArgument::Refuse,
     };
     assert_eq!(parsed(&text).rules, [expected]);
 }

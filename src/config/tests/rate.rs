@@ -65,7 +65,7 @@ f.toml:14:8: error: two limits are named `own`: choose another name
 14 | name = "own"
    |        ^^^^^
 
-f.toml:15:7: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `param:NAME` for the header Mcp-Param-NAME
+f.toml:15:7: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `argument:NAME` for an argument of the called tool
    |
 15 | by = ["client", "tool", "tool"]
    |       ^^^^^^^^
@@ -81,7 +81,7 @@ f.toml:15:25: error: `tool` is named twice
         replace: "[[endpoint]]",
         by: r#"[[limit]]
 name = "region"
-by = ["param:Region"]
+by = ["argument:region"]
 calls = 1
 period = "1s"
 [[limit]]
@@ -92,10 +92,10 @@ calls = 1
 period = "1s"
 [[endpoint]]"#,
         rendered: r#"
-f.toml:5:6: error: clients choose what stands in `param:`: add a [[limit]] with `by = ["principal"]` alone and no filter
+f.toml:5:6: error: clients choose what stands in `argument:`: add a [[limit]] with `by = ["principal"]` alone and no filter
   |
-5 | by = ["param:Region"]
-  |      ^^^^^^^^^^^^^^^^
+5 | by = ["argument:region"]
+  |      ^^^^^^^^^^^^^^^^^^^
 "#,
     },
     Case {

@@ -4,14 +4,16 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::context::call::RequestFacts;
 use net::tasks::Tasks;
 use protocol::agreement::{self, name_in_body};
+use protocol::arguments::{ArgumentPath, ArgumentValue, Arguments};
 use protocol::envelope::{Envelope, EnvelopeError, find_id};
-use protocol::error::ClientError;
+use protocol::error::{ClientError, Error, PolicyError};
 use protocol::head::Head;
 use protocol::json::{JsonError, Scratch, Span};
 use protocol::method::Method;
@@ -115,6 +117,22 @@ impl MessageReader<'_> {
         }
     }
 
+    /// What a tool is called with at these paths.
+    pub(crate) async fn arguments(
+        self,
+        message: &Message,
+        paths: &Arc<[ArgumentPath]>,
+    ) -> Result<Vec<Option<ArgumentValue>>, Error> {
+        let Some(params) = message.envelope.params.clone() else { return Ok(vec![None; paths.len()]) };
+        let (params, depth_max) = (message.body.slice(params), self.depth_max);
+        if params.len() <= PARSED_INLINE_BYTES_MAX {
+            return read_arguments(&mut self.scratch.borrow_mut(), &params, depth_max, paths);
+        }
+        let paths = Arc::clone(paths);
+        let read = move || read_arguments(&mut Scratch::default(), &params, depth_max, &paths);
+        Box::pin(self.tasks.compute(read)).await
+    }
+
     /// The id of a message that is refused, if it has one beyond doubt.
     pub(crate) async fn find_id(self, body: &Bytes) -> Option<Span> {
         let depth_max = self.depth_max;
@@ -171,6 +189,17 @@ fn read_filter(
         return Err(ClientError::Capability { required: subscription::TASKS_CAPABILITY });
     }
     Ok(filter)
+}
+
+fn read_arguments(
+    scratch: &mut Scratch,
+    params: &[u8],
+    depth_max: usize,
+    paths: &[ArgumentPath],
+) -> Result<Vec<Option<ArgumentValue>>, Error> {
+    let root = scratch.index(params, depth_max).map_err(|_| ClientError::NotJson)?.root();
+    let values = Arguments::values(paths, root.get("arguments"));
+    values.map_err(|ambiguous| PolicyError::AmbiguousArgument(ambiguous).into())
 }
 
 fn client_error(error: &EnvelopeError) -> ClientError {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::arguments::AmbiguousArgument;
 use super::json::quote;
 use super::version::{self, Era, Eras};
 
@@ -122,6 +123,25 @@ pub enum PolicyError {
     /// A rule does not let this caller do it, and the caller may know of it.
     #[error("these credentials do not allow this call")]
     Forbidden,
+    /// A rule decides by arguments, and these are not what it lets pass.
+    #[error("these credentials do not allow this call with these arguments{}", by_rule(.rule.as_deref()))]
+    Arguments {
+        /// The rule that denies it. `None`: no rule allows it.
+        rule: Option<Arc<str>>,
+    },
+    /// A limit counts by an argument that a call lacks, or has in a type that nothing is counted by.
+    #[error(
+        "the limit `{limit}` counts by the argument {argument}: send a string, a number or a boolean there"
+    )]
+    MissingArgument {
+        /// The limit's name.
+        limit: Arc<str>,
+        /// The argument's path.
+        argument: Box<str>,
+    },
+    /// An argument that a rule or a limit goes by could be read in two ways.
+    #[error("{0}")]
+    AmbiguousArgument(AmbiguousArgument),
     #[error("this call needs more scopes: {required}")]
     Scope {
         /// All scopes of the operation, with spaces between.
@@ -364,6 +384,10 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Client(_) | Self::Policy(_))
     }
+}
+
+fn by_rule(rule: Option<&str>) -> String {
+    rule.map(|rule| format!(": rule `{rule}`")).unwrap_or_default()
 }
 
 /// The JSON-RPC response that carries `error`, a JSON object; `id` is its literal.

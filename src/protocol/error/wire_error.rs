@@ -64,6 +64,7 @@ crate::words! {
         SessionMessages = "session_messages",
         Streams = "streams",
         Forbidden = "forbidden",
+        Arguments = "arguments",
         Scope = "scope",
         Rate = "rate",
         Concurrency = "concurrency",
@@ -128,6 +129,8 @@ impl PolicyError {
             Self::Host => row(403, 403, R::Host),
             Self::NoCredentials | Self::BadCredentials => row(401, 401, R::Credentials),
             Self::Forbidden => row(403, 403, R::Forbidden),
+            Self::Arguments { .. } => row(403, 403, R::Arguments),
+            Self::MissingArgument { .. } | Self::AmbiguousArgument(_) => row(400, -32602, R::Params),
             Self::Scope { .. } => row(403, 403, R::Scope),
             Self::Pinned => row(403, 403, R::Pinned),
             Self::Rate(limited) => {

@@ -1,8 +1,9 @@
 //! Comparing `Mcp-Param-*` headers with the arguments that they mirror.
 
+use super::super::arguments::find;
 use super::super::fields::Fields;
 use super::super::header;
-use super::super::json::{Cursor, Decimal, JsonKind, Literal, Span, Value};
+use super::super::json::{Decimal, JsonKind, Literal, Span, Value};
 use super::Annotation;
 
 /// A header that does not say what the arguments say.
@@ -69,99 +70,12 @@ pub(super) fn values(
     annotations: &[Annotation],
     arguments: Option<Value<'_>>,
 ) -> Result<Vec<Option<(JsonKind, Span)>>, usize> {
-    let mut values: Vec<Option<(JsonKind, Span)>> = vec![None; annotations.len()];
-    if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == JsonKind::Object) {
-        let paths = annotations.iter().map(|annotation| &*annotation.path);
-        let wanted: Vec<Lookup<'_>> =
-            paths.enumerate().map(|(index, path)| Lookup { index, path, is_seen: false }).collect();
-        find(&mut arguments.cursor(), arguments.text(), wanted, &mut values)?;
-    }
-    Ok(values)
+    find(annotations.iter().map(|annotation| &*annotation.path), arguments)
 }
 
 fn mismatch(annotations: &[Annotation], index: usize, fault: ParamFault) -> ParamMismatch {
     let header = annotations.get(index).map(|annotation| annotation.header.clone()).unwrap_or_default();
     ParamMismatch { header, fault }
-}
-
-/// A value that is looked for in an object.
-struct Lookup<'a> {
-    /// Which annotation asks for it.
-    index: usize,
-    /// The keys that lead to it from the object.
-    path: &'a [Box<str>],
-    /// Whether the first of these keys stood in the object already.
-    is_seen: bool,
-}
-
-/// Finds the wanted values in the object at the cursor. An error is the annotation whose value is ambiguous.
-fn find(
-    cursor: &mut Cursor<'_>,
-    text: &[u8],
-    mut wanted: Vec<Lookup<'_>>,
-    values: &mut [Option<(JsonKind, Span)>],
-) -> Result<(), usize> {
-    while let Some(key) = cursor.next_key() {
-        let key = Literal::at(key, text).decode(text);
-        let (ends, further) = select(key.as_deref(), &mut wanted)?;
-        let kind = cursor.kind();
-        let span = if kind == JsonKind::Object && !further.is_empty() {
-            let start = *cursor;
-            find(cursor, text, further, values)?;
-            cursor.span_since(start)
-        } else {
-            cursor.skip()
-        };
-        for index in ends {
-            if let Some(value) = values.get_mut(index) {
-                *value = Some((kind, span.clone()));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Those of `wanted` that end at `key`, and what is wanted of the object behind it. A key that is not Unicode
-/// is ambiguous.
-fn select<'a>(key: Option<&str>, wanted: &mut [Lookup<'a>]) -> Result<(Vec<usize>, Vec<Lookup<'a>>), usize> {
-    let (mut ends, mut further) = (Vec::new(), Vec::new());
-    let mut alike = None;
-    for Lookup { index, path, is_seen } in wanted {
-        let (Some(key), [first, rest @ ..]) = (key, *path) else { return Err(*index) };
-        if **first != *key {
-            alike = alike.or_else(|| is_alike(first, key).then_some(*index));
-            continue;
-        }
-        if std::mem::replace(is_seen, true) {
-            return Err(*index);
-        }
-        if rest.is_empty() {
-            ends.push(*index);
-        } else {
-            further.push(Lookup { index: *index, path: rest, is_seen: false });
-        }
-    }
-    match alike {
-        Some(index) if ends.is_empty() && further.is_empty() => Err(index),
-        _ => Ok((ends, further)),
-    }
-}
-
-/// Whether some readers take one key for the other: those that fold case, or drop NULs. Parameters can have
-/// names in any script, so this folds all letters; what it takes for alike in excess is refused in vain.
-fn is_alike(one: &str, other: &str) -> bool {
-    let is_plain = |key: &str| key.is_ascii() && !key.contains('\0');
-    if is_plain(one) && is_plain(other) {
-        return one.eq_ignore_ascii_case(other);
-    }
-    folded(one).eq(folded(other))
-}
-
-/// The key without NULs and case. Lower case joins the Kelvin sign with k; upper case the long s with s, and
-/// sigma with its final form.
-fn folded(key: &str) -> impl Iterator<Item = char> {
-    let chars = key.chars().filter(|&char| char != '\0');
-    chars.flat_map(char::to_lowercase).flat_map(char::to_uppercase)
 }
 
 fn compare(

@@ -4,6 +4,7 @@
 //! names matter, and of the names that upstreams list it is known beforehand which may be used (`VisibleNames`); other names
 //! are judged by the rules when they come.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,6 +14,7 @@ use super::PolicyBase;
 use super::rule::{Rule, RuleTarget};
 use crate::access::policy::hints::ToolHints;
 use config::Effect;
+use protocol::arguments::{ArgumentPath, Arguments};
 use protocol::hints::Hints;
 use protocol::route::directory::Directory;
 use protocol::route::spelling::{is_odd_name, readings};
@@ -31,6 +33,8 @@ pub struct Class {
     reach: Box<[Reach]>,
     is_unrestricted: bool,
     reads_annotations: bool,
+    /// All arguments that the rules read.
+    arguments: Arc<[ArgumentPath]>,
     seen: ArcSwapOption<VisibleNames>,
     /// Somebody asked for a name while [`VisibleNames`] was out of date.
     is_awaited: AtomicBool,
@@ -68,6 +72,15 @@ pub struct NameScope<'p> {
     pub directory: &'p Arc<Directory>,
 }
 
+/// A thing of an upstream, with the annotations it has.
+#[derive(Clone, Copy, Debug)]
+struct NamedThing<'t> {
+    kind: Kind,
+    member: usize,
+    inner: &'t str,
+    hints: Hints,
+}
+
 /// Which of the names in a directory may be used.
 #[derive(Debug)]
 struct VisibleNames {
@@ -86,6 +99,9 @@ impl Class {
     ) -> Self {
         rules.sort_by_key(|rule| rule.effect == Effect::Allow);
         let members = compiled.hints.len();
+        let conditions = rules.iter().chain(&beyond).flat_map(|rule| &rule.source.arguments);
+        let arguments: BTreeSet<&ArgumentPath> = conditions.map(|condition| &condition.path).collect();
+        let arguments = arguments.into_iter().cloned().collect();
         let reach: Box<[Reach]> = (0..members).map(|member| reach(&rules, &compiled, member)).collect();
         Self {
             id,
@@ -96,6 +112,7 @@ impl Class {
             beyond,
             compiled,
             reach,
+            arguments,
             seen: ArcSwapOption::empty(),
             is_awaited: AtomicBool::new(false),
         }
@@ -140,6 +157,13 @@ impl Class {
         self.reach(member) != Reach::Nothing
     }
 
+    /// The arguments that decide what tools of an upstream may be called with. `None`: none does.
+    pub fn arguments(&self, member: usize) -> Option<&Arc<[ArgumentPath]>> {
+        let reads = |rule: &Arc<Rule>| rule.reads_arguments() && rule.is_about(member);
+        let decide = !self.arguments.is_empty() && self.rules.iter().chain(&self.beyond).any(reads);
+        decide.then_some(&self.arguments)
+    }
+
     /// Whether a thing of an upstream may be used: looked up where its upstream lists it.
     pub fn allows(&self, place: NameScope<'_>, kind: Kind, member: usize, inner: &str) -> bool {
         match (self.reach(member), kind) {
@@ -158,13 +182,33 @@ impl Class {
             Reach::Everything => true,
             Reach::Nothing => false,
             Reach::Some => {
-                matches!(self.weigh(naming, kind, member, inner, hints), PolicyVerdict::Allowed(_))
+                let thing = NamedThing { kind, member, inner, hints };
+                matches!(self.weigh(naming, &thing, None), PolicyVerdict::Allowed(_))
             }
         }
     }
 
-    /// What the rules say of a thing, by the rules.
+    /// What the rules say of a thing, by the rules. Of a tool: whether it may be called with some arguments.
     pub fn judge(&self, place: NameScope<'_>, kind: Kind, member: usize, inner: &str) -> PolicyVerdict {
+        self.decide(place, (kind, member, inner), None)
+    }
+
+    /// What the rules say of a call with these arguments of a tool that may be called with some.
+    pub fn judge_call(
+        &self,
+        place: NameScope<'_>,
+        (member, tool): (usize, &str),
+        arguments: &Arguments<'_>,
+    ) -> PolicyVerdict {
+        self.decide(place, (Kind::Tool, member, tool), Some(arguments))
+    }
+
+    fn decide(
+        &self,
+        place: NameScope<'_>,
+        (kind, member, inner): (Kind, usize, &str),
+        arguments: Option<&Arguments<'_>>,
+    ) -> PolicyVerdict {
         let is_tool = kind == Kind::Tool;
         if is_tool && self.reads_annotations && !place.directory.is_settled() {
             return PolicyVerdict::NotYetLearned;
@@ -182,10 +226,17 @@ impl Class {
             return PolicyVerdict::Hidden(None);
         }
         let hints = self.compiled.hints.get(member).filter(|_| is_tool);
-        self.weigh(place.naming, kind, member, inner, hints.map(|hints| hints.of(inner)).unwrap_or_default())
+        let hints = hints.map(|hints| hints.of(inner)).unwrap_or_default();
+        self.weigh(place.naming, &NamedThing { kind, member, inner, hints }, arguments)
     }
 
-    fn weigh(&self, naming: &Naming, kind: Kind, member: usize, inner: &str, hints: Hints) -> PolicyVerdict {
+    fn weigh(
+        &self,
+        naming: &Naming,
+        thing: &NamedThing<'_>,
+        arguments: Option<&Arguments<'_>>,
+    ) -> PolicyVerdict {
+        let NamedThing { kind, member, inner, hints } = *thing;
         let judges_uris = || self.rules.iter().any(|rule| rule.names(kind) && rule.is_about(member));
         if kind == Kind::Resource && is_disguised(inner) && judges_uris() {
             return PolicyVerdict::Hidden(None);
@@ -201,8 +252,9 @@ impl Class {
         let names: Vec<&str> = names.collect();
         let readings: Vec<_> = names.iter().flat_map(|name| readings(kind, name)).collect();
         let thing = RuleTarget { kind, member, inner, readings: &readings, hints };
+        let fits = |rule: &Rule| kind != Kind::Tool || rule.fits(arguments);
         // Those that deny come first.
-        if let Some(rule) = self.rules.iter().find(|rule| rule.matches(&thing)) {
+        if let Some(rule) = self.rules.iter().find(|rule| rule.matches(&thing) && fits(rule)) {
             let name = Some(Arc::clone(&rule.name));
             return if rule.effect == Effect::Deny {
                 PolicyVerdict::Hidden(name)
@@ -213,7 +265,7 @@ impl Class {
         if !self.compiled.denies_by_default {
             return PolicyVerdict::Allowed(None);
         }
-        match self.beyond.iter().find(|rule| rule.matches(&thing)) {
+        match self.beyond.iter().find(|rule| rule.matches(&thing) && fits(rule)) {
             Some(rule) => {
                 PolicyVerdict::Scope { rule: Arc::clone(&rule.name), required: Arc::clone(&rule.scopes) }
             }

@@ -95,8 +95,12 @@ impl<'c> EndpointRules<'c> {
             is_allowed |= is_public && matches!(verdict, PolicyVerdict::Allowed(_));
             let verdict = match &verdict {
                 _ if !is_public => "no, by the endpoint's own `allow` and `deny`".to_owned(),
-                PolicyVerdict::Allowed(Some(rule)) => format!("yes, by {rule}"),
-                PolicyVerdict::Allowed(None) => "yes, as no rule denies it".to_owned(),
+                PolicyVerdict::Allowed(Some(rule)) => {
+                    format!("yes, by {rule}{}", with_arguments(class, kind, member))
+                }
+                PolicyVerdict::Allowed(None) => {
+                    format!("yes, as no rule denies it{}", with_arguments(class, kind, member))
+                }
                 PolicyVerdict::Hidden(Some(rule)) => format!("no, by {rule}"),
                 PolicyVerdict::Hidden(None) => "no, as no rule allows it".to_owned(),
                 PolicyVerdict::Scope { rule, required } => {
@@ -111,6 +115,12 @@ impl<'c> EndpointRules<'c> {
     }
 }
 
+/// Where what it is called with decides as well.
+fn with_arguments(class: &Class, kind: Kind, member: usize) -> &'static str {
+    let decide = kind == Kind::Tool && class.arguments(member).is_some();
+    if decide { ", if its arguments are as the rules want them" } else { "" }
+}
+
 fn shown(rule: &Rule) -> String {
     let source = &rule.source;
     let effect = format!("{:?}", source.effect).to_lowercase();
@@ -121,6 +131,10 @@ fn shown(rule: &Rule) -> String {
         parts.extend(globs.iter().map(|globs| format!("{key} {}", globs.join(" "))));
     }
     parts.extend(source.annotations.iter().map(|(hint, value)| format!("{} = {value}", hint.key())));
+    parts.extend(source.arguments.iter().map(|condition| {
+        let values: Vec<String> = condition.values.iter().map(ToString::to_string).collect();
+        format!("argument {} = {}", condition.path, values.join(" or "))
+    }));
     let what = if parts.is_empty() { "everything".to_owned() } else { parts.join(", ") };
     let of = source.upstreams.as_ref().map(|globs| format!(" of {}", globs.join(" "))).unwrap_or_default();
     format!("{effect} {what}{of} ({})", rule.name)

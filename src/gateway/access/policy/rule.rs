@@ -6,7 +6,8 @@ use std::sync::Arc;
 use globset::GlobSet;
 
 use crate::identity::Principal;
-use config::{self, Effect};
+use config::{self, ArgumentFit, Effect, MissingArgument};
+use protocol::arguments::Arguments;
 use protocol::hints::{Hints, RequiredHints};
 use protocol::route::Kind;
 use protocol::route::filter::{compile, compile_folded};
@@ -126,7 +127,26 @@ impl Rule {
     /// Whether it is about everything of its upstreams.
     pub fn is_about_everything(&self) -> bool {
         let has_names = self.tools.is_some() || self.prompts.is_some() || self.resources.is_some();
-        !has_names && self.annotations.is_none()
+        !has_names && self.annotations.is_none() && !self.reads_arguments()
+    }
+
+    /// Whether it tells calls of tools from each other by their arguments.
+    pub fn reads_arguments(&self) -> bool {
+        !self.source.arguments.is_empty()
+    }
+
+    /// Whether it is about a call with these arguments. While they are not known, what it allows with some counts as
+    /// allowed, and what it denies with some does not count as denied.
+    pub fn fits(&self, arguments: Option<&Arguments<'_>>) -> bool {
+        let Some(arguments) = arguments else {
+            return self.effect == Effect::Allow || !self.reads_arguments();
+        };
+        let is_refused = self.source.missing_arguments == MissingArgument::Refuse;
+        self.source.arguments.iter().all(|condition| match condition.fit(arguments) {
+            ArgumentFit::Fits => true,
+            ArgumentFit::Differs => false,
+            ArgumentFit::Missing => (self.effect == Effect::Deny) == is_refused,
+        })
     }
 
     /// Whether it tells things of this kind from each other by their names.
@@ -152,8 +172,8 @@ impl Rule {
                 thing.readings.iter().any(|reading| globs.is_match(&**reading))
             }
             Some(globs) => globs.is_match(thing.inner),
-            // What says nothing of names, but of annotations, is about tools.
-            None => thing.kind == Kind::Tool && self.annotations.is_some(),
+            // What says nothing of names, but of annotations or arguments, is about tools.
+            None => thing.kind == Kind::Tool && (self.annotations.is_some() || self.reads_arguments()),
         };
         is_named
             && (thing.kind != Kind::Tool

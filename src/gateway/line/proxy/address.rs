@@ -146,7 +146,7 @@ impl Proxy {
         let public = literal.decode(&message.body).map(Cow::into_owned);
         let public = public.ok_or(ClientError::Params { why: "params.ref is not valid text" })?;
         let route = self.find_route(cx, kind, &public)?;
-        let route = self.admit_call(cx, message.method, route).await?;
+        let route = self.admit_call(cx, message, route).await?;
         let reach = cx.caller()?.class.reach(route.member);
         let sees_all = cx.endpoint.naming.hides_nothing() && reach == Reach::Everything;
         let completion = (kind == Kind::Resource && !sees_all)

@@ -200,7 +200,7 @@ impl Proxy {
         if method == Method::ToolsCall && cx.head.method.is_present() {
             self.check_params(cx, message, &route).await?;
         }
-        let route = self.admit_call(cx, method, route).await?;
+        let route = self.admit_call(cx, message, route).await?;
         Ok(self.address(cx, message, &route, Some(&literal)))
     }
 

@@ -7,6 +7,7 @@
 
 mod address;
 mod answers;
+mod arguments;
 mod batch;
 mod caller;
 mod context;
@@ -30,7 +31,7 @@ use http::{HeaderValue, Method as HttpMethod, StatusCode};
 use self::address::Outbound;
 use self::context::RequestContext;
 use self::metadata::metadata;
-use self::permit::Admitted;
+use self::permit::AdmittedByName;
 use crate::context::call::Call;
 use crate::context::peer::InCall;
 use crate::context::worker::{View, Worker};
@@ -229,7 +230,7 @@ impl Proxy {
         &self,
         cx: &mut RequestContext<'_>,
         message: &Message,
-        route: Option<Admitted<'_>>,
+        route: Option<AdmittedByName<'_>>,
     ) -> Result<RequestDecision, Error> {
         cx.call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
         match message.method {
@@ -250,6 +251,7 @@ impl Proxy {
                     if method == Method::ToolsCall {
                         self.check_params(cx, message, &route).await?;
                     }
+                    let route = self.admit_arguments(cx, message, route).await?;
                     Ok(RequestDecision::Send(self.address(cx, message, &route, literal)))
                 }
                 None if cx.is_untouched()? => {
@@ -264,7 +266,7 @@ impl Proxy {
     async fn pass_through(&self, cx: &RequestContext<'_>, message: &Message) -> Result<Outbound, Error> {
         tasks::check_method(cx.endpoint, message)?;
         let only = Route { member: 0, inner: "".into() };
-        let only = self.admit_call(cx, message.method, only).await?;
+        let only = self.admit_call(cx, message, only).await?;
         Ok(self.address(cx, message, &only, None))
     }
 

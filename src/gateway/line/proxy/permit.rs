@@ -21,14 +21,31 @@ use crate::redis::lease::RateLease;
 use crate::snapshot::Endpoint;
 use crate::upstream::{Upstream, pins};
 use protocol::agreement;
+use protocol::arguments::Arguments;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError};
 use protocol::head::Head;
 use protocol::method::{Method, NameSource};
 use protocol::route::{Kind, NoRoute, Route};
 use protocol::version::Era;
 
-/// A route that a call may take now. Only [`Proxy::admit_call`] makes one, so that no call goes out that was not admitted.
+/// A route that a call may take now. Only [`Proxy::admit_call`] and [`Proxy::admit_arguments`] make one, so that no call
+/// goes out that was not admitted.
 pub(super) struct Admitted<'n>(Route<'n>);
+
+/// A route that a call may take, as far as that can be said without its arguments.
+pub(super) struct AdmittedByName<'n> {
+    route: Route<'n>,
+    /// What it is counted as is in its arguments.
+    is_uncounted: bool,
+}
+
+impl<'n> std::ops::Deref for AdmittedByName<'n> {
+    type Target = Route<'n>;
+
+    fn deref(&self) -> &Route<'n> {
+        &self.route
+    }
+}
 
 impl<'n> std::ops::Deref for Admitted<'n> {
     type Target = Route<'n>;
@@ -68,37 +85,72 @@ impl Proxy {
         self.admit(|now, common| rates.admit_request(&subject, now, common)).await
     }
 
-    /// The one way to an upstream: asks whether the tool may be called, the limits of rate, and whether there is room to
-    /// wait for the upstream, should that have as many calls as it may.
+    /// The one way to an upstream: [`admit_by_name`](Self::admit_by_name), then
+    /// [`admit_arguments`](Self::admit_arguments).
     pub(super) async fn admit_call<'n>(
+        &self,
+        cx: &RequestContext<'_>,
+        message: &Message,
+        route: Route<'n>,
+    ) -> Result<Admitted<'n>, Error> {
+        let by_name = self.admit_by_name(cx, message.method, route).await?;
+        self.admit_arguments(cx, message, by_name).await
+    }
+
+    /// Asks whether the tool may be called, the limits of rate, and whether there is room to wait for the upstream, should
+    /// that have as many calls as it may.
+    pub(super) async fn admit_by_name<'n>(
         &self,
         cx: &RequestContext<'_>,
         method: Method,
         route: Route<'n>,
-    ) -> Result<Admitted<'n>, Error> {
+    ) -> Result<AdmittedByName<'n>, Error> {
         let upstream = &cx.view.snapshot.upstreams[cx.endpoint.members[route.member]];
         if method == Method::ToolsCall && upstream.pins.is_some() {
             // A tool whose definition changed may not be called until that is approved.
             Box::pin(pins::check(upstream, &route.inner, &self.worker.state.pins_due)).await?;
         }
         let rates = &cx.view.snapshot.rates;
+        let mut is_uncounted = false;
         if rates.count_calls() {
             let tool = (method == Method::ToolsCall).then_some(&*route.inner);
-            let target = LimitTarget { upstream: &upstream.config.name, tool, fields: cx.fields };
-            let subject = subject(cx, Some(target));
-            self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
+            let subject = subject_of_call(cx, upstream, tool, None);
+            is_uncounted = rates.read_arguments(&subject);
+            if !is_uncounted {
+                self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
+            }
         }
         match &upstream.gate {
             Some(gate) if gate.would_refuse(cx.call.payer()) => {
                 gate.series.refused.inc();
                 Err(PolicyError::Concurrency.into())
             }
-            _ => Ok(Admitted(route)),
+            _ => Ok(AdmittedByName { route, is_uncounted }),
         }
     }
 
+    /// Asks what could not be said before the body was read: whether rules allow the tool with these arguments, and the
+    /// limits that count by them.
+    pub(super) async fn admit_arguments<'n>(
+        &self,
+        cx: &RequestContext<'_>,
+        message: &Message,
+        AdmittedByName { route, is_uncounted }: AdmittedByName<'n>,
+    ) -> Result<Admitted<'n>, Error> {
+        if message.method != Method::ToolsCall {
+            return Ok(Admitted(route));
+        }
+        if let Some(paths) = cx.caller()?.class.arguments(route.member) {
+            Box::pin(self.check_rules(cx, message, paths, &route)).await?;
+        }
+        if is_uncounted {
+            Box::pin(self.count_by_arguments(cx, message, &route)).await?;
+        }
+        Ok(Admitted(route))
+    }
+
     /// Asks limits, and waits where a shared one must be asked for elsewhere; then, no longer than that may take.
-    async fn admit(
+    pub(super) async fn admit(
         &self,
         ask: impl Fn(Instant, Option<SharedLimits<'_>>) -> Result<(), RateError>,
     ) -> Result<(), Error> {
@@ -136,13 +188,13 @@ impl Proxy {
         &self,
         cx: &mut RequestContext<'r>,
         intake: &mut Intake,
-    ) -> Result<Option<Admitted<'r>>, Error> {
+    ) -> Result<Option<AdmittedByName<'r>>, Error> {
         let (head, method) = (cx.head, cx.call.seen.method);
         let found = async {
             agreement::check_headers(head, method)?;
             let Some((kind, name)) = name_in_headers(head) else { return Ok(None) };
             let route = self.resolve(cx, kind, name).await?;
-            self.admit_call(cx, method, route).await.map(Some)
+            self.admit_by_name(cx, method, route).await.map(Some)
         };
         let found = found.await;
         // Errors that come earlier in the order win, as far as the body is at hand.
@@ -210,7 +262,9 @@ impl Proxy {
         let decision = AuditedDecision { principal, endpoint, member: route.member, kind, name: public };
         let audit = &self.worker.audit;
         if class.is_unrestricted() || class.allows(place, kind, route.member, &route.inner) {
-            if audit.wants_all() {
+            // Where arguments decide as well, it is not decided yet.
+            let is_decided = kind != Kind::Tool || class.arguments(route.member).is_none();
+            if is_decided && audit.wants_all() {
                 audit.write(&decision, &class.judge(place, kind, route.member, &route.inner));
             }
             return Ok(route);
@@ -256,6 +310,16 @@ fn stopped(stop: RateError) -> Error {
 fn subject<'a>(cx: &'a RequestContext<'_>, target: Option<LimitTarget<'a>>) -> LimitSubject<'a> {
     let (principal, address) = (cx.call.principal(), cx.call.client_address());
     LimitSubject { principal, address, endpoint: &cx.endpoint.config.path, target }
+}
+
+/// What limits may tell a call by on its way to an upstream.
+pub(super) fn subject_of_call<'a>(
+    cx: &'a RequestContext<'_>,
+    upstream: &'a Upstream,
+    tool: Option<&'a str>,
+    arguments: Option<&'a Arguments<'a>>,
+) -> LimitSubject<'a> {
+    subject(cx, Some(LimitTarget { upstream: &upstream.config.name, tool, arguments }))
 }
 
 /// What headers name, in the era that has it there.

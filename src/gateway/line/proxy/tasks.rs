@@ -233,7 +233,7 @@ impl Proxy {
         if !cx.is_transparent() && attempts.find().is_none() {
             return Ok(Vec::new());
         }
-        self.admit_call(cx, Method::TasksList, Route { member, inner: "".into() }).await?;
+        self.admit_by_name(cx, Method::TasksList, Route { member, inner: "".into() }).await?;
         let _permit = Self::acquire_slot(upstream, cx.call).await?;
         loop {
             let opened = match attempts.find() {

@@ -31,7 +31,8 @@ use crate::access::limit::digest::Digester;
 use crate::clock;
 use crate::identity::Principal;
 use crate::telemetry::metrics::families::LimitSeries;
-use config::RateLimit;
+use config::{MissingArgument, RateLimit};
+use protocol::arguments::ArgumentPath;
 use protocol::error::Limited;
 use protocol::route::filter;
 
@@ -94,7 +95,17 @@ impl Limiter {
             (Some(tools), Some(tool)) => tools.is_match(tool),
             (Some(_), None) => false,
         };
-        is_among(&limit.upstreams, target.upstream) && is_about_tool()
+        // Nothing but tools has arguments.
+        let may_have_arguments = || target.tool.is_some() || limit.arguments().next().is_none();
+        is_among(&limit.upstreams, target.upstream) && is_about_tool() && may_have_arguments()
+    }
+
+    /// The argument by which it would count a call that has none there.
+    pub(super) fn missing_argument(&self, subject: &LimitSubject<'_>) -> Option<&ArgumentPath> {
+        if self.limit.missing_arguments == MissingArgument::Allow || !self.is_about(subject) {
+            return None;
+        }
+        self.limit.arguments().find(|path| subject.argument(path).is_none())
     }
 
     fn is_about_principal(&self, principal: &Principal) -> bool {

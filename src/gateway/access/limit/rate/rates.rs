@@ -1,5 +1,6 @@
 //! All limits of rate, in the order in which a request meets them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -7,6 +8,8 @@ use super::shared::{LimitUse, RateError, SharedLimits};
 use super::{CellKey, LimitSubject, Limiter};
 use crate::telemetry::metrics::{Metrics, gauge};
 use config::Config;
+use protocol::arguments::ArgumentPath;
+use protocol::error::PolicyError;
 
 /// Part of every table that one sweep looks through: an eighth.
 const SHARDS_PER_SWEEP: usize = 32;
@@ -17,6 +20,8 @@ pub(crate) struct RateLimits {
     of_requests: Vec<Arc<Limiter>>,
     /// Those of what goes to an upstream.
     of_calls: Vec<Arc<Limiter>>,
+    /// All arguments that calls are counted by.
+    arguments: Arc<[ArgumentPath]>,
 }
 
 impl RateLimits {
@@ -41,6 +46,9 @@ impl RateLimits {
                 rates.of_calls.push(limiter);
             }
         }
+        let paths: BTreeSet<&ArgumentPath> =
+            config.rate_limits.iter().flat_map(config::RateLimit::arguments).collect();
+        rates.arguments = paths.into_iter().cloned().collect();
         Ok(rates)
     }
 
@@ -56,6 +64,18 @@ impl RateLimits {
     /// Whether the limits of calls have anything to count.
     pub(crate) fn count_calls(&self) -> bool {
         !self.of_calls.is_empty()
+    }
+
+    /// All arguments that calls are counted by.
+    pub(crate) fn arguments(&self) -> &Arc<[ArgumentPath]> {
+        &self.arguments
+    }
+
+    /// Whether a call can only be counted by its arguments.
+    pub(crate) fn read_arguments(&self, subject: &LimitSubject<'_>) -> bool {
+        let reads =
+            |limiter: &Arc<Limiter>| limiter.limit.arguments().next().is_some() && limiter.is_about(subject);
+        !self.arguments.is_empty() && self.of_calls.iter().any(reads)
     }
 
     pub(crate) fn admit_request(
@@ -74,7 +94,23 @@ impl RateLimits {
         now: Instant,
         common: Option<SharedLimits<'_>>,
     ) -> Result<(), RateError> {
+        if !self.arguments.is_empty() {
+            self.check_arguments(subject)?;
+        }
         admit(&self.of_calls, subject, now, common)
+    }
+
+    /// What is counted by an argument has it.
+    fn check_arguments(&self, subject: &LimitSubject<'_>) -> Result<(), RateError> {
+        for limiter in &self.of_calls {
+            if let Some(path) = limiter.missing_argument(subject) {
+                limiter.series.refused.inc();
+                let limit = limiter.limit.name.as_str().into();
+                let error = PolicyError::MissingArgument { limit, argument: path.to_string().into() };
+                return Err(RateError::Refused(error));
+            }
+        }
+        Ok(())
     }
 
     /// Forgets who has recovered, in a part of the tables.
@@ -90,7 +126,10 @@ impl RateLimits {
 
     #[cfg(test)]
     pub(super) fn of_calls(limiters: Vec<Limiter>) -> Self {
-        Self { of_calls: limiters.into_iter().map(Arc::new).collect(), of_requests: Vec::new() }
+        let paths: BTreeSet<ArgumentPath> =
+            limiters.iter().flat_map(|limiter| limiter.limit.arguments()).cloned().collect();
+        let arguments = paths.into_iter().collect();
+        Self { of_calls: limiters.into_iter().map(Arc::new).collect(), of_requests: Vec::new(), arguments }
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Limiter>> {

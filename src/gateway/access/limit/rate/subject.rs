@@ -7,8 +7,7 @@ use crate::access::limit::digest::{Digest, Digester, PartialDigest};
 use crate::access::limit::per_address::client_network;
 use crate::identity::Principal;
 use config::{CountedBy, RateLimit};
-use protocol::fields::Fields;
-use protocol::header::decode_value;
+use protocol::arguments::{ArgumentPath, ArgumentValue, Arguments};
 
 /// What is known of a request that limits may tell apart.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +24,14 @@ pub(crate) struct LimitTarget<'a> {
     pub upstream: &'a str,
     /// What is called there, if it is a tool.
     pub tool: Option<&'a str>,
-    pub fields: &'a Fields,
+    /// What the tool is called with, as far as limits count by it, once that is known.
+    pub arguments: Option<&'a Arguments<'a>>,
 }
 
 impl LimitSubject<'_> {
     /// Shows `visit` what tells this request apart by `limit`, part by part; `None` for what it does not have.
     pub(crate) fn each_part(&self, limit: &RateLimit, mut visit: impl FnMut(Option<&[u8]>)) {
-        let mut has_param = false;
+        let mut has_argument = false;
         for by in &limit.by {
             match by {
                 CountedBy::Principal => self.principal(&mut visit),
@@ -42,14 +42,16 @@ impl LimitSubject<'_> {
                     visit(self.target.map(|target| target.upstream.as_bytes()));
                     visit(self.target.and_then(|target| target.tool).map(str::as_bytes));
                 }
-                CountedBy::Param(header) => {
-                    has_param = true;
-                    self.param(header, &mut visit);
+                CountedBy::Argument(path) => {
+                    has_argument = true;
+                    let parts = self.argument(path).map(ArgumentValue::parts);
+                    visit(parts.map(|[kind, _]| kind));
+                    visit(parts.map(|[_, value]| value));
                 }
             }
         }
         // What a client chooses must not be what another one's calls are counted by.
-        if has_param && !limit.by.contains(&CountedBy::Principal) {
+        if has_argument && !limit.by.contains(&CountedBy::Principal) {
             self.principal(&mut visit);
         }
     }
@@ -57,7 +59,7 @@ impl LimitSubject<'_> {
     pub(crate) fn key(&self, limit: &RateLimit, digester: &Digester) -> CellKey {
         let mut open = digester.start();
         self.each_part(limit, |part| open.part(part));
-        let has_choice = limit.by.iter().any(|by| matches!(by, CountedBy::Tool | CountedBy::Param(_)));
+        let has_choice = limit.by.iter().any(|by| matches!(by, CountedBy::Tool | CountedBy::Argument(_)));
         CellKey { digest: open.finish(), owner: has_choice.then(|| self.owner(digester)) }
     }
 
@@ -87,18 +89,9 @@ impl LimitSubject<'_> {
         }
     }
 
-    /// Every spelling of a value is the same value.
-    fn param(&self, header: &str, visit: &mut impl FnMut(Option<&[u8]>)) {
-        let values = self.target.map(|target| target.fields.named(header));
-        let mut values = values.into_iter().flatten();
-        match (values.next(), values.next()) {
-            (Some(value), None) => match decode_value(value) {
-                Some(decoded) => visit(Some(decoded.as_bytes())),
-                None => visit(Some(value)),
-            },
-            // Such a call fails anyway, where the parameter is the tool's.
-            _ => visit(None),
-        }
+    /// The value of an argument that the tool is called with.
+    pub(super) fn argument(&self, path: &ArgumentPath) -> Option<&ArgumentValue> {
+        self.target?.arguments?.at(path)
     }
 }
 
@@ -106,10 +99,9 @@ impl LimitSubject<'_> {
 mod tests {
     use std::time::Duration;
 
-    use http::HeaderMap;
-
     use super::*;
-    use config::Fallback;
+    use config::{Fallback, MissingArgument};
+    use protocol::json::Scratch;
 
     fn limit(by: &[CountedBy]) -> RateLimit {
         RateLimit {
@@ -127,43 +119,51 @@ mod tests {
             shared: false,
             exact: false,
             fallback: Fallback::Local,
+            missing_arguments: MissingArgument::Refuse,
         }
     }
 
     #[test]
     fn who_is_counted_together() {
-        let region = || CountedBy::Param("mcp-param-region".into());
+        let path = ArgumentPath::read("region").unwrap();
+        let region = || CountedBy::Argument(path.clone());
         let (ci, dev) = (Principal::api_key("ci"), Principal::api_key("dev"));
         let nobody = &Principal::Anonymous;
         let digester = Digester::default();
-        let cases: [(&[CountedBy], _, _, bool); 13] = [
-            (&[CountedBy::Principal], (&ci, "192.0.2.1", "a"), (&ci, "192.0.2.9", "b"), true),
-            (&[CountedBy::Principal], (&ci, "192.0.2.1", "a"), (&dev, "192.0.2.1", "a"), false),
-            (&[CountedBy::Principal], (nobody, "2001:db8::1", "a"), (nobody, "2001:db8::9", "a"), true),
-            (&[CountedBy::Principal], (nobody, "192.0.2.1", "a"), (nobody, "192.0.2.9", "a"), false),
-            (&[CountedBy::Address], (&ci, "192.0.2.1", "a"), (&dev, "::ffff:192.0.2.1", "a"), true),
-            (&[CountedBy::Address], (&ci, "2001:db8::1", "a"), (&ci, "2001:db8:0:1::1", "a"), false),
-            (&[CountedBy::Endpoint], (&ci, "192.0.2.1", "a"), (&dev, "192.0.2.2", "b"), true),
-            (&[region()], (&ci, "192.0.2.1", "a"), (&ci, "192.0.2.2", "=?base64?YQ==?="), true),
-            (&[region()], (&ci, "192.0.2.1", "a"), (&ci, "192.0.2.1", "b"), false),
-            (&[region()], (&ci, "192.0.2.1", "a"), (&dev, "192.0.2.1", "a"), false),
-            (&[CountedBy::Principal, region()], (&ci, "192.0.2.1", "a"), (&ci, "192.0.2.2", "a"), true),
-            (&[CountedBy::Tool], (&ci, "192.0.2.1", "a"), (&dev, "192.0.2.2", "b"), true),
-            (&[CountedBy::Upstream], (&ci, "192.0.2.1", "a"), (&dev, "192.0.2.2", "b"), true),
+        let cases: [(&[CountedBy], _, _, bool); 14] = [
+            (&[CountedBy::Principal], (&ci, "192.0.2.1", "1"), (&ci, "192.0.2.9", "2"), true),
+            (&[CountedBy::Principal], (&ci, "192.0.2.1", "1"), (&dev, "192.0.2.1", "1"), false),
+            (&[CountedBy::Principal], (nobody, "2001:db8::1", "1"), (nobody, "2001:db8::9", "1"), true),
+            (&[CountedBy::Principal], (nobody, "192.0.2.1", "1"), (nobody, "192.0.2.9", "1"), false),
+            (&[CountedBy::Address], (&ci, "192.0.2.1", "1"), (&dev, "::ffff:192.0.2.1", "1"), true),
+            (&[CountedBy::Address], (&ci, "2001:db8::1", "1"), (&ci, "2001:db8:0:1::1", "1"), false),
+            (&[CountedBy::Endpoint], (&ci, "192.0.2.1", "1"), (&dev, "192.0.2.2", "2"), true),
+            (&[region()], (&ci, "192.0.2.1", r#""a""#), (&ci, "192.0.2.2", r#""\u0061""#), true),
+            (&[region()], (&ci, "192.0.2.1", "true"), (&ci, "192.0.2.1", "false"), false),
+            (&[region()], (&ci, "192.0.2.1", r#""1""#), (&ci, "192.0.2.1", "1"), false),
+            (&[region()], (&ci, "192.0.2.1", "2"), (&dev, "192.0.2.1", "2"), false),
+            (&[CountedBy::Principal, region()], (&ci, "192.0.2.1", "1"), (&ci, "192.0.2.2", "1.0"), true),
+            (&[CountedBy::Tool], (&ci, "192.0.2.1", "1"), (&dev, "192.0.2.2", "2"), true),
+            (&[CountedBy::Upstream], (&ci, "192.0.2.1", "1"), (&dev, "192.0.2.2", "2"), true),
         ];
         for (by, one, other, is_same) in cases {
             let limit = limit(by);
             let key = |(principal, address, region): (&Principal, &str, &str)| {
-                let mut headers = HeaderMap::new();
-                headers.insert("mcp-param-region", region.parse().unwrap());
-                let fields = Fields::from(&headers);
-                let target = LimitTarget { upstream: "u", tool: Some("t"), fields: &fields };
+                let mut scratch = Scratch::default();
+                let json = format!(r#"{{"region":{region}}}"#);
+                let root = scratch.index(json.as_bytes(), 8).unwrap().root();
+                let paths = [path.clone()];
+                let arguments = Arguments::new(&paths, Arguments::values(&paths, Some(root)).unwrap());
+                let target = LimitTarget { upstream: "u", tool: Some("t"), arguments: Some(&arguments) };
                 let address = address.parse().unwrap();
                 let subject = LimitSubject { principal, address, endpoint: "/mcp", target: Some(target) };
                 subject.key(&limit, &digester)
             };
             assert_eq!(key(one).digest == key(other).digest, is_same, "{by:?}: {one:?} {other:?}");
-            assert_eq!(key(one).owner.is_some(), matches!(by, [.., CountedBy::Tool | CountedBy::Param(_)]));
+            assert_eq!(
+                key(one).owner.is_some(),
+                matches!(by, [.., CountedBy::Tool | CountedBy::Argument(_)])
+            );
         }
     }
 }
