@@ -332,3 +332,67 @@ fn a_newcomer_is_not_tried_with_what_failed() {
     let first = &asked_for("x:good")[0];
     assert!(!first.iter().any(|name| name == "x:bad"), "{first:?}");
 }
+
+/// So many names that one stream carries no more.
+const MANY: usize = 8200;
+
+/// `MANY` names that begin like this.
+fn many(start: &str) -> Vec<String> {
+    (0..MANY).map(|number| format!("{start}:{number}")).collect()
+}
+
+fn listening_to_many(upstream: &Listening) -> (Daemon, Vec<Client>) {
+    let limits = "subscription_uris_max = 10000\nbuffered_bytes_max = \"256MiB\"";
+    let daemon = Daemon::start(&Config::transparent(&upstream.upstream).limits(limits).admin());
+    let uris = many("x");
+    let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+    let first = Client::acknowledged(&daemon, &uris, &uris);
+    (daemon, vec![first])
+}
+
+#[test]
+fn what_is_wanted_beside_much_is_asked_for_alone() {
+    let upstream = Listening::start(Offer::tools(&["a"]));
+    let (daemon, mut clients) = listening_to_many(&upstream);
+    for uri in ["y:1", "y:2", "y:3"] {
+        clients.push(Client::acknowledged(&daemon, &[uri], &[uri]));
+    }
+    let asked = upstream.upstream.received_of("subscriptions/listen");
+    let asked: Vec<usize> =
+        asked.iter().map(|request| names(request).len()).filter(|names| *names > 0).collect();
+    assert_eq!(asked, [MANY, 1, 2, 3], "what was asked for before stays where it is");
+    for (uri, client) in ["x:7", "y:1", "y:2", "y:3"].iter().zip(&mut clients) {
+        tell(&upstream, uri, uri);
+        client.assert_told(uri);
+    }
+    // Nobody wants the many any more: their stream ends by itself, the other stays.
+    clients.remove(0);
+    eventually("the stream of the many is closed", || {
+        let open = upstream.open_streams();
+        let carried: Vec<usize> = open.iter().map(|stream| names(&stream.request).len()).collect();
+        (carried.iter().all(|names| *names <= 3) && carried.contains(&3)).then_some(())
+    });
+    tell(&upstream, "y:2", "still");
+    clients[1].assert_told("still");
+}
+
+#[test]
+fn an_upstream_that_takes_one_stream_is_asked_for_everything_in_it() {
+    let busy = Arc::new(AtomicBool::new(false));
+    let taken = Arc::clone(&busy);
+    let upstream = Listening::taking(Offer::tools(&["a"]), move |request| {
+        let names = names(request);
+        let is_beside = !names.is_empty() && names.len() < MANY && taken.load(Ordering::Relaxed);
+        taken.fetch_or(names.len() >= MANY, Ordering::Relaxed);
+        if is_beside { refused(request) } else { Listened::Honoured }
+    });
+    let (daemon, mut clients) = listening_to_many(&upstream);
+    assert!(busy.load(Ordering::Relaxed));
+    for uri in ["y:1", "y:2"] {
+        clients.push(Client::acknowledged(&daemon, &[uri], &[uri]));
+    }
+    for (uri, client) in ["x:7", "y:1", "y:2"].iter().zip(&mut clients) {
+        tell(&upstream, uri, uri);
+        client.assert_told(uri);
+    }
+}

@@ -4,6 +4,7 @@
 //! notifications whose fields are worth keeping a few, and beyond them only the bit. What happens twice before it
 //! is told is told once.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
@@ -13,13 +14,14 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::access::caller::Caller;
+use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
 use crate::identity::Principal;
 use crate::session::outbox::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
 use protocol::subscription::{Lists, Notice};
 
-/// Notifications kept whole, in number and in bytes. One is kept however long it is.
+/// Notifications kept whole, in number and in bytes. One is kept however long it is: whoever reads it, it is held once.
 const NOTICES_MAX: usize = 64;
 const NOTICES_BYTES_MAX: usize = 64 * 1024;
 
@@ -45,6 +47,14 @@ pub(crate) struct SubscriptionContext {
     pub(crate) class: Arc<Class>,
 }
 
+/// A notification for all who are told of it, and the memory that it takes.
+#[derive(Debug)]
+pub(crate) struct HeldNotice {
+    notice: Notice,
+    /// `None`: there was no room, so that clients are told no more than that something has changed.
+    held: Option<Share>,
+}
+
 /// What has become of resources and tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Updates {
@@ -53,7 +63,7 @@ pub(crate) struct Updates {
     /// True if any resource of the filter may have changed.
     pub(crate) everything: bool,
     /// Notifications, oldest first, each with what it is for.
-    pub(crate) notices: Vec<(UpdateTarget, Arc<Notice>)>,
+    pub(crate) notices: Vec<(UpdateTarget, Arc<HeldNotice>)>,
     notices_bytes: usize,
 }
 
@@ -127,7 +137,7 @@ impl Inbox {
         self.raise(UPDATES);
     }
 
-    pub(crate) fn notice(&self, target: UpdateTarget, notice: &Arc<Notice>) {
+    pub(crate) fn notice(&self, target: UpdateTarget, notice: &Arc<HeldNotice>) {
         self.updates().add(target, notice);
         self.raise(UPDATES);
     }
@@ -191,7 +201,7 @@ impl Updates {
         self.changed[word] |= 1 << bit;
     }
 
-    fn add(&mut self, target: UpdateTarget, notice: &Arc<Notice>) {
+    fn add(&mut self, target: UpdateTarget, notice: &Arc<HeldNotice>) {
         if matches!(target, UpdateTarget::Resource(index) if self.has_changed(index as usize)) {
             return;
         }
@@ -202,7 +212,7 @@ impl Updates {
         }
         let is_full = self.notices.len() >= NOTICES_MAX
             || self.notices_bytes.saturating_add(notice.bytes()) > NOTICES_BYTES_MAX;
-        if self.notices.is_empty() || !is_full {
+        if notice.held.is_some() && (self.notices.is_empty() || !is_full) {
             self.notices_bytes += notice.bytes();
             self.notices.push((target, Arc::clone(notice)));
             return;
@@ -216,16 +226,38 @@ impl Updates {
     }
 }
 
+impl HeldNotice {
+    /// Holds a notification for its readers, as far as `held` takes it.
+    pub(crate) fn new(notice: Notice, mut held: Share) -> Arc<Self> {
+        let held = held.grow(notice.bytes()).is_ok().then_some(held);
+        Arc::new(Self { notice, held })
+    }
+}
+
+impl Deref for HeldNotice {
+    type Target = Notice;
+
+    fn deref(&self) -> &Notice {
+        &self.notice
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::limit::payer::Payer;
+    use crate::access::limit::shares::Shares;
     use protocol::json::Scratch;
     use protocol::subscription::{Heard, hear, updated};
 
-    fn notice(uri: &str) -> Arc<Notice> {
+    fn notice(uri: &str) -> Arc<HeldNotice> {
+        held_by(uri, &Shares::of_bytes(1 << 20))
+    }
+
+    fn held_by(uri: &str, shares: &Arc<Shares>) -> Arc<HeldNotice> {
         let message = updated("1", &format!("\"{uri}\"")).into();
         match hear(&mut Scratch::default(), &message, "1", 8) {
-            Ok(Heard::Updated(notice)) => Arc::new(notice),
+            Ok(Heard::Updated(notice)) => HeldNotice::new(notice, shares.open(Payer::GATEWAY)),
             other => panic!("{other:?}"),
         }
     }
@@ -253,5 +285,21 @@ mod tests {
         }
         assert!(updates.notices_bytes <= NOTICES_BYTES_MAX);
         assert!(updates.has_changed(89) && !updates.has_changed(70));
+    }
+
+    #[test]
+    fn a_notice_is_held_once_for_all_and_only_while_there_is_room() {
+        let shares = Shares::of_bytes(10_000);
+        let long = held_by(&"x".repeat(8000), &shares);
+        let mut inboxes: [Updates; 100] = std::array::from_fn(|_| Updates::default());
+        inboxes.iter_mut().for_each(|updates| updates.add(UpdateTarget::Resource(3), &long));
+        assert!(inboxes.iter().all(|updates| updates.notices.len() == 1));
+        assert_eq!(shares.taken(), long.bytes());
+        let more = held_by(&"y".repeat(8000), &shares);
+        let mut updates = Updates::default();
+        updates.add(UpdateTarget::Resource(3), &more);
+        assert!(updates.notices.is_empty() && updates.has_changed(3));
+        drop((long, inboxes));
+        assert_eq!(shares.taken(), 0);
     }
 }

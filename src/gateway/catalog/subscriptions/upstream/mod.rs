@@ -1,7 +1,8 @@
 //! The gateway's own streams to upstreams, two for each that anybody listens to, or, of the legacy era, one
 //! (`watch`). They run on the control thread.
 //!
-//! A stream that is to carry more is replaced: the new one is acknowledged before the old one is closed, and the old
+//! What is new goes into a stream of its own once the one that grows carries much (`standing`). Until then a stream that is
+//! to carry more is replaced: the new one is acknowledged before the old one is closed, and the old
 //! one is read a little longer, because what it was told before the new one began is still on its way. A stream that
 //! is lost is opened again with growing pauses; then everybody is told what may have changed meanwhile. An upstream
 //! that offers no subscriptions is asked again once a minute. One that refuses a stream for what is in it is asked for less
@@ -21,12 +22,14 @@ use futures_util::future::LocalBoxFuture;
 use tokio::time::sleep_until;
 
 use self::bisection::Bisection;
+use self::standing::{StandingStream, StreamRole};
 use self::stream::{SubscribeError, SubscriptionStream};
 use self::thread::Thread;
 use self::trials::{Trial, Trials};
 use crate::clock;
 use crate::context::state::State;
 use crate::tables::subscriptions::feed::{Feed, FeedFilter, Lane, Need};
+use crate::tables::subscriptions::inbox::HeldNotice;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
 use net::jitter::{doubled, jittered};
@@ -35,6 +38,7 @@ use protocol::subscription::{Acknowledged, Heard, hear};
 
 mod bisection;
 mod promised;
+mod standing;
 mod stream;
 mod thread;
 mod trials;
@@ -56,10 +60,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const STEADY_AFTER: Duration = Duration::from_secs(30);
 /// How often an upstream is asked that refuses everything.
 const REFUSED_INTERVAL: Duration = Duration::from_mins(1);
-/// So many messages about resources and tasks, each counted again for every KiB, are read of one stream in this time;
-/// then its upstream has to wait.
+/// So many messages about resources and tasks, each counted again for every KiB and for so many clients that are told, are
+/// read of one stream in this time; then its upstream has to wait.
 const BURST_INTERVAL: Duration = Duration::from_millis(100);
 const BURST_MAX: usize = 200;
+const BURST_CLIENTS: usize = 50;
 
 /// Opens and closes streams as clients come and go, until the process ends.
 pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
@@ -90,23 +95,13 @@ struct Carrier {
     unused_since: Option<Instant>,
     unwanted_since: Option<Instant>,
     burst: (Instant, usize),
+    /// A stream is being opened because the one before it carries as much as one is to carry.
+    is_next: bool,
+    /// The upstream refused such a one: until then the last one grows.
+    one_stream_until: Instant,
     /// The names that wait to be tried, after some were refused.
     bisection: Bisection,
     trials: Trials,
-}
-
-/// A stream that no other will take the place of.
-struct StandingStream {
-    stream: SubscriptionStream,
-    role: StreamRole,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StreamRole {
-    /// Another took its place; it is read until then.
-    Replaced(Instant),
-    /// It is to carry no more than it does. With its number.
-    Complete(u64),
 }
 
 struct PendingStream {
@@ -128,15 +123,6 @@ enum StreamEnd {
     Lost(UpstreamError),
 }
 
-impl StandingStream {
-    fn until(&self) -> Option<Instant> {
-        match self.role {
-            StreamRole::Replaced(until) => Some(until),
-            StreamRole::Complete(_) => None,
-        }
-    }
-}
-
 impl Carrier {
     fn new(thread: &Rc<Thread>, feed: &Arc<Feed>, lane: Lane) -> Self {
         let now = clock::now();
@@ -154,6 +140,8 @@ impl Carrier {
             unused_since: None,
             unwanted_since: None,
             burst: (now, 0),
+            is_next: false,
+            one_stream_until: now,
             bisection: Bisection::default(),
             trials: Trials::new(now),
         }
@@ -227,6 +215,9 @@ impl Carrier {
         }
         self.not_before = now + GROWTH_INTERVAL;
         self.unwanted_since = None;
+        if need.has_newcomers {
+            self.complete_stream(now);
+        }
         self.open();
         None
     }
@@ -290,6 +281,7 @@ impl Carrier {
         let now = clock::now();
         let Some(PendingStream { ask, trial, .. }) = self.opening.take() else { return };
         let upstream = Arc::clone(&self.feed.upstream);
+        let is_next = std::mem::take(&mut self.is_next);
         match opened {
             Ok((stream, acknowledged)) => {
                 let is_beside = matches!(trial, Trial::Alone(_)) && self.current.is_some();
@@ -310,6 +302,12 @@ impl Carrier {
                 }
                 self.trial_accepted(now);
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
+            }
+            Err(SubscribeError::Refused | SubscribeError::Rejected)
+                if is_next && self.resume_last_stream() =>
+            {
+                self.one_stream_until = now + REFUSED_INTERVAL;
+                self.forget_trials();
             }
             Err(SubscribeError::Rejected) if self.lane == Lane::Names => {
                 tracing::debug!(
@@ -388,10 +386,12 @@ impl Carrier {
         let Thread { state, scratch, .. } = &*self.thread;
         let depth_max = state.snapshot.load().limits.json_depth_max;
         let heard = hear(&mut scratch.borrow_mut(), &message, id, depth_max);
+        let held = |notice| HeldNotice::new(notice, state.buffered.open(self.feed.upstream.payer()));
+        let mut told = 0;
         match heard.map_err(|_| StreamEnd::Lost(UpstreamError::Nonsense))? {
             Heard::ListChanged(index) => state.hub.list_changed(&self.feed.upstream, ChangedList::ALL[index]),
-            Heard::Updated(notice) => self.feed.resource_changed(&Arc::new(notice)),
-            Heard::Task(notice) => self.feed.task_changed(&Arc::new(notice)),
+            Heard::Updated(notice) => told = self.feed.resource_changed(&held(notice)),
+            Heard::Task(notice) => told = self.feed.task_changed(&held(notice)),
             Heard::Ended => return Err(StreamEnd::Gracefully),
             Heard::Refused(_) => return Err(StreamEnd::Lost(UpstreamError::Reset)),
             Heard::Acknowledged(_) | Heard::Other => {}
@@ -402,7 +402,7 @@ impl Carrier {
         }
         // Changes of lists cost next to nothing, and the last one must not come late.
         if self.lane == Lane::Names {
-            self.burst.1 += 1 + message.len() / 1024;
+            self.burst.1 += 1 + message.len() / 1024 + told / BURST_CLIENTS;
         }
         Ok(())
     }

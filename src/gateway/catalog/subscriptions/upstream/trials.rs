@@ -13,7 +13,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Carrier, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL, StandingStream, StreamRole};
+use super::{Carrier, PAUSE_MAX, PAUSE_MIN, REFUSED_INTERVAL};
 use crate::tables::subscriptions::feed::{FeedFilter, Need, Suspect};
 use net::jitter::{doubled, jittered};
 use protocol::error::UpstreamError;
@@ -118,12 +118,8 @@ impl Carrier {
     /// The upstream has taken a name alone that it refuses beside those of the open stream. False if no further stream may
     /// be held.
     pub(super) fn begin_stream(&mut self, now: Instant) -> bool {
-        let held = self.kept.iter().filter(|kept| matches!(kept.role, StreamRole::Complete(_))).count();
-        if held + 1 < STREAMS_MAX {
-            if let Some(stream) = self.current.take() {
-                self.kept
-                    .push(StandingStream { stream, role: StreamRole::Complete(self.feed.begin_stream()) });
-            }
+        if self.complete_streams() + 1 < STREAMS_MAX {
+            self.begin_next_stream();
             return true;
         }
         self.forget_trials();

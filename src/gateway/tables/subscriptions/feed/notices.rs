@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Feed, FeedState, Lane, TASKS, URIS};
-use crate::tables::subscriptions::inbox::UpdateTarget;
-use protocol::subscription::{Lists, Notice};
+use crate::tables::subscriptions::inbox::{HeldNotice, UpdateTarget};
+use protocol::subscription::Lists;
 
 /// A list that changes more often is told of this often; the last change is never left out.
 pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);
@@ -42,19 +42,22 @@ impl Feed {
         next
     }
 
-    /// Hands a notification about a task to whoever asked for it.
-    pub(crate) fn task_changed(&self, notice: &Arc<Notice>) {
+    /// Hands a notification about a task to whoever asked for it. Returns how many did.
+    pub(crate) fn task_changed(&self, notice: &Arc<HeldNotice>) -> usize {
         let shared = self.shared();
+        let mut told = 0;
         for (key, index) in shared.names[TASKS].get(&*notice.name).iter().flat_map(|name| &name.clients) {
             if let Some(client) = shared.client(*key) {
                 client.inbox.notice(UpdateTarget::Task(*index), notice);
+                told += 1;
             }
         }
+        told
     }
 
     /// Hands a notification about a resource to whoever asked for it or for what it is part of; if that is nobody, to
-    /// everybody who asked for any.
-    pub(crate) fn resource_changed(&self, notice: &Arc<Notice>) {
+    /// everybody who asked for any. Returns how many were told.
+    pub(crate) fn resource_changed(&self, notice: &Arc<HeldNotice>) -> usize {
         let shared = self.shared();
         let mut told = HashSet::new();
         for (key, index) in shared.names[URIS].get(&*notice.name).iter().flat_map(|name| &name.clients) {
@@ -70,11 +73,15 @@ impl Feed {
                 }
             }
         }
-        if told.is_empty() {
-            for client in shared.clients.iter().flatten().filter(|client| client.uris > 0) {
-                client.inbox.notice(UpdateTarget::Other(client.member), notice);
-            }
+        if !told.is_empty() {
+            return told.len();
         }
+        let mut told = 0;
+        for client in shared.clients.iter().flatten().filter(|client| client.uris > 0) {
+            client.inbox.notice(UpdateTarget::Other(client.member), notice);
+            told += 1;
+        }
+        told
     }
 }
 

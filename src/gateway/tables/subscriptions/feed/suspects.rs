@@ -75,6 +75,18 @@ impl Feed {
         shared.stream - 1
     }
 
+    /// The stream of this number, the last that was to carry no more, is to grow again.
+    pub(crate) fn resume_stream(&self, stream: u64) {
+        self.shared().stream = stream;
+    }
+
+    /// How many names the stream carries that may grow.
+    pub(crate) fn carried(&self) -> usize {
+        let shared = self.shared();
+        let stream = shared.stream;
+        shared.all_names().filter(|name| name.is_carried_by(stream)).count()
+    }
+
     /// A stream that carried no more was lost: what it carried is asked for anew.
     pub(crate) fn lose_stream(&self, stream: u64) {
         self.shared().lose(stream);

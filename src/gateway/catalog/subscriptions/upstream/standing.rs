@@ -1,0 +1,81 @@
+//! Streams that are read beside the one that may grow: those whose place another took, and those that carry as much as
+//! one is to carry.
+//!
+//! So what an upstream is asked again whenever somebody wants more is bounded, however much is wanted in all. An upstream
+//! that takes no stream beside another is asked for everything in one.
+
+use std::time::Instant;
+
+use super::stream::SubscriptionStream;
+use super::{Carrier, KEPT_MAX};
+use crate::tables::subscriptions::feed::Lane;
+
+/// A stream for names that carries so many is complete: what is new goes into another, so that not all is asked for again
+/// whenever somebody wants more.
+const STREAM_NAMES_MAX: usize = 8192;
+
+/// A stream that no other will take the place of.
+pub(super) struct StandingStream {
+    pub(super) stream: SubscriptionStream,
+    pub(super) role: StreamRole,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamRole {
+    /// Another took its place; it is read until then.
+    Replaced(Instant),
+    /// It is to carry no more than it does. With its number.
+    Complete(u64),
+}
+
+impl StandingStream {
+    pub(super) fn until(&self) -> Option<Instant> {
+        match self.role {
+            StreamRole::Replaced(until) => Some(until),
+            StreamRole::Complete(_) => None,
+        }
+    }
+}
+
+impl Carrier {
+    /// Keeps the open stream as it is, where it carries so much that what is new goes into another.
+    pub(super) fn complete_stream(&mut self, now: Instant) {
+        let is_searching = !self.bisection.is_empty() || self.trials.alone.is_some();
+        let is_full = || self.feed.carried() >= STREAM_NAMES_MAX && self.complete_streams() + 1 < KEPT_MAX;
+        let may_begin = self.lane == Lane::Names && self.current.is_some() && self.one_stream_until <= now;
+        if may_begin && !is_searching && is_full() {
+            self.begin_next_stream();
+            self.is_next = true;
+        }
+    }
+
+    /// The open stream is to carry no more, and another is to be opened.
+    pub(super) fn begin_next_stream(&mut self) {
+        if let Some(stream) = self.current.take() {
+            let role = StreamRole::Complete(self.feed.begin_stream());
+            self.kept.push(StandingStream { stream, role });
+        }
+    }
+
+    /// Takes [`begin_next_stream`](Self::begin_next_stream) back: the upstream refused what was to be its next stream, so
+    /// that the last one has to carry more. False if there is none.
+    pub(super) fn resume_last_stream(&mut self) -> bool {
+        let last = |kept: &StandingStream| matches!(kept.role, StreamRole::Complete(_));
+        let Some(index) = self.kept.iter().rposition(last).filter(|_| self.current.is_none()) else {
+            return false;
+        };
+        if self.feed.carried() > 0 {
+            return false;
+        }
+        let StandingStream { stream, role } = self.kept.remove(index);
+        if let StreamRole::Complete(number) = role {
+            self.feed.resume_stream(number);
+        }
+        self.current = Some(stream);
+        true
+    }
+
+    pub(super) fn complete_streams(&self) -> usize {
+        self.kept.iter().filter(|kept| matches!(kept.role, StreamRole::Complete(_))).count()
+    }
+}
