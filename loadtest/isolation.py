@@ -76,6 +76,13 @@ def measure(bench, peer, rate):
     return {**found, "deadline_ms": TIMEOUT_MS}
 
 
+def _replies(found):
+    """Calls that were answered, be it with a refusal: that is work as well."""
+    by_kind = found["errors_by_kind"]
+    refused = sum(count for kind, count in by_kind.items() if kind.startswith(("status_", "json_rpc")))
+    return found["requests"] + refused
+
+
 def _stub_options():
     return ("--delay-ms", DELAY_MS, "--ttl-ms", LIST_TTL_MS)
 
@@ -122,7 +129,7 @@ def _window(bench, peer, child, rate, fault):
         for generator in running.values():
             generator.stop()
     spent = {clock: end[clock] - begin[clock] for clock in begin}
-    calls = sum(found[name]["requests"] for name in ("nine", "one"))
+    calls = sum(_replies(found[name]) for name in ("nine", "one"))
     return {
         **found,
         "cpu_us": round(spent["peer"] / calls * 1e6, 2) if calls else None,

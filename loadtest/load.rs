@@ -106,8 +106,11 @@ impl Load {
             let outcome = self.call(&mut connection).await;
             self.in_flight.borrow_mut()[index] = None;
             if let Err(fault) = outcome {
+                // Who read a whole refusal keeps the connection, as clients do.
+                if !fault.is_refusal() {
+                    connection = None;
+                }
                 self.tally.borrow_mut().failed(fault);
-                connection = None;
                 tokio::time::sleep(PAUSE_AFTER_FAULT).await;
                 continue;
             }

@@ -85,6 +85,11 @@ impl Tally {
 }
 
 impl Fault {
+    /// Whether a whole reply said so.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::JsonRpcError)
+    }
+
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Connect => "connect".into(),
