@@ -91,13 +91,12 @@ fn read_table(
     }
     for (key, node) in table.entries() {
         names.push(key.get_ref().to_string());
-        match node.get_ref() {
-            DeValue::Table(_) => read_table(node, names, conditions, findings)?,
-            _ => {
-                let values = values(node, findings)?;
-                let path = ArgumentPath::new(names.iter().map(String::as_str))?;
-                conditions.push(ArgumentCondition { path, values });
-            }
+        if matches!(node.get_ref(), DeValue::Table(_)) {
+            read_table(node, names, conditions, findings)?;
+        } else {
+            let values = values(node, findings)?;
+            let path = ArgumentPath::new(names.iter().map(String::as_str))?;
+            conditions.push(ArgumentCondition { path, values });
         }
         names.pop();
     }

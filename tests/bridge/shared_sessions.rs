@@ -160,9 +160,9 @@ fn sessions_that_make_room_do_not_pile_up_before_a_server_that_hangs() {
     };
     for round in 0..8 {
         let under_way: Vec<Connection> = (0..SESSIONS_MAX).map(|n| begin(round * SESSIONS_MAX + n)).collect();
-        // Where a session is not at rest yet, there is no room.
+        // Where a session is not at rest yet, there is no room, or none for one client.
         for mut connection in under_way {
-            assert!([200, 503].contains(&connection.response().status));
+            assert!([200, 429, 503].contains(&connection.response().status));
         }
         // Some may be about to end.
         let open = sessions(&daemon);

@@ -634,9 +634,10 @@ fn a_process_that_ends_tells_all_servers_of_all_calls() {
     const CALLS: usize = 150;
     let server = Server::start();
     let drain = "[drain]\nquiet = \"100ms\"\nmax = \"20s\"";
-    // Each call that waits has one of the connections, and is told of on another; an eighth is for other clients.
+    // Each call that waits has a session and one of the connections, and is told of on another; an eighth is for other
+    // clients.
     let bounds =
-        "connections_max = 184\nbridge.sessions_max = 150\nbridge.suspended_calls_per_principal_max = 150";
+        "connections_max = 184\nbridge.sessions_max = 184\nbridge.suspended_calls_per_principal_max = 150";
     let mut daemon = Daemon::start(&server.config(bounds).section(drain));
     let _streams: Vec<Stream> = (1..=CALLS).map(|count| parked(&daemon, &server, count).0).collect();
     daemon.terminate();

@@ -252,3 +252,37 @@ fn subscriptions_of_one_leave_room_for_another() {
     let others = [open(1), open(2)];
     assert!(others.iter().all(|(status, _)| *status == 200));
 }
+
+/// A modern client that can be asked, before a legacy server.
+fn askable(number: usize, patient: bool) -> Request {
+    let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
+    let asked = r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#;
+    let arguments = format!(r#""arguments":{{"patient":{patient}}}"#);
+    call("7", "echo").replacing(capabilities, asked).replacing(r#""arguments":{}"#, &arguments).by(number)
+}
+
+#[test]
+fn bridged_sessions_of_one_leave_room_for_another() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server = Legacy::new(Offer::tools(&["echo"]));
+    let upstream = Upstream::start(move |request| {
+        let is_patient = request.body.windows(14).any(|bytes| bytes == br#""patient":true"#);
+        let reply = server.answer(request);
+        if is_patient { Reply::default().wait(&held).then(reply) } else { reply }
+    });
+    let config =
+        Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nbridge = { sessions_max = 16 }");
+    let daemon = Daemon::start(&config.section(&keys()).admin());
+    let mut waiting: Vec<Connection> = (0..14).map(|_| daemon.begin(&askable(0, true))).collect();
+    upstream.wait_for("tools/call", 14);
+    daemon.send(&askable(0, false)).assert_error(429, 429, Some("7"));
+    for number in 1..KEYS {
+        let reply = daemon.send(&askable(number, false));
+        assert!(reply.text().contains("\"result\""), "{reply:?}");
+    }
+    gate.open();
+    for connection in &mut waiting {
+        assert_eq!(connection.any_head().status, 200);
+    }
+}

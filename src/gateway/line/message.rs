@@ -117,19 +117,23 @@ impl MessageReader<'_> {
         }
     }
 
-    /// What a tool is called with at these paths.
-    pub(crate) async fn arguments(
+    /// What a tool is called with, at the paths of each list.
+    pub(crate) async fn arguments<const N: usize>(
         self,
         message: &Message,
-        paths: &Arc<[ArgumentPath]>,
-    ) -> Result<Vec<Option<ArgumentValue>>, Error> {
-        let Some(params) = message.envelope.params.clone() else { return Ok(vec![None; paths.len()]) };
+        lists: [Option<&Arc<[ArgumentPath]>>; N],
+    ) -> Result<[Vec<Option<ArgumentValue>>; N], Error> {
+        let params = message.envelope.params.clone().unwrap_or_default();
         let (params, depth_max) = (message.body.slice(params), self.depth_max);
         if params.len() <= PARSED_INLINE_BYTES_MAX {
-            return read_arguments(&mut self.scratch.borrow_mut(), &params, depth_max, paths);
+            let lists = lists.map(|paths| paths.map(|paths| &**paths).unwrap_or_default());
+            return read_arguments(&mut self.scratch.borrow_mut(), &params, depth_max, lists);
         }
-        let paths = Arc::clone(paths);
-        let read = move || read_arguments(&mut Scratch::default(), &params, depth_max, &paths);
+        let lists = lists.map(|paths| paths.map(Arc::clone).unwrap_or_default());
+        let read = move || {
+            let lists = std::array::from_fn(|index| &*lists[index]);
+            read_arguments(&mut Scratch::default(), &params, depth_max, lists)
+        };
         Box::pin(self.tasks.compute(read)).await
     }
 
@@ -191,15 +195,21 @@ fn read_filter(
     Ok(filter)
 }
 
-fn read_arguments(
+fn read_arguments<const N: usize>(
     scratch: &mut Scratch,
     params: &[u8],
     depth_max: usize,
-    paths: &[ArgumentPath],
-) -> Result<Vec<Option<ArgumentValue>>, Error> {
+    lists: [&[ArgumentPath]; N],
+) -> Result<[Vec<Option<ArgumentValue>>; N], Error> {
+    // A call without params has no arguments.
+    let params = if params.is_empty() { b"{}" } else { params };
     let root = scratch.index(params, depth_max).map_err(|_| ClientError::NotJson)?.root();
-    let values = Arguments::values(paths, root.get("arguments"));
-    values.map_err(|ambiguous| PolicyError::AmbiguousArgument(ambiguous).into())
+    let arguments = root.get("arguments");
+    let mut found = [const { Vec::new() }; N];
+    for (values, paths) in found.iter_mut().zip(lists) {
+        *values = Arguments::values(paths, arguments).map_err(PolicyError::AmbiguousArgument)?;
+    }
+    Ok(found)
 }
 
 fn client_error(error: &EnvelopeError) -> ClientError {

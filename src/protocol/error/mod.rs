@@ -225,6 +225,11 @@ pub enum UpstreamError {
         "the gateway has as many sessions with the server behind this name as it may, try again in a moment"
     )]
     TooManyBridged,
+    /// Nearly as many as there may be are in use, and this caller uses more than its share.
+    #[error(
+        "this client uses as many sessions with the server behind this name as it may, try again in a moment"
+    )]
+    BridgedOfPrincipal,
     /// As many calls as may wait for answers to a legacy server's questions.
     #[error("the gateway keeps as many unanswered calls as it may, try again later")]
     TooManySuspended,

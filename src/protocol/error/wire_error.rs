@@ -161,6 +161,7 @@ impl UpstreamError {
             Self::OtherEra => row(502, 502, R::UpstreamEra),
             Self::TooManyRounds => row(502, 502, R::InputRequests),
             Self::TooManyBridged => soon(503, R::BridgeSessions, 1),
+            Self::BridgedOfPrincipal => soon(429, R::BridgeSessions, 1),
             Self::TooManySuspended => soon(503, R::SuspendedCalls, 30),
             Self::SessionLost => row(502, 502, R::UpstreamSession),
             Self::TimedOut => row(504, 504, R::UpstreamTimeout),

@@ -36,7 +36,14 @@ pub(super) struct Admitted<'n>(Route<'n>);
 pub(super) struct AdmittedByName<'n> {
     route: Route<'n>,
     /// What it is counted as is in its arguments.
-    is_uncounted: bool,
+    pub(super) is_uncounted: bool,
+}
+
+impl<'n> AdmittedByName<'n> {
+    /// For [`Proxy::admit_arguments`] alone.
+    pub(super) fn with_arguments(self) -> Admitted<'n> {
+        Admitted(self.route)
+    }
 }
 
 impl<'n> std::ops::Deref for AdmittedByName<'n> {
@@ -127,26 +134,6 @@ impl Proxy {
             }
             _ => Ok(AdmittedByName { route, is_uncounted }),
         }
-    }
-
-    /// Asks what could not be said before the body was read: whether rules allow the tool with these arguments, and the
-    /// limits that count by them.
-    pub(super) async fn admit_arguments<'n>(
-        &self,
-        cx: &RequestContext<'_>,
-        message: &Message,
-        AdmittedByName { route, is_uncounted }: AdmittedByName<'n>,
-    ) -> Result<Admitted<'n>, Error> {
-        if message.method != Method::ToolsCall {
-            return Ok(Admitted(route));
-        }
-        if let Some(paths) = cx.caller()?.class.arguments(route.member) {
-            Box::pin(self.check_rules(cx, message, paths, &route)).await?;
-        }
-        if is_uncounted {
-            Box::pin(self.count_by_arguments(cx, message, &route)).await?;
-        }
-        Ok(Admitted(route))
     }
 
     /// Asks limits, and waits where a shared one must be asked for elsewhere; then, no longer than that may take.

@@ -292,7 +292,9 @@ mod tests {
         let shares = Shares::of_bytes(10_000);
         let long = held_by(&"x".repeat(8000), &shares);
         let mut inboxes: [Updates; 100] = std::array::from_fn(|_| Updates::default());
-        inboxes.iter_mut().for_each(|updates| updates.add(UpdateTarget::Resource(3), &long));
+        for updates in &mut inboxes {
+            updates.add(UpdateTarget::Resource(3), &long);
+        }
         assert!(inboxes.iter().all(|updates| updates.notices.len() == 1));
         assert_eq!(shares.taken(), long.bytes());
         let more = held_by(&"y".repeat(8000), &shares);

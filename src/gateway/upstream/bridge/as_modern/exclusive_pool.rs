@@ -86,7 +86,7 @@ pub(crate) async fn call(
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
     let key = client.read_json(|memory| SessionKey::of(&call, memory));
-    let deadline = call.deadline;
+    let (deadline, payer) = (call.deadline, call.caller.payer);
     let (reply, waiting) = CallReplySink::new(client, call);
     let mut command = SessionCommand::Call(Box::new(reply));
     while let Some(commands) = server.exclusive.take(&key) {
@@ -97,7 +97,7 @@ pub(crate) async fn call(
         }
     }
     let SessionCommand::Call(reply) = command else { return Err(UpstreamError::Reset) };
-    let place = server.place(upstream)?;
+    let place = server.place(upstream, (&key.principal, payer))?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
     client.host.run(exclusive_session::run(opening, reply));
@@ -155,10 +155,12 @@ impl ExclusiveSessions {
         table.remove(number).map(|entry| entry.commands)
     }
 
-    /// Ends the session that rests longest. False: none does.
-    pub(crate) fn make_room(&self) -> bool {
+    /// Ends the session that rests longest, of all or of a principal. False: none does.
+    pub(crate) fn make_room(&self, principal: Option<&str>) -> bool {
         let mut table = self.table.lock();
-        let Some(oldest) = table.order.first_key_value().map(|(number, _)| *number) else { return false };
+        let is_meant = |key: &SessionKey| principal.is_none_or(|principal| *key.principal == *principal);
+        let oldest = table.order.iter().find(|(_, key)| is_meant(key)).map(|(number, _)| *number);
+        let Some(oldest) = oldest else { return false };
         let entry = table.remove(oldest);
         drop(table);
         // One whose thread is gone makes room as well.
@@ -231,9 +233,10 @@ mod tests {
             IdleGuard::begin(&sessions, &key("p"), commands.clone()),
             IdleGuard::begin(&sessions, &key("q"), commands),
         );
-        assert!(sessions.make_room());
+        assert!(!sessions.make_room(Some("r")));
+        assert!(sessions.make_room(None));
         assert!(matches!(other_end.try_recv(), Ok(SessionCommand::Close)));
         assert!(sessions.take(&key("p")).is_none() && sessions.take(&key("q")).is_some());
-        assert!(!sessions.make_room());
+        assert!(!sessions.make_room(Some("p")) && !sessions.make_room(None));
     }
 }

@@ -20,7 +20,7 @@ use super::exclusive_pool::{IdleGuard, SessionKey};
 use super::server_message::{self, ServerMessage};
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
-use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::shares::Share;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::UpstreamClient;
@@ -65,7 +65,7 @@ pub(crate) struct ExclusiveSession {
     pub retired: CancellationToken,
     /// It makes room for another.
     is_ousted: bool,
-    _counted: (GaugeGuard, QuotaPermit),
+    _counted: (GaugeGuard, Share),
 }
 
 /// What a session is opened with.
@@ -73,7 +73,7 @@ pub(crate) struct SessionSetup {
     pub client: UpstreamClient,
     pub upstream: Arc<Upstream>,
     pub key: Arc<SessionKey>,
-    pub place: QuotaPermit,
+    pub place: Share,
 }
 
 /// Opens a session for this call, and keeps it for others.

@@ -17,7 +17,7 @@ use super::multiplexed::{COMMENT, failure};
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use super::shared_session::apart;
-use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::bridge::{BridgedCaller, EventBody, next_number, or_never};
@@ -177,7 +177,7 @@ struct ResourceSession {
     server: Rc<SessionClient>,
     /// Those that the server tells of.
     uris: Vec<Name>,
-    held: Option<(GaugeGuard, QuotaPermit)>,
+    held: Option<(GaugeGuard, Share)>,
 }
 
 impl ResourceSession {
@@ -188,7 +188,7 @@ impl ResourceSession {
         caller: BridgedCaller,
         deadline: Instant,
     ) -> Result<(Self, bool), UpstreamError> {
-        let place = upstream.bridge.as_modern.place(&upstream)?;
+        let place = upstream.bridge.as_modern.place(&upstream, (&caller.principal, caller.payer))?;
         let offer =
             InitializeOffer { principal: &caller.principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
         let opened = super::open_session(&client, &upstream, offer, deadline).await?;

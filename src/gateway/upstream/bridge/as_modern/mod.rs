@@ -37,7 +37,8 @@ use self::answers::IntroductionCache;
 use self::call::ModernCall;
 use self::shared_session::SharedSessions;
 use self::tasks::TaskOnlyTools;
-use crate::access::limit::quota::{Quota, QuotaPermit};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
@@ -48,7 +49,7 @@ use protocol::method::Method;
 #[derive(Debug)]
 pub(crate) struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
-    pub quota: Arc<Quota>,
+    pub places: Arc<Shares>,
     /// Sessions that one call at a time has to itself.
     pub exclusive: exclusive_pool::ExclusiveSessions,
     /// Calls that wait for their client's answers.
@@ -64,7 +65,7 @@ pub(crate) struct ModernFacade {
 impl Default for ModernFacade {
     fn default() -> Self {
         Self {
-            quota: Quota::new(0),
+            places: Shares::new(0),
             exclusive: exclusive_pool::ExclusiveSessions::default(),
             suspended: suspended::SuspendedCalls::default(),
             shared: SharedSessions::default(),
@@ -82,12 +83,24 @@ impl ModernFacade {
         self.shared.retire();
     }
 
-    /// A place for one more session. Where there is none, one that nobody uses ends.
-    pub(crate) fn place(&self, upstream: &Upstream) -> Result<QuotaPermit, UpstreamError> {
-        self.quota.set_max(upstream.config.bridge.sessions_max);
-        let makes_room = || self.shared.make_room() || self.exclusive.make_room();
-        let place = self.quota.take().or_else(|| makes_room().then(|| self.quota.take_beyond()));
-        place.ok_or(UpstreamError::TooManyBridged)
+    /// A place for one more session of this caller. Where there is none, one that nobody uses ends; of a caller who has
+    /// more than its share, one of its own.
+    pub(crate) fn place(
+        &self,
+        upstream: &Upstream,
+        (principal, payer): (&str, Payer),
+    ) -> Result<Share, UpstreamError> {
+        self.places.set_max(upstream.config.bridge.sessions_max);
+        let (has_room, error) = match self.places.take(payer) {
+            Ok(place) => return Ok(place),
+            Err(NoShare::NothingLeft) => {
+                (self.shared.make_room() || self.exclusive.make_room(None), UpstreamError::TooManyBridged)
+            }
+            Err(NoShare::TooMuchOfPayer) => {
+                (self.exclusive.make_room(Some(principal)), UpstreamError::BridgedOfPrincipal)
+            }
+        };
+        if has_room { Ok(self.places.take_beyond(payer)) } else { Err(error) }
     }
 }
 

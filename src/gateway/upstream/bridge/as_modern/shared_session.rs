@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use crate::access::limit::payer::Payer;
-use crate::access::limit::quota::QuotaPermit;
+use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
@@ -67,7 +67,7 @@ pub(crate) struct SharedSession {
     lost: CancellationToken,
     /// It makes room for another.
     ousted: CancellationToken,
-    _held: (GaugeGuard, QuotaPermit),
+    _held: (GaugeGuard, Share),
 }
 
 #[derive(Debug)]
@@ -82,6 +82,7 @@ pub(crate) struct SessionUse {
 struct SlotGuard {
     upstream: Arc<Upstream>,
     principal: Arc<str>,
+    payer: Payer,
     slot: Arc<SharedSlot>,
 }
 
@@ -108,7 +109,8 @@ impl SharedSessions {
             slot.uses.fetch_add(1, Ordering::Relaxed);
             Arc::clone(slot)
         };
-        let held = SlotGuard { upstream: Arc::clone(upstream), principal: Arc::clone(principal), slot };
+        let (upstream, payer) = (Arc::clone(upstream), caller.payer);
+        let held = SlotGuard { upstream, principal: Arc::clone(principal), payer, slot };
         if let Some(session) = held.slot.session.get() {
             return Ok(SessionUse { session: Arc::clone(session), held });
         }
@@ -163,7 +165,7 @@ impl SharedSessions {
 impl SessionUse {
     /// The server does not know the session any more: the next call opens another.
     pub(crate) fn lose(&self) {
-        let SlotGuard { upstream, principal, slot } = &self.held;
+        let SlotGuard { upstream, principal, slot, .. } = &self.held;
         upstream.bridge.as_modern.shared.remove(principal, slot, || true);
         self.session.lost.cancel();
     }
@@ -176,7 +178,7 @@ impl SlotGuard {
         client: &UpstreamClient,
         deadline: Instant,
     ) -> Result<Arc<SharedSession>, UpstreamError> {
-        let Self { upstream, principal, slot } = self;
+        let Self { upstream, principal, slot, .. } = self;
         if let Some(error) = slot.failed.get() {
             return Err(error.clone());
         }
@@ -195,7 +197,7 @@ impl SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let Self { upstream, principal, slot } = self;
+        let Self { upstream, principal, slot, .. } = self;
         if slot.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
@@ -259,8 +261,10 @@ async fn open(
     held: &SlotGuard,
     deadline: Instant,
 ) -> Result<Arc<SharedSession>, UpstreamError> {
-    let SlotGuard { upstream, principal, slot } = held;
-    let place = upstream.bridge.as_modern.place(upstream)?;
+    let SlotGuard { upstream, principal, payer, slot } = held;
+    // Those whom nobody can tell apart share one.
+    let payer = if principal.is_empty() { Payer::GATEWAY } else { *payer };
+    let place = upstream.bridge.as_modern.place(upstream, (principal, payer))?;
     let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
     let opened = super::open_session(client, upstream, offer, deadline).await?;
     if upstream.facts.known().legacy.introduction().is_none() {
