@@ -7,7 +7,7 @@ use super::findings::{Findings, Node};
 use super::schema::Definitions;
 use super::table::Table;
 use super::value::{Setting, choice};
-use protocol::arguments::{ArgumentPath, ArgumentValue, Arguments};
+use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
 
 choice! {
     /// What becomes of a call that lacks an argument which decides, or has it in another type.
@@ -41,7 +41,7 @@ pub enum ArgumentFit {
 
 impl ArgumentCondition {
     /// Whether these arguments are what it says.
-    pub fn fit(&self, arguments: &Arguments<'_>) -> ArgumentFit {
+    pub fn fit(&self, arguments: &CallArguments<'_>) -> ArgumentFit {
         let Some(value) = arguments.at(&self.path) else { return ArgumentFit::Missing };
         match self.values.iter().any(|wanted| wanted == value) {
             true => ArgumentFit::Fits,

@@ -23,8 +23,8 @@
 //! | `keep-alive` of HTTP/1.0 beside bytes beyond ASCII | it is not taken: the connection ends | 9.3 |
 
 pub mod body;
-#[cfg(test)]
-mod differential;
+#[cfg(any(test, fuzzing))]
+pub mod differential;
 pub mod framing;
 pub mod head;
 

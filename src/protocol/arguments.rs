@@ -25,7 +25,7 @@ pub enum ArgumentValue {
 
 /// What a call says at several paths.
 #[derive(Debug, Default)]
-pub struct Arguments<'p> {
+pub struct CallArguments<'p> {
     paths: &'p [ArgumentPath],
     values: Vec<Option<ArgumentValue>>,
 }
@@ -96,7 +96,7 @@ impl fmt::Display for ArgumentValue {
     }
 }
 
-impl<'p> Arguments<'p> {
+impl<'p> CallArguments<'p> {
     /// What was read at these paths.
     pub fn new(paths: &'p [ArgumentPath], values: Vec<Option<ArgumentValue>>) -> Self {
         Self { paths, values }
@@ -230,8 +230,8 @@ mod tests {
         let paths: Vec<_> = paths.iter().map(|path| ArgumentPath::read(path).unwrap()).collect();
         let mut scratch = Scratch::default();
         let root = scratch.index(arguments.as_bytes(), 16).unwrap().root();
-        let values = Arguments::values(&paths, Some(root)).map_err(|error| error.0)?;
-        let read = Arguments::new(&paths, values);
+        let values = CallArguments::values(&paths, Some(root)).map_err(|error| error.0)?;
+        let read = CallArguments::new(&paths, values);
         let shown = |path| read.at(path).map_or_else(|| "-".to_owned(), ToString::to_string);
         Ok(paths.iter().map(shown).collect())
     }

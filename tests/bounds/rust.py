@@ -206,6 +206,6 @@ class Reader:
         return after.text if after and after.kind == "word" and not after.text[0].isdigit() else None
 
     def begins_cfg_test(self, index):
-        """Whether it is `#[cfg(test)]` or `#[cfg(all(test, …))]`, which hold for tests only."""
-        spelled = "".join(token.text for token in self.listed[index : index + 8])
-        return spelled.startswith(("#[cfg(test)]", "#[cfg(all(test"))
+        """Whether it is `#[cfg(test)]`, `#[cfg(all(test, …))]` or `#[cfg(any(test, fuzzing))]`, which hold for tests only."""
+        spelled = "".join(token.text for token in self.listed[index : index + 12])
+        return spelled.startswith(("#[cfg(test)]", "#[cfg(all(test", "#[cfg(any(test,fuzzing))]"))

@@ -92,6 +92,7 @@ class TestModules(unittest.TestCase):
     def test_in_a_file_of_its_own(self):
         self.assertEqual(test_modules("#[cfg(test)]\npub(crate) mod fixtures;\nmod b;"), [("fixtures", 1, 2)])
         self.assertEqual(test_modules("#[cfg(all(test, unix))]\nmod tests;"), [("tests", 1, 2)])
+        self.assertEqual(test_modules("#[cfg(any(test, fuzzing))]\nmod tests;"), [("tests", 1, 2)])
 
     def test_other_items_and_other_conditions_are_none(self):
         for text in (
@@ -99,6 +100,7 @@ class TestModules(unittest.TestCase):
             "#[cfg(test)] fn a() {}\nmod c { }",
             "#[cfg(not(test))] mod c {}",
             "#[cfg(unix)] mod c {}",
+            "#[cfg(any(test, unix))] mod c {}",
             "struct S { #[cfg(test)] a: u8 }\nmod c {}",
             '"#[cfg(test)]"; mod c {}',
         ):

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::context::call::RequestFacts;
 use net::tasks::Tasks;
 use protocol::agreement::{self, name_in_body};
-use protocol::arguments::{ArgumentPath, ArgumentValue, Arguments};
+use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
 use protocol::envelope::{Envelope, EnvelopeError, find_id};
 use protocol::error::{ClientError, Error, PolicyError};
 use protocol::head::Head;
@@ -207,7 +207,7 @@ fn read_arguments<const N: usize>(
     let arguments = root.get("arguments");
     let mut found = [const { Vec::new() }; N];
     for (values, paths) in found.iter_mut().zip(lists) {
-        *values = Arguments::values(paths, arguments).map_err(PolicyError::AmbiguousArgument)?;
+        *values = CallArguments::values(paths, arguments).map_err(PolicyError::AmbiguousArgument)?;
     }
     Ok(found)
 }

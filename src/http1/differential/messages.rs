@@ -103,20 +103,6 @@ pub(super) fn replies() -> impl Strategy<Value = Bytes> {
     )
 }
 
-/// The bytes in pieces of these sizes, in turn.
-pub(super) fn cut<'b>(bytes: &'b [u8], sizes: &[usize]) -> Vec<&'b [u8]> {
-    let (mut pieces, mut rest) = (Vec::new(), bytes);
-    for size in sizes.iter().cycle() {
-        if rest.is_empty() {
-            break;
-        }
-        let (piece, more) = rest.split_at(rest.len().min(*size));
-        pieces.push(piece);
-        rest = more;
-    }
-    pieces
-}
-
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let method = select(vec!["POST", "POST", "GET", "DELETE", "HEAD", "m!"]);
     let target = select(vec!["/mcp", "/mcp?a=b", "/", "*", "http://a/mcp", "/\u{e9}", "/%00"]);

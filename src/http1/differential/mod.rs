@@ -10,23 +10,15 @@
 //! | `ours.rs` | a connection read by this crate, as both sides of the gateway do it |
 //! | `theirs.rs` | the same connection read by hyper |
 
+#[cfg(test)]
 mod messages;
 mod ours;
 mod theirs;
 
-use std::collections::BTreeSet;
-
 use http::HeaderMap;
 use http::header::CONNECTION;
-use proptest::prelude::*;
-use proptest::strategy::ValueTree as _;
-use proptest::test_runner::TestRunner;
 
-use self::messages::{cut, replies, requests};
 use crate::{BodyEnd, HttpFault};
-
-/// How many connections are tried for each case that a property usually has: they are small.
-const CONNECTIONS_PER_CASE: u32 = 16;
 
 /// Makes the beginning of a head, or of trailers, whole: hyper refuses none before.
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -68,6 +60,10 @@ enum HyperRest {
 /// What this crate refuses of what hyper reads.
 struct Strictness {
     fault: HttpFault,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for people, and for the test that all of them are met")
+    )]
     reason: &'static str,
     /// Whether a message that begins here has it.
     applies: fn(&[u8]) -> bool,
@@ -252,81 +248,35 @@ fn however_cut<T: PartialEq + std::fmt::Debug>(
     whole
 }
 
-/// As many connections as are wanted of a property.
-fn config() -> ProptestConfig {
-    let usual = ProptestConfig::default();
-    ProptestConfig { cases: CONNECTIONS_PER_CASE * usual.cases, ..usual }
-}
-
-proptest! {
-    #![proptest_config(config())]
-
-    #[test]
-    fn hyper_reads_the_same_requests(
-        bytes in requests(), sizes in prop::collection::vec(1..90_usize, 1..8),
-    ) {
-        however_cut(&bytes, &sizes, compare_requests);
-    }
-
-    #[test]
-    fn hyper_reads_the_same_replies(
-        bytes in replies(), sizes in prop::collection::vec(1..90_usize, 1..8),
-    ) {
-        let _ = however_cut(&bytes, &sizes, compare_replies);
-    }
-}
-
-/// What can be refused of a short message.
-const FAULTS: [HttpFault; 6] = [
-    HttpFault::Head,
-    HttpFault::LineEnd,
-    HttpFault::Length,
-    HttpFault::TwoFramings,
-    HttpFault::Coding,
-    HttpFault::Chunk,
-];
-
-/// A property that is never tried on what it is about holds, too.
-#[test]
-fn all_kinds_of_connections_are_tried() {
-    let mut runner = TestRunner::deterministic();
-    let (mut kinds, mut faults, mut reasons) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
-    let mut note = |bytes: &[u8], fault, at: usize| {
-        let met = STRICTNESSES.iter().filter(|met| met.fault == fault && (met.applies)(&bytes[at..]));
-        reasons.extend(met.map(|met| met.reason));
-    };
-    for _ in 0..2000 {
-        let bytes = requests().new_tree(&mut runner).expect("bytes").current();
-        let (messages, rest) = ours::requests(&[&bytes]);
-        let rest = match rest {
-            Rest::Over => "Over",
-            Rest::Closed => "Closed",
-            Rest::Head => "Head",
-            Rest::Body => "Body",
-            Rest::Refused(fault, at) => {
-                note(&bytes, fault, at);
-                faults.push(fault);
-                "refused"
-            }
-        };
-        kinds.insert((messages.len().min(1), rest));
-        let bytes = replies().new_tree(&mut runner).expect("bytes").current();
-        if let Err((fault, at)) = ours::reply(&[&bytes]) {
-            note(&bytes, fault, at);
+/// The bytes in pieces of these sizes, in turn.
+fn cut<'b>(bytes: &'b [u8], sizes: &[usize]) -> Vec<&'b [u8]> {
+    let (mut pieces, mut rest) = (Vec::new(), bytes);
+    for size in sizes.iter().cycle() {
+        if rest.is_empty() {
+            break;
         }
+        let (piece, more) = rest.split_at(rest.len().min(*size));
+        pieces.push(piece);
+        rest = more;
     }
-    for fault in FAULTS {
-        assert!(faults.contains(&fault), "{fault:?}");
-    }
-    for count in 0..=1 {
-        for rest in ["Over", "Closed", "Head", "Body", "refused"] {
-            assert!(
-                count == 0 && matches!(rest, "Over" | "Closed") || kinds.contains(&(count, rest)),
-                "{count} messages, then {rest}"
-            );
-        }
-    }
-    for Strictness { reason, .. } in STRICTNESSES {
-        assert!(reasons.contains(reason), "{reason}");
-    }
+    pieces
 }
+
+/// That hyper reads the same requests of these bytes, whole and in pieces of these sizes.
+///
+/// # Panics
+/// If it does not.
+pub fn check_requests(bytes: &[u8], sizes: &[usize]) {
+    however_cut(bytes, sizes, compare_requests);
+}
+
+/// That hyper reads the same reply of these bytes, whole and in pieces of these sizes.
+///
+/// # Panics
+/// If it does not.
+pub fn check_replies(bytes: &[u8], sizes: &[usize]) {
+    let _ = however_cut(bytes, sizes, compare_replies);
+}
+
+#[cfg(test)]
+mod tests;

@@ -197,8 +197,8 @@ fn meta(fields: &EnvelopeFields<'_>) -> Option<Meta> {
     })
 }
 
-#[cfg(test)]
-mod oracle;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 #[cfg(test)]
 mod random;
 #[cfg(test)]

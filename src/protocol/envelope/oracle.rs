@@ -76,7 +76,8 @@ fn depth(text: &str) -> usize {
     deepest
 }
 
-pub(super) fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeError> {
+/// What [`Envelope::parse`] must make of a body, but for the words of a refusal.
+pub fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeError> {
     let refusal = |id| Err(EnvelopeError::NotJsonRpc { id, why: "" });
     let Ok(text) = std::str::from_utf8(body) else { return Err(JsonError::NotJson.into()) };
     let Ok(root) = serde_json::from_str::<Raw<'_>>(text) else { return Err(JsonError::NotJson.into()) };

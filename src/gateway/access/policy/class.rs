@@ -14,7 +14,7 @@ use super::PolicyBase;
 use super::rule::{Rule, RuleTarget};
 use crate::access::policy::hints::ToolHints;
 use config::Effect;
-use protocol::arguments::{ArgumentPath, Arguments};
+use protocol::arguments::{ArgumentPath, CallArguments};
 use protocol::hints::Hints;
 use protocol::route::directory::Directory;
 use protocol::route::spelling::{is_odd_name, readings};
@@ -198,7 +198,7 @@ impl Class {
         &self,
         place: NameScope<'_>,
         (member, tool): (usize, &str),
-        arguments: &Arguments<'_>,
+        arguments: &CallArguments<'_>,
     ) -> PolicyVerdict {
         self.decide(place, (Kind::Tool, member, tool), Some(arguments))
     }
@@ -207,7 +207,7 @@ impl Class {
         &self,
         place: NameScope<'_>,
         (kind, member, inner): (Kind, usize, &str),
-        arguments: Option<&Arguments<'_>>,
+        arguments: Option<&CallArguments<'_>>,
     ) -> PolicyVerdict {
         let is_tool = kind == Kind::Tool;
         if is_tool && self.reads_annotations && !place.directory.is_settled() {
@@ -234,7 +234,7 @@ impl Class {
         &self,
         naming: &Naming,
         thing: &NamedThing<'_>,
-        arguments: Option<&Arguments<'_>>,
+        arguments: Option<&CallArguments<'_>>,
     ) -> PolicyVerdict {
         let NamedThing { kind, member, inner, hints } = *thing;
         let judges_uris = || self.rules.iter().any(|rule| rule.names(kind) && rule.is_about(member));

@@ -7,7 +7,7 @@ use globset::GlobSet;
 
 use crate::identity::Principal;
 use config::{self, ArgumentFit, Effect, MissingArgument};
-use protocol::arguments::Arguments;
+use protocol::arguments::CallArguments;
 use protocol::hints::{Hints, RequiredHints};
 use protocol::route::Kind;
 use protocol::route::filter::{compile, compile_folded};
@@ -137,7 +137,7 @@ impl Rule {
 
     /// Whether it is about a call with these arguments. While they are not known, what it allows with some counts as
     /// allowed, and what it denies with some does not count as denied.
-    pub fn fits(&self, arguments: Option<&Arguments<'_>>) -> bool {
+    pub fn fits(&self, arguments: Option<&CallArguments<'_>>) -> bool {
         let Some(arguments) = arguments else {
             return self.effect == Effect::Allow || !self.reads_arguments();
         };

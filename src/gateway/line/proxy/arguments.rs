@@ -6,7 +6,7 @@ use super::permit::{Admitted, AdmittedByName, subject_of_call};
 use crate::access::policy::{NameScope, PolicyVerdict};
 use crate::context::audit::AuditedDecision;
 use crate::line::message::Message;
-use protocol::arguments::Arguments;
+use protocol::arguments::CallArguments;
 use protocol::error::{Error, GatewayError, PolicyError};
 use protocol::method::Method;
 use protocol::route::{Kind, Route};
@@ -39,10 +39,10 @@ impl Proxy {
         let reader = self.reader(cx.view, cx.served);
         let [by_rules, by_limits] = reader.arguments(message, [ruled, counted]).await?;
         if let Some(paths) = ruled {
-            self.check_rules(cx, message, route, &Arguments::new(paths, by_rules))?;
+            self.check_rules(cx, message, route, &CallArguments::new(paths, by_rules))?;
         }
         let Some(paths) = counted else { return Ok(()) };
-        let arguments = Arguments::new(paths, by_limits);
+        let arguments = CallArguments::new(paths, by_limits);
         let upstream = &cx.view.snapshot.upstreams[cx.endpoint.members[route.member]];
         let subject = subject_of_call(cx, upstream, Some(&*route.inner), Some(&arguments));
         self.admit(|now, common| rates.admit_call(&subject, now, common)).await
@@ -54,7 +54,7 @@ impl Proxy {
         cx: &RequestContext<'_>,
         message: &Message,
         route: &Route<'_>,
-        arguments: &Arguments<'_>,
+        arguments: &CallArguments<'_>,
     ) -> Result<(), Error> {
         let (endpoint, caller) = (&***cx.endpoint, &**cx.caller()?);
         let directory = endpoint.names.directory();

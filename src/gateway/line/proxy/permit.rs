@@ -21,7 +21,7 @@ use crate::redis::lease::RateLease;
 use crate::snapshot::Endpoint;
 use crate::upstream::{Upstream, pins};
 use protocol::agreement;
-use protocol::arguments::Arguments;
+use protocol::arguments::CallArguments;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError};
 use protocol::head::Head;
 use protocol::method::{Method, NameSource};
@@ -304,7 +304,7 @@ pub(super) fn subject_of_call<'a>(
     cx: &'a RequestContext<'_>,
     upstream: &'a Upstream,
     tool: Option<&'a str>,
-    arguments: Option<&'a Arguments<'a>>,
+    arguments: Option<&'a CallArguments<'a>>,
 ) -> LimitSubject<'a> {
     subject(cx, Some(LimitTarget { upstream: &upstream.config.name, tool, arguments }))
 }

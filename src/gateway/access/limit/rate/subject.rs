@@ -7,7 +7,7 @@ use crate::access::limit::digest::{Digest, Digester, PartialDigest};
 use crate::access::limit::per_address::client_network;
 use crate::identity::Principal;
 use config::{CountedBy, RateLimit};
-use protocol::arguments::{ArgumentPath, ArgumentValue, Arguments};
+use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
 
 /// What is known of a request that limits may tell apart.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct LimitTarget<'a> {
     /// What is called there, if it is a tool.
     pub tool: Option<&'a str>,
     /// What the tool is called with, as far as limits count by it, once that is known.
-    pub arguments: Option<&'a Arguments<'a>>,
+    pub arguments: Option<&'a CallArguments<'a>>,
 }
 
 impl LimitSubject<'_> {
@@ -153,7 +153,8 @@ mod tests {
                 let json = format!(r#"{{"region":{region}}}"#);
                 let root = scratch.index(json.as_bytes(), 8).unwrap().root();
                 let paths = [path.clone()];
-                let arguments = Arguments::new(&paths, Arguments::values(&paths, Some(root)).unwrap());
+                let arguments =
+                    CallArguments::new(&paths, CallArguments::values(&paths, Some(root)).unwrap());
                 let target = LimitTarget { upstream: "u", tool: Some("t"), arguments: Some(&arguments) };
                 let address = address.parse().unwrap();
                 let subject = LimitSubject { principal, address, endpoint: "/mcp", target: Some(target) };

@@ -5,7 +5,7 @@ use super::*;
 use crate::identity::VerifiedIdentity;
 use crate::telemetry::metrics::Metrics;
 use config::{CountedBy, parse};
-use protocol::arguments::{ArgumentPath, ArgumentValue, Arguments};
+use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
 use protocol::error::PolicyError;
 
 /// The limits of a configuration whose `[[limit]]` tables are `text`.
@@ -73,7 +73,7 @@ fn a_client_that_sprays_values_gets_no_more_and_takes_nobodys_room() {
     let now = clock::now();
     let passes = |name: &str, region: &str| {
         let (paths, values) = region_is(region);
-        let arguments = Arguments::new(&paths, values);
+        let arguments = CallArguments::new(&paths, values);
         let principal = Principal::api_key(name);
         let target = Some(LimitTarget { upstream: "u", tool: Some("t"), arguments: Some(&arguments) });
         let subject = LimitSubject { target, ..at(&principal, network(1)) };
@@ -96,7 +96,7 @@ fn a_full_table_gives_nobody_more_than_its_part() {
     let now = clock::now();
     let taken = |name: &str, region: usize| {
         let (paths, values) = region_is(&region.to_string());
-        let arguments = Arguments::new(&paths, values);
+        let arguments = CallArguments::new(&paths, values);
         let principal = Principal::api_key(name);
         let target = Some(LimitTarget { upstream: "u", tool: Some("t"), arguments: Some(&arguments) });
         let key = limiter.key(&LimitSubject { target, ..at(&principal, network(1)) });
