@@ -63,7 +63,7 @@ def nginx_clear(site):
 
 def nginx_tls(site):
     """The same over TLS."""
-    return _over_tls(site, nginx(site, "nginx-tls", _nginx_tls(site)))
+    return _over_tls(site, nginx(site, "nginx-tls", nginx_tls_lines(site)))
 
 
 def trunkline_clear(site):
@@ -73,18 +73,18 @@ def trunkline_clear(site):
 
 def trunkline_tls(site):
     """The same over TLS."""
-    peer = gateway(site, "trunkline-tls", ["a"], listener=_trunkline_tls(site), limits=HANDSHAKE_LIMITS)
+    peer = gateway(site, "trunkline-tls", ["a"], listener=trunkline_tls_lines(site), limits=HANDSHAKE_LIMITS)
     return _over_tls(site, peer)
 
 
 def nginx_handshakes(site):
     """nginx, a connection and a handshake in place of a call."""
-    return _handshaking(_over_tls(site, nginx(site, "nginx-handshakes", _nginx_tls(site))))
+    return _handshaking(_over_tls(site, nginx(site, "nginx-handshakes", nginx_tls_lines(site))))
 
 
 def trunkline_handshakes(site):
     """Trunkline, a connection and a handshake in place of a call."""
-    peer = gateway(site, "trunkline-handshakes", ["a"], listener=_trunkline_tls(site), limits=HANDSHAKE_LIMITS)
+    peer = gateway(site, "trunkline-handshakes", ["a"], listener=trunkline_tls_lines(site), limits=HANDSHAKE_LIMITS)
     return _handshaking(_over_tls(site, peer))
 
 
@@ -98,14 +98,16 @@ def _handshaking(peer):
     return peer
 
 
-def _nginx_tls(site):
+def nginx_tls_lines(site):
+    """What makes a server of nginx speak TLS 1.3 as the load wants it."""
     chain, key = openssl.certificate(site.directory)
     files = f"ssl_certificate {chain}; ssl_certificate_key {key};"
     # Of the client's one suite and group; tickets are given out by both servers, as they do by default.
     return f"{files} ssl_protocols TLSv1.3; ssl_ecdh_curve X25519;"
 
 
-def _trunkline_tls(site):
+def trunkline_tls_lines(site):
+    """What makes a listener of Trunkline do so."""
     chain, key = openssl.certificate(site.directory)
     files = f'{{ chain = "{chain}", key = {{ file = "{key}" }} }}'
     return f'[listener.tls]\ncertificates = [{files}]\nversion_min = "1.3"'

@@ -9,6 +9,7 @@ import os
 import pathlib
 import socket
 import ssl
+import sys
 import threading
 import time
 
@@ -51,6 +52,16 @@ class Stubs:
                 raise Failed(f"the stub did not start: {stub.last_words()}")
             self._running[wanted] = stub, words[1]
         return self._running[wanted][1]
+
+    def talker(self, program):
+        """HOST:PORT of the server that this Python program is."""
+        if "talker" not in self._running:
+            talker = Child([sys.executable, program], self.directory / "talker.log")
+            words = talker.process.stdout.readline().split()
+            if len(words) != 2:
+                raise Failed(f"{program} did not start: {talker.last_words()}")
+            self._running["talker"] = talker, words[1]
+        return self._running["talker"][1]
 
     def redis(self, program):
         """HOST:PORT of a Redis that keeps nothing."""

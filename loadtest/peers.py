@@ -74,11 +74,13 @@ class Peer:
     failing: object = None  # faults.Upstream: the one of ten that fails
     fault: str = ""  # in which way
     tools_of_failing: list = dataclasses.field(default_factory=list)
+    row: str = ""  # fairness.ROWS: what attackers take
+    path: str = "/mcp"  # where the load goes
 
     @property
     def url(self):
         """Where the load goes."""
-        return f"{'https' if self.ca else 'http'}://{self.address}/mcp"
+        return f"{'https' if self.ca else 'http'}://{self.address}{self.path}"
 
 
 def free_address():

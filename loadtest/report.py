@@ -5,12 +5,15 @@ round ran within seconds of each other.
 """
 
 import base64
+import functools
 import html
 import pathlib
 import statistics
 import subprocess
 
+import fairness_report
 from faults import FAULTS
+from figures import milliseconds, number, quotient
 from steps import STEPS
 
 # Replies later than the window are no harm while they are few; more means that the rate was too high.
@@ -33,7 +36,7 @@ FIGURES = {
     "scrape_kib": lambda run: run.get("scrape_kib"),
     "status_ms": lambda run: run.get("status_ms"),
     # Where replies are streams, events per CPU second follow from it: all have as many.
-    "calls_per_cpu_s": lambda run: _quotient(1e6, run["closed"]["cpu_us"]),
+    "calls_per_cpu_s": lambda run: quotient(1e6, run["closed"]["cpu_us"]),
 }
 
 # Of a measurement of streams. The growth is from the first step, when what is only needed once is there already.
@@ -44,7 +47,7 @@ STREAM_FIGURES = {
     "first_kib": lambda run: _kib_per_stream(run["steps"][0], run["steps"][1]),
     "all_kib": lambda run: _kib_per_stream(run["steps"][0], run["steps"][-1]),
     "growth_kib": lambda run: _kib_per_stream(run["steps"][1], run["steps"][-1]),
-    "growth_by_first": lambda run: _quotient(
+    "growth_by_first": lambda run: quotient(
         _kib_per_stream(run["steps"][1], run["steps"][-1]), _kib_per_stream(run["steps"][0], run["steps"][1])),
     "opening_s": lambda run: sum(step["opening_s"] for step in run["steps"][1:]),
     "unacknowledged": lambda run: run["steps"][-1]["streams"] - run["steps"][-1]["acknowledged"],
@@ -64,15 +67,15 @@ ISOLATION_FIGURES = {
     "during_p50_us": lambda run: run["during"]["nine"]["p50_us"],
     "during_p99_us": lambda run: run["during"]["nine"]["p99_us"],
     "during_p99_9_us": lambda run: run["during"]["nine"]["p99_9_us"],
-    "p99_by_before": lambda run: _quotient(run["during"]["nine"]["p99_us"], run["before"]["nine"]["p99_us"]),
+    "p99_by_before": lambda run: quotient(run["during"]["nine"]["p99_us"], run["before"]["nine"]["p99_us"]),
     "before_cpu_us": lambda run: run["before"]["cpu_us"],
     "during_cpu_us": lambda run: run["during"]["cpu_us"],
     "lists_p50_us": lambda run: _of_lists(run, "p50_us"),
     "lists_max_us": lambda run: _of_lists(run, "max_us"),
-    "lists_by_deadline": lambda run: _quotient(_of_lists(run, "max_us"), run["deadline_ms"] * 1000),
+    "lists_by_deadline": lambda run: quotient(_of_lists(run, "max_us"), run["deadline_ms"] * 1000),
     "lists_errors": lambda run: _of_lists(run, "errors"),
     "errors_of_nine": lambda run: run["before"]["nine"]["errors"] + run["during"]["nine"]["errors"],
-    "answered_of_one": lambda run: _quotient(
+    "answered_of_one": lambda run: quotient(
         run["during"]["one"]["requests"], run["during"]["one"]["requests"] + run["during"]["one"]["errors"]),
 }
 
@@ -142,6 +145,7 @@ for _fault in FAULTS:
         (f"one {_fault}: longest tools/list, × its deadline", f"trunkline-{_fault}", None, "lists_by_deadline", "≤",
          1.10, None),
     ]
+BOUNDS += fairness_report.BOUNDS
 
 
 def text(results):
@@ -168,7 +172,8 @@ border-bottom: 1px solid #ccc }} td:first-child, th:first-child {{ text-align: l
 <h2>Bounds</h2>{_html_table(*_bounds(results))}{tables}
 <h2>Every round</h2>{_html_table(*_every_round(results))}
 {_html_table(*_every_round_of(results["streams"], STREAM_FIGURES))}
-{_html_table(*_every_round_of(results["isolation"], ISOLATION_FIGURES))}""")
+{_html_table(*_every_round_of(results["isolation"], ISOLATION_FIGURES))}
+{_html_table(*_every_round_of(results["fairness"], fairness_report.FIGURES))}""")
     (directory / "table.md").write_text(text(results) + "\n")
     return page
 
@@ -197,9 +202,11 @@ def is_overloaded(run):
 
 
 def figure(results, peer, name):
-    """The median over the rounds, `None` where there is none."""
+    """The median over the rounds, or the sum of what must not happen in any; `None` where there is none."""
     values = [_value(run, name) for run in _all_runs(results) if run["peer"] == peer]
     values = [value for value in values if value is not None]
+    if name in fairness_report.TOTALS:
+        return sum(values) if values else None
     return statistics.median(values) if values else None
 
 
@@ -222,7 +229,7 @@ def peer_names(results, step):
 def _ratios(results, peer, reference, name):
     """Round → ratio."""
     values, references = (
-        {run["round"]: FIGURES[name](run) for run in results["runs"] if run["peer"] == each}
+        {run["round"]: _value(run, name) for run in _all_runs(results) if run["peer"] == each}
         for each in (peer, reference)
     )
     return {number: value / to for number, value, to in _pairs(values, references) if value is not None and to}
@@ -233,12 +240,13 @@ def _pairs(left, right):
 
 
 def _all_runs(results):
-    return results["runs"] + results["streams"] + results["isolation"]
+    return results["runs"] + results["streams"] + results["isolation"] + results["fairness"]
 
 
 def _value(run, name):
     step = STEPS[run["step"]]
-    figures = STREAM_FIGURES if step.holds_streams else ISOLATION_FIGURES if step.isolates else FIGURES
+    figures = (STREAM_FIGURES if step.holds_streams else ISOLATION_FIGURES if step.isolates
+               else fairness_report.FIGURES if step.is_attacked else FIGURES)
     return figures[name](run) if name in figures else None
 
 
@@ -247,11 +255,7 @@ def _of_lists(run, name):
 
 
 def _kib_per_stream(before, after):
-    return _quotient(after["resident_kib"] - before["resident_kib"], after["streams"] - before["streams"])
-
-
-def _quotient(dividend, divisor):
-    return dividend / divisor if dividend is not None and divisor else None
+    return quotient(after["resident_kib"] - before["resident_kib"], after["streams"] - before["streams"])
 
 
 def _steps(results):
@@ -265,6 +269,9 @@ def _table(results, step):
         return _stream_rows(results, step)
     if STEPS[step].isolates:
         return _isolation_rows(results, step)
+    if STEPS[step].is_attacked:
+        runs = [run for run in results["fairness"] if run["step"] == step]
+        return fairness_report.rows(runs, peer_names(results, step), functools.partial(figure, results))
     reference = STEPS[step].reference
     headings = [
         "peer", "CPU µs/call", f"× {reference}", "calls/s", "×", "p50 ms", "p99 ms", "×", "p99.9 ms",
@@ -293,7 +300,7 @@ def _stream_rows(results, step):
     measured_names = {name for run in measured for name, _ in columns.values() if _value(run, name) is not None}
     columns = {title: column for title, column in columns.items() if column[0] in measured_names}
     rows = [
-        [peer, *(_number(figure(results, peer, name), decimals) for name, decimals in columns.values()),
+        [peer, *(number(figure(results, peer, name), decimals) for name, decimals in columns.values()),
          str(sum(stream_errors(run) for run in measured if run["peer"] == peer))]
         for peer in peer_names(results, step)
     ]
@@ -315,12 +322,12 @@ def _isolation_rows(results, step):
 
         rows.append([
             peer,
-            *(_milliseconds(value(name)) for name in latencies),
-            _number(value("p99_by_before"), 2),
-            _milliseconds(value("during_p99_9_us")),
-            *(_number(value(name), 1) for name in ("before_cpu_us", "during_cpu_us")),
-            *(_milliseconds(value(name)) for name in ("lists_p50_us", "lists_max_us")),
-            _number(value("answered_of_one"), 2),
+            *(milliseconds(value(name)) for name in latencies),
+            number(value("p99_by_before"), 2),
+            milliseconds(value("during_p99_9_us")),
+            *(number(value(name), 1) for name in ("before_cpu_us", "during_cpu_us")),
+            *(milliseconds(value(name)) for name in ("lists_p50_us", "lists_max_us")),
+            number(value("answered_of_one"), 2),
             str(sum(map(isolation_errors, runs))),
         ])
     return headings, rows
@@ -333,19 +340,19 @@ def _rows(results, step, reference):
         mark = " (!)" if any(map(is_overloaded, runs)) else ""
         rows.append([
             peer,
-            _number(figure(results, peer, "cpu_us"), 1),
-            _number(ratio(results, peer, reference, "cpu_us"), 2),
-            _number(figure(results, peer, "requests_per_s"), 0),
-            _number(ratio(results, peer, reference, "requests_per_s"), 2),
-            _milliseconds(figure(results, peer, "p50_us")),
-            _milliseconds(figure(results, peer, "p99_us")),
-            _number(ratio(results, peer, reference, "p99_us"), 2),
-            _milliseconds(figure(results, peer, "p99_9_us")),
-            _milliseconds(figure(results, peer, "open_p50_us")) + mark,
-            _milliseconds(figure(results, peer, "open_p99_us")) + mark,
-            _milliseconds(figure(results, peer, "open_p99_9_us")) + mark,
-            _number(figure(results, peer, "resident_mib"), 1),
-            _number(figure(results, peer, "ready_ms"), 0),
+            number(figure(results, peer, "cpu_us"), 1),
+            number(ratio(results, peer, reference, "cpu_us"), 2),
+            number(figure(results, peer, "requests_per_s"), 0),
+            number(ratio(results, peer, reference, "requests_per_s"), 2),
+            milliseconds(figure(results, peer, "p50_us")),
+            milliseconds(figure(results, peer, "p99_us")),
+            number(ratio(results, peer, reference, "p99_us"), 2),
+            milliseconds(figure(results, peer, "p99_9_us")),
+            milliseconds(figure(results, peer, "open_p50_us")) + mark,
+            milliseconds(figure(results, peer, "open_p99_us")) + mark,
+            milliseconds(figure(results, peer, "open_p99_9_us")) + mark,
+            number(figure(results, peer, "resident_mib"), 1),
+            number(figure(results, peer, "ready_ms"), 0),
             str(sum(map(errors, runs))),
         ])
     return rows
@@ -380,7 +387,7 @@ def _bounds(results):
         if goal and value is not None and _meets(value, comparison, goal):
             met += ", goal too"
         wanted = f"{comparison} {bound:g}" + (f" (goal {goal:g})" if goal else "")
-        rows.append([what, wanted, _number(value, 2), met])
+        rows.append([what, wanted, number(value, 2), met])
     return ["bound", "wanted", "measured", ""], rows
 
 
@@ -391,8 +398,8 @@ def _meets(value, comparison, bound):
 def _every_round(results):
     rows = [
         [run["peer"], str(run["round"])]
-        + [_number(FIGURES[name](run), 1) for name in FIGURES]
-        + [_number(run["closed"]["foreign_cores"], 2), _number(run["open"]["foreign_cores"], 2), str(errors(run))]
+        + [number(FIGURES[name](run), 1) for name in FIGURES]
+        + [number(run["closed"]["foreign_cores"], 2), number(run["open"]["foreign_cores"], 2), str(errors(run))]
         for run in results["runs"]
     ]
     return ["peer", "round", *FIGURES, "foreign cores", "open foreign cores", "errors"], rows
@@ -400,7 +407,7 @@ def _every_round(results):
 
 def _every_round_of(runs, figures):
     rows = [
-        [run["peer"], str(run["round"]), *(_number(_value(run, name), 2) for name in figures)]
+        [run["peer"], str(run["round"]), *(number(_value(run, name), 2) for name in figures)]
         for run in runs
     ]
     return (["peer", "round", *figures], rows) if rows else ([], [])
@@ -440,11 +447,3 @@ def _html_table(headings, rows):
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
     return "<table>" + row("th", headings) + "".join(row("td", cells) for cells in rows) + "</table>"
-
-
-def _milliseconds(microseconds):
-    return _number(None if microseconds is None else microseconds / 1000, 2)
-
-
-def _number(value, decimals):
-    return "–" if value is None else f"{value:.{decimals}f}"

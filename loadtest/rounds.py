@@ -2,6 +2,7 @@
 
 import functools
 
+import fairness
 import isolation
 import listening
 from measure import Failed, measure
@@ -15,13 +16,14 @@ class Rounds:
     def __init__(self, options, steps, site, bench):
         """`steps` are those to measure, by name."""
         self.options, self.steps, self.site, self.bench = options, steps, site, bench
-        rounds = options.rounds * sum(len(step.peers) for step in steps.values())
+        rounds = sum(self._count(step) * len(step.peers) for step in steps.values())
         self.progress = Progress(rounds + sum(len(self._references(step)) for step in steps.values()))
         self.left_out = {}  # peer → reason
         self.rates = {}  # step → calls a second of its open loop
         self.runs = []
         self.streams = []
         self.isolation = []
+        self.fairness = []
 
     def measure_all(self):
         """All rounds of all steps; returns what was found, as plain data."""
@@ -29,20 +31,26 @@ class Rounds:
             if step.holds_streams:
                 self.streams += self._rounds(name, step, self._measure_streams)
                 continue
+            if step.is_attacked:
+                self.fairness += self._rounds(name, step, functools.partial(fairness.measure, self.bench))
+                continue
             rate = self.rates[name] = self.options.rate or self._find_rate(step)
             found, measured = (self.isolation, isolation.measure) if step.isolates else (self.runs, measure)
             found += self._rounds(name, step, functools.partial(measured, self.bench, rate=rate))
-        found = {"runs": self.runs, "streams": self.streams, "isolation": self.isolation}
+        found = {"runs": self.runs, "streams": self.streams, "isolation": self.isolation, "fairness": self.fairness}
         return {"left_out": self.left_out, "rates": self.rates, **found}
 
     def _rounds(self, step_name, step, measured):
         runs = []
-        for number in range(1, self.options.rounds + 1):
+        for number in range(1, self._count(step) + 1):
             for name, make in step.peers.items():
                 run = self._attempt(name, make, f"round {number}", measured)
                 if run:
                     runs.append({"step": step_name, "round": number, **run})
         return runs
+
+    def _count(self, step):
+        return min(self.options.rounds, step.rounds_max or self.options.rounds)
 
     def _measure_streams(self, peer):
         return listening.measure(self.bench, peer, self.options.streams, self.options.idle)
@@ -58,7 +66,7 @@ class Rounds:
 
     def _references(self, step):
         """The peers to find the rate of an open loop with; none where there is nothing to find."""
-        if self.options.rate or step.holds_streams:
+        if self.options.rate or step.holds_streams or step.is_attacked:
             return []
         return [name for name in step.rate_references if name in step.peers] or list(step.peers)
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import bridged
 import edge
+import fairness
 import isolation
 import lists
 import operated
@@ -29,6 +30,8 @@ class Step:
     rate_share: float = OPEN_LOOP_SHARE
     holds_streams: bool = False
     isolates: bool = False  # one of several upstreams fails
+    is_attacked: bool = False  # others take all that they can get
+    rounds_max: int | None = None  # of one that has many peers
 
     def beside(self, name=None, program=None):
         """The same with another build of Trunkline after each of its peers, if there is one."""
@@ -180,6 +183,14 @@ STEPS = {
         ("nginx-hangs", "trunkline-hangs"),
         rate_share=0.5,
         isolates=True,
+    ),
+    "fairness": Step(
+        "one client, then a hundred, take all that they can get, while another works",
+        {f"trunkline-{row}-attacked": fairness.attacked(row) for row in fairness.ROWS}
+        | {"nginx-handshakes-attacked": fairness.nginx_attacked},
+        "nginx-handshakes-attacked",
+        is_attacked=True,
+        rounds_max=3,
     ),
     "connections": Step(
         "idle HTTP/1.1 connections, each after a call",

@@ -71,6 +71,10 @@ class Process:
         self._child.wait()
         self._reader.join(STOP_TIMEOUT_S)
 
+    @property
+    def pid(self):
+        return self._child.pid
+
     def log(self):
         """What the child has printed, newest last."""
         with self._changed:

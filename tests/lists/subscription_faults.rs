@@ -396,3 +396,21 @@ fn an_upstream_that_takes_one_stream_is_asked_for_everything_in_it() {
         client.assert_told(uri);
     }
 }
+
+#[test]
+fn a_stream_of_which_little_is_wanted_gives_way_and_its_rest_is_told() {
+    let upstream = Listening::start(Offer::tools(&["a"]));
+    let (daemon, mut clients) = listening_to_many(&upstream);
+    clients.push(Client::acknowledged(&daemon, &["y:1"], &["y:1"]));
+    clients.push(Client::acknowledged(&daemon, &["x:5"], &["x:5"]));
+    clients.remove(0);
+    eventually("what is left goes together", || {
+        let open = upstream.open_streams();
+        let carried: Vec<Vec<String>> = open.iter().map(|stream| names(&stream.request)).collect();
+        (carried.len() == 1 && carried[0].len() == 2).then_some(())
+    });
+    for (uri, client) in ["y:1", "x:5"].iter().zip(&mut clients) {
+        tell(&upstream, uri, uri);
+        client.assert_told(uri);
+    }
+}

@@ -95,6 +95,8 @@ struct Carrier {
     unused_since: Option<Instant>,
     unwanted_since: Option<Instant>,
     burst: (Instant, usize),
+    /// Somebody may have come or left.
+    is_changed: bool,
     /// A stream is being opened because the one before it carries as much as one is to carry.
     is_next: bool,
     /// The upstream refused such a one: until then the last one grows.
@@ -140,6 +142,7 @@ impl Carrier {
             unused_since: None,
             unwanted_since: None,
             burst: (now, 0),
+            is_changed: false,
             is_next: false,
             one_stream_until: now,
             bisection: Bisection::default(),
@@ -172,11 +175,11 @@ impl Carrier {
 
     /// Opens and closes what is due. Returns when to look again.
     fn arrange(&mut self, now: Instant) -> Option<Instant> {
+        self.kept.retain(|kept| kept.until().is_none_or(|until| until > now));
+        if std::mem::take(&mut self.is_changed) {
+            self.part_with_unwanted(now);
+        }
         let need = self.feed.need(self.lane);
-        self.kept.retain(|kept| match kept.role {
-            StreamRole::Replaced(until) => until > now,
-            StreamRole::Complete(number) => !need.is_wanted || self.feed.is_stream_wanted(number),
-        });
         if !need.is_wanted {
             self.opening = None;
             self.forget_trials();
@@ -260,7 +263,7 @@ impl Carrier {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Look => {}
+            Step::Look => self.is_changed = true,
             Step::Opened(opened) => self.opened(opened),
             Step::Current(heard) => {
                 let id = self.current.as_ref().map(|stream| stream.id.clone()).unwrap_or_default();
@@ -327,6 +330,7 @@ impl Carrier {
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, "offers no such subscription");
             }
             Err(SubscribeError::Failed(error)) => {
+                self.is_next = is_next;
                 if self.failures == 0 {
                     tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
                 }

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use super::stream::SubscriptionStream;
-use super::{Carrier, KEPT_MAX};
+use super::{Carrier, KEPT_MAX, OVERLAP, UNWANTED_KEPT};
 use crate::tables::subscriptions::feed::Lane;
 
 /// A stream for names that carries so many is complete: what is new goes into another, so that not all is asked for again
@@ -46,6 +46,29 @@ impl Carrier {
         if may_begin && !is_searching && is_full() {
             self.begin_next_stream();
             self.is_next = true;
+        }
+    }
+
+    /// Streams of which less than half is wanted: what is, goes into the one that grows, and they are read until it stands.
+    pub(super) fn part_with_unwanted(&mut self, now: Instant) {
+        // Where nobody wants anything, all are kept for a while.
+        let is_wanted = self.feed.need(self.lane).is_wanted;
+        for kept in self.kept.iter_mut().filter(|_| is_wanted) {
+            if let StreamRole::Complete(number) = kept.role
+                && !self.feed.is_stream_wanted(number)
+            {
+                let is_wanted = self.feed.lose_stream(number);
+                kept.role = StreamRole::Replaced(now + if is_wanted { UNWANTED_KEPT } else { OVERLAP });
+            }
+        }
+    }
+
+    /// All that is wanted stands: streams whose place was taken are read for the overlap alone.
+    pub(super) fn shorten_replaced(&mut self, now: Instant) {
+        for kept in &mut self.kept {
+            if let StreamRole::Replaced(until) = &mut kept.role {
+                *until = (*until).min(now + OVERLAP);
+            }
         }
     }
 

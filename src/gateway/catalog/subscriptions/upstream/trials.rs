@@ -102,6 +102,7 @@ impl Carrier {
         self.trials.refused_in_row = 0;
         if self.bisection.is_empty() {
             self.trials.failed_alone = 0;
+            self.shorten_replaced(now);
         } else {
             self.go_on(now);
         }

@@ -63,8 +63,9 @@ struct FeedState {
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
-    /// How many names each source was first to want, of those who still do.
+    /// How many names each source was first to want, of those who still do; and how many are wanted at all.
     names_of: HashMap<u64, usize>,
+    wanted: usize,
     /// The number of the stream for names that is to carry more; those before it stay as they are.
     stream: u64,
     joined: u64,
@@ -354,8 +355,8 @@ impl FeedState {
         let is_cut_off = self.refusals.is_cut_off(source, now);
         let is_share_taken = self.names_of.get(&source).is_some_and(|count| *count >= NAMES_PER_SOURCE_MAX);
         let [_, refused_names] = self.refused_until;
+        let is_full = is_share_taken || self.wanted >= NAMES_MAX;
         let names = self.names(wanted.is_task);
-        let is_full = is_share_taken || names.len() >= NAMES_MAX;
         let is_new = !names.contains_key(wanted.inner);
         let name = match names.get_mut(wanted.inner) {
             Some(name) if !(name.clients.is_empty() && is_share_taken) => name,
@@ -376,6 +377,7 @@ impl FeedState {
         }
         if is_first {
             *self.names_of.entry(source).or_default() += 1;
+            self.wanted += 1;
         }
     }
 
@@ -388,8 +390,9 @@ impl FeedState {
             }
         }
         let next = next.and_then(|key| self.client(key)).map(|client| client.source);
-        if let Some(source) = next {
-            *self.names_of.entry(source).or_default() += 1;
+        match next {
+            Some(source) => *self.names_of.entry(source).or_default() += 1,
+            None => self.wanted -= 1,
         }
     }
 
@@ -415,7 +418,12 @@ impl FeedState {
                 }
             }
             Lane::Names => {
-                self.names.iter_mut().for_each(|names| names.retain(|_, name| !name.clients.is_empty()));
+                // What a stream carries that does not grow is told by its upstream all the same.
+                let stream = self.stream;
+                let is_carried =
+                    |name: &ResourceName| name.offer == OfferState::Honoured && name.stream < stream;
+                let is_known = |name: &ResourceName| !name.clients.is_empty() || is_carried(name);
+                self.names.iter_mut().for_each(|names| names.retain(|_, name| is_known(name)));
             }
         }
     }

@@ -73,7 +73,8 @@ impl Feed {
                 }
             }
         }
-        if !told.is_empty() {
+        // What nobody wants any more, and is still carried, is nobody's.
+        if !told.is_empty() || shared.names[URIS].contains_key(&*notice.name) {
             return told.len();
         }
         let mut told = 0;

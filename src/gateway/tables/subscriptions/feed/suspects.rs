@@ -87,14 +87,24 @@ impl Feed {
         shared.all_names().filter(|name| name.is_carried_by(stream)).count()
     }
 
-    /// A stream that carried no more was lost: what it carried is asked for anew.
-    pub(crate) fn lose_stream(&self, stream: u64) {
-        self.shared().lose(stream);
+    /// A stream that carried no more was lost: what it carried is asked for anew. Returns whether any of that is wanted.
+    pub(crate) fn lose_stream(&self, stream: u64) -> bool {
+        let mut shared = self.shared();
+        let is_wanted = |name: &ResourceName| name.is_carried_by(stream) && !name.clients.is_empty();
+        let is_any_wanted = shared.all_names().any(is_wanted);
+        shared.lose(stream);
+        is_any_wanted
     }
 
-    /// Whether anybody wants anything that a stream carries.
+    /// Whether at least half of what a stream carries is wanted.
     pub(crate) fn is_stream_wanted(&self, stream: u64) -> bool {
-        self.shared().all_names().any(|name| name.is_carried_by(stream) && !name.clients.is_empty())
+        let shared = self.shared();
+        let (mut carried, mut wanted) = (0_usize, 0_usize);
+        for name in shared.all_names().filter(|name| name.is_carried_by(stream)) {
+            carried += 1;
+            wanted += usize::from(!name.clients.is_empty());
+        }
+        wanted > 0 && 2 * wanted >= carried
     }
 
     /// The upstream refuses this name, even alone. If that cuts off who asked for it, its other names are refused, too.
