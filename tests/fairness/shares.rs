@@ -286,3 +286,28 @@ fn bridged_sessions_of_one_leave_room_for_another() {
         assert_eq!(connection.any_head().status, 200);
     }
 }
+
+#[test]
+fn calls_of_one_leave_an_upstream_that_takes_few_to_another() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::calling(move |request| {
+        let is_patient = request.json()["params"]["arguments"]["patient"] == true;
+        let reply = Reply::result(request, r#"{"resultType":"complete","content":[]}"#);
+        if is_patient { Reply::default().wait(&held).then(reply) } else { reply }
+    });
+    let config = Config::new().upstream("up", upstream.address, "calls_max = 16\ncalls_waiting_max = 64");
+    let daemon = Daemon::start(&config.section(&keys()).admin());
+    let patient =
+        || call("7", "echo").replacing(r#""arguments":{}"#, r#""arguments":{"patient":true}"#).by(0);
+    let mut waiting: Vec<Connection> = (0..20).map(|_| daemon.begin(&patient())).collect();
+    upstream.wait_for("tools/call", 14);
+    daemon.wait_metric(r#"trunkline_upstream_calls_waiting{upstream="up"}"#, 6);
+    for number in 1..KEYS {
+        daemon.send(&call("9", "echo").by(number)).assert_ok();
+    }
+    gate.open();
+    for connection in &mut waiting {
+        connection.response().assert_ok();
+    }
+}

@@ -1,12 +1,13 @@
 //! How many calls an upstream gets at once, and who waits for one of them to end.
 //!
-//! One [`Gate`] for each upstream in the process. Who comes while there is room passes at once. Beyond, calls wait in a
-//! queue for each principal, and what becomes free goes to the principals in turn; one that has half of all or more is
-//! passed over while another one waits. Nothing is taken away from who has it already. A full waiting room has room for
-//! one that has fewer waiting than another: the newest of the longest queue is refused in its place.
+//! One [`Gate`] for each upstream in the process. Who comes while there is room passes at once. Beyond, calls wait in
+//! a queue for each principal, and what becomes free goes to the principals in turn; one that has half of all or more
+//! is passed over while another one waits. The last eighth is a reserve for those who have little. Nothing is taken
+//! away from who has it already. A full waiting room has room for one that has fewer waiting than another: the newest
+//! of the longest queue is refused in its place.
 //!
 //! Invariants: `in_use` is the number of permits out, and of those granted to waiters that have not looked yet; nobody
-//! waits while there is room; a waiter that leaves is in no queue, and has given back what it was granted. The lock is
+//! waits while there is room for it; a waiter that leaves is in no queue, and has given back what it was granted. The lock is
 //! never held across a wait.
 
 mod queue;

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use super::GateCounts;
 use crate::access::limit::digest::IdentityHash;
 use crate::access::limit::payer::Payer;
+use crate::access::limit::shares;
 
 /// A waiter's place: no two have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,9 +55,15 @@ impl WaitQueue {
         GateCounts { in_use: self.in_use, waiting: self.waiting }
     }
 
+    /// Whether there is room for one more call of `who`: the last eighth is for those who have little.
+    fn has_room_for(&self, who: Payer) -> bool {
+        let held = self.principals.get(&who).map_or(0, |share| share.held);
+        shares::refusal((self.max, 1), self.in_use, 1, held + 1).is_none()
+    }
+
     /// Takes a permit if there is room.
     pub(super) fn pass(&mut self, who: Payer) -> bool {
-        let has_room = self.in_use < self.max;
+        let has_room = self.has_room_for(who);
         if has_room {
             self.in_use += 1;
             self.principals.entry(who).or_default().held += 1;
@@ -65,7 +72,8 @@ impl WaitQueue {
     }
 
     pub(super) fn would_refuse(&self, who: Payer) -> bool {
-        self.in_use >= self.max && self.waiting >= self.waiting_max && self.who_makes_room_for(who).is_none()
+        let is_full = self.waiting >= self.waiting_max && self.who_makes_room_for(who).is_none();
+        is_full && !self.has_room_for(who)
     }
 
     /// Joins the queue of `who`; `None` if there is no room for one more.
@@ -108,8 +116,7 @@ impl WaitQueue {
     }
 
     fn hand_out(&mut self) {
-        while self.in_use < self.max {
-            let Some(who) = self.next() else { return };
+        while let Some(who) = self.next() {
             let Some((_, sender)) = self.remove(who, VecDeque::pop_front) else { return };
             // It leaves the queue under the same lock, and so was there to hear it, or hears it when it leaves.
             if sender.send(()).is_ok() {
@@ -124,12 +131,18 @@ impl WaitQueue {
         }
     }
 
-    /// Whose turn it is: the first who would have no more than half, or the first of all if nobody would.
+    /// Whose turn it is, of those for whom there is room: the first who would have no more than half, or the first of all
+    /// if nobody would.
     fn next(&self) -> Option<Payer> {
+        if self.in_use >= self.max {
+            return None;
+        }
         let half = (self.max / 2).max(1);
         let held = |who: &Payer| self.principals.get(who).map_or(0, |share| share.held);
-        let first = || self.turns.front();
-        self.turns.iter().find(|who| held(who) < half).or_else(first).copied()
+        let mut fit = self.turns.iter().filter(|who| self.has_room_for(**who));
+        let first = fit.next()?;
+        let has_little = |who: &&Payer| held(who) < half;
+        Some(if has_little(&first) { *first } else { *fit.find(has_little).unwrap_or(first) })
     }
 
     /// Who has more waiters than `who` would have with one more, and the most of all.
