@@ -3,7 +3,8 @@
 //! A turn is asked for when the client's first message is whole, so that silence costs nobody a turn. Those who
 //! wait get one in the order in which they came, but clients that have few turns before clients that have many.
 //! Who holds a turn for long while others wait gives way: else a few clients that fall silent in the middle would
-//! keep out everybody else until they run out of time.
+//! keep out everybody else until they run out of time. For a while its network then comes after the others, and
+//! leaves an eighth of the turns to them: many networks that stall in turns wait for each other, not others for them.
 //!
 //! Invariant: a [`HandshakeTurn`] counts as long as it lives, and there are never more than the bound.
 
@@ -22,11 +23,20 @@ use super::per_address::client_network;
 const UNDISTURBED: Duration = Duration::from_millis(500);
 /// So many times more than have a turn may wait for one; beyond, who waits longest is sent away.
 const WAITING_PER_TURN: usize = 32;
+/// How long a network comes after others once it gave way.
+const STALLED: Duration = Duration::from_secs(30);
+/// So many networks are remembered for that; more are as if they had not.
+const STALLED_MAX: usize = 4096;
+/// This part of the turns is for networks that did not stall.
+const RESERVE: usize = 8;
 
 #[derive(Debug, Default)]
 pub(crate) struct Handshakes {
+    turns_max: Cell<usize>,
     held: RefCell<HashMap<IpAddr, usize>>,
     held_count: Cell<usize>,
+    /// Networks that gave way, and until when that counts.
+    stalled: RefCell<HashMap<IpAddr, Instant>>,
     waiting: RefCell<VecDeque<QueuedHandshake>>,
     /// Turns that are being given up for one who waits.
     yielding: Cell<usize>,
@@ -53,13 +63,16 @@ impl Handshakes {
     /// Waits for a turn, of which there are `turns_max`. `None`: too many wait. May be dropped at any time.
     pub(crate) async fn turn(self: &Rc<Self>, address: IpAddr, turns_max: usize) -> Option<HandshakeTurn> {
         let network = client_network(address);
-        if self.held_count.get() < turns_max && self.waiting.borrow().is_empty() {
+        self.turns_max.set(turns_max);
+        let now = Instant::now();
+        if self.has_room_for(self.is_stalled(network, now)) {
             return Some(self.grant(network));
         }
         let granted = {
             let mut waiting = self.waiting.borrow_mut();
             if waiting.len() >= turns_max.saturating_mul(WAITING_PER_TURN) {
-                waiting.pop_front();
+                let least_urgent = waiting.iter().position(|one| self.is_stalled(one.network, now));
+                waiting.remove(least_urgent.unwrap_or(0));
             }
             let (grant, granted) = oneshot::channel();
             waiting.push_back(QueuedHandshake { network, grant });
@@ -67,6 +80,27 @@ impl Handshakes {
         };
         self.arrived.notify_waiters();
         granted.await.ok()
+    }
+
+    fn has_room_for(&self, is_stalled: bool) -> bool {
+        let turns_max = self.turns_max.get();
+        let reserve = if is_stalled { turns_max / RESERVE } else { 0 };
+        self.held_count.get() < turns_max - reserve
+    }
+
+    fn is_stalled(&self, network: IpAddr, now: Instant) -> bool {
+        self.stalled.borrow().get(&network).is_some_and(|until| now < *until)
+    }
+
+    fn remember_stalled(&self, network: IpAddr) {
+        let now = Instant::now();
+        let mut stalled = self.stalled.borrow_mut();
+        if stalled.len() >= STALLED_MAX {
+            stalled.retain(|_, until| now < *until);
+        }
+        if stalled.len() < STALLED_MAX || stalled.contains_key(&network) {
+            stalled.insert(network, now + STALLED);
+        }
     }
 
     fn grant(self: &Rc<Self>, network: IpAddr) -> HandshakeTurn {
@@ -97,12 +131,20 @@ impl Handshakes {
         let mut waiting = self.waiting.borrow_mut();
         let held = self.held.borrow();
         waiting.retain(|one| !one.grant.is_closed());
-        let turns = |one: &QueuedHandshake| held.get(&one.network).copied().unwrap_or(0);
-        let first_of_fewest = match waiting.iter().position(|one| turns(one) == 0) {
-            Some(place) => place,
-            None => waiting.iter().enumerate().min_by_key(|(place, one)| (turns(one), *place))?.0,
-        };
-        waiting.remove(first_of_fewest)
+        let now = Instant::now();
+        let mut first: Option<((bool, usize), usize)> = None;
+        for (place, one) in waiting.iter().enumerate() {
+            let turns = held.get(&one.network).copied().unwrap_or(0);
+            let order = (self.is_stalled(one.network, now), turns);
+            if first.is_none_or(|(least, _)| order < least) {
+                first = Some((order, place));
+            }
+            if order == (false, 0) {
+                break;
+            }
+        }
+        let ((is_stalled, _), place) = first?;
+        if self.has_room_for(is_stalled) { waiting.remove(place) } else { None }
     }
 
     fn release(&self, network: IpAddr) {
@@ -147,6 +189,7 @@ impl Drop for HandshakeTurn {
     fn drop(&mut self) {
         if self.is_yielding.get() {
             self.handshakes.yielding.set(self.handshakes.yielding.get().saturating_sub(1));
+            self.handshakes.remember_stalled(self.network);
         }
         self.handshakes.release(self.network);
         if self.is_passed_on.get() {
@@ -213,6 +256,45 @@ mod tests {
         assert!(waiting[1].as_mut().now_or_never().is_none());
         drop(held);
         assert!(waiting[1].as_mut().now_or_never().flatten().is_some());
+    }
+
+    #[test]
+    fn networks_that_stalled_come_last_and_leave_an_eighth_to_others() {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("runtime");
+        runtime.block_on(async {
+            let handshakes = Rc::new(Handshakes::default());
+            let ask = |last: u8| {
+                let handshakes = Rc::clone(&handshakes);
+                let mut turn = Box::pin(async move { handshakes.turn([192, 0, 2, last].into(), 8).await });
+                (turn.as_mut().now_or_never().flatten(), turn)
+            };
+            let held: Vec<_> = (0..8).map(|last| ask(last).0.expect("a turn")).collect();
+            let mut others: Vec<_> = (20..28).map(|last| ask(last).1).collect();
+            for turn in held {
+                turn.overstayed().await;
+            }
+            let others: Vec<_> =
+                others.iter_mut().map(|turn| turn.as_mut().now_or_never().flatten()).collect();
+            assert!(others.iter().all(Option::is_some));
+            let mut again: Vec<_> = (0..8).map(|last| ask(last).1).collect();
+            drop(others);
+            let turns: Vec<_> = again.iter_mut().map(|turn| turn.as_mut().now_or_never().flatten()).collect();
+            assert_eq!(turns.iter().flatten().count(), 7, "one in eight is left");
+            drop(again);
+            let (newcomer, _) = ask(9);
+            let newcomer = newcomer.expect("what is left is for others");
+            let (none, mut second) = ask(9);
+            assert!(none.is_none());
+            let (none, mut third) = ask(10);
+            assert!(none.is_none());
+            drop(turns);
+            assert!(third.as_mut().now_or_never().flatten().is_some());
+            assert!(second.as_mut().now_or_never().flatten().is_some());
+            drop(newcomer);
+            handshakes.stalled.borrow_mut().values_mut().for_each(|until| *until = Instant::now());
+            let every: Vec<_> = (0..8).map(|last| ask(last).0).collect();
+            assert!(every.iter().all(Option::is_some), "it is forgotten after a while");
+        });
     }
 
     #[test]
