@@ -9,6 +9,7 @@ held until it is closed or over. Deliberately not here: how fast they come (`gre
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import ssl
 
@@ -16,11 +17,15 @@ from wire import PREFACE, Http1, Http2, Refused
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 BODY_BYTES = 4 << 20
+PART_BYTES = 16 * 1024
+# There is room for one of this size, whatever others hold.
+SMALL_BODY_BYTES = 48 * 1024
 # How long a gateway has to refuse what nobody waits for.
 SETTLE_S = 0.02
 SLOW_READ_BYTES, SLOW_READ_S = 1000, 0.1  # 10 kB/s
 URIS = 1000
 STREAMS_PER_CONNECTION = 100
+FLOODS = 3
 UNDECLARED = {}
 CAN_BE_ASKED = {"elicitation": {"form": {}}}
 # Sets of capabilities that no two servers' lists need be the same for.
@@ -145,14 +150,14 @@ def unverified():
     return context
 
 
-async def bodies(who):
-    """A body of 4 MiB, but for its last byte."""
+async def bodies(who, length=BODY_BYTES):
+    """A body of 4 MiB, but for its last bytes."""
     held = await who.connect()
     message, headers = modern("tools/call", {"name": "tool_0"})
-    held.write(who.request("/mcp", message, headers, BODY_BYTES))
-    part = b" " * 65_536
+    held.write(who.request("/mcp", message, headers, length))
+    part = b" " * PART_BYTES
     try:
-        for _ in range(BODY_BYTES // len(part) - 1):
+        for _ in range(length // len(part) - 1):
             held.write(part)
             await asyncio.wait_for(held.writer.drain(), 1)
             await asyncio.sleep(0)
@@ -167,13 +172,13 @@ async def bodies(who):
     return held
 
 
-async def bodies_http2(who):
+async def bodies_http2(who, length=BODY_BYTES):
     """The same as a stream of HTTP/2, many on a connection."""
     message, headers = modern("tools/call", {"name": "tool_0"})
     shared = await http2_of(who, 65_535)
-    stream = shared.begin(http2_head(who, "/mcp", headers, BODY_BYTES), ends=False)
+    stream = shared.begin(http2_head(who, "/mcp", headers, length), ends=False)
     body = json.dumps(message).encode()
-    await shared.send(stream, body + b" " * (BODY_BYTES - len(body) - 1), ends=False)
+    await shared.send(stream, body + b" " * (length - len(body) - 1), ends=False)
     await asyncio.sleep(SETTLE_S)
     return Stream(shared, stream)
 
@@ -258,13 +263,11 @@ async def get_streams(who):
 
 
 async def stream_queues(who):
-    """What waits for the stream of a session that nobody reads."""
-    session = await who.session("/talk")
-    held = await who.stream("/talk", session)
-    await who.call("/talk", session, "quick")
-    for _ in range(4):
-        await who.call("/talk", session, "flood")
-    return held
+    """What waits for the stream of a session that nobody opens. As its client takes requests, its upstream has one."""
+    session = await who.session("/queued", {"sampling": {}})
+    for _ in range(FLOODS):
+        await who.call("/queued", session, "flood")
+    return Kept()
 
 
 async def subscriptions(who):
@@ -286,6 +289,12 @@ async def suspended_calls(who):
     return Kept()
 
 
+async def bridge_sessions(who):
+    """A call whose client can be asked, so that it has a session with a legacy server to itself while it runs."""
+    params = {"name": "slow", "arguments": {}}
+    return await begun(who, "/bridged", *modern("tools/call", params, CAN_BE_ASKED))
+
+
 async def tasks(who):
     """A task."""
     if who.extra is None:
@@ -298,8 +307,13 @@ async def tasks(who):
 
 async def calls(who):
     """A call that takes its time, and is not waited for."""
+    return await begun(who, "/busy", *modern("tools/call", {"name": "slow", "arguments": {}}))
+
+
+async def begun(who, path, message, headers):
+    """A call whose answer comes by itself."""
     held = await who.connect()
-    held.write(who.request("/busy", *modern("tools/call", {"name": "slow", "arguments": {}})))
+    held.write(who.request(path, message, headers))
     held.answer = asyncio.create_task(held.reply())
     await asyncio.sleep(0)
     held.answer.add_done_callback(lambda _: held.close())
@@ -350,7 +364,12 @@ ATTACKS = {
     way.__name__.replace("_", "-"): way
     for way in (
         connections, unfinished_handshakes, handshakes, bodies, bodies_http2, slow_readers, slow_readers_http2, sessions,
-        upstream_sessions, get_streams, stream_queues, subscriptions, suspended_calls, tasks, calls, limiter_keys,
-        list_sessions, sse_sessions, children,
+        upstream_sessions, get_streams, stream_queues, subscriptions, suspended_calls, bridge_sessions, tasks, calls,
+        limiter_keys, list_sessions, sse_sessions, children,
     )
+}
+# What somebody who has nothing takes of the same, where it is less.
+ATTEMPTS = {
+    "bodies": functools.partial(bodies, length=SMALL_BODY_BYTES),
+    "bodies-http2": functools.partial(bodies_http2, length=SMALL_BODY_BYTES),
 }

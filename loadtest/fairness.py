@@ -1,9 +1,13 @@
 """What a client notices while others take all that they can get: one of them, then a hundred.
 
-Each row is a resource of the table in `docs/fairness.md`. The one who notices calls at a fixed rate, first alone, then
-while the attackers hold what they got and go on trying, with a tenth of the CPU for what they do and cause. Every
-measurement has a gateway of its own, and all of them have the same configuration: bounds small enough to be reached
-within seconds, shares as they are by default.
+Each row is a resource of the table in `docs/fairness.md`. The one who notices calls at a fixed rate, first beside a process
+that only computes, then while the attackers hold what they got and go on trying. Either has a tenth of the CPU, the
+attackers for what they cause, too: both share the cores with the gateway, and what differs is what the gateway does. Every
+measurement has a gateway of its own, and all of them have the same configuration: bounds small enough to be reached within
+seconds, shares as they are by default.
+
+Who notices is somebody else in each window, so that he has nothing yet: what is promised is a place for one more, and a
+session outlives the load that opened it.
 """
 
 import contextlib
@@ -23,11 +27,13 @@ from peers import TOOLS, Missing, Peer, free_address, nginx
 from processes import Child
 
 ATTACKERS = {"one": 1, "hundred": 100}
+# Numbers of those who are no attackers: who waits until the gateway is ready, the load's, and who takes one of the same.
+READY, WARM, BEFORE, DURING, OTHER = range(101, 106)
 KEY = "tl_" + 40 * "5" + "_{}"
 # Of the machine's CPU, for what the attackers do and cause.
 CPU_SHARE = 0.1
-WINDOW_S, WARMUP_S = 1.5, 0.3
-WAY = pathlib.Path(__file__).with_name("greedy.py")
+WINDOW_S, WARMUP_S, IDLE_S = 1.5, 0.3, 0.5
+GREEDY = pathlib.Path(__file__).with_name("greedy.py")
 TALKER = pathlib.Path(__file__).with_name("talker.py")
 # What fits beside a client in Python, and beside a server in Python.
 RATE, TALKER_RATE = 1000, 300
@@ -43,7 +49,7 @@ class Row:
     tool: str = TOOLS[0]
     load: tuple = ()
     rate: int = RATE
-    # Nobody is promised more than one of what others have nearly taken.
+    # Nobody is promised more than one of what others have nearly taken; and one at once of a large one.
     connections: int = 1
 
 
@@ -62,8 +68,10 @@ ROWS = {
     "stream-queues": Row("trunkline_session_messages_dropped_total", load=LEGACY),
     "subscriptions": Row("trunkline_subscriptions"),
     "suspended-calls": Row("trunkline_bridge_suspended_calls", "/legacy", **TALK),
+    "bridge-sessions": Row("trunkline_bridge_sessions", "/bridged", **TALK),
     "tasks": Row("trunkline_tasks"),
-    "calls": Row("trunkline_upstream_calls_waiting", "/busy", **TALK),
+    # So few that those which wait for others' to end do not wait for each other, too.
+    "calls": Row("trunkline_upstream_calls_waiting", "/busy", "quick", rate=50, connections=16),
     "limiter-keys": Row("trunkline_connections_open", "/limited", **TALK),
     "list-sessions": Row("trunkline_list_sessions_refused_total", "/legacy", **TALK),
     "sse-sessions": Row("trunkline_connections_open"),
@@ -126,12 +134,25 @@ eras = ["modern"]
 calls_max = 16
 calls_waiting_max = 64
 
+[upstream.queued]
+url = "http://{talker}/mcp"
+eras = ["legacy"]
+
 [upstream.legacy]
 url = "http://{talker}/mcp"
 eras = ["legacy"]
 
 [upstream.legacy.bridge]
 suspended_calls_max = 256
+
+[upstream.bridged]
+url = "http://{talker}/mcp"
+eras = ["legacy"]
+
+[upstream.bridged.bridge]
+sessions_max = 128
+suspended_calls_max = 64
+suspended_calls_per_principal_max = 64
 
 [upstream.local]
 command = {child}
@@ -151,7 +172,7 @@ def attacked(row):
         tls = edge.trunkline_tls_lines(site) if row in OVER_TLS else ""
         configuration.write_text(_configuration(site, address, admin, tls))
         command = [site.trunkline, "run", "--config", configuration]
-        peer = Peer(name, command, address, [ROWS[row].tool], [f"Authorization: Bearer {KEY.format(0)}"], admin=admin)
+        peer = Peer(name, command, address, [ROWS[row].tool], _headers(READY), admin=admin)
         return _prepared(peer, site, row)
 
     return make
@@ -172,10 +193,11 @@ def _prepared(peer, site, row):
 def _configuration(site, address, admin, tls):
     keys = [
         f'[[api_key]]\nname = "p{number}"\nsha256 = "{hashlib.sha256(KEY.format(number).encode()).hexdigest()}"'
-        for number in range(max(ATTACKERS.values()) + 1)
+        for number in range(OTHER + 1)
     ]
     endpoints = {"/mcp": ["a"], "/four": list("abcd"), "/sse": ["a"], "/talk": ["talk"], "/limited": ["talk"]}
-    endpoints |= {f"/{name}": [name] for name in ("large", "busy", "legacy", "local")}
+    endpoints |= {"/queued": ["queued"]}
+    endpoints |= {f"/{name}": [name] for name in ("large", "busy", "legacy", "bridged", "local")}
     sections = [
         f'[[endpoint]]\npath = "{path}"\nupstreams = {json.dumps(upstreams)}\nsse = {str(path == "/sse").lower()}'
         for path, upstreams in endpoints.items()
@@ -198,51 +220,65 @@ def _measure(bench, peer, attackers):
     child, _ready_ms = start(bench.directory, peer)
     try:
         # What is learnt and opened with the first calls is not what attackers cost.
-        _window(dataclasses.replace(bench, seconds=WARMUP_S, warmup_seconds=0.1), peer, child)
-        before = _window(bench, peer, child)
-        with _attack(bench, peer, child, attackers, before["gateway_cores"]) as attack:
-            during = _window(bench, peer, child)
+        idle = _window(dataclasses.replace(bench, seconds=IDLE_S), peer, child, WARM)["serving_cores"]
+        with _attack(bench, peer, child, "nothing", attackers, idle) as company:
+            before = _window(bench, peer, child, BEFORE, company["process"])
+        with _attack(bench, peer, child, peer.row, attackers, before["serving_cores"]) as attack:
+            during = _window(bench, peer, child, DURING, attack["process"])
             during["metric"] = _metric(peer)
-        return {"before": before, "during": during, "attack": attack}
+        return {"before": before, "during": during, "company": company["found"], "attack": attack["found"]}
     finally:
         child.stop()
 
 
 @contextlib.contextmanager
-def _attack(bench, peer, child, attackers, idle_cores):
-    """From when the attackers have what they get; what became of them is there afterwards."""
+def _attack(bench, peer, child, way, attackers, idle_cores):
+    """From when the attackers have what they get: their process, and afterwards what they found."""
+    pids = ",".join(map(str, [child.process.pid, *bench.stubs.pids()]))
     command = [
-        *(sys.executable, WAY, peer.row, "--address", peer.address, "--attackers", attackers, "--key", KEY),
-        *("--pid", child.process.pid, "--cores", CPU_SHARE * len(os.sched_getaffinity(0)), "--idle-cores", idle_cores),
+        *(sys.executable, GREEDY, way, "--address", peer.address, "--attackers", attackers),
+        *("--key", KEY, "--other", OTHER, "--pid", pids),
+        *("--cores", CPU_SHARE * len(os.sched_getaffinity(0)), "--idle-cores", idle_cores),
     ]
     process = Child(command, bench.directory / f"{peer.name}-greedy.log", takes_input=True)
-    attack = {}
+    attack = {"process": process}
     try:
         with _watched(process):
             expect(process, "full")
             yield attack
             process.process.stdin.close()
-            attack |= json.loads(process.process.stdout.readline() or "null") or {}
-        if not attack:
+            attack["found"] = json.loads(process.process.stdout.readline() or "null")
+        if not attack["found"]:
             raise Failed(f"the attackers of {peer.name} failed: {process.last_words()}")
     finally:
         process.stop()
 
 
-def _window(bench, peer, child):
+def _headers(number):
+    return [f"Authorization: Bearer {KEY.format(number)}"]
+
+
+def _window(bench, peer, child, number, *company):
+    """The load of the principal of this number, for a while."""
     row = ROWS[peer.row]
+    peer = dataclasses.replace(peer, headers=_headers(number))
     generator = generate(bench, peer, row.rate, ["--tool", row.tool], row.connections)
     try:
         with _watched(generator):
             expect(generator, "measuring")
-            begin = clocks(bench, child, [generator])
+            begin, behind = clocks(bench, child, [generator, *company]), bench.stubs.cpu_s()
             expect(generator, "measured")
-            end = clocks(bench, child, [generator])
+            end, behind = clocks(bench, child, [generator, *company]), bench.stubs.cpu_s() - behind
             found = result_of(generator, peer)
     finally:
         generator.stop()
-    seconds = end["wall"] - begin["wall"]
-    return {**found, "gateway_cores": round((end["peer"] - begin["peer"]) / seconds, 4)}
+    spent = {clock: end[clock] - begin[clock] for clock in begin}
+    return {
+        **found,
+        "gateway_cores": round(spent["peer"] / spent["wall"], 4),
+        "serving_cores": round((spent["peer"] + behind) / spent["wall"], 4),
+        "foreign_cores": round(max(0.0, spent["machine"] - spent["known"]) / spent["wall"], 3),
+    }
 
 
 @contextlib.contextmanager

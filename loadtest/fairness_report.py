@@ -21,7 +21,7 @@ _FIGURES = {
     "taken": lambda found: found["attack"]["taken"],
     "refusals": lambda found: sum(found["attack"]["refused"].values()),
     "attackers_cores": lambda found: found["attack"]["own_cores"],
-    "caused_cores": lambda found: found["during"]["gateway_cores"] - found["before"]["gateway_cores"],
+    "caused_cores": lambda found: found["during"]["serving_cores"] - found["before"]["serving_cores"],
 }
 FIGURES = {
     f"{who}_{name}": lambda run, who=who, of_attack=of_attack: of_attack(run[who])
@@ -43,6 +43,11 @@ for _row in ROWS:
             if _row == "handshakes" else
             (f"{_what}: p99 of another, × before", _peer, None, f"{_who}_p99_by_before", "≤", 1.25, None),
         ]
+
+
+def foreign_cores(runs):
+    """What others did on this machine in each window, in cores."""
+    return [run[who][window]["foreign_cores"] for run in runs for who in ATTACKERS for window in ("before", "during")]
 
 
 def errors(run):

@@ -74,6 +74,10 @@ class Stubs:
             self._running["redis"] = redis, address
         return self._running["redis"][1]
 
+    def pids(self):
+        """Their processes."""
+        return [process.process.pid for process, _address in self._running.values()]
+
     def cpu_s(self):
         """CPU time of all of them so far in seconds."""
         return sum(process.cpu_s() for process, _address in self._running.values())

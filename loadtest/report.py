@@ -362,6 +362,7 @@ def _notes(results):
     conditions = results["conditions"]
     foreign = [run[loop]["foreign_cores"] for run in results["runs"] for loop in ("closed", "open")]
     foreign += [run[window]["foreign_cores"] for run in results["isolation"] for window in ("before", "during")]
+    foreign += fairness_report.foreign_cores(results["fairness"])
     rates = ", ".join(f"{step} {rate}" for step, rate in results["rates"].items())
     notes = [
         f"median of {conditions['rounds']} interleaved rounds of {conditions['seconds']:g} s, "

@@ -50,7 +50,7 @@ class Rounds:
         return runs
 
     def _count(self, step):
-        return min(self.options.rounds, step.rounds_max or self.options.rounds)
+        return step.rounds_by_default if step.rounds_by_default and not self.options.is_rounds_given else self.options.rounds
 
     def _measure_streams(self, peer):
         return listening.measure(self.bench, peer, self.options.streams, self.options.idle)

@@ -31,7 +31,7 @@ class Step:
     holds_streams: bool = False
     isolates: bool = False  # one of several upstreams fails
     is_attacked: bool = False  # others take all that they can get
-    rounds_max: int | None = None  # of one that has many peers
+    rounds_by_default: int | None = None  # of one that has many peers
 
     def beside(self, name=None, program=None):
         """The same with another build of Trunkline after each of its peers, if there is one."""
@@ -190,7 +190,7 @@ STEPS = {
         | {"nginx-handshakes-attacked": fairness.nginx_attacked},
         "nginx-handshakes-attacked",
         is_attacked=True,
-        rounds_max=3,
+        rounds_by_default=2,
     ),
     "connections": Step(
         "idle HTTP/1.1 connections, each after a call",

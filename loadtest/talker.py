@@ -97,8 +97,8 @@ class Talker:
         result = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
         if name == "task":
             now = "2026-01-01T00:00:00Z"
-            task = {"taskId": secrets.token_hex(16), "status": "working", "createdAt": now, "lastUpdatedAt": now, "ttl": 60_000}
-            result = {"task": task}
+            times = {"createdAt": now, "lastUpdatedAt": now, "ttl": 60_000}
+            result = {"task": {"taskId": secrets.token_hex(16), "status": "working", **times}}
         return self.reply(writer, message, result)
 
     def reply(self, writer, message, result, session=None):

@@ -36,7 +36,8 @@ ERAS = {"modern": 0.7, "legacy": 0.3}
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, required=True, help="the gateway")
-    parser.add_argument("--stub", type=pathlib.Path, required=True, help="the stub of the load test; its generator is beside it")
+    parser.add_argument("--stub", type=pathlib.Path, required=True,
+                        help="the stub of the load test; its generator is beside it")
     parser.add_argument("--seconds", type=float, default=3600, help="how long it takes; default: %(default)s")
     parser.add_argument("--load", type=float, default=LOAD_SHARE, help="share of the capacity; default: %(default)s")
     options = parser.parse_args()

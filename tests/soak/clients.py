@@ -119,7 +119,8 @@ def questions(user):
     can_ask = {"elicitation": {"form": {}}}
     asked = user.modern("/demo", "tools/call", declared=can_ask, **call)
     answers = {key: {"action": "decline"} for key in asked["inputRequests"]}
-    user.modern("/demo", "tools/call", declared=can_ask, inputResponses=answers, requestState=asked["requestState"], **call)
+    answered = {"inputResponses": answers, "requestState": asked["requestState"]}
+    user.modern("/demo", "tools/call", declared=can_ask, **answered, **call)
 
 
 def sessions(user):

@@ -124,7 +124,7 @@ class Failing(socketserver.ThreadingTCPServer):
 
 
 class Site:
-    """`with Site(binary, stub, idle_s) as site:` – everything runs; sessions are forgotten when idle for `session_idle_s`."""
+    """`with Site(binary, stub, session_idle_s) as site:` – everything runs."""
 
     def __init__(self, binary, stub, session_idle_s):
         self.binary, self.stub, self.session_idle_s = binary, stub, max(1, int(session_idle_s))
