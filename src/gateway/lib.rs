@@ -80,7 +80,7 @@
 //! | part, list | what one upstream gave for a list ([`tables::lists`]); what an endpoint makes of its parts ([`catalog::lists`]) |
 //! | directory | which names lead to which member ([`protocol::route::directory`]); of files, it is a [`directory::Dir`] |
 //! | pin | the definition of a tool as an operator let it pass ([`upstream::pins`]) |
-//! | quota, permit | a bounded count, and one of it for as long as something lives ([`access::limit::quota`]) |
+//! | share | so much of a bounded resource as one payer holds, for as long as it lives ([`access::limit::shares`]) |
 //! | lease | a share of something that is given back: a connection, a limit's budget ([`redis::lease`]), a session for lists |
 //! | breaker | keeps requests from a replica that failed in a row ([`upstream::health`]) |
 //! | probe, health check | asks which eras an upstream speaks; asks whether a replica answers ([`catalog::probe`]) |

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream, api_key, call,
-    eventually, in_session, initialize, legacy_call, listen, post,
+    Child, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream,
+    api_key, call, eventually, in_session, initialize, legacy_call, listen, post,
 };
 
 const KEYS: usize = 9;
@@ -259,6 +259,34 @@ fn askable(number: usize, patient: bool) -> Request {
     let asked = r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#;
     let arguments = format!(r#""arguments":{{"patient":{patient}}}"#);
     call("7", "echo").replacing(capabilities, asked).replacing(r#""arguments":{}"#, &arguments).by(number)
+}
+
+#[test]
+fn child_processes_of_one_leave_room_for_another() {
+    for (lines, limits) in [("children_max = 16", ""), ("", "children_max = 16")] {
+        let child = Child::new(&[]);
+        let config =
+            Config::new().raw("up", &child.keys(&format!("eras = [\"legacy\"]\n{lines}"))).limits(limits);
+        let daemon = Daemon::start(&config.section(&keys()).admin());
+        child.wait_for("end of input", 1);
+        eventually("nothing runs", || (daemon.find_metric_of_up("trunkline_children")? == 0).then_some(()));
+        let call_of = |number: usize| {
+            let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
+            let session = opened.header("mcp-session-id").expect("a session");
+            daemon.send(&in_session(session, legacy_call("7", "echo")).by(number))
+        };
+        for _ in 0..14 {
+            let served = call_of(0);
+            assert!(served.text().contains("\"result\""), "{served:?}");
+        }
+        // Refused, or in place of its own idlest.
+        call_of(0);
+        assert_eq!(daemon.find_metric_of_up("trunkline_children"), Some(14));
+        let evicted = daemon.find_metric_of_up("trunkline_child_evictions_total");
+        let served = call_of(1);
+        assert_eq!(daemon.find_metric_of_up("trunkline_child_evictions_total"), evicted);
+        assert!(served.text().contains("\"result\""), "{served:?}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! All sessions with state, and those that were ended, in shards that are locked by themselves.
 
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
 use foldhash::HashMap;
@@ -7,9 +8,10 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::SessionId;
 use super::session_state::SessionState;
-use crate::access::limit::quota::shrink;
 
 const SHARDS: usize = 64;
+/// A map with room for no more than this many keeps it.
+const ROOM_KEPT: usize = 64;
 /// Ended sessions that a shard remembers: half a million in all, which is 30 MiB of journal.
 pub(super) const REVOKED_PER_SHARD_MAX: usize = 8192;
 /// Sessions of which a shard remembers that others were asked: a quarter of a million in all, about 10 MiB.
@@ -105,6 +107,13 @@ impl SessionShard {
         }
         self.revoked.insert(session, expires_s);
         is_full
+    }
+}
+
+/// Gives room back that a map does not use, and leaves enough for it not to grow again at once.
+fn shrink<K: Eq + Hash, V, S: BuildHasher>(map: &mut std::collections::HashMap<K, V, S>) {
+    if map.capacity() > ROOM_KEPT.max(4 * map.len()) {
+        map.shrink_to(2 * map.len());
     }
 }
 

@@ -12,6 +12,5 @@ pub(crate) mod least_rate;
 pub(crate) mod open_files;
 pub(crate) mod payer;
 pub(crate) mod per_address;
-pub(crate) mod quota;
 pub(crate) mod rate;
 pub(crate) mod shares;

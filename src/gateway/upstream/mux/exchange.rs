@@ -64,6 +64,8 @@ pub(crate) struct ConnectRequest<'a> {
     pub upstream: &'a Upstream,
     /// The principal, for which sessions are told apart.
     pub caller: Option<&'a HeaderValue>,
+    /// Who is charged.
+    pub payer: Payer,
     pub deadline: Instant,
 }
 
@@ -125,7 +127,8 @@ pub(crate) async fn send(
         }
         _ => {
             let caller = parts.headers.get(CALLER);
-            let asking = ConnectRequest { client, upstream, caller, deadline };
+            let payer = parts.extensions.get().copied().unwrap_or_else(|| upstream.payer());
+            let asking = ConnectRequest { client, upstream, caller, payer, deadline };
             let posting = send_message(connect, asking, &parts, body);
             timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
         }
@@ -148,7 +151,6 @@ async fn send_message(
     let is_own = parts.extensions.get::<OwnRequest>().is_some();
     let envelope = &envelope;
     let sending = sending.as_deref();
-    let payer = parts.extensions.get().copied().unwrap_or_else(|| asking.upstream.payer());
     let post = MuxPost {
         message: &message,
         envelope,
@@ -157,7 +159,7 @@ async fn send_message(
         era,
         json_depth_max,
         deadline,
-        payer,
+        payer: asking.payer,
         sending,
     };
     if era == Era::Modern {

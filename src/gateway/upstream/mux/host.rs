@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::MuxBounds;
 use crate::access::limit::payer::Payer;
-use crate::access::limit::quota::Quota;
 use crate::access::limit::shares::Shares;
 use config::{self, Config};
 use net::drain::Drain;
@@ -24,8 +23,8 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// What the connections of all threads share.
 #[derive(Debug)]
 pub(crate) struct SharedHost {
-    /// How many child processes may run.
-    pub children: Arc<Quota>,
+    /// Child processes that run.
+    pub children: Arc<Shares>,
     limits: ArcSwap<Limits>,
 }
 
@@ -53,7 +52,7 @@ pub(crate) struct Host {
 impl SharedHost {
     /// By configuration. What waits for readers is counted in `budget`.
     pub(crate) fn new(config: &Config, budget: &Arc<Shares>) -> Arc<Self> {
-        let children = Quota::new(config.limits.children_max);
+        let children = Shares::new(config.limits.children_max);
         Arc::new(Self { children, limits: ArcSwap::from_pointee(Limits::of(config, budget)) })
     }
 

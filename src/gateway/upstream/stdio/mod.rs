@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use self::shared::SharedChildren;
 use self::starts::Starts;
 use crate::access::limit::payer::Payer;
-use crate::access::limit::quota::Quota;
+use crate::access::limit::shares::{Shares, is_scarce};
 use crate::clock;
 use crate::sealing::hex;
 use crate::telemetry::logs::may_be_logged;
@@ -59,7 +59,7 @@ pub(crate) struct Children {
     shared: SharedChildren,
     starts: Mutex<Starts>,
     paces: Mutex<LogPaces>,
-    quota: Arc<Quota>,
+    running: Arc<Shares>,
     retired: CancellationToken,
 }
 
@@ -97,7 +97,7 @@ impl Children {
             shared: SharedChildren::default(),
             starts: Mutex::default(),
             paces: Mutex::default(),
-            quota: Quota::new(command.children_max),
+            running: Shares::new(command.children_max),
             retired: CancellationToken::new(),
         })
     }
@@ -111,9 +111,9 @@ impl Children {
         self.retired.cancel();
     }
 
-    /// Whether as many run as may.
+    /// Whether as many run as may, but for those who have little.
     pub(crate) fn is_full(&self) -> bool {
-        self.quota.taken() >= self.command.children_max
+        is_scarce(self.command.children_max, self.running.taken() + 1)
     }
 
     /// Whether each session has one for itself.
@@ -149,8 +149,12 @@ impl Children {
             return Err(not_started(wait));
         }
         let host = &asking.client.host;
-        let places = self.quota.take().zip(host.shared.children.take());
-        let Some(places) = places else {
+        let payer = match self.command.isolation {
+            Isolation::Session | Isolation::Principal => asking.payer,
+            Isolation::Shared => Payer::GATEWAY,
+        };
+        let places = self.running.take(payer).and_then(|own| Ok((own, host.shared.children.take(payer)?)));
+        let Ok(places) = places else {
             tracing::debug!(upstream = self.name, "as many child processes as may run");
             return Err(UpstreamError::TooManyChildren);
         };

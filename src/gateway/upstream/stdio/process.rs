@@ -17,7 +17,6 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
 use super::{Children, program};
-use crate::access::limit::quota::QuotaPermit;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
@@ -73,13 +72,13 @@ impl ChildEnd {
 /// A child that runs, with its place among all.
 pub(super) struct RunningChild {
     child: Guarded,
-    _places: (QuotaPermit, QuotaPermit),
+    _places: (Share, Share),
 }
 
 pub(super) fn start(
     command: &config::CommandConfig,
     secrets: &[(String, Secret)],
-    places: (QuotaPermit, QuotaPermit),
+    places: (Share, Share),
 ) -> io::Result<RunningChild> {
     let file = program::find(command).map_err(io::Error::other)?;
     let mut building = guardian::command(file.as_os_str())?;
