@@ -183,7 +183,8 @@ impl WaitQueue {
         let held: usize = self.principals.values().map(|share| share.held).sum();
         let waiting: usize = self.principals.values().map(|share| share.waiters.len()).sum();
         assert_eq!((held, waiting), (self.in_use, self.waiting));
-        assert!(self.waiting == 0 || self.in_use >= self.max, "somebody waits while there is room");
+        let has_room = |who: &Payer| self.has_room_for(*who);
+        assert!(!self.turns.iter().any(has_room), "somebody waits while there is room for it");
         assert!(
             self.waiting <= self.waiting_max && self.principals.values().all(|share| !share.is_nothing())
         );

@@ -173,7 +173,8 @@ fn threads_never_have_more_than_the_maximum_and_all_get_their_turn() {
 proptest! {
     #[test]
     fn whatever_happens_nobody_is_forgotten(
-        max in 1_usize..5,
+        // With a reserve, and without.
+        max in prop_oneof![1_usize..5, 8_usize..20],
         waiting_max in 0_usize..6,
         steps in prop::collection::vec((0_u8..4, 0_usize..4, any::<prop::sample::Index>()), 1..200),
     ) {
