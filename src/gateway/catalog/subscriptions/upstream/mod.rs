@@ -175,7 +175,7 @@ impl Carrier {
 
     /// Opens and closes what is due. Returns when to look again.
     fn arrange(&mut self, now: Instant) -> Option<Instant> {
-        self.kept.retain(|kept| kept.until().is_none_or(|until| until > now));
+        self.end_replaced(now);
         if std::mem::take(&mut self.is_changed) {
             self.part_with_unwanted(now);
         }
@@ -342,7 +342,11 @@ impl Carrier {
     /// A stream is lost that was read beside the one that may grow.
     fn lost_kept(&mut self, index: usize, ended: &StreamEnd) {
         let StandingStream { stream, role } = self.kept.swap_remove(index);
-        let StreamRole::Complete(number) = role else { return };
+        let number = match role {
+            StreamRole::Complete(number) => number,
+            StreamRole::Parted(_, number) => return self.feed.end_parted_stream(number),
+            StreamRole::Replaced(_) => return,
+        };
         self.feed.lose_stream(number);
         self.log_loss(&stream, ended);
         self.back_off(clock::now());

@@ -22,8 +22,10 @@ pub(super) struct StandingStream {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamRole {
-    /// Another took its place; it is read until then.
+    /// Another took its place or will; it is read until then.
     Replaced(Instant),
+    /// Likewise, and until then it tells of what the stream of this number carried.
+    Parted(Instant, u64),
     /// It is to carry no more than it does. With its number.
     Complete(u64),
 }
@@ -31,7 +33,7 @@ pub(super) enum StreamRole {
 impl StandingStream {
     pub(super) fn until(&self) -> Option<Instant> {
         match self.role {
-            StreamRole::Replaced(until) => Some(until),
+            StreamRole::Replaced(until) | StreamRole::Parted(until, _) => Some(until),
             StreamRole::Complete(_) => None,
         }
     }
@@ -57,16 +59,33 @@ impl Carrier {
             if let StreamRole::Complete(number) = kept.role
                 && !self.feed.is_stream_wanted(number)
             {
-                let is_wanted = self.feed.lose_stream(number);
-                kept.role = StreamRole::Replaced(now + if is_wanted { UNWANTED_KEPT } else { OVERLAP });
+                let is_wanted = self.feed.part_with_stream(number);
+                let until = now + if is_wanted { UNWANTED_KEPT } else { OVERLAP };
+                kept.role = StreamRole::Parted(until, number);
             }
         }
     }
 
-    /// All that is wanted stands: streams whose place was taken are read for the overlap alone.
+    /// Ends the streams whose time is over.
+    pub(super) fn end_replaced(&mut self, now: Instant) {
+        self.kept.retain(|kept| {
+            let is_over = kept.until().is_some_and(|until| until <= now);
+            if let StreamRole::Parted(_, number) = kept.role
+                && is_over
+            {
+                self.feed.end_parted_stream(number);
+            }
+            !is_over
+        });
+    }
+
+    /// Once all that is wanted stands, streams whose place was taken are read for the overlap alone.
     pub(super) fn shorten_replaced(&mut self, now: Instant) {
+        if self.feed.need(self.lane).has_pending {
+            return;
+        }
         for kept in &mut self.kept {
-            if let StreamRole::Replaced(until) = &mut kept.role {
+            if let StreamRole::Replaced(until) | StreamRole::Parted(until, _) = &mut kept.role {
                 *until = (*until).min(now + OVERLAP);
             }
         }
@@ -83,13 +102,10 @@ impl Carrier {
     /// Takes [`begin_next_stream`](Self::begin_next_stream) back: the upstream refused what was to be its next stream, so
     /// that the last one has to carry more. False if there is none.
     pub(super) fn resume_last_stream(&mut self) -> bool {
-        let last = |kept: &StandingStream| matches!(kept.role, StreamRole::Complete(_));
-        let Some(index) = self.kept.iter().rposition(last).filter(|_| self.current.is_none()) else {
+        let last = last_complete(self.kept.iter().map(|kept| kept.role));
+        let Some(index) = last.filter(|_| self.current.is_none() && self.feed.carried() == 0) else {
             return false;
         };
-        if self.feed.carried() > 0 {
-            return false;
-        }
         let StandingStream { stream, role } = self.kept.remove(index);
         if let StreamRole::Complete(number) = role {
             self.feed.resume_stream(number);
@@ -100,5 +116,33 @@ impl Carrier {
 
     pub(super) fn complete_streams(&self) -> usize {
         self.kept.iter().filter(|kept| matches!(kept.role, StreamRole::Complete(_))).count()
+    }
+}
+
+/// Where the stream is that was the last to be complete.
+fn last_complete(roles: impl Iterator<Item = StreamRole>) -> Option<usize> {
+    let numbers = roles.enumerate().filter_map(|(index, role)| match role {
+        StreamRole::Complete(number) => Some((number, index)),
+        StreamRole::Replaced(_) | StreamRole::Parted(..) => None,
+    });
+    numbers.max().map(|(_, index)| index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn the_last_complete_stream_is_that_of_the_highest_number() {
+        let (now, complete) = (clock::now(), StreamRole::Complete);
+        let replaced = [StreamRole::Replaced(now), StreamRole::Parted(now, 9)];
+        for (roles, expected) in [
+            (vec![complete(3), complete(2), replaced[0], replaced[1]], Some(0)),
+            (vec![replaced[1], complete(1), complete(2)], Some(2)),
+            (replaced.to_vec(), None),
+        ] {
+            assert_eq!(last_complete(roles.iter().copied()), expected, "{roles:?}");
+        }
     }
 }

@@ -55,7 +55,8 @@ impl Feed {
                 let is_honoured = honoured.contains(&**inner);
                 let offer = OfferState::of(is_honoured, now + NAME_REFUSAL_KEPT);
                 (name.is_suspect, name.stream) = (false, stream);
-                let was_honoured = std::mem::replace(&mut name.offer, offer) == OfferState::Honoured;
+                let was_honoured = std::mem::replace(&mut name.offer, offer) == OfferState::Honoured
+                    || name.told_by.take().is_some();
                 let is_owed = if was_honoured { has_gap } else { is_honoured };
                 // The state of a task cannot be made up.
                 if is_owed && !is_task {
@@ -97,6 +98,9 @@ impl Feed {
         let mut shared = self.shared();
         shared.refused_until[lane as usize] = None;
         shared.each(lane, |_, offer| *offer = OfferState::Pending);
+        if lane == Lane::Names {
+            shared.all_names_mut().for_each(|name| name.told_by = None);
+        }
         shared.forget_unwanted(lane);
     }
 }

@@ -99,6 +99,8 @@ struct ResourceName {
     is_suspect: bool,
     /// The number of the stream that carries it, once the upstream has agreed.
     stream: u64,
+    /// While it is pending, the number of a stream that told of it before and is still read.
+    told_by: Option<u64>,
     /// Clients by key, with the index in their filter.
     clients: Vec<(u32, u32)>,
 }

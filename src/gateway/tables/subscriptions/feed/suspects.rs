@@ -87,13 +87,27 @@ impl Feed {
         shared.all_names().filter(|name| name.is_carried_by(stream)).count()
     }
 
-    /// A stream that carried no more was lost: what it carried is asked for anew. Returns whether any of that is wanted.
-    pub(crate) fn lose_stream(&self, stream: u64) -> bool {
-        let mut shared = self.shared();
-        let is_wanted = |name: &ResourceName| name.is_carried_by(stream) && !name.clients.is_empty();
-        let is_any_wanted = shared.all_names().any(is_wanted);
-        shared.lose(stream);
+    /// A stream that carried no more was lost: what it carried is asked for anew.
+    pub(crate) fn lose_stream(&self, stream: u64) {
+        self.shared().lose(stream);
+    }
+
+    /// What a stream carries is asked for anew, while that is still read: it has no gap. Returns whether any of that is
+    /// wanted.
+    pub(crate) fn part_with_stream(&self, stream: u64) -> bool {
+        let mut is_any_wanted = false;
+        for name in self.shared().all_names_mut().filter(|name| name.is_carried_by(stream)) {
+            (name.offer, name.told_by) = (OfferState::Pending, Some(stream));
+            is_any_wanted |= !name.clients.is_empty();
+        }
         is_any_wanted
+    }
+
+    /// A stream that was parted with is read no longer.
+    pub(crate) fn end_parted_stream(&self, stream: u64) {
+        let mut shared = self.shared();
+        let told = shared.all_names_mut().filter(|name| name.told_by == Some(stream));
+        told.for_each(|name| name.told_by = None);
     }
 
     /// Whether at least half of what a stream carries is wanted.

@@ -153,3 +153,31 @@ fn nobody_takes_every_name_of_an_upstream() {
         assert!(asked(&feed).is_empty());
     }
 }
+
+#[test]
+fn a_stream_that_is_parted_with_leaves_no_gap_while_it_is_read() {
+    let (feed, inbox) = feed();
+    let now = clock::now();
+    let promised = inbox();
+    promised.set_acknowledged();
+    let told = || promised.take().1.has_changed(0);
+    feed.join(Arc::clone(&promised), 0, Lists::default(), &[uri("a")]);
+    let settle = || feed.settle(&feed.ask_for(&mut feed.take_suspects()), &honouring(&["a"]), false, now);
+    settle();
+    assert!(told(), "it was promised before the upstream agreed");
+    for is_still_read in [true, false] {
+        let stream = feed.begin_stream();
+        assert!(feed.part_with_stream(stream));
+        if !is_still_read {
+            feed.end_parted_stream(stream);
+        }
+        assert_eq!(offer(&feed, "a"), OfferState::Pending);
+        settle();
+        assert_eq!(offer(&feed, "a"), OfferState::Honoured);
+        assert_eq!(told(), !is_still_read);
+    }
+    let stream = feed.begin_stream();
+    feed.lose_stream(stream);
+    settle();
+    assert!(told());
+}
