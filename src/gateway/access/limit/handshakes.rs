@@ -72,6 +72,9 @@ impl Handshakes {
             let mut waiting = self.waiting.borrow_mut();
             if waiting.len() >= turns_max.saturating_mul(WAITING_PER_TURN) {
                 let least_urgent = waiting.iter().position(|one| self.is_stalled(one.network, now));
+                if least_urgent.is_none() && self.is_stalled(network, now) {
+                    return None;
+                }
                 waiting.remove(least_urgent.unwrap_or(0));
             }
             let (grant, granted) = oneshot::channel();
@@ -125,6 +128,8 @@ impl Handshakes {
                 Err(turn) => turn.give_back(),
             }
         }
+        // Whoever still waits may now be one that another has to give way to.
+        self.arrived.notify_waiters();
     }
 
     fn next(&self) -> Option<QueuedHandshake> {
@@ -158,9 +163,16 @@ impl Handshakes {
         self.held_count.set(self.held_count.get().saturating_sub(1));
     }
 
+    /// Whether one more turn than are being given up would be taken: networks that stalled take none of the reserve.
     fn is_waited_for(&self) -> bool {
-        let waiting = self.waiting.borrow();
-        waiting.iter().filter(|one| !one.grant.is_closed()).count() > self.yielding.get()
+        let (now, waiting) = (Instant::now(), self.waiting.borrow());
+        let waiting = waiting.iter().filter(|one| !one.grant.is_closed());
+        let (last, first): (Vec<_>, Vec<_>) = waiting.partition(|one| self.is_stalled(one.network, now));
+        let yielded = self.yielding.get() + 1;
+        let held = (self.held_count.get() + first.len()).saturating_sub(yielded);
+        let turns_max = self.turns_max.get();
+        let for_last = (turns_max - turns_max / RESERVE).saturating_sub(held);
+        first.len() >= yielded || (for_last > 0 && last.len() >= for_last)
     }
 }
 
@@ -295,6 +307,49 @@ mod tests {
             let every: Vec<_> = (0..8).map(|last| ask(last).0).collect();
             assert!(every.iter().all(Option::is_some), "it is forgotten after a while");
         });
+    }
+
+    #[test]
+    fn nobody_gives_way_to_one_who_may_not_use_the_turn() {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("runtime");
+        runtime.block_on(async {
+            let handshakes = Rc::new(Handshakes::default());
+            let ask = |last: u8| {
+                let handshakes = Rc::clone(&handshakes);
+                let mut turn = Box::pin(async move { handshakes.turn([192, 0, 2, last].into(), 8).await });
+                (turn.as_mut().now_or_never().map(|turn| turn.is_some()), turn)
+            };
+            let mut held: Vec<_> = (0..8)
+                .map(|_| handshakes.turn(address("192.0.2.1"), 8).now_or_never().flatten().expect("a turn"))
+                .collect();
+            (100..200).for_each(|last| handshakes.remember_stalled([192, 0, 2, last].into()));
+            let (_, first_last) = ask(100);
+            assert!(!handshakes.is_waited_for(), "the eighth turn is for others");
+            drop(held.pop());
+            assert!(handshakes.is_waited_for(), "the seventh is not");
+            let (_, other) = ask(2);
+            assert!(handshakes.is_waited_for());
+            drop((other, first_last));
+            assert!(!handshakes.is_waited_for());
+        });
+    }
+
+    #[test]
+    fn a_network_that_stalled_sends_nobody_away_who_did_not() {
+        let handshakes = Rc::new(Handshakes::default());
+        let _held = handshakes.turn(address("192.0.2.1"), 1).now_or_never().flatten();
+        let ask = |from: &str| {
+            let (handshakes, from) = (Rc::clone(&handshakes), address(from));
+            let mut turn = Box::pin(async move { handshakes.turn(from, 1).await });
+            (turn.as_mut().now_or_never().map(|turn| turn.is_some()), turn)
+        };
+        handshakes.remember_stalled(address("192.0.2.3"));
+        let mut waiting: Vec<_> = (0..WAITING_PER_TURN).map(|_| ask("192.0.2.2").1).collect();
+        assert_eq!(ask("192.0.2.3").0, Some(false));
+        assert!(waiting[0].as_mut().now_or_never().is_none(), "it still waits");
+        let _last = waiting.pop();
+        assert_eq!(ask("192.0.2.2").0, None);
+        assert!(waiting[0].as_mut().now_or_never().is_some(), "among others, who waits longest is sent away");
     }
 
     #[test]
