@@ -140,7 +140,12 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    fn start(self: &Arc<Self>, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
+    /// Starts a child for `payer`.
+    fn start(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        payer: Payer,
+    ) -> Result<MuxConnection, UpstreamError> {
         if self.retired.is_cancelled() || asking.client.host.is_leaving() {
             return Err(UpstreamError::Unreachable);
         }
@@ -149,10 +154,6 @@ impl Children {
             return Err(not_started(wait));
         }
         let host = &asking.client.host;
-        let payer = match self.command.isolation {
-            Isolation::Session | Isolation::Principal => asking.payer,
-            Isolation::Shared => Payer::GATEWAY,
-        };
         let places = self.running.take(payer).and_then(|own| Ok((own, host.shared.children.take(payer)?)));
         let Ok(places) = places else {
             tracing::debug!(upstream = self.name, "as many child processes as may run");
@@ -283,7 +284,8 @@ impl Connect for Arc<Children> {
             return Ok(Some(connection.clone()));
         }
         // Under the lock, so that callers who come together start one child.
-        let connection = self.start(asking)?;
+        let payer = if asking.caller.is_some() { asking.payer } else { Payer::GATEWAY };
+        let connection = self.start(asking, payer)?;
         modern.retain(|_, connection| !connection.is_over());
         modern.insert(caller.into(), connection.clone());
         Ok(Some(connection))
@@ -297,7 +299,8 @@ impl Connect for Arc<Children> {
         match self.command.isolation {
             Isolation::Session => {
                 let Some(connection) = self.take_asked_in_vain(asking) else {
-                    return open_session(&self.sessions, self.start(asking)?, post).await;
+                    let connection = self.start(asking, asking.payer)?;
+                    return open_session(&self.sessions, connection, post).await;
                 };
                 let reply = open_session(&self.sessions, connection.clone(), post).await;
                 // What it has not answered by now, it does not answer.
@@ -306,8 +309,11 @@ impl Connect for Arc<Children> {
             }
             Isolation::Principal | Isolation::Shared => {
                 let is_for_all = self.command.isolation == Isolation::Shared;
-                let caller = asking.caller.filter(|_| !is_for_all).map_or(&[][..], HeaderValue::as_bytes);
-                let start = || self.take_asked_in_vain(asking).map_or_else(|| self.start(asking), Ok);
+                let caller = asking.caller.filter(|_| !is_for_all);
+                // What serves all whom nobody tells apart is nobody's own.
+                let payer = if caller.is_some() { asking.payer } else { Payer::GATEWAY };
+                let start = || self.take_asked_in_vain(asking).map_or_else(|| self.start(asking, payer), Ok);
+                let caller = caller.map_or(&[][..], HeaderValue::as_bytes);
                 self.shared.initialize(caller, &self.sessions, start, post).await
             }
         }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::ModernCall;
 use super::call_reply::CallReplySink;
 use super::exclusive_session::{self, SessionCommand, SessionSetup};
+use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
@@ -29,6 +30,8 @@ use protocol::translation::capabilities::across;
 pub(crate) struct SessionKey {
     /// Who calls.
     pub principal: Arc<str>,
+    /// Who is charged for it: where nobody is told apart by name, addresses are.
+    pub payer: Payer,
     /// What the client can do, as the server is told it.
     pub capabilities: Box<str>,
     /// Which log lines the client wants, if any.
@@ -86,7 +89,7 @@ pub(crate) async fn call(
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
     let key = client.read_json(|memory| SessionKey::of(&call, memory));
-    let (deadline, payer) = (call.deadline, call.caller.payer);
+    let deadline = call.deadline;
     let (reply, waiting) = CallReplySink::new(client, call);
     let mut command = SessionCommand::Call(Box::new(reply));
     while let Some(commands) = server.exclusive.take(&key) {
@@ -97,7 +100,7 @@ pub(crate) async fn call(
         }
     }
     let SessionCommand::Call(reply) = command else { return Err(UpstreamError::Reset) };
-    let place = server.place(upstream, (&key.principal, payer))?;
+    let place = server.place(upstream, (&key.principal, key.payer))?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
     client.host.run(exclusive_session::run(opening, reply));
@@ -108,6 +111,7 @@ impl SessionKey {
     fn of(call: &ModernCall, memory: (&mut Scratch, usize)) -> Self {
         Self {
             principal: Arc::clone(&call.caller.principal),
+            payer: call.caller.payer,
             capabilities: String::from_utf8_lossy(&across(&call.capabilities, memory)).into(),
             level: call.level,
             client_info: call.client_info.clone(),
@@ -155,10 +159,10 @@ impl ExclusiveSessions {
         table.remove(number).map(|entry| entry.commands)
     }
 
-    /// Ends the session that rests longest, of all or of a principal. False: none does.
-    pub(crate) fn make_room(&self, principal: Option<&str>) -> bool {
+    /// Ends the session that rests longest, of all or of a payer. False: none does.
+    pub(crate) fn make_room(&self, payer: Option<Payer>) -> bool {
         let mut table = self.table.lock();
-        let is_meant = |key: &SessionKey| principal.is_none_or(|principal| *key.principal == *principal);
+        let is_meant = |key: &SessionKey| payer.is_none_or(|payer| key.payer == payer);
         let oldest = table.order.iter().find(|(_, key)| is_meant(key)).map(|(number, _)| *number);
         let Some(oldest) = oldest else { return false };
         let entry = table.remove(oldest);
@@ -215,7 +219,14 @@ mod tests {
 
     fn key(principal: &str) -> Arc<SessionKey> {
         let capabilities = "{}".into();
-        Arc::new(SessionKey { principal: principal.into(), capabilities, level: None, client_info: None })
+        let payer = Payer::principal(principal);
+        Arc::new(SessionKey {
+            principal: principal.into(),
+            payer,
+            capabilities,
+            level: None,
+            client_info: None,
+        })
     }
 
     #[test]
@@ -233,10 +244,10 @@ mod tests {
             IdleGuard::begin(&sessions, &key("p"), commands.clone()),
             IdleGuard::begin(&sessions, &key("q"), commands),
         );
-        assert!(!sessions.make_room(Some("r")));
+        assert!(!sessions.make_room(Some(Payer::principal("r"))));
         assert!(sessions.make_room(None));
         assert!(matches!(other_end.try_recv(), Ok(SessionCommand::Close)));
         assert!(sessions.take(&key("p")).is_none() && sessions.take(&key("q")).is_some());
-        assert!(!sessions.make_room(Some("p")) && !sessions.make_room(None));
+        assert!(!sessions.make_room(Some(Payer::principal("p"))) && !sessions.make_room(None));
     }
 }

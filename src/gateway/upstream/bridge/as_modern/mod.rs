@@ -91,15 +91,13 @@ impl ModernFacade {
         (principal, payer): (&str, Payer),
     ) -> Result<Share, UpstreamError> {
         self.places.set_max(upstream.config.bridge.sessions_max);
-        let (has_room, error) = match self.places.take(payer) {
+        let (is_own, error) = match self.places.take(payer) {
             Ok(place) => return Ok(place),
-            Err(NoShare::NothingLeft) => {
-                (self.shared.make_room() || self.exclusive.make_room(None), UpstreamError::TooManyBridged)
-            }
-            Err(NoShare::TooMuchOfPayer) => {
-                (self.exclusive.make_room(Some(principal)), UpstreamError::BridgedOfPrincipal)
-            }
+            Err(NoShare::NothingLeft) => (false, UpstreamError::TooManyBridged),
+            Err(NoShare::TooMuchOfPayer) => (true, UpstreamError::BridgedOfPrincipal),
         };
+        let has_room = self.shared.make_room(is_own.then_some(principal))
+            || self.exclusive.make_room(is_own.then_some(payer));
         if has_room { Ok(self.places.take_beyond(payer)) } else { Err(error) }
     }
 }

@@ -133,12 +133,14 @@ impl SharedSessions {
         self.retired.cancel();
     }
 
-    /// Ends a session that nobody uses. False: there is none.
-    pub(crate) fn make_room(&self) -> bool {
+    /// Ends a session that nobody uses, of all or of a principal. False: there is none.
+    pub(crate) fn make_room(&self, principal: Option<&str>) -> bool {
         let mut slots = self.slots();
+        let is_meant = |name: &str| principal.is_none_or(|principal| *name == *principal);
         let is_idle =
             |slot: &SharedSlot| slot.users.load(Ordering::Acquire) == 0 && slot.session.initialized();
-        let idle = slots.iter().find(|(_, slot)| is_idle(slot)).map(|(principal, _)| Arc::clone(principal));
+        let idle = slots.iter().find(|(name, slot)| is_meant(name) && is_idle(slot));
+        let idle = idle.map(|(principal, _)| Arc::clone(principal));
         let Some(slot) = idle.and_then(|principal| slots.remove(&principal)) else { return false };
         drop(slots);
         slot.session.get().into_iter().for_each(|session| session.ousted.cancel());
