@@ -97,11 +97,14 @@ async function historyFor(status) {
 
 let timer;
 let asking = null;
+let isDue = false;
 
-/** Asks now and then again and again; `changed` is told after each answer. */
+/** Asks now and then again and again; `changed` is told after each answer. While a question is under way, the next
+    comes right after it: it may have another token. */
 async function follow(changed) {
   clearTimeout(timer);
-  if (asking) return;
+  isDue = asking !== null;
+  if (isDue) return;
   const started = performance.now();
   asking = refresh();
   try {
@@ -112,6 +115,7 @@ async function follow(changed) {
     const took_ms = performance.now() - started;
     const pause_ms = document.hidden ? HIDDEN_POLL_MS : Math.max(POLL_MS, 4 * took_ms);
     // Who has no token is asked for it; to go on guessing is no use.
-    if (known.trouble?.kind !== 'token') timer = setTimeout(() => follow(changed), pause_ms);
+    if (isDue) timer = setTimeout(() => follow(changed), 0);
+    else if (known.trouble?.kind !== 'token') timer = setTimeout(() => follow(changed), pause_ms);
   }
 }
