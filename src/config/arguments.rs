@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json};
 use toml::de::{DeFloat, DeInteger, DeValue};
 
 use super::findings::{Findings, Node};
+use super::policy::Effect;
 use super::schema::Definitions;
 use super::table::Table;
 use super::value::{Setting, choice};
@@ -40,10 +41,14 @@ pub enum ArgumentFit {
 }
 
 impl ArgumentCondition {
-    /// Whether these arguments are what it says.
-    pub fn fit(&self, arguments: &CallArguments<'_>) -> ArgumentFit {
+    /// Whether these arguments are what it says. To what is denied belongs what some reader may take for it.
+    pub fn fit(&self, arguments: &CallArguments<'_>, effect: Effect) -> ArgumentFit {
         let Some(value) = arguments.at(&self.path) else { return ArgumentFit::Missing };
-        match self.values.iter().any(|wanted| wanted == value) {
+        let fits = |wanted: &ArgumentValue| match effect {
+            Effect::Allow => wanted == value,
+            Effect::Deny => wanted.may_be(value),
+        };
+        match self.values.iter().any(fits) {
             true => ArgumentFit::Fits,
             false if self.values.iter().any(|wanted| wanted.is_like(value)) => ArgumentFit::Differs,
             false => ArgumentFit::Missing,

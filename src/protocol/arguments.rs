@@ -2,7 +2,7 @@
 //!
 //! Deliberately absent: what they are read for. Invariants: each text is read once, from front to back. Where two readers
 //! could take a value differently, because a key on the way stands twice or could be taken for another, nobody is told
-//! either: it is ambiguous.
+//! either: it is ambiguous. What stands elsewhere is nobody's business.
 
 use std::fmt;
 
@@ -27,7 +27,18 @@ pub enum ArgumentValue {
 #[derive(Debug, Default)]
 pub struct CallArguments<'p> {
     paths: &'p [ArgumentPath],
-    values: Vec<Option<ArgumentValue>>,
+    values: Vec<CallArgument>,
+}
+
+/// What a call says at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallArgument {
+    /// Nothing, or what is no string, number or boolean.
+    Missing,
+    /// This.
+    Value(ArgumentValue),
+    /// What readers could take differently.
+    Ambiguous,
 }
 
 /// An argument that readers could take differently.
@@ -65,13 +76,25 @@ impl ArgumentValue {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Its type as one byte, and its only spelling.
-    pub fn parts(&self) -> [&[u8]; 2] {
+    /// Whether some reader may take one for the other. Many read numbers as floats of 64 bits.
+    pub fn may_be(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Number(one), Self::Number(other)) => {
+                one == other || float(one).to_bits() == float(other).to_bits()
+            }
+            _ => self == other,
+        }
+    }
+
+    /// Shows `visit` its type as one byte, then what it is: the same for values that [may be](Self::may_be) each other.
+    pub fn each_part(&self, mut visit: impl FnMut(&[u8])) {
         match self {
-            Self::Text(text) => [b"s", text.as_bytes()],
-            Self::Number(number) => [b"n", number.as_bytes()],
-            Self::Boolean(true) => [b"b", b"true"],
-            Self::Boolean(false) => [b"b", b"false"],
+            Self::Text(text) => [b"s", text.as_bytes()].into_iter().for_each(visit),
+            Self::Number(number) => {
+                visit(b"n");
+                visit(&float(number).to_be_bytes());
+            }
+            Self::Boolean(value) => [b"b", &[u8::from(*value)][..]].into_iter().for_each(visit),
         }
     }
 
@@ -86,6 +109,12 @@ impl ArgumentValue {
     }
 }
 
+/// The float next to a number in its only spelling; what is too large is infinite.
+fn float(number: &str) -> f64 {
+    // Adding zero takes the sign from what is too small.
+    number.parse::<f64>().unwrap_or(f64::INFINITY) + 0.0
+}
+
 impl fmt::Display for ArgumentValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,47 +127,66 @@ impl fmt::Display for ArgumentValue {
 
 impl<'p> CallArguments<'p> {
     /// What was read at these paths.
-    pub fn new(paths: &'p [ArgumentPath], values: Vec<Option<ArgumentValue>>) -> Self {
+    pub fn new(paths: &'p [ArgumentPath], values: Vec<CallArgument>) -> Self {
         Self { paths, values }
     }
 
-    /// Reads what stands at each path of `arguments`, which is `params.arguments` of a call. `None`: nothing, or what is
-    /// no string, number or boolean.
-    pub fn values(
-        paths: &[ArgumentPath],
-        arguments: Option<Value<'_>>,
-    ) -> Result<Vec<Option<ArgumentValue>>, AmbiguousArgument> {
+    /// Reads what stands at each path of `arguments`, which is `params.arguments` of a call.
+    pub fn values(paths: &[ArgumentPath], arguments: Option<Value<'_>>) -> Vec<CallArgument> {
         let text = arguments.map(Value::text).unwrap_or_default();
-        let found = find(paths.iter().map(|path| &*path.0), arguments);
-        let found = found.map_err(|index| {
-            AmbiguousArgument(paths.get(index).map(ToString::to_string).unwrap_or_default())
-        })?;
-        let value = |found: Option<(JsonKind, Span)>| {
-            let (kind, span) = found?;
-            ArgumentValue::of(kind, span, text)
+        let value = |found| match found {
+            FoundArgument::Nothing => CallArgument::Missing,
+            FoundArgument::Value(kind, span) => {
+                ArgumentValue::of(kind, span, text).map_or(CallArgument::Missing, CallArgument::Value)
+            }
+            FoundArgument::Ambiguous => CallArgument::Ambiguous,
         };
-        Ok(found.into_iter().map(value).collect())
+        find(paths.iter().map(|path| &*path.0), arguments).into_iter().map(value).collect()
     }
 
-    /// The value at a path. `None`: there is none, or one of a type that nothing goes by.
+    /// The value at a path. `None`: there is none, or one of a type that nothing goes by, or an ambiguous one.
     pub fn at(&self, path: &ArgumentPath) -> Option<&ArgumentValue> {
-        let index = self.paths.iter().position(|known| known == path)?;
-        self.values.get(index)?.as_ref()
+        match self.read_at(path) {
+            Some(CallArgument::Value(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The first of these paths whose value is ambiguous.
+    pub fn check<'a>(
+        &self,
+        mut paths: impl Iterator<Item = &'a ArgumentPath>,
+    ) -> Result<(), AmbiguousArgument> {
+        let is_ambiguous = |path: &&ArgumentPath| self.read_at(path) == Some(&CallArgument::Ambiguous);
+        paths.find(is_ambiguous).map_or(Ok(()), |path| Err(AmbiguousArgument(path.to_string())))
+    }
+
+    fn read_at(&self, path: &ArgumentPath) -> Option<&CallArgument> {
+        self.values.get(self.paths.iter().position(|known| known == path)?)
     }
 }
 
-/// What stands in `arguments` at the end of each path. An error is the path whose value is ambiguous.
+/// What stands at the end of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FoundArgument {
+    Nothing,
+    Value(JsonKind, Span),
+    /// Readers could take it differently.
+    Ambiguous,
+}
+
+/// What stands in `arguments` at the end of each path.
 pub(crate) fn find<'p>(
     paths: impl ExactSizeIterator<Item = &'p [Box<str>]>,
     arguments: Option<Value<'_>>,
-) -> Result<Vec<Option<(JsonKind, Span)>>, usize> {
-    let mut values: Vec<Option<(JsonKind, Span)>> = vec![None; paths.len()];
+) -> Vec<FoundArgument> {
+    let mut values = vec![FoundArgument::Nothing; paths.len()];
     if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == JsonKind::Object) {
         let wanted: Vec<Lookup<'_>> =
             paths.enumerate().map(|(index, path)| Lookup { index, path, is_seen: false }).collect();
-        find_in(&mut arguments.cursor(), arguments.text(), wanted, &mut values)?;
+        find_in(&mut arguments.cursor(), arguments.text(), wanted, &mut values);
     }
-    Ok(values)
+    values
 }
 
 /// A value that is looked for in an object.
@@ -151,57 +199,65 @@ struct Lookup<'a> {
     is_seen: bool,
 }
 
-/// Finds the wanted values in the object at the cursor. An error is the path whose value is ambiguous.
-fn find_in(
-    cursor: &mut Cursor<'_>,
-    text: &[u8],
-    mut wanted: Vec<Lookup<'_>>,
-    values: &mut [Option<(JsonKind, Span)>],
-) -> Result<(), usize> {
+/// Finds the wanted values in the object at the cursor.
+fn find_in(cursor: &mut Cursor<'_>, text: &[u8], mut wanted: Vec<Lookup<'_>>, values: &mut [FoundArgument]) {
     while let Some(key) = cursor.next_key() {
         let key = Literal::at(key, text).decode(text);
-        let (ends, further) = select(key.as_deref(), &mut wanted)?;
+        let (ends, further) = select(key.as_deref(), &mut wanted, values);
         let kind = cursor.kind();
         let span = if kind == JsonKind::Object && !further.is_empty() {
             let start = *cursor;
-            find_in(cursor, text, further, values)?;
+            find_in(cursor, text, further, values);
             cursor.span_since(start)
         } else {
             cursor.skip()
         };
         for index in ends {
-            if let Some(value) = values.get_mut(index) {
-                *value = Some((kind, span.clone()));
+            if let Some(value @ FoundArgument::Nothing) = values.get_mut(index) {
+                *value = FoundArgument::Value(kind, span.clone());
             }
         }
     }
-    Ok(())
 }
 
-/// Those of `wanted` that end at `key`, and what is wanted of the object behind it. A key that is not Unicode
-/// is ambiguous.
-fn select<'a>(key: Option<&str>, wanted: &mut [Lookup<'a>]) -> Result<(Vec<usize>, Vec<Lookup<'a>>), usize> {
-    let (mut ends, mut further) = (Vec::new(), Vec::new());
-    let mut alike = None;
+/// Those of `wanted` that end at `key`, and what is wanted of the object behind it. A key that is not Unicode, that stood
+/// before, or that some take for a wanted one makes that ambiguous.
+fn select<'a>(
+    key: Option<&str>,
+    wanted: &mut [Lookup<'a>],
+    values: &mut [FoundArgument],
+) -> (Vec<usize>, Vec<Lookup<'a>>) {
+    let (mut ends, mut further, mut alike) = (Vec::new(), Vec::new(), Vec::new());
+    let mut doubt = |index: usize| {
+        if let Some(value) = values.get_mut(index) {
+            *value = FoundArgument::Ambiguous;
+        }
+    };
+    let mut is_wanted = false;
     for Lookup { index, path, is_seen } in wanted {
-        let (Some(key), [first, rest @ ..]) = (key, *path) else { return Err(*index) };
+        let (Some(key), [first, rest @ ..]) = (key, *path) else {
+            doubt(*index);
+            continue;
+        };
         if **first != *key {
-            alike = alike.or_else(|| is_alike(first, key).then_some(*index));
+            if is_alike(first, key) {
+                alike.push(*index);
+            }
             continue;
         }
+        is_wanted = true;
         if std::mem::replace(is_seen, true) {
-            return Err(*index);
-        }
-        if rest.is_empty() {
+            doubt(*index);
+        } else if rest.is_empty() {
             ends.push(*index);
         } else {
             further.push(Lookup { index: *index, path: rest, is_seen: false });
         }
     }
-    match alike {
-        Some(index) if ends.is_empty() && further.is_empty() => Err(index),
-        _ => Ok((ends, further)),
+    if !is_wanted {
+        alike.into_iter().for_each(doubt);
     }
+    (ends, further)
 }
 
 /// Whether some readers take one key for the other: those that fold case, or drop NULs. Parameters can have
@@ -226,14 +282,17 @@ mod tests {
     use super::*;
     use crate::json::Scratch;
 
-    fn read(paths: &[&str], arguments: &str) -> Result<Vec<String>, String> {
+    fn read(paths: &[&str], arguments: &str) -> Vec<String> {
         let paths: Vec<_> = paths.iter().map(|path| ArgumentPath::read(path).unwrap()).collect();
         let mut scratch = Scratch::default();
         let root = scratch.index(arguments.as_bytes(), 16).unwrap().root();
-        let values = CallArguments::values(&paths, Some(root)).map_err(|error| error.0)?;
-        let read = CallArguments::new(&paths, values);
-        let shown = |path| read.at(path).map_or_else(|| "-".to_owned(), ToString::to_string);
-        Ok(paths.iter().map(shown).collect())
+        let read = CallArguments::new(&paths, CallArguments::values(&paths, Some(root)));
+        let shown = |path| match (read.check([path].into_iter()), read.at(path)) {
+            (Err(_), None) => "?".to_owned(),
+            (Ok(()), value) => value.map_or_else(|| "-".to_owned(), ToString::to_string),
+            (Err(_), Some(value)) => panic!("{value} may not be told"),
+        };
+        paths.iter().map(shown).collect()
     }
 
     #[test]
@@ -246,24 +305,53 @@ mod tests {
             ("[]", ["-", "-", "-"]),
             ("{}", ["-", "-", "-"]),
         ] {
-            assert_eq!(read(&["a", "b.c", "b.d"], arguments).unwrap(), expected, "{arguments}");
+            assert_eq!(read(&["a", "b.c", "b.d"], arguments), expected, "{arguments}");
         }
     }
 
     #[test]
     fn what_readers_could_take_differently_is_ambiguous() {
-        for arguments in [
-            r#"{"a":1,"a":2}"#,
-            r#"{"a":1,"\u0061":2}"#,
-            r#"{"a":1,"A":2}"#,
-            r#"{"A":1}"#,
-            r#"{"b":{"c":1},"b":{}}"#,
-            r#"{"b":{"c":1,"C":2}}"#,
+        for (arguments, expected) in [
+            (r#"{"a":1,"a":2,"b":{"c":3}}"#, ["?", "3"]),
+            (r#"{"a":1,"\u0061":2}"#, ["?", "-"]),
+            (r#"{"a":1,"A":2,"b":{"c":3}}"#, ["?", "3"]),
+            (r#"{"A":2,"a":1}"#, ["?", "-"]),
+            (r#"{"A":1}"#, ["?", "-"]),
+            (r#"{"a":1,"b":{"c":1},"b":{}}"#, ["1", "?"]),
+            (r#"{"b":{},"b":{"c":1},"a":1}"#, ["1", "?"]),
+            (r#"{"b":{"c":1,"C":2},"a":1}"#, ["1", "?"]),
+            (r#"{"a":1,"B":2,"b":{"c":1}}"#, ["1", "?"]),
+            (r#"{"a":1,"\ud800":2}"#, ["?", "?"]),
+            (r#"{"a":1,"d":1,"d":2,"D":3}"#, ["1", "-"]),
         ] {
-            let found = read(&["a", "b.c"], arguments);
-            assert!(found.is_err(), "{arguments}: {found:?}");
+            assert_eq!(read(&["a", "b.c"], arguments), expected, "{arguments}");
         }
-        assert!(read(&["a"], r#"{"b":1,"b":2}"#).is_ok());
+        assert_eq!(read(&["id", "ID"], r#"{"id":1,"ID":2}"#), ["1", "2"], "both are wanted");
+    }
+
+    #[test]
+    fn numbers_that_readers_may_take_for_each_other_are_counted_together() {
+        for (one, other, may_be) in [
+            ("100", "100.0", true),
+            ("100", "100.00000000000000001", true),
+            ("0.1", "0.1000000000000000055511151231257827", true),
+            ("9007199254740992", "9007199254740993", true),
+            ("0", "-1e-999", true),
+            ("1e400", "1e999", true),
+            ("1e400", "-1e400", false),
+            ("100", "100.1", false),
+            ("1", "-1", false),
+        ] {
+            let [one, other] = [one, other].map(|text| ArgumentValue::number(text).unwrap());
+            let parts = |value: &ArgumentValue| {
+                let mut parts = Vec::new();
+                value.each_part(|part| parts.push(part.to_vec()));
+                parts
+            };
+            assert_eq!(one.may_be(&other), may_be, "{one} {other}");
+            assert_eq!(parts(&one) == parts(&other), may_be, "{one} {other}");
+            assert_eq!(one == other, one.to_string() == other.to_string());
+        }
     }
 
     #[test]
@@ -271,7 +359,7 @@ mod tests {
         let number = ArgumentValue::number("5.0").unwrap();
         assert_eq!(number, ArgumentValue::number("5").unwrap());
         assert_ne!(number, ArgumentValue::Text("5".into()));
-        assert_ne!(number.parts(), ArgumentValue::Text("5".into()).parts());
+        assert!(!number.may_be(&ArgumentValue::Text("5".into())));
         assert!(!number.is_like(&ArgumentValue::Boolean(true)));
         assert!(ArgumentPath::read("a..b").is_none() && ArgumentPath::read("").is_none());
     }

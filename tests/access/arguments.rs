@@ -237,6 +237,8 @@ fn calls_are_counted_by_an_argument_however_they_come() {
             (CI, "1", None),
             (CI, "1.0", None),
             (CI, "1e0", Some(429)),
+            // Most servers read it as the same number.
+            (CI, "1.00000000000000000001", Some(429)),
             (CI, "\"1\"", None),
             (DEV, "\"a\"", None),
             (CI, "[1]", Some(-32602)),
@@ -300,4 +302,61 @@ fn a_call_that_is_refused_by_its_arguments_is_not_counted() {
     }
     assert_eq!(bed.call("modern", CI, ("deploy", fits)), None);
     assert_eq!(bed.call("modern", CI, ("deploy", fits)), Some(429));
+}
+
+#[test]
+fn what_a_server_may_take_for_a_denied_number_is_denied() {
+    let rules = r#"
+[[rule]]
+name = "no-hundred"
+effect = "deny"
+tools = ["delete"]
+arguments = { amount = 100 }
+[[rule]]
+name = "hundred"
+effect = "allow"
+tools = ["deploy"]
+arguments = { amount = 100 }
+[[rule]]
+name = "rest"
+effect = "allow"
+tools = ["delete", "read"]
+"#;
+    let bed = Bed::start(rules);
+    for (amount, denied, allowed) in [
+        ("100", Some(403), None),
+        ("1e2", Some(403), None),
+        ("100.00000000000000001", Some(403), Some(403)),
+        ("99.99999999999999999999", Some(403), Some(403)),
+        ("100.1", None, Some(403)),
+    ] {
+        let arguments = format!(r#"{{"amount":{amount}}}"#);
+        assert_eq!(bed.call("modern", CI, ("delete", &arguments)), denied, "{amount}");
+        assert_eq!(bed.call("modern", CI, ("deploy", &arguments)), allowed, "{amount}");
+    }
+}
+
+#[test]
+fn arguments_of_other_tools_are_nobodys_business() {
+    let bed = Bed::start(&format!("{RULES}{LIMITS}"));
+    // These are ambiguous to the rules and limits of other tools.
+    for arguments in
+        [r#"{"Environment":1,"environment":2}"#, r#"{"kind":1,"kind":2}"#, r#"{"customer":{"id":1,"ID":2}}"#]
+    {
+        for way in WAYS {
+            assert_eq!(bed.call(way, CI, ("read", arguments)), None, "{way}: {arguments}");
+        }
+    }
+    assert_eq!(bed.call("modern", CI, ("delete", r#"{"kind":"draft","Environment":1}"#)), None);
+}
+
+#[test]
+fn what_rules_refuse_by_arguments_takes_nothing_from_limits_of_other_kinds() {
+    let limit = "[[limit]]\nname = \"tool\"\nby = [\"principal\", \"tool\"]\ncalls = 1\nperiod = \"1h\"\n";
+    let bed = Bed::start(&format!("{RULES}{limit}"));
+    for _ in 0..3 {
+        assert_eq!(bed.call("modern", CI, ("delete", r#"{"kind":"page"}"#)), Some(403));
+    }
+    assert_eq!(bed.call("modern", CI, ("delete", r#"{"kind":"draft"}"#)), None);
+    assert_eq!(bed.call("modern", CI, ("delete", r#"{"kind":"draft"}"#)), Some(429));
 }

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use crate::context::call::RequestFacts;
 use net::tasks::Tasks;
 use protocol::agreement::{self, name_in_body};
-use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
+use protocol::arguments::{ArgumentPath, CallArgument, CallArguments};
 use protocol::envelope::{Envelope, EnvelopeError, find_id};
-use protocol::error::{ClientError, Error, PolicyError};
+use protocol::error::{ClientError, Error};
 use protocol::head::Head;
 use protocol::json::{JsonError, Scratch, Span};
 use protocol::method::Method;
@@ -122,7 +122,7 @@ impl MessageReader<'_> {
         self,
         message: &Message,
         lists: [Option<&Arc<[ArgumentPath]>>; N],
-    ) -> Result<[Vec<Option<ArgumentValue>>; N], Error> {
+    ) -> Result<[Vec<CallArgument>; N], Error> {
         let params = message.envelope.params.clone().unwrap_or_default();
         let (params, depth_max) = (message.body.slice(params), self.depth_max);
         if params.len() <= PARSED_INLINE_BYTES_MAX {
@@ -200,14 +200,14 @@ fn read_arguments<const N: usize>(
     params: &[u8],
     depth_max: usize,
     lists: [&[ArgumentPath]; N],
-) -> Result<[Vec<Option<ArgumentValue>>; N], Error> {
+) -> Result<[Vec<CallArgument>; N], Error> {
     // A call without params has no arguments.
     let params = if params.is_empty() { b"{}" } else { params };
     let root = scratch.index(params, depth_max).map_err(|_| ClientError::NotJson)?.root();
     let arguments = root.get("arguments");
     let mut found = [const { Vec::new() }; N];
     for (values, paths) in found.iter_mut().zip(lists) {
-        *values = CallArguments::values(paths, arguments).map_err(PolicyError::AmbiguousArgument)?;
+        *values = CallArguments::values(paths, arguments);
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Comparing `Mcp-Param-*` headers with the arguments that they mirror.
 
-use super::super::arguments::find;
+use super::super::arguments::{FoundArgument, find};
 use super::super::fields::Fields;
 use super::super::header;
 use super::super::json::{Decimal, JsonKind, Literal, Span, Value};
@@ -70,7 +70,13 @@ pub(super) fn values(
     annotations: &[Annotation],
     arguments: Option<Value<'_>>,
 ) -> Result<Vec<Option<(JsonKind, Span)>>, usize> {
-    find(annotations.iter().map(|annotation| &*annotation.path), arguments)
+    let found = find(annotations.iter().map(|annotation| &*annotation.path), arguments);
+    let value = |(index, found)| match found {
+        FoundArgument::Nothing => Ok(None),
+        FoundArgument::Value(kind, span) => Ok(Some((kind, span))),
+        FoundArgument::Ambiguous => Err(index),
+    };
+    found.into_iter().enumerate().map(value).collect()
 }
 
 fn mismatch(annotations: &[Annotation], index: usize, fault: ParamFault) -> ParamMismatch {

@@ -1,7 +1,7 @@
 //! Messages: what the envelope says is what a slow reading of the whole document says, and arguments are those that
 //! `serde_json` finds.
 
-use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
+use protocol::arguments::{ArgumentPath, ArgumentValue, CallArgument, CallArguments};
 use protocol::envelope::{Envelope, EnvelopeError, oracle};
 use protocol::json::{JsonError, Scratch};
 use serde_json::Value;
@@ -32,21 +32,27 @@ pub fn arguments(input: &[u8]) {
     let mut scratch = Scratch::default();
     let Ok(document) = scratch.index(input, 64) else { return };
     let paths = ["a", "b.c", "b.d.e"].map(|path| ArgumentPath::read(path).expect("a path"));
-    let Ok(values) = CallArguments::values(&paths, Some(document.root())) else { return };
+    let values = CallArguments::values(&paths, Some(document.root()));
     // A number beyond all floats is none for it.
     let Ok(whole) = serde_json::from_slice::<Value>(input) else { return };
     for (path, value) in [&["a"][..], &["b", "c"], &["b", "d", "e"]].into_iter().zip(values) {
         let found = path.iter().try_fold(&whole, |object, name| object.as_object()?.get(*name));
         match (value, found) {
-            (Some(ArgumentValue::Text(text)), Some(Value::String(expected))) => assert_eq!(*text, **expected),
-            (Some(ArgumentValue::Boolean(value)), Some(Value::Bool(expected))) => {
-                assert_eq!(value, *expected)
+            (CallArgument::Ambiguous, _) => {}
+            (CallArgument::Value(ArgumentValue::Text(text)), Some(Value::String(expected))) => {
+                assert_eq!(*text, **expected);
             }
-            (Some(ArgumentValue::Number(number)), Some(Value::Number(_))) => {
+            (CallArgument::Value(ArgumentValue::Boolean(value)), Some(Value::Bool(expected))) => {
+                assert_eq!(value, *expected);
+            }
+            (CallArgument::Value(ArgumentValue::Number(number)), Some(Value::Number(_))) => {
                 let again = ArgumentValue::number(&number).expect("what is written is read");
                 assert_eq!(again, ArgumentValue::Number(number));
             }
-            (None, None | Some(Value::Null | Value::Object(_) | Value::Array(_) | Value::Number(_))) => {}
+            (
+                CallArgument::Missing,
+                None | Some(Value::Null | Value::Object(_) | Value::Array(_) | Value::Number(_)),
+            ) => {}
             other => panic!("{path:?}: {other:?}"),
         }
     }

@@ -14,7 +14,7 @@ use super::PolicyBase;
 use super::rule::{Rule, RuleTarget};
 use crate::access::policy::hints::ToolHints;
 use config::Effect;
-use protocol::arguments::{ArgumentPath, CallArguments};
+use protocol::arguments::{AmbiguousArgument, ArgumentPath, CallArguments};
 use protocol::hints::Hints;
 use protocol::route::directory::Directory;
 use protocol::route::spelling::{is_odd_name, readings};
@@ -157,11 +157,27 @@ impl Class {
         self.reach(member) != Reach::Nothing
     }
 
-    /// The arguments that decide what tools of an upstream may be called with. `None`: none does.
-    pub fn arguments(&self, member: usize) -> Option<&Arc<[ArgumentPath]>> {
-        let reads = |rule: &Arc<Rule>| rule.reads_arguments() && rule.is_about(member);
-        let decide = !self.arguments.is_empty() && self.rules.iter().chain(&self.beyond).any(reads);
-        decide.then_some(&self.arguments)
+    /// All arguments that the rules read.
+    pub fn arguments(&self) -> &Arc<[ArgumentPath]> {
+        &self.arguments
+    }
+
+    /// Whether what it is called with decides whether a tool may be.
+    pub fn reads_arguments(&self, place: NameScope<'_>, member: usize, tool: &str) -> bool {
+        let reads = |rule: &&Arc<Rule>| rule.reads_arguments() && rule.is_about(member);
+        let decide = || {
+            let thing = self.thing(Kind::Tool, member, tool);
+            self.with_target(place.naming, &thing, |target| self.readers_of(target).next().is_some())
+        };
+        !self.arguments.is_empty()
+            && self.rules.iter().chain(&self.beyond).any(|rule| reads(&rule))
+            && decide()
+    }
+
+    /// The rules about a thing that read arguments.
+    fn readers_of<'c>(&'c self, target: &'c RuleTarget<'_>) -> impl Iterator<Item = &'c Arc<Rule>> {
+        let rules = self.rules.iter().chain(&self.beyond);
+        rules.filter(|rule| rule.reads_arguments() && rule.matches(target))
     }
 
     /// Whether a thing of an upstream may be used: looked up where its upstream lists it.
@@ -193,14 +209,19 @@ impl Class {
         self.decide(place, (kind, member, inner), None)
     }
 
-    /// What the rules say of a call with these arguments of a tool that may be called with some.
+    /// What the rules say of a call with these arguments of a tool that may be called with some. An error: readers could
+    /// take differently what decides.
     pub fn judge_call(
         &self,
         place: NameScope<'_>,
         (member, tool): (usize, &str),
         arguments: &CallArguments<'_>,
-    ) -> PolicyVerdict {
-        self.decide(place, (Kind::Tool, member, tool), Some(arguments))
+    ) -> Result<PolicyVerdict, AmbiguousArgument> {
+        self.with_target(place.naming, &self.thing(Kind::Tool, member, tool), |target| {
+            let conditions = self.readers_of(target).flat_map(|rule| &rule.source.arguments);
+            arguments.check(conditions.map(|condition| &condition.path))
+        })?;
+        Ok(self.decide(place, (Kind::Tool, member, tool), Some(arguments)))
     }
 
     fn decide(
@@ -225,9 +246,14 @@ impl Class {
         {
             return PolicyVerdict::Hidden(None);
         }
-        let hints = self.compiled.hints.get(member).filter(|_| is_tool);
+        self.weigh(place.naming, &self.thing(kind, member, inner), arguments)
+    }
+
+    /// A thing with the annotations that its upstream lists.
+    fn thing<'t>(&self, kind: Kind, member: usize, inner: &'t str) -> NamedThing<'t> {
+        let hints = self.compiled.hints.get(member).filter(|_| kind == Kind::Tool);
         let hints = hints.map(|hints| hints.of(inner)).unwrap_or_default();
-        self.weigh(place.naming, &NamedThing { kind, member, inner, hints }, arguments)
+        NamedThing { kind, member, inner, hints }
     }
 
     fn weigh(
@@ -236,7 +262,7 @@ impl Class {
         thing: &NamedThing<'_>,
         arguments: Option<&CallArguments<'_>>,
     ) -> PolicyVerdict {
-        let NamedThing { kind, member, inner, hints } = *thing;
+        let NamedThing { kind, member, inner, .. } = *thing;
         let judges_uris = || self.rules.iter().any(|rule| rule.names(kind) && rule.is_about(member));
         if kind == Kind::Resource && is_disguised(inner) && judges_uris() {
             return PolicyVerdict::Hidden(None);
@@ -244,6 +270,17 @@ impl Class {
         if kind == Kind::Task && self.reaches(member) {
             return PolicyVerdict::Allowed(None);
         }
+        self.with_target(naming, thing, |target| self.find_rule(target, arguments))
+    }
+
+    /// A thing as rules look at it.
+    fn with_target<R>(
+        &self,
+        naming: &Naming,
+        thing: &NamedThing<'_>,
+        look: impl FnOnce(&RuleTarget<'_>) -> R,
+    ) -> R {
+        let NamedThing { kind, member, inner, hints } = *thing;
         let denies = self.rules.first().is_some_and(|rule| rule.effect == Effect::Deny);
         let names = if denies { naming.names(kind, member, inner) } else { Vec::new() };
         // Under every name it has here or may be taken for by its server, and as its upstream spells it.
@@ -251,10 +288,13 @@ impl Class {
         let names = names.iter().map(|name| &**name).chain(alike).chain(denies.then_some(inner));
         let names: Vec<&str> = names.collect();
         let readings: Vec<_> = names.iter().flat_map(|name| readings(kind, name)).collect();
-        let thing = RuleTarget { kind, member, inner, readings: &readings, hints };
-        let fits = |rule: &Rule| kind != Kind::Tool || rule.fits(arguments);
+        look(&RuleTarget { kind, member, inner, readings: &readings, hints })
+    }
+
+    fn find_rule(&self, thing: &RuleTarget<'_>, arguments: Option<&CallArguments<'_>>) -> PolicyVerdict {
+        let fits = |rule: &Rule| thing.kind != Kind::Tool || rule.fits(arguments);
         // Those that deny come first.
-        if let Some(rule) = self.rules.iter().find(|rule| rule.matches(&thing) && fits(rule)) {
+        if let Some(rule) = self.rules.iter().find(|rule| rule.matches(thing) && fits(rule)) {
             let name = Some(Arc::clone(&rule.name));
             return if rule.effect == Effect::Deny {
                 PolicyVerdict::Hidden(name)
@@ -265,7 +305,7 @@ impl Class {
         if !self.compiled.denies_by_default {
             return PolicyVerdict::Allowed(None);
         }
-        match self.beyond.iter().find(|rule| rule.matches(&thing) && fits(rule)) {
+        match self.beyond.iter().find(|rule| rule.matches(thing) && fits(rule)) {
             Some(rule) => {
                 PolicyVerdict::Scope { rule: Arc::clone(&rule.name), required: Arc::clone(&rule.scopes) }
             }

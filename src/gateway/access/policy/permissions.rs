@@ -96,10 +96,13 @@ impl<'c> EndpointRules<'c> {
             let verdict = match &verdict {
                 _ if !is_public => "no, by the endpoint's own `allow` and `deny`".to_owned(),
                 PolicyVerdict::Allowed(Some(rule)) => {
-                    format!("yes, by {rule}{}", with_arguments(class, kind, member))
+                    format!("yes, by {rule}{}", with_arguments(class, place, (kind, member, &inner)))
                 }
                 PolicyVerdict::Allowed(None) => {
-                    format!("yes, as no rule denies it{}", with_arguments(class, kind, member))
+                    format!(
+                        "yes, as no rule denies it{}",
+                        with_arguments(class, place, (kind, member, &inner))
+                    )
                 }
                 PolicyVerdict::Hidden(Some(rule)) => format!("no, by {rule}"),
                 PolicyVerdict::Hidden(None) => "no, as no rule allows it".to_owned(),
@@ -116,8 +119,12 @@ impl<'c> EndpointRules<'c> {
 }
 
 /// Where what it is called with decides as well.
-fn with_arguments(class: &Class, kind: Kind, member: usize) -> &'static str {
-    let decide = kind == Kind::Tool && class.arguments(member).is_some();
+fn with_arguments(
+    class: &Class,
+    place: NameScope<'_>,
+    (kind, member, inner): (Kind, usize, &str),
+) -> &'static str {
+    let decide = kind == Kind::Tool && class.reads_arguments(place, member, inner);
     if decide { ", if its arguments are as the rules want them" } else { "" }
 }
 

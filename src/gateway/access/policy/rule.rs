@@ -142,7 +142,7 @@ impl Rule {
             return self.effect == Effect::Allow || !self.reads_arguments();
         };
         let is_refused = self.source.missing_arguments == MissingArgument::Refuse;
-        self.source.arguments.iter().all(|condition| match condition.fit(arguments) {
+        self.source.arguments.iter().all(|condition| match condition.fit(arguments, self.effect) {
             ArgumentFit::Fits => true,
             ArgumentFit::Differs => false,
             ArgumentFit::Missing => (self.effect == Effect::Deny) == is_refused,

@@ -8,7 +8,6 @@ use crate::context::audit::AuditedDecision;
 use crate::line::message::Message;
 use protocol::arguments::CallArguments;
 use protocol::error::{Error, GatewayError, PolicyError};
-use protocol::method::Method;
 use protocol::route::{Kind, Route};
 
 impl Proxy {
@@ -20,8 +19,7 @@ impl Proxy {
         message: &Message,
         by_name: AdmittedByName<'n>,
     ) -> Result<Admitted<'n>, Error> {
-        let is_tool = message.method == Method::ToolsCall;
-        if is_tool && (by_name.is_uncounted || cx.caller()?.class.arguments(by_name.member).is_some()) {
+        if by_name.is_unjudged || by_name.is_uncounted {
             Box::pin(self.judge_arguments(cx, message, &by_name)).await?;
         }
         Ok(by_name.with_arguments())
@@ -33,7 +31,8 @@ impl Proxy {
         message: &Message,
         route: &AdmittedByName<'_>,
     ) -> Result<(), Error> {
-        let ruled = cx.caller()?.class.arguments(route.member);
+        let class = &cx.caller()?.class;
+        let ruled = route.is_unjudged.then(|| class.arguments());
         let rates = &cx.view.snapshot.rates;
         let counted = route.is_uncounted.then(|| rates.arguments());
         let reader = self.reader(cx.view, cx.served);
@@ -60,6 +59,7 @@ impl Proxy {
         let directory = endpoint.names.directory();
         let place = NameScope { naming: &endpoint.naming, directory: &directory };
         let verdict = caller.class.judge_call(place, (route.member, &route.inner), arguments);
+        let verdict = verdict.map_err(PolicyError::AmbiguousArgument)?;
         let name = message.public_name().unwrap_or_default();
         let (principal, member) = (&caller.principal, route.member);
         let decision = AuditedDecision { principal, endpoint, member, kind: Kind::Tool, name: &name };

@@ -35,7 +35,9 @@ pub(super) struct Admitted<'n>(Route<'n>);
 /// A route that a call may take, as far as that can be said without its arguments.
 pub(super) struct AdmittedByName<'n> {
     route: Route<'n>,
-    /// What it is counted as is in its arguments.
+    /// Rules look at its arguments.
+    pub(super) is_unjudged: bool,
+    /// It is counted once its arguments were read.
     pub(super) is_uncounted: bool,
 }
 
@@ -118,11 +120,16 @@ impl Proxy {
             Box::pin(pins::check(upstream, &route.inner, &self.worker.state.pins_due)).await?;
         }
         let rates = &cx.view.snapshot.rates;
+        let tool = (method == Method::ToolsCall).then_some(&*route.inner);
+        let is_unjudged = match tool {
+            Some(tool) => judges_arguments(cx, route.member, tool)?,
+            None => false,
+        };
         let mut is_uncounted = false;
         if rates.count_calls() {
-            let tool = (method == Method::ToolsCall).then_some(&*route.inner);
             let subject = subject_of_call(cx, upstream, tool, None);
-            is_uncounted = rates.read_arguments(&subject);
+            // What rules refuse takes nothing from any limit of calls.
+            is_uncounted = is_unjudged || rates.read_arguments(&subject);
             if !is_uncounted {
                 self.admit(|now, common| rates.admit_call(&subject, now, common)).await?;
             }
@@ -132,7 +139,7 @@ impl Proxy {
                 gate.series.refused.inc();
                 Err(PolicyError::Concurrency.into())
             }
-            _ => Ok(AdmittedByName { route, is_uncounted }),
+            _ => Ok(AdmittedByName { route, is_unjudged, is_uncounted }),
         }
     }
 
@@ -250,8 +257,9 @@ impl Proxy {
         let audit = &self.worker.audit;
         if class.is_unrestricted() || class.allows(place, kind, route.member, &route.inner) {
             // Where arguments decide as well, it is not decided yet.
-            let is_decided = kind != Kind::Tool || class.arguments(route.member).is_none();
-            if is_decided && audit.wants_all() {
+            let is_decided =
+                || kind != Kind::Tool || !class.reads_arguments(place, route.member, &route.inner);
+            if audit.wants_all() && is_decided() {
                 audit.write(&decision, &class.judge(place, kind, route.member, &route.inner));
             }
             return Ok(route);
@@ -268,6 +276,17 @@ impl Proxy {
             }
         }
     }
+}
+
+/// Whether the rules for this caller look at what a tool is called with.
+fn judges_arguments(cx: &RequestContext<'_>, member: usize, tool: &str) -> Result<bool, Error> {
+    let class = &cx.caller()?.class;
+    if class.arguments().is_empty() {
+        return Ok(false);
+    }
+    let directory = cx.endpoint.names.directory();
+    let place = NameScope { naming: &cx.endpoint.naming, directory: &directory };
+    Ok(class.reads_arguments(place, member, tool))
 }
 
 async fn wait(

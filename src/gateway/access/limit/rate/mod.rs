@@ -32,7 +32,7 @@ use crate::clock;
 use crate::identity::Principal;
 use crate::telemetry::metrics::families::LimitSeries;
 use config::{MissingArgument, RateLimit};
-use protocol::arguments::ArgumentPath;
+use protocol::arguments::{AmbiguousArgument, ArgumentPath};
 use protocol::error::Limited;
 use protocol::route::filter;
 
@@ -98,6 +98,15 @@ impl Limiter {
         // Nothing but tools has arguments.
         let may_have_arguments = || target.tool.is_some() || limit.arguments().next().is_none();
         is_among(&limit.upstreams, target.upstream) && is_about_tool() && may_have_arguments()
+    }
+
+    /// Readers would take alike what it counts by.
+    pub(super) fn check_arguments(&self, subject: &LimitSubject<'_>) -> Result<(), AmbiguousArgument> {
+        let arguments = subject.target.and_then(|target| target.arguments);
+        match arguments {
+            Some(arguments) if self.is_about(subject) => arguments.check(self.limit.arguments()),
+            _ => Ok(()),
+        }
     }
 
     /// The argument by which it would count a call that has none there.

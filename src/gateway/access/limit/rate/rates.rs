@@ -103,6 +103,10 @@ impl RateLimits {
     /// What is counted by an argument has it.
     fn check_arguments(&self, subject: &LimitSubject<'_>) -> Result<(), RateError> {
         for limiter in &self.of_calls {
+            if let Err(ambiguous) = limiter.check_arguments(subject) {
+                limiter.series.refused.inc();
+                return Err(RateError::Refused(PolicyError::AmbiguousArgument(ambiguous)));
+            }
             if let Some(path) = limiter.missing_argument(subject) {
                 limiter.series.refused.inc();
                 let limit = limiter.limit.name.as_str().into();

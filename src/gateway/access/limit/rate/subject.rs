@@ -44,9 +44,10 @@ impl LimitSubject<'_> {
                 }
                 CountedBy::Argument(path) => {
                     has_argument = true;
-                    let parts = self.argument(path).map(ArgumentValue::parts);
-                    visit(parts.map(|[kind, _]| kind));
-                    visit(parts.map(|[_, value]| value));
+                    match self.argument(path) {
+                        Some(value) => value.each_part(|part| visit(Some(part))),
+                        None => [None, None].into_iter().for_each(&mut visit),
+                    }
                 }
             }
         }
@@ -130,7 +131,7 @@ mod tests {
         let (ci, dev) = (Principal::api_key("ci"), Principal::api_key("dev"));
         let nobody = &Principal::Anonymous;
         let digester = Digester::default();
-        let cases: [(&[CountedBy], _, _, bool); 14] = [
+        let cases: [(&[CountedBy], _, _, bool); 15] = [
             (&[CountedBy::Principal], (&ci, "192.0.2.1", "1"), (&ci, "192.0.2.9", "2"), true),
             (&[CountedBy::Principal], (&ci, "192.0.2.1", "1"), (&dev, "192.0.2.1", "1"), false),
             (&[CountedBy::Principal], (nobody, "2001:db8::1", "1"), (nobody, "2001:db8::9", "1"), true),
@@ -141,6 +142,7 @@ mod tests {
             (&[region()], (&ci, "192.0.2.1", r#""a""#), (&ci, "192.0.2.2", r#""\u0061""#), true),
             (&[region()], (&ci, "192.0.2.1", "true"), (&ci, "192.0.2.1", "false"), false),
             (&[region()], (&ci, "192.0.2.1", r#""1""#), (&ci, "192.0.2.1", "1"), false),
+            (&[region()], (&ci, "192.0.2.1", "1"), (&ci, "192.0.2.1", "1.00000000000000000001"), true),
             (&[region()], (&ci, "192.0.2.1", "2"), (&dev, "192.0.2.1", "2"), false),
             (&[CountedBy::Principal, region()], (&ci, "192.0.2.1", "1"), (&ci, "192.0.2.2", "1.0"), true),
             (&[CountedBy::Tool], (&ci, "192.0.2.1", "1"), (&dev, "192.0.2.2", "2"), true),
@@ -153,8 +155,7 @@ mod tests {
                 let json = format!(r#"{{"region":{region}}}"#);
                 let root = scratch.index(json.as_bytes(), 8).unwrap().root();
                 let paths = [path.clone()];
-                let arguments =
-                    CallArguments::new(&paths, CallArguments::values(&paths, Some(root)).unwrap());
+                let arguments = CallArguments::new(&paths, CallArguments::values(&paths, Some(root)));
                 let target = LimitTarget { upstream: "u", tool: Some("t"), arguments: Some(&arguments) };
                 let address = address.parse().unwrap();
                 let subject = LimitSubject { principal, address, endpoint: "/mcp", target: Some(target) };

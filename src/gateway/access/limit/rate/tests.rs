@@ -5,7 +5,7 @@ use super::*;
 use crate::identity::VerifiedIdentity;
 use crate::telemetry::metrics::Metrics;
 use config::{CountedBy, parse};
-use protocol::arguments::{ArgumentPath, ArgumentValue, CallArguments};
+use protocol::arguments::{ArgumentPath, ArgumentValue, CallArgument, CallArguments};
 use protocol::error::PolicyError;
 
 /// The limits of a configuration whose `[[limit]]` tables are `text`.
@@ -26,8 +26,8 @@ fn at(principal: &Principal, address: IpAddr) -> LimitSubject<'_> {
 }
 
 /// The argument `region` with this text.
-fn region_is(text: &str) -> ([ArgumentPath; 1], Vec<Option<ArgumentValue>>) {
-    ([ArgumentPath::read("region").unwrap()], vec![Some(ArgumentValue::Text(text.into()))])
+fn region_is(text: &str) -> ([ArgumentPath; 1], Vec<CallArgument>) {
+    ([ArgumentPath::read("region").unwrap()], vec![CallArgument::Value(ArgumentValue::Text(text.into()))])
 }
 
 fn network(number: u32) -> IpAddr {
