@@ -59,7 +59,7 @@ pub(super) fn build(
                 UpstreamAccess::new(upstream, material, &mut connectors).map_err(inaccessible(upstream))?;
             let mut new =
                 Upstream::new(id, upstream.clone(), access, metrics).map_err(unreachable_by(upstream))?;
-            inherit(&mut new, old)?;
+            inherit(&mut new, old);
             if let Some(same) = going_on {
                 new.go_on_as(same);
             }
@@ -69,7 +69,7 @@ pub(super) fn build(
 }
 
 /// Gives a new upstream what stays true of the old ones.
-fn inherit(new: &mut Upstream, old: &[Arc<Upstream>]) -> Result<(), SnapshotError> {
+fn inherit(new: &mut Upstream, old: &[Arc<Upstream>]) {
     // Whatever else became of it: definitions are those of the upstream of this name.
     let before = old.iter().find(|old| old.config.name == new.config.name);
     if new.pins.is_some()
@@ -79,9 +79,8 @@ fn inherit(new: &mut Upstream, old: &[Arc<Upstream>]) -> Result<(), SnapshotErro
     }
     if let Some(same) = old.iter().find(|old| is_same_server(&old.config, &new.config)) {
         new.facts.publish(EraFacts::clone(&same.facts.known()));
-        new.adopt(same).map_err(unreachable_by(&new.config))?;
+        new.adopt(same);
     }
-    Ok(())
 }
 
 fn inaccessible(upstream: &config::UpstreamConfig) -> impl Fn(AccessError) -> SnapshotError {

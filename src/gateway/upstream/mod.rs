@@ -204,12 +204,12 @@ impl Upstream {
     }
 
     /// Goes on with the connections and the calls of `same`, which is the same server with other settings of the gateway.
-    pub(crate) fn adopt(&mut self, same: &Self) -> Result<(), http::Error> {
-        self.replicas.adopt(&same.replicas)?;
+    pub(crate) fn adopt(&mut self, same: &Self) {
+        self.replicas.adopt(&same.replicas);
         self.transport = match &same.transport {
             Transport::Http(streams) => Transport::Http(Arc::clone(streams)),
             // A child keeps the environment it was started with.
-            Transport::Stdio(_) if self.access.material.env != same.access.material.env => return Ok(()),
+            Transport::Stdio(_) if self.access.material.env != same.access.material.env => return,
             Transport::Stdio(children) => Transport::Stdio(Arc::clone(children)),
         };
         if let (Some(gate), Some(old)) = (&mut self.gate, &same.gate) {
@@ -217,7 +217,6 @@ impl Upstream {
         }
         self.bridge = Arc::clone(&same.bridge);
         self.access.adopt(&same.access);
-        Ok(())
     }
 
     /// Takes over all that is known of `same`, whose identity it has.
@@ -234,6 +233,7 @@ impl Upstream {
     /// From now on this is the upstream that its connections belong to.
     pub(crate) fn take_up(self: &Arc<Self>) {
         self.bridge.belong_to(self);
+        self.replicas.take_up();
         if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
             gate.reconfigure(bounds);
         }

@@ -23,6 +23,14 @@ const ADDRESSES_MAX: usize = 64;
 pub(crate) struct Replicas {
     urls: Vec<Url>,
     common: ReplicaCommon,
+    /// Whoever still has the upstream as it was before a reload has the same.
+    shared: Arc<SharedReplicas>,
+    /// Those before the reload differ in what all have in common.
+    are_outdated: bool,
+}
+
+#[derive(Debug)]
+struct SharedReplicas {
     set: ArcSwap<Vec<Arc<Replica>>>,
     changing: Mutex<()>,
 }
@@ -42,30 +50,38 @@ pub(crate) enum NotChosen {
 impl Replicas {
     pub(super) fn new(urls: &[Url], common: ReplicaCommon) -> Result<Self, http::Error> {
         let set = urls.iter().enumerate().map(|url| first(url, &common)).collect::<Result<_, _>>()?;
-        Ok(Self { urls: urls.to_vec(), common, set: ArcSwap::from_pointee(set), changing: Mutex::default() })
+        let shared = SharedReplicas { set: ArcSwap::from_pointee(set), changing: Mutex::default() };
+        Ok(Self { urls: urls.to_vec(), common, shared: Arc::new(shared), are_outdated: false })
     }
 
-    /// Goes on with what is known of the replicas of `same`, which has the same URLs.
-    pub(super) fn adopt(&mut self, same: &Self) -> Result<(), http::Error> {
-        let known = same.set.load();
-        let is_alike = self.common.is_alike(&same.common);
-        let adopted = known.iter().map(|replica| {
-            if is_alike {
-                return Ok(Arc::clone(replica));
-            }
-            let Some(url) = self.urls.get(replica.url) else { return Ok(Arc::clone(replica)) };
-            Replica::new((replica.url, url), replica.address, Breaker::default(), &self.common).map(Arc::new)
-        });
-        self.set = ArcSwap::from_pointee(adopted.collect::<Result<_, _>>()?);
-        Ok(())
+    /// Goes on with the replicas of `same`, which has the same URLs. Nothing changes before they are
+    /// [taken up](Self::take_up).
+    pub(super) fn adopt(&mut self, same: &Self) {
+        self.shared = Arc::clone(&same.shared);
+        self.are_outdated = !self.common.is_alike(&same.common);
+    }
+
+    /// From now on they are as this upstream has them.
+    pub(super) fn take_up(&self) {
+        if !self.are_outdated {
+            return;
+        }
+        let _changing = self.shared.changing.lock();
+        let renewed = |known: &Arc<Replica>| {
+            let url = self.urls.get(known.url)?;
+            Replica::new((known.url, url), known.address, Breaker::default(), &self.common).ok().map(Arc::new)
+        };
+        let before = self.shared.set.load_full();
+        let after = before.iter().map(|known| renewed(known).unwrap_or_else(|| Arc::clone(known)));
+        self.shared.set.store(Arc::new(after.collect()));
     }
 
     pub(crate) fn load(&self) -> Guard<Arc<Vec<Arc<Replica>>>> {
-        self.set.load()
+        self.shared.set.load()
     }
 
     pub(crate) fn get(&self, key: ReplicaKey) -> Option<Arc<Replica>> {
-        self.set.load().iter().find(|replica| replica.key == key).cloned()
+        self.shared.set.load().iter().find(|replica| replica.key == key).cloned()
     }
 
     /// The hosts whose names are to be resolved, with their ports, by the index of their URL.
@@ -82,8 +98,8 @@ impl Replicas {
         addresses.dedup();
         addresses.truncate(ADDRESSES_MAX);
         let Some(url) = self.urls.get(index).filter(|_| !addresses.is_empty()) else { return false };
-        let _changing = self.changing.lock();
-        let before = self.set.load_full();
+        let _changing = self.shared.changing.lock();
+        let before = self.shared.set.load_full();
         let is_first = before.iter().any(|replica| replica.url == index && replica.address.is_none());
         let mut after: Vec<Arc<Replica>> =
             before.iter().filter(|replica| replica.url != index).map(Arc::clone).collect();
@@ -109,7 +125,7 @@ impl Replicas {
         for replica in gone {
             replica.leave();
         }
-        self.set.store(Arc::new(after));
+        self.shared.set.store(Arc::new(after));
         true
     }
 }

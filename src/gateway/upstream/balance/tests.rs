@@ -136,11 +136,29 @@ fn what_is_known_outlives_a_reload_under_the_same_rules() {
     let old = replicas(&["10.0.0.1", "tools.example"]);
     old.resolve(1, addresses(&["10.0.1.1", "10.0.1.2"]), crate::clock::now());
     let mut same = replicas(&["10.0.0.1", "tools.example"]);
-    same.adopt(&old).expect("URLs");
+    same.adopt(&old);
+    same.take_up();
     assert!(old.load().iter().zip(same.load().iter()).all(|(old, same)| Arc::ptr_eq(old, same)));
+    let before = old.load().clone();
     let mut stricter = replicas(&["10.0.0.1", "tools.example"]);
     stricter.common.rules = rules(9, Duration::ZERO);
-    stricter.adopt(&old).expect("URLs");
-    assert_eq!(labels(&stricter), labels(&old));
+    stricter.adopt(&old);
+    assert!(old.load().iter().zip(before.iter()).all(|(old, before)| Arc::ptr_eq(old, before)), "not yet");
+    stricter.take_up();
+    assert_eq!(labels(&stricter), before.iter().map(|replica| replica.label.to_string()).collect::<Vec<_>>());
     assert_eq!(stricter.load()[1].rules, stricter.common.rules);
+}
+
+#[test]
+fn who_has_an_upstream_from_before_a_reload_has_its_replicas_all_the_same() {
+    let old = replicas(&["tools.example"]);
+    old.resolve(0, addresses(&["10.0.1.1"]), crate::clock::now());
+    let mut new = replicas(&["tools.example"]);
+    new.common.rules = rules(9, Duration::ZERO);
+    new.adopt(&old);
+    new.take_up();
+    // What is found out about them now is found out for all.
+    new.load()[0].note_failure(Pass::Free, RequestFault::Broken);
+    new.resolve(0, addresses(&["10.0.1.1", "10.0.1.2"]), crate::clock::now());
+    assert!(old.load().len() == 2 && Arc::ptr_eq(&old.load()[0], &new.load()[0]));
 }
