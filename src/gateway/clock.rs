@@ -15,6 +15,11 @@ pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
+/// How long ago that moment is.
+pub(crate) fn since(moment: Instant) -> Duration {
+    now().saturating_duration_since(moment)
+}
+
 /// The time of the calendar, for what people and other processes read.
 #[expect(clippy::disallowed_methods, reason = "it is read here only")]
 pub(crate) fn calendar() -> SystemTime {

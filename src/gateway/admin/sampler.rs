@@ -71,7 +71,7 @@ impl StatusSampler {
         let since = begun.saturating_duration_since(last);
         let moment = Moment { at_s: unix_s(clock::calendar()), since };
         self.history().add(moment, figures, &endpoints, &upstreams);
-        Some((begun, begun.elapsed()))
+        Some((begun, clock::since(begun)))
     }
 }
 

@@ -20,6 +20,7 @@ use super::servers::{self, StatusSources};
 use super::{StartRecord, tools};
 use crate::access::limit::rate::Limiter;
 use crate::access::tls::Expiry;
+use crate::clock;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
 
@@ -49,7 +50,7 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_s: unix_s(process.started),
-        uptime_s: process.since.elapsed().as_secs(),
+        uptime_s: clock::since(process.since).as_secs(),
         workers: count(process.workers),
         drain: state.drain.phase().to_owned(),
         panics: state.metrics.gateway.panics.get(),

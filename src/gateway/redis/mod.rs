@@ -186,7 +186,7 @@ impl Redis {
         let answer = tokio::time::timeout(self.config.timeout, ask(link.connection.clone())).await;
         let failure = match answer {
             Ok(Ok(answer)) => {
-                self.series.duration.observe(started.elapsed().as_secs_f64());
+                self.series.duration.observe(clock::since(started).as_secs_f64());
                 link.failures.store(0, Ordering::Relaxed);
                 return Ok(answer);
             }

@@ -27,6 +27,8 @@ mod notify;
 mod reload;
 mod replicas;
 mod serving;
+#[cfg(test)]
+mod simulation;
 mod sockets;
 mod supervisor;
 mod watch;

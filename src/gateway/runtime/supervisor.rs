@@ -129,8 +129,8 @@ fn exit_after(limit: Duration) {
 fn wait_until(notifier: &Notifier, time: Duration, is_so: impl Fn() -> bool) {
     let started = clock::now();
     let mut told = started;
-    while !is_so() && started.elapsed() < time {
-        if told.elapsed() >= LOOK_INTERVAL {
+    while !is_so() && clock::since(started) < time {
+        if clock::since(told) >= LOOK_INTERVAL {
             notifier.alive();
             told = clock::now();
         }

@@ -161,11 +161,14 @@ impl JournalWriter {
 
     fn append(&mut self, batch: &str, lines: u64) {
         let is_large = self.bytes + batch.len() as u64 > self.compact_at_bytes;
-        let result =
-            if is_large && self.compacted.elapsed() >= COMPACTION_PAUSE { self.compact() } else { Ok(()) };
+        let result = if is_large && clock::since(self.compacted) >= COMPACTION_PAUSE {
+            self.compact()
+        } else {
+            Ok(())
+        };
         if let Err(error) = result.and_then(|()| self.write(batch)) {
             self.lost.inc_by(lines);
-            if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_PAUSE) {
+            if self.logged.is_none_or(|logged| clock::since(logged) >= LOG_PAUSE) {
                 self.logged = Some(clock::now());
                 let path = self.path.display();
                 tracing::error!(%error, %path, "cannot write the session journal; a restart will not know of the latest changes");

@@ -214,7 +214,7 @@ impl RequestClock {
     /// Whether it was waited long enough to say something of the replica: of a list, only the last page may have had
     /// little time.
     fn was_patient(self, upstream: &Upstream) -> bool {
-        self.now.elapsed() >= PATIENCE_MIN.min(upstream.config.first_byte_timeout)
+        clock::since(self.now) >= PATIENCE_MIN.min(upstream.config.first_byte_timeout)
     }
 }
 

@@ -56,7 +56,7 @@ impl Sending {
     pub(crate) fn is_behind(&self) -> bool {
         match self.stage() {
             SendStage::Waits => false,
-            SendStage::Written(at) => at.elapsed() >= READ_WITHIN,
+            SendStage::Written(at) => clock::since(at) >= READ_WITHIN,
             SendStage::Taken | SendStage::Over => true,
         }
     }

@@ -166,7 +166,7 @@ impl Proxy {
             Ok(Admission::Passed(permit)) => Ok(permit),
             Ok(Admission::Waits(waiting)) => {
                 let permit = waiting.turn().await;
-                gate.series.waited.observe(now.elapsed().as_secs_f64());
+                gate.series.waited.observe(clock::since(now).as_secs_f64());
                 permit
             }
             Err(refused) => Err(refused),

@@ -167,7 +167,7 @@ impl RelayedReply {
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         if let Some(given) = self.given.take() {
-            self.is_client_slow |= given.elapsed() >= SLOW_CLIENT_MIN;
+            self.is_client_slow |= clock::since(given) >= SLOW_CLIENT_MIN;
         }
         let polled = self.poll_pieces(cx);
         if !self.is_over && polled.is_ready() {

@@ -13,6 +13,7 @@ use redis::Script;
 use tokio::sync::mpsc;
 
 use super::{LeaseTerms, RateLease};
+use crate::clock;
 use crate::redis::{Redis, Unavailable};
 
 /// Questions that may wait to be asked, and that are asked at once.
@@ -119,5 +120,5 @@ impl Redis {
 }
 
 fn ns_since(started: Instant) -> u64 {
-    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(clock::since(started).as_nanos()).unwrap_or(u64::MAX)
 }

@@ -243,7 +243,7 @@ impl Writer {
     }
 
     fn tell_lost(&mut self) {
-        let is_soon = self.told.is_some_and(|told| told.elapsed() < TELL_INTERVAL);
+        let is_soon = self.told.is_some_and(|told| clock::since(told) < TELL_INTERVAL);
         if self.lost > 0 && !self.is_failing && !is_soon {
             self.told = Some(clock::now());
             (self.watcher.tell)(WriteFault::Lost(std::mem::take(&mut self.lost)));
@@ -298,7 +298,7 @@ mod tests {
         let line = [&[b'x'; 999][..], b"\n"].concat();
         let started = clock::now();
         let full = (0..1000).filter(|_| sink.push(&line, FlushPriority::Now) == Enqueued::Full).count();
-        assert!(started.elapsed() < SOON && full > 500, "{full} left out");
+        assert!(clock::since(started) < SOON && full > 500, "{full} left out");
         // Access lines leave room for the others.
         let (roomy, _unread, _) = piped(64 * 1024);
         while roomy.push(&line, FlushPriority::Gather) == Enqueued::Yes {}

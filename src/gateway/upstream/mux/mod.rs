@@ -273,7 +273,7 @@ impl MuxConnection {
     /// Asks the connection to end if no session needs it and nobody used it for so long. True if it is to end.
     pub(crate) fn close_if_unused_for(&self, idle: Duration) -> bool {
         self.close_if(|state| {
-            state.listeners.is_empty() && state.pending.is_idle() && state.used.elapsed() >= idle
+            state.listeners.is_empty() && state.pending.is_idle() && clock::since(state.used) >= idle
         })
     }
 
@@ -306,7 +306,7 @@ impl MuxConnection {
     pub(crate) fn quiet_since(&self, patience: Duration) -> Option<Instant> {
         let state = self.lock();
         let is_quiet =
-            state.pending.is_empty() || (state.pending.is_idle() && state.used.elapsed() >= patience);
+            state.pending.is_empty() || (state.pending.is_idle() && clock::since(state.used) >= patience);
         is_quiet.then_some(state.used)
     }
 

@@ -331,7 +331,7 @@ impl Current {
         let round = self.round?;
         // A call that began before a reload goes by what was seen after it.
         let is_replaced = round.upstream.generation > upstream.id.generation;
-        if round.begun.elapsed() >= pins.age_max || !is_replaced && !round.is_of(upstream) {
+        if clock::since(round.begun) >= pins.age_max || !is_replaced && !round.is_of(upstream) {
             return None;
         }
         let PinnedNames { refused, approved } = &*self.names;

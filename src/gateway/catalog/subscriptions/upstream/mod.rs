@@ -368,7 +368,7 @@ impl Carrier {
     }
 
     fn log_loss(&mut self, stream: &SubscriptionStream, ended: &StreamEnd) {
-        if stream.since.elapsed() >= STEADY_AFTER {
+        if clock::since(stream.since) >= STEADY_AFTER {
             self.failures = 0;
         }
         let upstream = &self.feed.upstream;

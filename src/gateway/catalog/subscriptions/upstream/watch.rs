@@ -217,7 +217,7 @@ impl ResourceWatch {
         );
         let ended = self.read(upstream, named, messages).await;
         drop(standing);
-        if since.elapsed() >= STEADY_AFTER {
+        if clock::since(since) >= STEADY_AFTER {
             self.failures = 0;
         }
         match ended {

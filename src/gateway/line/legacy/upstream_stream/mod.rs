@@ -192,7 +192,7 @@ impl UpstreamStream {
                     self.was_open = true;
                     let since = clock::now();
                     let ended = self.read(*reply).await;
-                    if since.elapsed() >= STEADY_AFTER {
+                    if clock::since(since) >= STEADY_AFTER {
                         self.failures = 0;
                     }
                     match ended {

@@ -100,7 +100,7 @@ impl NotificationStream {
                 NotificationEvent::Heard(None) => {
                     self.listen = None;
                     self.told = None;
-                    if self.since.elapsed() >= STEADY_AFTER {
+                    if clock::since(self.since) >= STEADY_AFTER {
                         self.failures = 0;
                     }
                     self.fail();

@@ -135,7 +135,7 @@ impl StreamProgress {
     }
 
     fn end(&mut self) {
-        if self.since.take().is_some_and(|since| since.elapsed() >= STEADY_AFTER) {
+        if self.since.take().is_some_and(|since| clock::since(since) >= STEADY_AFTER) {
             (self.fruitless, self.quiet) = (0, 0);
         }
     }
