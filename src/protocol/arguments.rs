@@ -152,6 +152,11 @@ impl<'p> CallArguments<'p> {
         }
     }
 
+    /// Whether any value is ambiguous.
+    pub fn are_ambiguous(&self) -> bool {
+        self.values.contains(&CallArgument::Ambiguous)
+    }
+
     /// The first of these paths whose value is ambiguous.
     pub fn check<'a>(
         &self,

@@ -164,14 +164,20 @@ impl Class {
 
     /// Whether what it is called with decides whether a tool may be.
     pub fn reads_arguments(&self, place: NameScope<'_>, member: usize, tool: &str) -> bool {
-        let reads = |rule: &&Arc<Rule>| rule.reads_arguments() && rule.is_about(member);
-        let decide = || {
-            let thing = self.thing(Kind::Tool, member, tool);
-            self.with_target(place.naming, &thing, |target| self.readers_of(target).next().is_some())
-        };
-        !self.arguments.is_empty()
-            && self.rules.iter().chain(&self.beyond).any(|rule| reads(&rule))
-            && decide()
+        if self.arguments.is_empty() {
+            return false;
+        }
+        let thing = self.thing(Kind::Tool, member, tool);
+        // What allows goes by the one name that the upstream has for it.
+        let by_name = RuleTarget::named(Kind::Tool, member, tool, thing.hints);
+        let rules = self.rules.iter().chain(&self.beyond).filter(|rule| rule.reads_arguments());
+        let (mut allowing, mut denying) = (
+            rules.clone().filter(|rule| rule.effect == Effect::Allow),
+            rules.filter(|rule| rule.effect == Effect::Deny),
+        );
+        allowing.any(|rule| rule.matches(&by_name))
+            || denying.any(|rule| rule.is_about(member))
+                && self.with_target(place.naming, &thing, |target| self.readers_of(target).next().is_some())
     }
 
     /// The rules about a thing that read arguments.
@@ -217,10 +223,12 @@ impl Class {
         (member, tool): (usize, &str),
         arguments: &CallArguments<'_>,
     ) -> Result<PolicyVerdict, AmbiguousArgument> {
-        self.with_target(place.naming, &self.thing(Kind::Tool, member, tool), |target| {
-            let conditions = self.readers_of(target).flat_map(|rule| &rule.source.arguments);
-            arguments.check(conditions.map(|condition| &condition.path))
-        })?;
+        if arguments.are_ambiguous() {
+            self.with_target(place.naming, &self.thing(Kind::Tool, member, tool), |target| {
+                let conditions = self.readers_of(target).flat_map(|rule| &rule.source.arguments);
+                arguments.check(conditions.map(|condition| &condition.path))
+            })?;
+        }
         Ok(self.decide(place, (Kind::Tool, member, tool), Some(arguments)))
     }
 

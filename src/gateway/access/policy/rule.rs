@@ -61,6 +61,13 @@ pub struct RuleTarget<'t> {
     pub hints: Hints,
 }
 
+impl<'t> RuleTarget<'t> {
+    /// One that is known by its upstream's name for it alone.
+    pub fn named(kind: Kind, member: usize, inner: &'t str, hints: Hints) -> Self {
+        Self { kind, member, inner, readings: &[], hints }
+    }
+}
+
 impl Rule {
     pub fn new(source: &config::RuleConfig, upstreams: &[&str]) -> Result<Self, globset::Error> {
         let denies = source.effect == Effect::Deny;

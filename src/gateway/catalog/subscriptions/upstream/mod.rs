@@ -339,19 +339,6 @@ impl Carrier {
         }
     }
 
-    /// A stream is lost that was read beside the one that may grow.
-    fn lost_kept(&mut self, index: usize, ended: &StreamEnd) {
-        let StandingStream { stream, role } = self.kept.swap_remove(index);
-        let number = match role {
-            StreamRole::Complete(number) => number,
-            StreamRole::Parted(_, number) => return self.feed.end_parted_stream(number),
-            StreamRole::Replaced(_) => return,
-        };
-        self.feed.lose_stream(number);
-        self.log_loss(&stream, ended);
-        self.back_off(clock::now());
-    }
-
     fn lost(&mut self, ended: &StreamEnd) {
         let Some(stream) = self.current.take() else { return };
         self.has_gap = true;

@@ -7,7 +7,8 @@
 use std::time::Instant;
 
 use super::stream::SubscriptionStream;
-use super::{Carrier, KEPT_MAX, OVERLAP, UNWANTED_KEPT};
+use super::{Carrier, KEPT_MAX, OVERLAP, StreamEnd, UNWANTED_KEPT};
+use crate::clock;
 use crate::tables::subscriptions::feed::Lane;
 
 /// A stream for names that carries so many is complete: what is new goes into another, so that not all is asked for again
@@ -114,6 +115,19 @@ impl Carrier {
         true
     }
 
+    /// A stream is lost that was read beside the one that may grow.
+    pub(super) fn lost_kept(&mut self, index: usize, ended: &StreamEnd) {
+        let StandingStream { stream, role } = self.kept.swap_remove(index);
+        let number = match role {
+            StreamRole::Complete(number) => number,
+            StreamRole::Parted(_, number) => return self.feed.end_parted_stream(number),
+            StreamRole::Replaced(_) => return,
+        };
+        self.feed.lose_stream(number);
+        self.log_loss(&stream, ended);
+        self.back_off(clock::now());
+    }
+
     pub(super) fn complete_streams(&self) -> usize {
         self.kept.iter().filter(|kept| matches!(kept.role, StreamRole::Complete(_))).count()
     }
@@ -131,7 +145,6 @@ fn last_complete(roles: impl Iterator<Item = StreamRole>) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
 
     #[test]
     fn the_last_complete_stream_is_that_of_the_highest_number() {
