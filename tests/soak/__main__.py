@@ -28,7 +28,7 @@ TURN_S = 20
 RELOAD_EVERY_S = 60
 #: In the shortest soak that says anything.
 SAMPLES_MIN = 60
-#: For connections, sessions and children to be given up after the last client.
+#: For connections and children to be given up after the last client; sessions have a time of their own.
 SETTLE_S = 3 * IDLE_TIMEOUT_S
 ERAS = {"modern": 0.7, "legacy": 0.3}
 
@@ -76,7 +76,7 @@ def soaked(site, options):
                 print(f"{at:5.0f} s: {samples[-1].resident_kib / 1024:.1f} MiB, {samples[-1].files} files, "
                       f"{len(crowd.unexplained)} unexplained errors", flush=True)
             time.sleep(period_s)
-    end = time.monotonic() + SETTLE_S
+    end = time.monotonic() + SETTLE_S + 2 * site.session_idle_s
     while time.monotonic() < end and open_files(site.pid) > files_before:
         time.sleep(0.5)
     return Soak(
