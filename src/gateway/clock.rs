@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::FutureExt as _;
+use rustix::time::{ClockId, clock_gettime};
 use tokio::task::unconstrained;
 use tokio::time::{Sleep, sleep_until, timeout_at};
 
@@ -18,6 +19,11 @@ pub(crate) fn now() -> Instant {
 /// How long ago that moment is.
 pub(crate) fn since(moment: Instant) -> Duration {
     now().saturating_duration_since(moment)
+}
+
+/// What this thread has computed so far: the time in which it waited for a processor is not in it.
+pub(crate) fn thread_work() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }
 
 /// The time of the calendar, for what people and other processes read.
@@ -128,6 +134,17 @@ mod tests {
             });
             tokio::time::timeout(Duration::from_secs(10), passed).await.expect("it passes");
         }
+    }
+
+    #[test]
+    fn who_waits_does_no_work() {
+        let (start, work) = (now(), thread_work());
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(thread_work() - work < Duration::from_millis(50));
+        while thread_work() - work < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        assert!(now() - start >= Duration::from_millis(100));
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,9 +10,12 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
-    Config, Connection, Daemon, Folder, Offer, Reply, Response, Upstream, call, eventually, list,
-    write_secret,
+    Config, Connection, Daemon, Folder, Offer, Reply, Response, Upstream, call, eventually,
+    eventually_within, list, write_secret,
 };
+
+/// The longest time from one sample to the next.
+const INTERVAL_MAX: Duration = Duration::from_mins(1);
 
 /// A GET with these further lines, each with its line end.
 fn get(daemon: &Daemon, target: &str, lines: &str) -> Response {
@@ -147,20 +151,24 @@ fn what_went_on_lately_is_told() {
     assert_eq!(told["upstreams"][0]["reasons"], json!({"upstream_invalid": 3}), "their replies began well");
 
     let places = ["/calls", "/endpoints/0", "/upstreams/0"];
-    let told = eventually("an interval has passed in which there were calls and errors", || {
-        let told = json_at(&daemon, "/status");
-        let is_told = |place: &str| {
-            let recent =
-                told.pointer(place).and_then(|place| place["recent"].as_object()).expect("an object");
-            recent.values().all(|value| value.as_f64().is_some_and(|value| value > 0.0))
-        };
-        if places.into_iter().all(is_told) {
-            return Some(told);
-        }
-        daemon.send(&call("4", "up__echo"));
-        daemon.send(&call("5", "up__broken"));
-        None
-    });
+    let told = eventually_within(
+        INTERVAL_MAX,
+        "an interval has passed in which there were calls and errors",
+        || {
+            let told = json_at(&daemon, "/status");
+            let is_told = |place: &str| {
+                let recent =
+                    told.pointer(place).and_then(|place| place["recent"].as_object()).expect("an object");
+                recent.values().all(|value| value.as_f64().is_some_and(|value| value > 0.0))
+            };
+            if places.into_iter().all(is_told) {
+                return Some(told);
+            }
+            daemon.send(&call("4", "up__echo"));
+            daemon.send(&call("5", "up__broken"));
+            None
+        },
+    );
     for place in places {
         let place = told.pointer(place).expect(place);
         let reasons = place["reasons"].as_object().expect("an object");
@@ -179,7 +187,7 @@ fn what_went_on_lately_is_told() {
     // What the configuration no longer has is gone at the next sample, and what it has stays.
     let other = config.raw("new", "url = \"http://127.0.0.1:1/mcp\"\neras = [\"modern\"]").path("/other");
     daemon.reload(&other);
-    let after = eventually("a sample is taken of the new configuration", || {
+    let after = eventually_within(INTERVAL_MAX, "a sample is taken of the new configuration", || {
         let after = json_at(&daemon, "/status/history");
         after["endpoints"].get("/other").is_some().then_some(after)
     });
