@@ -31,7 +31,6 @@ mod commands;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use net::guardian;
 use tikv_jemallocator::Jemalloc;
 
@@ -42,5 +41,5 @@ use tikv_jemallocator::Jemalloc;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    guardian::main(std::env::args_os()).unwrap_or_else(|| commands::main(commands::Arguments::parse()))
+    guardian::main(std::env::args_os()).unwrap_or_else(|| commands::main(commands::arguments()))
 }

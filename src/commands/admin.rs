@@ -14,8 +14,6 @@ use tools::admin_client::client::AdminClient;
 
 /// Where the token comes from if there is no file.
 const TOKEN_VARIABLE: &str = "TRUNKLINE_ADMIN_TOKEN";
-/// The configuration unless one is named.
-const CONFIG: &str = "/etc/trunkline/trunkline.toml";
 /// Where the listener is looked for if there is no configuration: where the examples and the demo have it.
 const USUAL_PLACE: &str = "127.0.0.1:9090";
 
@@ -23,12 +21,12 @@ const USUAL_PLACE: &str = "127.0.0.1:9090";
 #[derive(Debug, Args)]
 pub(super) struct AdminArgs {
     /// The gateway's admin listener: an address and port, or unix: and the path of its socket
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
+    #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
     /// The gateway's configuration file, whose [admin] says where the listener is
     ///
     /// Without it and --admin, that of /etc/trunkline/trunkline.toml, or 127.0.0.1:9090 where there is no such file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", env = super::CONFIG_VARIABLE, hide_env_values = true)]
     config: Option<PathBuf>,
     /// A file that holds nothing but the token of [admin]; else `TRUNKLINE_ADMIN_TOKEN`, else what the configuration names
     #[arg(long, value_name = "FILE")]
@@ -52,7 +50,7 @@ impl AdminArgs {
     }
 
     fn found(&self) -> anyhow::Result<(AdminAddress, Option<SecretSource>)> {
-        let usual = Path::new(CONFIG);
+        let usual = Path::new(super::CONFIG_FILE);
         match (&self.admin, &self.config) {
             (Some(text), _) => {
                 let place =

@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 
 use super::permissions::PermissionArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
-use config::{self, Config};
-use gateway::FileFindings;
+use config::Config;
+use gateway::{ConfigFiles, FileFindings};
 use protocol::text::{shown, shown_lines};
 use tools::admin_client::figures::number_of;
 use tools::terminal::{self, put};
@@ -29,20 +28,17 @@ pub(super) fn check(
     scope: &CheckArgs,
     asked: &PermissionArgs,
 ) -> Result<ExitCode, CommandFailure> {
-    let text = gateway::read(path)
-        .with_context(|| format!("cannot read {}", path.display()))
-        .map_err(CommandFailure::with(EXIT_CONFIGURATION))?;
+    let files = ConfigFiles::read(path).map_err(CommandFailure::with(EXIT_CONFIGURATION))?;
     let name = shown(&path.display().to_string());
-    let mut config = match config::parse(&text) {
+    let config = match files.config() {
         Ok(config) => config,
         Err(errors) => {
-            terminal::say_text(errors.render(&name, &text));
+            terminal::say_text(errors.render_in(&files.source));
             return Ok(ExitCode::from(EXIT_CONFIGURATION));
         }
     };
-    gateway::adopt_environment(&mut config);
     for warning in &config.warnings {
-        terminal::say_text(warning.render(&name, &text));
+        terminal::say_text(files.source.render(warning));
     }
     if !asked.is_nothing() {
         return asked.answer(&config).map_err(CommandFailure::with(EXIT_COMMAND_LINE));

@@ -23,10 +23,11 @@ pub(super) struct ExportArgs {
     #[arg(long, conflicts_with = "client")]
     list: bool,
     /// The URL of the gateway, if not by its configuration
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["endpoint", "config"])]
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "endpoint")]
     url: Option<String>,
     /// The configuration file of the gateway
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "/etc/trunkline/trunkline.toml")]
+    #[arg(short, long, value_name = "FILE", env = super::CONFIG_VARIABLE, hide_env_values = true, default_value = super::CONFIG_FILE,
+          value_hint = ValueHint::FilePath)]
     config: PathBuf,
     /// The endpoint, where the configuration has several
     #[arg(long, value_name = "PATH")]

@@ -11,10 +11,12 @@ mod completions;
 mod connect;
 mod demo;
 mod doctor;
+mod documents;
 mod export;
+mod groups;
 mod import;
 mod key;
-mod man;
+mod operate;
 mod permissions;
 mod pins;
 mod run;
@@ -27,7 +29,7 @@ mod top;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueHint};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 
 use ::tools::terminal::{self, paint, put_text};
 use config::Config;
@@ -43,6 +45,11 @@ const EXIT_UNREACHABLE: u8 = 3;
 const EXIT_CONFIGURATION: u8 = 78;
 /// The exit code where a file that the configuration names cannot be used (`EX_NOINPUT`).
 const EXIT_INPUT: u8 = 66;
+
+/// The configuration unless one is named.
+const CONFIG_FILE: &str = "/etc/trunkline/trunkline.toml";
+/// Names another one.
+const CONFIG_VARIABLE: &str = "TRUNKLINE_CONFIG";
 
 /// A multiplexing proxy for the Model Context Protocol.
 #[derive(Debug, Parser)]
@@ -69,6 +76,14 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Bridge a client on standard input and output to a remote MCP server
     Connect(connect::ConnectArgs),
+    /// Have a running gateway read its configuration again
+    Reload(operate::ReloadArgs),
+    /// Say whether a running gateway takes calls
+    Ready(operate::ReadyArgs),
+    /// Change what a running gateway logs
+    LogLevel(operate::LogLevelArgs),
+    /// Have a running gateway finish its calls and exit
+    Drain(operate::DrainArgs),
     /// Show the state of a running gateway on the terminal, live
     Top(top::TopArgs),
     /// Print the state of a running gateway
@@ -84,10 +99,7 @@ enum Command {
     /// Print what a client's own configuration needs to reach the gateway
     Export(export::ExportArgs),
     /// Create an API key and its configuration entry
-    Key {
-        /// The principal that will hold it
-        name: String,
-    },
+    Key(key::KeyArgs),
     /// Create or rotate the session key file
     SessionKey {
         /// The key file
@@ -115,13 +127,35 @@ enum Command {
         #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
+    /// Write the generated chapters of the book
+    #[command(hide = true)]
+    Reference {
+        /// Where to
+        #[arg(value_hint = ValueHint::DirPath)]
+        directory: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
 struct ConfigFile {
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", value_hint = ValueHint::FilePath)]
+    #[arg(short, long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true, default_value = CONFIG_FILE, value_hint = ValueHint::FilePath)]
     config: PathBuf,
+    /// The configuration file, instead of --config
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn path(&self) -> &Path {
+        self.file.as_deref().unwrap_or(&self.config)
+    }
+}
+
+/// Reads the command line.
+pub(crate) fn arguments() -> Arguments {
+    let matches = command().get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 pub(crate) fn main(arguments: Arguments) -> ExitCode {
@@ -133,24 +167,29 @@ pub(crate) fn main(arguments: Arguments) -> ExitCode {
 
 fn done(command: Command) -> Result<ExitCode, CommandFailure> {
     match command {
-        Command::Run(file) => return Ok(run::run(&file.config)),
-        Command::Check { file, scope, asked } => return check::check(&file.config, &scope, &asked),
+        Command::Run(file) => return Ok(run::run(file.path())),
+        Command::Check { file, scope, asked } => return check::check(file.path(), &scope, &asked),
         Command::Connect(options) => return connect::connect(&options),
         Command::Tools(options) => return tools::tools(&options),
         Command::Call(options) => return call::call(&options),
         Command::Doctor(options) => return doctor::doctor(&options),
+        Command::Reload(options) => return operate::reload(&options),
+        Command::Ready(options) => return operate::ready(&options),
+        Command::LogLevel(options) => return operate::log_level(&options),
+        Command::Drain(options) => return operate::drain(&options),
         Command::Status(options) => return status::status(&options),
         Command::Top(options) => return top::top(&options),
         Command::Demo(options) => demo::demo(&options)?,
         Command::Import(options) => import::import(&options)?,
         Command::Export(options) => export::export(&options)?,
-        Command::Key { name } => key::key(&name)?,
+        Command::Key(options) => key::key(&options)?,
         Command::SessionKey { file } => session_key::session_key(&file)?,
         Command::Pins(options) => pins::pins(&options)?,
         Command::Schema { reference: true } => put_text(config::reference()),
         Command::Schema { reference: false } => put_text(config::json_schema()),
         Command::Completions { shell } => completions::completions(shell)?,
-        Command::Man { directory } => man::man(&directory)?,
+        Command::Man { directory } => documents::man(&directory)?,
+        Command::Reference { directory } => documents::reference(&directory)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -205,5 +244,5 @@ fn say(error: &anyhow::Error) {
 
 /// The command line, for what is made from it.
 fn command() -> clap::Command {
-    Arguments::command()
+    groups::grouped(Arguments::command())
 }

@@ -23,7 +23,7 @@ pub(super) struct PinsArgs {
     #[command(subcommand)]
     command: PinsCommand,
     /// The configuration file, which names the state directory and the upstreams
-    #[arg(long, value_name = "FILE", default_value = "/etc/trunkline/trunkline.toml", global = true,
+    #[arg(short, long, value_name = "FILE", env = super::CONFIG_VARIABLE, hide_env_values = true, default_value = super::CONFIG_FILE, global = true,
           value_hint = ValueHint::FilePath)]
     config: PathBuf,
     /// The state directory, where the configuration does not name it

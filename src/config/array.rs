@@ -69,6 +69,9 @@ impl<V: Setting, const MIN: usize, All: FromIterator<V::Out>> Setting for Array<
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
         let DeValue::Array(elements) = node.get_ref() else {
             findings.is_not(node, "an array");
+            if let Some(text) = node.get_ref().as_str().filter(|_| !findings.may_hold_secret) {
+                findings.suggest(Some(format!("write [{text:?}]")));
+            }
             return None;
         };
         if elements.len() < MIN {

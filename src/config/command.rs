@@ -100,6 +100,18 @@ fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) ->
         findings.error_at(table, "command", "`command` names no program");
         words = vec![String::new()];
     }
+    if let [one] = &words[..]
+        && !one.starts_with('/')
+        && one.contains(' ')
+    {
+        let words: Vec<String> = one.split_whitespace().map(|word| format!("{word:?}")).collect();
+        findings.error_at(
+            table,
+            "command",
+            "no shell reads `command`: a program and its arguments are an array",
+        );
+        findings.suggest(Some(format!("write [{}]", words.join(", "))));
+    }
     if words.iter().any(|word| word.contains('\0')) {
         findings.error_at(table, "command", "a command cannot hold a NUL character");
     }

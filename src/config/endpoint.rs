@@ -29,6 +29,8 @@ section! {
         /// Path of the URL, such as `/mcp`.
         #[example("/mcp")]
         path: Path,
+        /// Whether it is there: with `false`, everything is as if it were not written.
+        enabled: bool = true,
         /// Names of the upstreams, each once; merged lists keep this order.
         #[example(["weather"])]
         upstreams: Array<Any, 1>,

@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use protocol::text::{is_seen, shown as plain};
 
+use super::source::Source;
+
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;
 
@@ -42,12 +44,19 @@ pub struct ConfigErrors(Vec<Diagnostic>);
 impl ConfigErrors {
     pub(super) fn new(mut errors: Vec<Diagnostic>) -> Self {
         errors.sort_by_key(|error| error.span.start);
+        // What is wrong with a default is found in each upstream.
+        errors.dedup();
         Self(errors)
     }
 
     /// The errors, in the order of the text.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
+    }
+
+    /// All errors as text for a terminal, each with its file.
+    pub fn render_in(&self, source: &Source) -> String {
+        self.iter().map(|error| source.render(error)).collect::<Vec<_>>().join("\n")
     }
 
     /// All errors as text for a terminal, each with `source_name:line:column`, the line and a caret.
@@ -74,6 +83,16 @@ impl Diagnostic {
 
     pub(super) fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
         Self { kind: "warning", ..Self::error(span, message) }
+    }
+
+    /// The same, so much further on.
+    pub(super) fn moved(self, by: usize) -> Self {
+        Self { span: self.span.start + by..self.span.end + by, ..self }
+    }
+
+    /// The same, so much further up.
+    pub(super) fn moved_back(self, by: usize) -> Self {
+        Self { span: self.span.start.saturating_sub(by)..self.span.end.saturating_sub(by), ..self }
     }
 
     pub(super) fn suggest(self, suggestion: Option<String>) -> Self {

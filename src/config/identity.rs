@@ -10,10 +10,11 @@ use http::Uri;
 use super::Config;
 use super::array::{Array, Map};
 use super::findings::Findings;
+use super::moment::Moment;
 use super::section::section;
 use super::table::Table;
 use super::text::{
-    AbsolutePath, Audience, Fault, Glob, GroupName, KeyName, Scope, checked, is_plain, is_scope, texts,
+    AbsolutePath, Any, Audience, Fault, Glob, GroupName, KeyName, Scope, checked, is_plain, is_scope, texts,
 };
 use super::url::server_url;
 use super::value::{DAY_MS, MINUTE_MS, Period, SECOND_MS, choice};
@@ -34,6 +35,13 @@ section! {
         #[example("ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20")]
         #[missing("`trunkline key NAME` makes a key and its entry")]
         sha256: KeyDigest,
+        /// The day, or the moment, from which it is good no more: `"2027-06-30"`, which is its first moment in UTC, or
+        /// `"2027-06-30T18:00:00+02:00"`. Default: never.
+        #[example("2027-06-30")]
+        expires_s as "expires": Option<Moment>,
+        /// Whose it is and what for, for people.
+        #[example("build server, asked for by Ann")]
+        description: Option<Any>,
         /// The groups of the principal, for rules.
         #[example(["ops"])]
         groups: Array<GroupName> = [],

@@ -18,7 +18,8 @@
 //! | `section.rs` | how a table is declared and read |
 //! | `value.rs`, `text.rs`, `secret.rs`, `array.rs` | what can stand behind a key: numbers, sizes, durations, words, strings with a grammar, arrays of them |
 //! | `table.rs`, `findings.rs` | places in the text, and what is found there |
-//! | `error.rs` | errors with file, line, column and caret |
+//! | `source.rs`, `variables.rs`, `defaults.rs` | before it is read: its files, what the environment has, `[upstream_defaults]` |
+//! | `error.rs`, `unknown_key.rs` | errors with file, line, column and caret, and what may have been meant |
 //! | `files.rs` | the files that are read with it |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
 //!
@@ -31,6 +32,7 @@ mod array;
 mod bridge;
 mod command;
 mod credentials;
+mod defaults;
 mod endpoint;
 mod error;
 mod files;
@@ -38,6 +40,7 @@ mod findings;
 mod identity;
 mod listener;
 mod log;
+mod moment;
 mod pins;
 mod policy;
 mod process;
@@ -48,27 +51,32 @@ mod schema;
 mod secret;
 mod section;
 mod shared;
+mod source;
 mod table;
 #[cfg(test)]
 mod tests;
 mod text;
 mod trace;
+mod unknown_key;
 mod upstream;
 mod url;
 mod value;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use protocol::canonical::Hash;
 use toml::de::DeTable;
 
 use self::array::{Array, OneOrMany, Tables};
+use self::defaults::UpstreamDefaults;
 use self::findings::Findings;
 use self::listener::Network;
 use self::section::section;
 use self::table::Table;
-use self::text::AbsolutePath;
+use self::text::{AbsolutePath, Any};
 use self::upstream::Upstreams;
 use self::value::Count;
 
@@ -88,17 +96,19 @@ pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};
 pub use self::pins::{PinMode, PinsConfig};
 pub use self::policy::{Effect, RuleConfig};
 pub use self::process::{DrainConfig, LimitsConfig, MetricsConfig, Reload, SessionConfig};
-pub use self::rate::{Concurrency, CountedBy, Fallback, RateLimit};
+pub use self::rate::{CallRate, Concurrency, CountedBy, Fallback, RateLimit};
 pub use self::reference::reference;
 pub use self::replicas::{BreakerConfig, Health, ReplicasConfig, Retry};
 pub use self::schema::json_schema;
 pub use self::secret::{API_KEY_PREFIX, SecretSource};
 pub use self::shared::{RedisAddress, RedisPlace, Shared};
+pub use self::source::Source;
 pub use self::text::is_key_name;
 pub use self::trace::{Trace, endpoint as trace_endpoint};
 pub use self::upstream::{SessionLoss, TransportConfig, UpstreamConfig};
 pub use self::url::{Url, server_url};
 pub use self::value::Ratio;
+pub use self::variables::Environment;
 
 /// The bytes of a configuration file at most; more than any needs.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -108,6 +118,10 @@ const SYNTAX_ERRORS_MAX: usize = 3;
 section! {
     /// Configuration of Trunkline: a checked one, with every default filled in.
     pub struct Config {
+        /// Files that are read as if they stood at the end of this one, each beginning with a section: paths, where the last
+        /// part may hold `*`, from the directory of this file on.
+        #[example(["conf.d/*.toml"])]
+        include: Array<Any> = [],
         /// Worker threads. Default: the number of cores.
         #[example(2)]
         workers: Option<Count<1, 256, NonZeroUsize>>,
@@ -152,6 +166,10 @@ section! {
         rate_limits as "limit": Tables<RateLimit>,
         /// The paths clients see.
         endpoints as "endpoint": Tables<EndpointConfig, 1>,
+        /// Keys of `[upstream.NAME]` for all upstreams that do not have them, but for `url`, `urls`, `command`, `args` and
+        /// `prefix`. What does not fit an upstream is left out there, such as `tls` without a URL of `https`.
+        #[example({ response_timeout = "2m" })]
+        upstream_defaults: UpstreamDefaults,
         /// The MCP servers, by name, in the order of the text. A name is a lower-case letter, then up to 31 of a-z, 0-9
         /// and -.
         upstreams as "upstream": Upstreams,
@@ -160,33 +178,72 @@ section! {
         /// What is allowed but probably not meant.
         warnings: Vec<Diagnostic>,
         /// SHA-256 of the text, in hexadecimal digits.
-        digest: String
+        digest: String,
+        /// The files and directories that it was read from, beside the one that was named. Whoever reads files fills it.
+        included: Vec<PathBuf>
     }
 }
 
-/// Reads and checks a whole configuration.
+/// Reads and checks a whole configuration that is in one file and has no variables.
+///
+/// # Errors
+/// As those of [`parse_source`].
+pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
+    parse_source(&Source::new("", text), &|_| None)
+}
+
+/// Reads and checks a whole configuration. Its variables stand for what `environment` has.
 ///
 /// # Errors
 /// All that is wrong with the text at once. A text that is not TOML is reported as such and not checked further.
-pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
-    let (root, syntax_errors) = DeTable::parse_recoverable(text);
-    if !syntax_errors.is_empty() {
-        return Err(ConfigErrors::new(first_syntax_errors(text, &syntax_errors)));
+pub fn parse_source(source: &Source, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
+    let text = source.text();
+    let mut errors = syntax_errors(source);
+    if !errors.is_empty() {
+        return Err(ConfigErrors::new(errors));
     }
+    let (mut root, doubled) = DeTable::parse_recoverable(text);
+    if !doubled.is_empty() {
+        return Err(ConfigErrors::new(first_syntax_errors(text, &doubled)));
+    }
+    variables::expand(root.get_mut(), environment, &mut errors);
+    let unresolved = errors.clone();
+    defaults::apply(root.get_mut());
     let root = Table::new(root.get_ref(), &root.span());
     let mut findings = Findings::default();
+    findings.errors = errors;
     let config = section::read_table::<Config>(root, &mut findings).map(|mut config| {
         check(&mut config, root, &mut findings);
+        if findings.errors.is_empty() {
+            leave_out_disabled(&mut config, root, &mut findings);
+        }
         config
     });
     if config.is_none() && findings.errors.is_empty() {
         findings.error(0..0, "a default of this program contradicts itself: please report it");
     }
-    let Findings { errors, mut warnings, .. } = findings;
+    let Findings { mut errors, mut warnings, .. } = findings;
+    // What stands where a variable does is not what was meant.
+    errors.retain(|error| unresolved.iter().all(|other| other.span != error.span || other == error));
     let Some(config) = config.filter(|_| errors.is_empty()) else { return Err(ConfigErrors::new(errors)) };
     warnings.sort_by_key(|warning| warning.span.start);
     warnings.extend(secret::clear_keys(text));
     Ok(Config { warnings, digest: Hash::of(text).to_string(), ..config })
+}
+
+/// What is no TOML, in each file by itself: what one leaves open does not end in the next.
+fn syntax_errors(source: &Source) -> Vec<Diagnostic> {
+    let mut errors = source.errors();
+    for range in source.ranges() {
+        let (begin, text) = (range.start, &source.text()[range]);
+        let (_, found) = DeTable::parse_recoverable(text);
+        let mut found = first_syntax_errors(text, &found);
+        if let Some(first) = found.first_mut() {
+            first.suggestion = other_language(text).map(str::to_owned);
+        }
+        errors.extend(found.into_iter().map(|error| error.moved(begin)));
+    }
+    errors
 }
 
 /// The first error of each line. What follows is mostly its echo, and so is all that follows an unclosed bracket.
@@ -198,6 +255,43 @@ fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Diagnostic
         Diagnostic::error(error.span().unwrap_or_default(), format!("not TOML: {}", error.message()))
     });
     errors.filter(|error| lines.insert(line_of(error))).take(SYNTAX_ERRORS_MAX).collect()
+}
+
+/// What to do with a text in a language that other programs are configured in.
+fn other_language(text: &str) -> Option<&'static str> {
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', '/']));
+    let first = lines.next()?;
+    if first.starts_with('{') {
+        Some("this looks like JSON: `trunkline import FILE` reads what clients have as `mcpServers`")
+    } else if first == "---"
+        || first.ends_with(':')
+        || first.split_once(": ").is_some_and(|(key, _)| !key.contains('='))
+    {
+        Some("this looks like YAML: the configuration is TOML, as in `key = \"value\"`")
+    } else {
+        None
+    }
+}
+
+/// Leaves out what is there but not to be.
+fn leave_out_disabled(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
+    let is_enabled =
+        |name: &str| config.upstreams.iter().any(|upstream| upstream.name == name && upstream.enabled);
+    for (endpoint, table) in config.endpoints.iter_mut().zip(root.tables("endpoint")) {
+        endpoint.upstreams.retain(|name| is_enabled(name));
+        endpoint.aliases.retain(|alias| is_enabled(&alias.upstream));
+        if endpoint.enabled && endpoint.upstreams.is_empty() {
+            let message = "all upstreams of this endpoint have `enabled = false`: write it here, too";
+            findings.error_at(table, "upstreams", message);
+        }
+    }
+    config.rules.retain(|rule| rule.enabled);
+    config.endpoints.retain(|endpoint| endpoint.enabled);
+    config.upstreams.retain(|upstream| upstream.enabled);
+    if config.endpoints.is_empty() {
+        findings.error(0..0, "all endpoints have `enabled = false`");
+    }
 }
 
 /// What must hold between tables. Everything is checked, whatever was found before.

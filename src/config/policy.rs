@@ -34,6 +34,8 @@ section! {
         #[example("allow")]
         #[missing("write `effect = \"allow\"` or `effect = \"deny\"`")]
         effect: Effect,
+        /// Whether it holds: with `false`, everything is as if it were not written.
+        enabled: bool = true,
         /// Whom it is about: globs over names of principals, such as `ci`, or, where they hold a colon, over ids, such as
         /// `key:ci`. Callers without credentials are `anonymous`. Default: everybody.
         #[example(["ci", "key:laptop-*"])]

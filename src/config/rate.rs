@@ -15,6 +15,10 @@ use protocol::arguments::ArgumentPath;
 
 /// More are not checked for every call.
 const LIMITS_MAX: usize = 64;
+/// The most calls of a period.
+const CALLS_MAX: u32 = 10_000_000;
+/// The longest period.
+const PERIOD_MAX: Duration = Duration::from_hours(30 * 24);
 /// The longest time that a burst may take to come back.
 const RECOVERY_MAX: Duration = Duration::from_hours(366 * 24);
 
@@ -33,16 +37,18 @@ section! {
         /// alone exists.
         #[example(["principal", "tool"])]
         by: Distinct<By, 1>,
+        /// Calls in a period, in one: `"600/m"` for 600 a minute, `"5/10s"`. Instead of `calls` and `period`.
+        #[example("600/m")]
+        rate: Option<Rate>,
         /// Calls in a period.
         #[example(60)]
-        #[missing("say how many may be made in a period")]
-        calls: Count<1, 10_000_000, u32>,
+        calls: Count<1, { CALLS_MAX as u64 }, u32> => rate.map_or(1, |rate| rate.calls),
         /// The period.
         #[example("1m")]
-        period: Period<1, { 30 * DAY_MS }>,
+        period: Period<1, { 30 * DAY_MS }> => rate.map_or(Duration::from_secs(1), |rate| rate.period),
         /// Calls that may come at once. Default: `calls`.
         #[example(100)]
-        burst: Count<1, 10_000_000, u32> => calls,
+        burst: Count<1, { CALLS_MAX as u64 }, u32> => calls,
         /// What a call of a tool counts as, by globs over its name at its upstream; of several that match, the first in
         /// order of the alphabet. What matches none counts as 1.
         #[example({ "search_all*" = 5 })]
@@ -107,7 +113,18 @@ choice! {
     }
 }
 
+/// Calls in a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallRate {
+    /// How many.
+    pub calls: u32,
+    /// In which time.
+    pub period: Duration,
+}
+
 texts! {
+    /// Calls in a period: `"600/m"`.
+    pub Rate -> CallRate, "^[0-9]+/[0-9]*(s|m|h|d)$", call_rate;
     /// One of the things that calls are told apart by.
     pub By -> CountedBy, "^(principal|address|endpoint|upstream|tool|argument:.+)$", counted_by;
 }
@@ -183,7 +200,49 @@ fn counted_by(text: &str) -> Result<CountedBy, Fault> {
     })
 }
 
+fn call_rate(text: &str) -> Result<CallRate, Fault> {
+    let parsed = || {
+        let (calls, period) = text.split_once('/')?;
+        let (digits, unit) = period.split_at(period.find(|character: char| !character.is_ascii_digit())?);
+        let seconds = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 24 * 3600,
+            _ => return None,
+        };
+        let number: u64 = if digits.is_empty() { 1 } else { digits.parse().ok()? };
+        let period = Duration::from_secs(number.checked_mul(seconds)?);
+        let calls = calls.parse().ok().filter(|calls| (1..=CALLS_MAX).contains(calls))?;
+        (!period.is_zero() && period <= PERIOD_MAX).then_some(CallRate { calls, period })
+    };
+    parsed().ok_or_else(|| {
+        "not a rate: write for example \"600/m\", \"10/s\" or \"5/10s\"; a period is at most 30d".into()
+    })
+}
+
+fn check_quota(table: Table<'_>, findings: &mut Findings) {
+    if table.has("rate") {
+        for key in ["calls", "period"] {
+            findings.error_at(table, key, format!("`{key}` and `rate` exclude each other: keep one"));
+        }
+        return;
+    }
+    let missing = match (table.has("calls"), table.has("period")) {
+        (true, true) => return,
+        (true, false) => "period",
+        (false, true) => "calls",
+        (false, false) => "rate",
+    };
+    if !findings.is_misspelt(table) {
+        let message = format!("[[limit]] has no `{missing}`: write for example `rate = \"600/m\"`");
+        findings.error(table.span(), message);
+    }
+}
+
 fn check_limit(mut limit: RateLimit, table: Table<'_>, findings: &mut Findings) -> RateLimit {
+    check_quota(table, findings);
+    limit.rate = None; // It is in the other two.
     limit.by.sort_unstable();
     if let Some(span) = findings.span(table, "burst").or_else(|| findings.span(table, "period"))
         && limit.period.saturating_mul(limit.burst) / limit.calls > RECOVERY_MAX

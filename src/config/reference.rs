@@ -15,7 +15,7 @@ const INTRODUCTION: &str = r#"# Configuration of Trunkline: every key there is.
 #   #key = value       is the default, written out
 #   #e.g. key = value  is an example: the key has no default, or one that depends on others
 #
-# Durations are "250ms", "5s", "10m", "1h"; sizes are "64KiB", "4MiB", "1GiB" or a number of bytes.
+# Durations are "250ms", "5s", "10m", "1h", "30d"; sizes are "64KiB", "4MiB", "1GiB" or a number of bytes.
 # Unknown keys are errors. `trunkline check --config FILE` shows all errors of a file at once.
 # Secrets never stand here: each is read at start and at every reload from a file, { file = "…" }; an environment
 # variable of the gateway, { env = "…" }; or a credential that systemd passes, { credential = "…" }.
@@ -28,11 +28,25 @@ struct Another {
     keys: &'static [(&'static str, Option<&'static str>)],
 }
 
-const ANOTHER_ISSUER: Another = Another {
-    path: "jwt",
-    about: "Another, whose keys are in a file.",
-    keys: &[("name", Some("ci")), ("issuer", Some("https://ci.example.com")), ("jwks_file", None)],
-};
+/// A second one of a kind, and the keys that only it shows.
+const SECONDS: [(Another, &[&str]); 2] = [
+    (
+        Another {
+            path: "jwt",
+            about: "Another, whose keys are in a file.",
+            keys: &[("name", Some("ci")), ("issuer", Some("https://ci.example.com")), ("jwks_file", None)],
+        },
+        &["jwks_file"],
+    ),
+    (
+        Another {
+            path: "limit",
+            about: "Another, which has `calls` and `period` instead of `rate`.",
+            keys: &[("name", Some("own")), ("by", None), ("calls", None), ("period", None)],
+        },
+        &["calls", "period"],
+    ),
+];
 
 const MORE_UPSTREAMS: [Another; 3] = [
     Another {
@@ -84,10 +98,11 @@ pub fn reference() -> String {
             }
             Some((table, form)) => {
                 let is_example = section.get("default").is_none() && !is_required(&schema, key);
-                let of_this = |name: &str| key != ANOTHER_ISSUER.path || name != "jwks_file";
+                let second = SECONDS.iter().find(|(another, _)| another.path == key);
+                let of_this = |name: &str| second.is_none_or(|(_, own)| !own.contains(&name));
                 file.section(key, form, table, text(table), is_example, &of_this);
-                if key == ANOTHER_ISSUER.path {
-                    file.another(&ANOTHER_ISSUER, form, table);
+                if let Some((another, _)) = second {
+                    file.another(another, form, table);
                 }
             }
             None => {}

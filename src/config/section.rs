@@ -30,10 +30,11 @@
 use toml::de::DeValue;
 
 use super::credentials::looks_secret;
-use super::error::{Diagnostic, nearest};
+use super::error::Diagnostic;
 use super::findings::{Findings, Node};
 use super::schema::TableSchema;
 use super::table::Table;
+use super::unknown_key;
 use super::value::Setting;
 
 /// Keys of a table, and what they become.
@@ -135,23 +136,29 @@ pub(super) fn read<G: Group>(node: &Node<'_>, findings: &mut Findings) -> Option
 pub(super) fn read_table<G: Group>(table: Table<'_>, findings: &mut Findings) -> Option<G::Out> {
     let mut known = Vec::new();
     G::keys(&mut known);
-    for (name, _) in table.entries() {
-        if !known.contains(&name.get_ref().as_ref()) {
-            findings.misspelt(table);
-            let error = unknown_key(name.get_ref(), name.span(), &known, findings);
-            findings.errors.push(error);
-        }
-    }
+    refuse_unknown(table, &known, findings);
     G::read(table, findings)
 }
 
-fn unknown_key(name: &str, span: std::ops::Range<usize>, known: &[&str], findings: &Findings) -> Diagnostic {
+/// Reports the keys of `table` that are not among the `known` ones.
+pub(super) fn refuse_unknown(table: Table<'_>, known: &[&str], findings: &mut Findings) {
+    for (name, _) in table.entries() {
+        if !known.contains(&name.get_ref().as_ref()) {
+            findings.misspelt(table);
+            let error = is_unknown(name.get_ref(), name.span(), known, findings);
+            findings.errors.push(error);
+        }
+    }
+}
+
+fn is_unknown(name: &str, span: std::ops::Range<usize>, known: &[&str], findings: &Findings) -> Diagnostic {
     let message = match findings.path.as_slice() {
         [] => format!("unknown key `{name}`"),
         _ => format!("unknown key `{name}` in {}", findings.heading()),
     };
-    let suggestion = nearest(name, known.iter().copied())
-        .unwrap_or_else(|| format!("the keys here are: {}", known.join(", ")));
+    let mut of_file = Vec::new();
+    super::Config::keys(&mut of_file);
+    let suggestion = unknown_key::suggestion(name, known, &of_file);
     let error = Diagnostic::error(span, message).suggest(Some(suggestion));
     if looks_secret(name) || findings.may_hold_secret { error.secret() } else { error }
 }

@@ -26,6 +26,8 @@ section! {
     /// What it is shown never stands here if it is secret: each secret is read at start and at every reload from a file, an
     /// environment variable of the gateway, or a credential that systemd passes.
     pub struct UpstreamConfig {
+        /// Whether it is there: with `false`, endpoints are served as if they did not name it.
+        enabled: bool = true,
         /// TLS towards it; for `https` URLs.
         tls: UpstreamTls => ClientTls::default(),
         /// What stands before its names in public names; the grammar of upstream names. Default: its name.

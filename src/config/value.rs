@@ -61,7 +61,7 @@ pub struct Quantity<U, const MIN: u64, const MAX: u64>(std::marker::PhantomData<
 /// A number of bytes: `"64KiB"`, or an integer.
 pub(super) type Size<const MIN: u64, const MAX: u64> = Quantity<Bytes, MIN, MAX>;
 
-/// A duration, in milliseconds: `"250ms"`, `"5s"`, `"10m"`, `"1h"`.
+/// A duration, in milliseconds: `"250ms"`, `"5s"`, `"10m"`, `"1h"`, `"30d"`.
 pub(super) type Period<const MIN_MS: u64, const MAX_MS: u64> = Quantity<Time, MIN_MS, MAX_MS>;
 
 /// What quantities are of.
@@ -103,8 +103,9 @@ pub struct Time;
 impl Units for Time {
     type Out = Duration;
     const UNITS: &'static [(&'static str, u64)] =
-        &[("ms", 1), ("s", SECOND_MS), ("m", MINUTE_MS), ("h", HOUR_MS)];
-    const EXPECTED: &'static str = "expected a duration such as \"250ms\", \"5s\", \"10m\" or \"1h\"";
+        &[("ms", 1), ("s", SECOND_MS), ("m", MINUTE_MS), ("h", HOUR_MS), ("d", DAY_MS)];
+    const EXPECTED: &'static str =
+        "expected a duration such as \"250ms\", \"5s\", \"10m\", \"1h\" or \"30d\"";
     const TAKES_INTEGERS: bool = false;
 
     fn of(number: u64) -> Option<Duration> {

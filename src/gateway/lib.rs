@@ -128,8 +128,8 @@ pub use access::policy::rule::ANONYMOUS;
 pub use context::state::StateError;
 pub use identity::{Principal, VerifiedIdentity};
 pub use runtime::{
-    EXIT_BUG, ExitCause, FileFindings, Gateway, InheritError, SocketsError, StartError, adopt_environment,
-    load, read, warn_about,
+    ConfigFiles, EXIT_BUG, ExitCause, FileFindings, Gateway, InheritError, SocketsError, StartError, load,
+    warn_about,
 };
 pub use session::store::StoreError;
 pub use session::{SessionRequest, Sessions, key_file};

@@ -108,3 +108,18 @@ fn two_keys_of_one_command_differ() {
     let (second, _) = trunkline(&["key", "ci"], None);
     assert_ne!(first.stdout, second.stdout);
 }
+
+#[test]
+fn a_key_is_good_until_its_day() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let entry = |name: &str, key: &str, day: &str| format!("{}\nexpires = {day}", api_key(name, key));
+    let (over, good) =
+        (entry("over", "tl_over", "2020-01-01"), entry("good", KEY, "\"2999-12-31T12:00:00+02:00\""));
+    let daemon = Daemon::start(&Config::transparent(&upstream).section(&over).section(&good));
+    daemon.send(&with_key(&call("1", "echo"), KEY)).assert_ok();
+    assert_eq!(daemon.send(&with_key(&call("2", "echo"), "tl_over")).status, 401);
+    let wrong = Config::transparent(&upstream).section(&entry("x", KEY, "\"tomorrow\"")).to_string();
+    let (output, _) = trunkline(&["check"], Some(&wrong));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("`expires`: expected a date such as \"2027-06-30\""), "{said}");
+}

@@ -3,6 +3,7 @@
 //! | File | The question it answers |
 //! |---|---|
 //! | [`check`] | What do `check` and `schema` say, and with what does `run` refuse to start? |
+//! | [`config_files`] | What is a configuration of several files, with variables, defaults and entries that are off? |
 //! | [`call`] | What do `trunkline tools` and `trunkline call` do? (`tools/call` as a request: `protocol/`.) |
 //! | [`connect`] | How does `trunkline connect` serve a client that can only start a child? |
 //! | [`doctor`] | What does `trunkline doctor` find in servers of every kind? |
@@ -12,6 +13,7 @@
 
 mod call;
 mod check;
+mod config_files;
 mod connect;
 mod doctor;
 mod import_export;

@@ -11,8 +11,13 @@ const ESCAPE: char = '\u{1b}';
 fn commands() -> Vec<String> {
     let (output, _) = trunkline(&["--help"], None);
     let help = String::from_utf8(output.stdout).unwrap();
-    let list = help.split("Commands:").nth(1).and_then(|rest| rest.split("Options:").next()).unwrap();
-    list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    let list = help.split("\nOptions:").next().unwrap();
+    let of_line = |line: &str| {
+        line.strip_prefix("  ").and_then(|line| line.split_whitespace().next()).map(str::to_owned)
+    };
+    let commands: Vec<String> = list.lines().filter_map(of_line).collect();
+    assert!(commands.len() > 15, "{help}");
+    commands
 }
 
 /// Arguments, and a configuration.
@@ -43,6 +48,13 @@ fn no_command_writes_an_escape_into_a_pipe() {
         ("connect", vec![(vec!["connect", &nowhere], None), (vec!["connect", hostile_text], None)]),
         ("top", vec![(vec!["top", "--admin", &admin], None)]),
         ("status", vec![(vec!["status", "--admin", &admin], None)]),
+        ("reload", vec![(vec!["reload", "--admin", &admin], None)]),
+        (
+            "ready",
+            vec![(vec!["ready", "--admin", &admin], None), (vec!["ready", "--admin", hostile_text], None)],
+        ),
+        ("log-level", vec![(vec!["log-level", "debug", "--admin", &admin], None)]),
+        ("drain", vec![(vec!["drain", "--admin", &admin], None)]),
         ("tools", vec![(vec!["tools", &nowhere], None), (vec!["tools", hostile_text], None)]),
         (
             "call",
@@ -59,7 +71,6 @@ fn no_command_writes_an_escape_into_a_pipe() {
         ("pins", vec![(vec!["pins", "list", "--state-directory", &state], Some(&good))]),
         ("schema", vec![(vec!["schema"], None)]),
         ("completions", vec![(vec!["completions", "bash"], None), (vec!["completions", "fish"], None)]),
-        ("help", vec![(vec!["help"], None)]),
     ]);
     for command in commands() {
         let runs = runs.get(command.as_str()).unwrap_or_else(|| panic!("how is `{command}` tried here?"));

@@ -1,9 +1,9 @@
 """Tries what the documents say: `python -m documents --binary PATH --python PATH`, from `tests/`.
 
-Every command of the README and of the examples of trunkline(1) runs, in order and in one shell, in a scratch directory
-and on free ports; what cannot is listed in `instead.py`. What stands below a block of commands is compared with what they
-print, but for what differs every time. Every configuration is checked, and every link leads somewhere. The last line is
-`N passed, N failed`.
+Every command of the README, of each chapter of the book and of the examples of trunkline(1) runs, in order and in one
+shell for each of them, in a scratch directory and on free ports; what cannot is listed in `instead.py`. Chapters outside of
+`docs/start` go on where the quick start ends. What stands below a block of commands is compared with what they print, but
+for what differs every time. Every configuration is checked, and every link leads somewhere. The last line is `N passed, N failed`.
 """
 
 import argparse
@@ -19,12 +19,12 @@ import unittest
 
 from ports import free_port
 
-from . import blocks
+from . import blocks, book
 from .instead import AWAIT, OUTPUTS, instead
 from .session import Session
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-README = (ROOT / "README.md").read_text()
+ROOT = book.ROOT
+README_LINES_MAX = 200
 #: The ports of the documents, each of which becomes a free one.
 PORTS = ("8080", "9090", "9101")
 #: What differs every time → what it may be.
@@ -82,16 +82,31 @@ class Documents(unittest.TestCase):
     def run_block(self, session, block):
         session.run(self.on_free_ports(instead(block.commands())))
 
-    def test_the_readme_does_what_it_says(self):
-        all_blocks = blocks.of_markdown(README)
-        with self.session() as session:
-            for before, block in zip([None, *all_blocks], all_blocks):
-                with self.subTest(str(block)):
-                    if block.is_commands:
-                        session.run(self.on_free_ports(GATEWAY_RUNS))
+    def test_documents_do_what_they_say(self):
+        for document in book.documents():
+            all_blocks = blocks.of_markdown(document.read_text())
+            if any(block.is_commands for block in all_blocks):
+                with self.subTest(book.name(document)):
+                    self.follow(document, all_blocks)
+
+    def follow(self, document, all_blocks):
+        """Runs the commands of one document, in a directory and on ports of its own."""
+        with tempfile.TemporaryDirectory() as directory:
+            self.scratch, self.ports = pathlib.Path(directory), free_ports()
+            with self.session() as session:
+                if book.begins_with_the_quick_start(document):
+                    for block in filter(lambda block: block.is_commands, book.quick_start()):
                         self.run_block(session, block)
-                    elif block.language in ("text", "json") and not is_configuration(block):
-                        self.compare(session, block, before)
+                for before, block in zip([None, *all_blocks], all_blocks):
+                    with self.subTest(f"{book.name(document)}, {block}"):
+                        self.follow_block(session, block, before)
+
+    def follow_block(self, session, block, before):
+        if block.is_commands:
+            session.run(self.on_free_ports(GATEWAY_RUNS))
+            self.run_block(session, block)
+        elif block.language in ("text", "json") and not is_configuration(block):
+            self.compare(session, block, before)
 
     def compare(self, session, block, before):
         """Whether the commands before a block, or those that `OUTPUTS` names, print what it shows."""
@@ -104,7 +119,7 @@ class Documents(unittest.TestCase):
             session.expect(expected(self.on_free_ports(line)))
 
     def test_no_exemption_is_left_over(self):
-        texts = [block.text for block in blocks.of_markdown(README)]
+        texts = [block.text for document in book.documents() for block in blocks.of_markdown(document.read_text())]
         for start in OUTPUTS:
             self.assertTrue(any(text.startswith(start) for text in texts), start)
 
@@ -112,7 +127,7 @@ class Documents(unittest.TestCase):
         subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
         examples = blocks.of_manual_page((self.scratch / "man" / "trunkline.1").read_text())
         self.assertGreater(len(examples), 4)
-        minimal = self.on_free_ports((ROOT / "config" / "minimal.toml").read_text())
+        minimal = self.on_free_ports((ROOT / "config" / "examples" / "minimal.toml").read_text())
         (self.scratch / "trunkline.toml").write_text(minimal)
         (self.scratch / "state").mkdir()
         with self.session() as session:
@@ -120,23 +135,13 @@ class Documents(unittest.TestCase):
                 with self.subTest(str(example)):
                     self.run_block(session, example)
 
-    def test_exit_codes_and_signals_are_the_same_everywhere(self):
-        subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
-        page = (self.scratch / "man" / "trunkline.1").read_text()
-        statuses = page.split('.SH "EXIT STATUS"')[1].split("\n.SH ")[0]
-        in_page = set(re.findall(r"^\\fB(\d+)\\fR$", statuses, re.M))
-        tables = re.findall(r"^\| exit code.*?(?=^$)", README, re.M | re.S)
-        self.assertEqual(in_page, {code for table in tables for code in re.findall(r"^\| (\d+) \|", table, re.M)})
-        for signals in re.findall(r"^\| (SIG[A-Z, ]+) \|", README, re.M):
-            self.assertIn(f"\n\\fB{signals}\\fR\n", page)
-
     def test_every_configuration_is_valid(self):
-        configurations = [block for block in blocks.of_markdown(README) if block.language == "toml"]
-        self.assertGreater(len(configurations), 4)
-        for block in configurations:
-            with self.subTest(str(block)):
-                self.check(completed(block.text))
-        for file in sorted((ROOT / "config").glob("*.toml")):
+        for document in book.documents():
+            for block in blocks.of_markdown(document.read_text()):
+                if block.language == "toml":
+                    with self.subTest(f"{book.name(document)}, {block}"):
+                        self.check(completed(block.text))
+        for file in sorted((ROOT / "config").rglob("*.toml")):
             with self.subTest(file.name):
                 self.check(file.read_text())
 
@@ -147,30 +152,29 @@ class Documents(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_every_link_leads_somewhere(self):
-        anchors = {blocks.anchor(heading) for heading in blocks.headings(README)}
-        links = re.findall(r"\]\(([^)\s]+)\)", blocks.without_blocks(README))
-        self.assertGreater(len(links), 5)
-        for link in links:
-            with self.subTest(link):
-                if link.startswith("#"):
-                    self.assertIn(link[1:], anchors)
-                elif not link.startswith("https://"):
-                    self.assertTrue((ROOT / link).exists())
+        for document in book.documents():
+            for link, target, anchor in book.links(document):
+                with self.subTest(f"{book.name(document)}, {link}"):
+                    self.assertTrue(target.exists())
+                    if anchor:
+                        self.assertIn(anchor, book.anchors(target))
+                    if book.BOOK in document.parents:
+                        self.assertIn(book.BOOK, target.parents, "the book is published without the repository")
 
-    def test_the_table_of_the_repository_is_true(self):
-        section = README.split("\n## The repository\n")[1].split("\n## ")[0]
-        for row in re.findall(r"^\| (`.*?) \|", section, re.M):
-            for place in re.findall(r"`([^`]+)`", row):
-                with self.subTest(place):
-                    self.assertTrue((ROOT / place).exists())
+    def test_every_chapter_is_in_the_summary(self):
+        there = {book.name(chapter) for chapter in book.BOOK.rglob("*.md")} - {book.name(book.SUMMARY)}
+        self.assertEqual(there, {book.name(chapter) for chapter in book.chapters()})
 
-    def test_every_command_of_the_gateway_is_in_the_readme(self):
-        help_text = subprocess.run([self.binary, "--help"], capture_output=True, text=True, check=True).stdout
-        commands = re.findall(r"^  ([a-z-]+) ", help_text.split("Commands:")[1].split("Options:")[0], re.M)
-        self.assertGreater(len(commands), 7)
-        for command in (command for command in commands if command != "help"):
-            with self.subTest(command):
-                self.assertTrue(re.search(rf"\| `trunkline {command}\b", README), "not in the table")
+    def test_the_readme_is_short(self):
+        self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), README_LINES_MAX)
+
+    def test_the_tables_of_places_are_true(self):
+        for document in book.documents():
+            table = re.search(r"^\| where \|.*?(?=^$)", document.read_text(), re.M | re.S)
+            for row in re.findall(r"^\| (`.*?) \|", table[0] if table else "", re.M):
+                for place in re.findall(r"`([^`]+)`", row):
+                    with self.subTest(f"{book.name(document)}, {place}"):
+                        self.assertTrue((ROOT / place).exists())
 
 
 #: Later sections are about the gateway of the first ones, which the reader was told to stop.

@@ -9,6 +9,7 @@
 //! | [`restart`] | Does one process follow the other under load without losing a call? |
 //! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
+//! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |
 //! | [`status_page`] | What do the status page and the requests behind it get? |
 //! | [`redis`] | What do several gateways share in Redis, and what if it does not answer? |
 //! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
@@ -21,3 +22,4 @@ mod service;
 mod start_and_drain;
 mod status_page;
 mod valgrind;
+mod verbs;

@@ -25,7 +25,7 @@ COMPLETIONS = {"bash": "trunkline", "zsh": "_trunkline", "fish": "trunkline.fish
 #: What of the repository goes to /usr/share/doc/trunkline, if it is there.
 DOCUMENTS = ("README.md", "config/trunkline.toml", "config/trunkline.schema.json")
 EXAMPLES = (
-    "config/team.toml",
+    *sorted(str(file.relative_to(ROOT)) for file in (ROOT / "config" / "examples").iterdir()),
     "config/prometheus",
     "config/grafana",
     "systemd/trunkline.service.d",

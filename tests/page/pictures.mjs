@@ -1,4 +1,4 @@
-// Takes the pictures of the page that README shows: `node tests/page/pictures.mjs`, with the variables BINARY
+// Takes the pictures of the page that the book shows: `node tests/page/pictures.mjs`, with the variables BINARY
 // (the gateway) and NPM_DIRECTORY (as `tests/run` fills it) set.
 //
 // What they show is measured: a gateway over servers that are called, one of which stops. It takes five
@@ -14,7 +14,7 @@ import { chance } from './fake_gateway.mjs';
 import { Site, freePort } from './gateway.mjs';
 import { ToolServer } from './server.mjs';
 
-const DIRECTORY = join(dirname(fileURLToPath(import.meta.url)), 'pictures');
+const DIRECTORY = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'docs', 'images');
 const PICTURE_BYTES_MAX = 150_000;
 const SECONDS = Number(process.env.SECONDS ?? 300);
 

@@ -1,4 +1,4 @@
-// Takes the pictures of the terminal that README shows: `node tests/page/terminal_pictures.mjs`, with the variables BINARY
+// Takes the pictures of the terminal that the book shows: `node tests/page/terminal_pictures.mjs`, with the variables BINARY
 // (the gateway) and NPM_DIRECTORY (as `tests/run` fills it) set. Needs tmux. What they show is measured, for SECONDS (60).
 import assert from 'node:assert/strict';
 import { mkdirSync, statSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { launch } from './browser.mjs';
 import { Site } from './gateway.mjs';
 import { draw, screen } from './terminal.mjs';
 
-const DIRECTORY = join(dirname(fileURLToPath(import.meta.url)), 'pictures');
+const DIRECTORY = join(dirname(fileURLToPath(import.meta.url)), '..', '..', 'docs', 'images');
 const PICTURE_BYTES_MAX = 150_000;
 const SECONDS = Number(process.env.SECONDS ?? 60);
 

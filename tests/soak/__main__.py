@@ -64,7 +64,7 @@ def soaked(site, options):
     rate = options.load * capacity(generator, site)
     print(f"{rate:.0f} calls a second for {options.seconds:.0f} s", flush=True)
     turn_s = min(TURN_S, options.seconds / 30)
-    samples, reloads_before, wanted = [], site.reloads(), 0
+    samples, reloads_before, wanted, told = [], site.reloads(), 0, 0
     with Crowd(site.port) as crowd, bulk_load(generator, site, rate, crowd, turn_s):
         period_s = min(options.seconds / SAMPLES_MIN, 5)
         next_reload = RELOAD_EVERY_S
@@ -73,6 +73,9 @@ def soaked(site, options):
             if at >= next_reload:
                 site.reload()
                 wanted, next_reload = wanted + 1, next_reload + RELOAD_EVERY_S
+                for error in crowd.unexplained[told:]:
+                    print(f"unexplained: {error}", flush=True)
+                told = len(crowd.unexplained)
                 print(f"{at:5.0f} s: {samples[-1].resident_kib / 1024:.1f} MiB, {samples[-1].files} files, "
                       f"{len(crowd.unexplained)} unexplained errors", flush=True)
             time.sleep(period_s)

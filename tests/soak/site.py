@@ -16,6 +16,8 @@ from interop.process import Process
 
 KEYS = [f"tl_{number}_{'6' * 40}" for number in range(4)]
 IDLE_TIMEOUT_S = 5
+#: The gateway takes no less.
+SESSION_EXPIRY_MIN_S = 60
 EVENTS = 5
 CONFIGURATION = """
 # {turn}
@@ -35,6 +37,8 @@ header_timeout = "2s"
 [session]
 # What clients leave behind is to be gone before the warm-up ends, and not after it.
 idle_timeout = "{session_idle}s"
+# So are the ids of sessions that were ended, which are refused by name until they would have expired.
+expiry = "{session_expiry}s"
 key = {{ file = "{directory}/session.key" }}
 
 [[limit]]
@@ -154,7 +158,8 @@ class Site:
     def write(self):
         """The configuration, in which something is another at every turn: the keys that there are beside those used."""
         values = {"port": self.port, "admin_port": self.admin_port, "idle": IDLE_TIMEOUT_S, "program": self.stub}
-        values |= {"session_idle": self.session_idle_s, "directory": self.directory, "turn": self.turn, **self.addresses}
+        values |= {"session_idle": self.session_idle_s, "session_expiry": max(SESSION_EXPIRY_MIN_S, self.session_idle_s)}
+        values |= {"directory": self.directory, "turn": self.turn, **self.addresses}
         keys = [*KEYS, f"of turn {self.turn} 0123456789abcdef0123456789"]
         entries = [
             f'[[api_key]]\nname = "p{number}"\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n'

@@ -1,9 +1,6 @@
 //! What Prometheus sees of the gateway.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-use gateway::Metrics;
 
 use crate::harness::{
     Config, Daemon, Legacy, Offer, Prometheus, Reply, Upstream, call, eventually, in_session, legacy, list,
@@ -20,35 +17,6 @@ fn scrape_with(daemon: &Daemon, line: &str) -> String {
 
 fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).collect()
-}
-
-#[test]
-fn the_table_is_the_code() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let section = readme.split("\n## Metrics\n").nth(1).expect("the section").split("\n##").next().unwrap();
-    let cell = |cell: &str| cell.trim().to_owned();
-    let mut table = BTreeMap::new();
-    for row in section.lines().filter(|line| line.starts_with("| `")) {
-        let cells: Vec<String> = row.trim_matches('|').split(" |").map(cell).collect();
-        let [name, kind, labels, meaning] = &cells[..] else { panic!("{row}") };
-        let labels: BTreeSet<String> = labels
-            .split(", ")
-            .filter(|label| !label.is_empty())
-            .map(|label| label.replace('`', ""))
-            .collect();
-        assert!(!meaning.is_empty(), "{row}");
-        let before = table.insert(name.replace('`', ""), (kind.clone(), labels));
-        assert!(before.is_none(), "{name} is there twice");
-    }
-    let families = Metrics::new(1).unwrap().families();
-    for family in &families {
-        let labels: BTreeSet<String> = family.labels.iter().cloned().collect();
-        let (kind, listed) = table.remove(&family.name).unwrap_or_else(|| panic!("no row: {family:?}"));
-        assert_eq!((&*kind, listed), (family.kind, labels), "{}", family.name);
-        assert!(family.help.ends_with('.'), "{family:?}");
-    }
-    assert!(table.is_empty(), "there are no such metrics: {table:?}");
-    assert!(families.len() > 80);
 }
 
 #[test]

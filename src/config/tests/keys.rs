@@ -177,7 +177,7 @@ f.toml:1:14: error: expected [upstream.c], followed by its keys
 f.toml:5:13: error: `upstreams`: expected an array, found a string
   |
 5 | upstreams = "a"
-  |             ^^^
+  |             ^^^ write ["a"]
 "#,
     },
     Case {
@@ -390,7 +390,7 @@ f.toml:11:18: error: `body_bytes_max`: must be from 1KiB to 1GiB
 body_timeout = 30
 "#,
         rendered: r#"
-f.toml:11:16: error: `body_timeout`: a unit is missing: expected a duration such as "250ms", "5s", "10m" or "1h"
+f.toml:11:16: error: `body_timeout`: a unit is missing: expected a duration such as "250ms", "5s", "10m", "1h" or "30d"
    |
 11 | body_timeout = 30
    |                ^^
@@ -405,7 +405,7 @@ f.toml:11:16: error: `body_timeout`: a unit is missing: expected a duration such
 body_timeout = "30 s"
 "#,
         rendered: r#"
-f.toml:11:16: error: `body_timeout`: expected a duration such as "250ms", "5s", "10m" or "1h"
+f.toml:11:16: error: `body_timeout`: expected a duration such as "250ms", "5s", "10m", "1h" or "30d"
    |
 11 | body_timeout = "30 s"
    |                ^^^^^^
@@ -450,7 +450,7 @@ f.toml:11:16: error: `body_timeout`: must be from 1ms to 1h
 body_timeout = "1.5s"
 "#,
         rendered: r#"
-f.toml:11:16: error: `body_timeout`: expected a duration such as "250ms", "5s", "10m" or "1h"
+f.toml:11:16: error: `body_timeout`: expected a duration such as "250ms", "5s", "10m", "1h" or "30d"
    |
 11 | body_timeout = "1.5s"
    |                ^^^^^^

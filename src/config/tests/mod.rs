@@ -88,6 +88,9 @@ fn every_error_says_where_it_is_and_what_to_do() {
 #[expect(clippy::too_many_lines, reason = "one line for each key")]
 fn a_small_configuration_gets_its_defaults() {
     let expected = Config {
+        include: Vec::new(),
+        upstream_defaults: (),
+        included: Vec::new(),
         workers: None,
         state_directory: None,
         shared: None,
@@ -169,6 +172,7 @@ fn a_small_configuration_gets_its_defaults() {
         rules: Vec::new(),
         endpoints: vec![EndpointConfig {
             path: "/mcp".to_owned(),
+            enabled: true,
             upstreams: vec!["a".to_owned(), "b".to_owned()],
             names: Names::Prefixed,
             accept_unprefixed: true,
@@ -197,6 +201,7 @@ fn a_small_configuration_gets_its_defaults() {
 
 fn upstream_with_defaults(name: &str, port: u16) -> UpstreamConfig {
     UpstreamConfig {
+        enabled: true,
         name: name.to_owned(),
         prefix: name.to_owned(),
         urls: vec![Url {
@@ -437,6 +442,7 @@ fn a_limit_gets_its_defaults() {
     let expected = RateLimit {
         name: "own".to_owned(),
         by: vec![CountedBy::Principal, CountedBy::Tool],
+        rate: None,
         calls: 10,
         period: Duration::from_mins(1),
         burst: 10,
@@ -452,6 +458,8 @@ fn a_limit_gets_its_defaults() {
         missing_arguments: MissingArgument::Refuse,
     };
     assert_eq!(config.rate_limits, [expected]);
+    let short = text.replace("calls = 10\nperiod = \"1m\"", "rate = \"10/m\"");
+    assert_eq!(parsed(&short).rate_limits, config.rate_limits);
     let waiting =
         Concurrency { calls_max: 5, calls_waiting_max: 1000, calls_wait_max: Duration::from_secs(10) };
     assert_eq!([&config.upstreams[0].concurrency, &config.upstreams[1].concurrency], [&None, &Some(waiting)]);

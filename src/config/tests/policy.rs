@@ -126,6 +126,7 @@ fn a_rule_is_read() {
     let expected = RuleConfig {
         name: "r".into(),
         effect: Effect::Allow,
+        enabled: true,
         principals: Some(own(&["ci"])),
         groups: None,
         scopes: None,

@@ -247,12 +247,12 @@ f.toml:11:16: error: not an absolute path: write one that begins with `/`, such 
 11 | key = { file = "session.key" }
    |                ^^^^^^^^^^^^^
 
-f.toml:12:10: error: `expiry`: must be from 1m to 720h
+f.toml:12:10: error: `expiry`: must be from 1m to 30d
    |
 12 | expiry = "721h"
    |          ^^^^^^
 
-f.toml:13:16: error: `idle_timeout`: must be from 1s to 24h
+f.toml:13:16: error: `idle_timeout`: must be from 1s to 1d
    |
 13 | idle_timeout = "500ms"
    |                ^^^^^^^

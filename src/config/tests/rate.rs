@@ -19,12 +19,7 @@ f.toml:3:1: error: [[limit]] has no `by`: write for example `by = ["principal", 
 3 | [[limit]]
   | ^^^^^^^^^
 
-f.toml:3:1: error: [[limit]] has no `calls`: say how many may be made in a period
-  |
-3 | [[limit]]
-  | ^^^^^^^^^
-
-f.toml:3:1: error: [[limit]] has no `period`: write for example `period = "1m"`
+f.toml:3:1: error: [[limit]] has no `rate`: write for example `rate = "600/m"`
   |
 3 | [[limit]]
   | ^^^^^^^^^

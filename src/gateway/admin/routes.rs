@@ -39,7 +39,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /livez and /readyz, \
-                     and POST to /reload and /log-level\n";
+                     and POST to /reload, /log-level and /drain\n";
 
 const BODY_BYTES_MAX: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -177,10 +177,11 @@ impl Routes {
                     _ => self.status().await,
                 }
             }
-            "/reload" | "/log-level" if !is_change => not_allowed("POST"),
-            path @ ("/reload" | "/log-level") => match read(body).await {
+            "/reload" | "/log-level" | "/drain" if !is_change => not_allowed("POST"),
+            path @ ("/reload" | "/log-level" | "/drain") => match read(body).await {
                 Err(answer) => answer,
                 Ok(_) if path == "/reload" => self.reload().await,
+                Ok(_) if path == "/drain" => self.drain(),
                 Ok(body) => set_level(&body),
             },
             _ => page(StatusCode::NOT_FOUND, TEXT, PATHS),
@@ -252,6 +253,17 @@ impl Routes {
             ReloadOutcome::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         };
         page(status, TEXT, outcome.to_string())
+    }
+
+    /// Where there is no token, everybody on the machine could stop the gateway.
+    fn drain(&self) -> HttpAnswer {
+        if self.state.snapshot.load().operators.is_open() && !self.is_named_freely {
+            let text = "for this, [admin] needs a token or a Unix socket\n";
+            return page(StatusCode::FORBIDDEN, TEXT, text);
+        }
+        audit::act("drain by the admin listener", "asked for");
+        self.state.stop_wanted.notify_one();
+        page(StatusCode::ACCEPTED, TEXT, "draining\n")
     }
 }
 

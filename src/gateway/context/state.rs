@@ -58,6 +58,8 @@ pub(crate) struct State {
     /// Where traces go, if anywhere.
     pub traces: Option<Arc<Traces>>,
     pub reloads: ReloadRequests,
+    /// An operator wants the process to end.
+    pub stop_wanted: Notify,
     /// Where clients connect, and whether TLS is spoken there, in configured order.
     pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
     pub drain: Drain,
@@ -140,6 +142,7 @@ impl State {
             pins_due: Notify::new(),
             traces: Traces::open(config.trace.as_ref(), &metrics.gateway.trace_spans)?,
             reloads: ReloadRequests::default(),
+            stop_wanted: Notify::new(),
             listeners: ArcSwap::default(),
             drain: Drain::default(),
             pulses: Arc::default(),

@@ -88,6 +88,7 @@ impl Control<'_> {
             tokio::select! {
                 _ = terminate.recv() => ExitCause::Told,
                 _ = interrupt.recv() => ExitCause::Told,
+                () = self.state.stop_wanted.notified() => ExitCause::Told,
                 () = self.state.pulses.death() => {
                     tracing::error!("a worker thread ended, which is a bug; stopping");
                     ExitCause::WorkerDied

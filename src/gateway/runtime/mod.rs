@@ -7,6 +7,7 @@
 //! | `control.rs` | signals, and the three clocks of the end |
 //! | `reload.rs`, `difference.rs` | a new configuration, completely or not at all |
 //! | `listeners.rs` | what is listened at, as that changes |
+//! | `config_files.rs` | the configuration's files, and the variables in them |
 //! | `files.rs` | whether what a configuration names can be used |
 //! | `watch.rs` | files that change |
 //! | `notify.rs`, `watchdog.rs` | what the service manager is told |
@@ -17,6 +18,7 @@
 //! of a call.
 
 mod certificate_expiry;
+mod config_files;
 mod control;
 mod difference;
 mod files;
@@ -34,8 +36,6 @@ mod supervisor;
 mod watch;
 mod watchdog;
 
-use std::fs::File;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -73,6 +73,7 @@ use self::reload::Reloader;
 use self::sockets::Sockets;
 use self::supervisor::{JournalThread, LEAVE_MAX, Supervisor};
 
+pub use self::config_files::ConfigFiles;
 pub use self::control::ExitCause;
 pub use self::files::FileFindings;
 pub use self::inherited_sockets::InheritError;
@@ -122,26 +123,13 @@ pub enum StartError {
 
 /// Reads and checks a configuration file. The error is ready to be shown, with lines and carets.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
-    let text = read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut config = config::parse(&text)
-        .map_err(|errors| anyhow::anyhow!(errors.render(&path.display().to_string(), &text)))?;
-    adopt_environment(&mut config);
-    Ok(config)
+    let files = ConfigFiles::read(path)?;
+    files.config().map_err(|errors| anyhow::anyhow!(errors.render_in(&files.source)))
 }
 
 /// Takes from the environment what the text leaves to it.
-pub fn adopt_environment(config: &mut Config) {
+fn adopt_environment(config: &mut Config) {
     config.state_directory = config.state_directory.take().or_else(state_directory_of_environment);
-}
-
-/// The text of a configuration file.
-pub fn read(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(config::FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > config::FILE_BYTES_MAX {
-        return Err(std::io::Error::other(format!("it is longer than {} bytes", config::FILE_BYTES_MAX)));
-    }
-    Ok(text)
 }
 
 /// The first directory that systemd's `StateDirectory=` names.

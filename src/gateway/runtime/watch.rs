@@ -48,6 +48,7 @@ impl FileWatch {
         if is_on {
             let named = config.named();
             paths.extend(source.map(Path::to_owned));
+            paths.extend(config.included.iter().cloned());
             paths.extend(named.files.iter().map(|path| (*path).to_owned()));
             paths.extend(named.secrets.iter().filter_map(|source| path_of(source)));
         }

@@ -1,4 +1,4 @@
-//! Every way a call can fail, by whose fault it is; `wire_error.rs` says what comes of each.
+//! Every way a call can fail, by whose fault it is; `wire_error.rs` says what comes of each, `causes.rs` when it happens.
 //!
 //! Nothing else in the crate writes an error body. Messages tell the caller what to do next; they never
 //! hold a secret, an upstream's address or anything an upstream said.
@@ -13,8 +13,10 @@ use super::arguments::AmbiguousArgument;
 use super::json::quote;
 use super::version::{self, Era, Eras};
 
+mod causes;
 mod wire_error;
 
+pub use causes::causes;
 pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.

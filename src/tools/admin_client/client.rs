@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HOST};
-use http::{HeaderValue, Request, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use status::Object;
 
@@ -85,6 +85,31 @@ impl AdminClient {
 
     /// What the listener answers to a GET of `target`, as it came.
     pub async fn get(&self, target: &str) -> Result<Bytes, AdminError> {
+        match self.ask(target).await? {
+            (StatusCode::OK, body) => Ok(body),
+            (status, body) => {
+                let text = String::from_utf8_lossy(&body);
+                Err(AdminError::Status(status, text.trim().chars().take(REASON_CHARS_MAX).collect()))
+            }
+        }
+    }
+
+    /// What the listener answers to a GET of `target`, whatever its status.
+    pub async fn ask(&self, target: &str) -> Result<(StatusCode, Bytes), AdminError> {
+        self.send(Method::GET, target, Bytes::new()).await
+    }
+
+    /// What the listener answers to a POST of JSON to `target`, whatever its status.
+    pub async fn post(&self, target: &str, json: String) -> Result<(StatusCode, Bytes), AdminError> {
+        self.send(Method::POST, target, json.into()).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        target: &str,
+        body: Bytes,
+    ) -> Result<(StatusCode, Bytes), AdminError> {
         let destination = match &self.place {
             AdminAddress::Address { host, port } => {
                 Destination::Tcp { host: host.clone(), port: *port, tls: None }
@@ -93,9 +118,9 @@ impl AdminClient {
         };
         let client = HttpClient::new(destination, Tasks::default());
         let deadline = Instant::now() + self.timeout;
-        let reply = client.fetch(self.request(target), ANSWER_BYTES_MAX, deadline).await;
+        let reply = client.fetch(self.request(method, target, body), ANSWER_BYTES_MAX, deadline).await;
         let (head, body) = reply.map_err(|error| self.fault(error))?.into_parts();
-        judge(head.status, body)
+        if head.status == StatusCode::UNAUTHORIZED { Err(AdminError::Token) } else { Ok((head.status, body)) }
     }
 
     /// What the listener answers to a GET of `target`.
@@ -115,25 +140,18 @@ impl AdminClient {
         }
     }
 
-    fn request(&self, target: &str) -> Request<Full<Bytes>> {
-        let mut request = Request::new(Full::default());
+    fn request(&self, method: Method, target: &str, body: Bytes) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        if method == Method::POST {
+            request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        *request.method_mut() = method;
         *request.uri_mut() = target.parse().unwrap_or_default();
         request.headers_mut().insert(HOST, self.host.clone());
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
         request
-    }
-}
-
-fn judge(status: StatusCode, body: Bytes) -> Result<Bytes, AdminError> {
-    match status {
-        StatusCode::OK => Ok(body),
-        StatusCode::UNAUTHORIZED => Err(AdminError::Token),
-        status => {
-            let text = String::from_utf8_lossy(&body);
-            Err(AdminError::Status(status, text.trim().chars().take(REASON_CHARS_MAX).collect()))
-        }
     }
 }
 

@@ -11,7 +11,12 @@ const COMMENT_COLUMNS: usize = 100;
 /// Columns of a name or a text that is shown in a comment.
 const QUOTED_COLUMNS: usize = 60;
 
+/// A value. What looks like a variable of the configuration is none.
 pub(super) fn string(text: &str) -> String {
+    literal(&text.replace("${", "$${"))
+}
+
+fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {
@@ -41,7 +46,7 @@ pub(super) fn array<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
 pub(super) fn key(name: &str) -> String {
     let is_bare = !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
-    if is_bare { name.to_owned() } else { string(name) }
+    if is_bare { name.to_owned() } else { literal(name) }
 }
 
 /// Lines of a comment, each with its `#`; the first line after `mark`, the others below its text.

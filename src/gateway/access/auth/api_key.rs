@@ -24,6 +24,7 @@ pub struct ApiKeys {
 struct ApiKeyHolder {
     digest: [u8; 32],
     principal: Principal,
+    expires_s: Option<u64>,
 }
 
 impl ApiKeys {
@@ -37,13 +38,14 @@ impl ApiKeys {
                 name: key.name.as_str().into(),
                 groups: words(&key.groups),
                 scopes: words(&key.scopes),
+                expires_s: key.expires_s,
                 ..VerifiedIdentity::default()
             }));
-            table
-                .by_tag
-                .entry(tag(&key.sha256))
-                .or_default()
-                .push(ApiKeyHolder { digest: key.sha256, principal });
+            table.by_tag.entry(tag(&key.sha256)).or_default().push(ApiKeyHolder {
+                digest: key.sha256,
+                principal,
+                expires_s: key.expires_s,
+            });
         }
         table
     }
@@ -59,17 +61,28 @@ impl ApiKeys {
         self == other || holders(self) == holders(other)
     }
 
-    /// Whose key it is.
-    pub fn find(&self, key: &str) -> Option<&Principal> {
+    /// Whose key it is at `now_s`, and when it ends. `Err`: it is over.
+    pub(crate) fn find(
+        &self,
+        key: &str,
+        now_s: u64,
+    ) -> Option<Result<(&Principal, Option<u64>), KeyExpired>> {
         let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         self.by_tag
             .get(&tag(&digest))
             .into_iter()
             .flatten()
             .find(|holder| bool::from(holder.digest.ct_eq(&digest)))
-            .map(|holder| &holder.principal)
+            .map(|holder| match holder.expires_s {
+                Some(expires_s) if expires_s <= now_s => Err(KeyExpired),
+                expires_s => Ok((&holder.principal, expires_s)),
+            })
     }
 }
+
+/// The key was good once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyExpired;
 
 /// True for what can only be meant as a key.
 pub fn is_key(credential: &str) -> bool {
@@ -104,7 +117,14 @@ mod tests {
 
     fn key(name: &str, key: &str) -> config::ApiKey {
         let sha256 = Sha256::digest(key.as_bytes()).into();
-        config::ApiKey { name: name.into(), sha256, groups: vec!["g".into()], scopes: vec!["s".into()] }
+        config::ApiKey {
+            name: name.into(),
+            sha256,
+            expires_s: None,
+            description: None,
+            groups: vec!["g".into()],
+            scopes: vec!["s".into()],
+        }
     }
 
     #[test]
@@ -119,10 +139,19 @@ mod tests {
             ("TL_A", None),
             ("", None),
         ] {
-            assert_eq!(keys.find(presented).map(Principal::id), id, "{presented}");
+            let found = keys.find(presented, 0).map(|found| found.unwrap().0.id());
+            assert_eq!(found, id, "{presented}");
         }
-        let Some(Principal::Known(identity)) = keys.find("tl_a") else { panic!("nobody") };
+        let Some(Ok((Principal::Known(identity), None))) = keys.find("tl_a", 0) else { panic!("nobody") };
         assert_eq!((&*identity.groups[0], &*identity.scopes[0]), ("g", "s"));
+    }
+
+    #[test]
+    fn a_key_ends_at_its_moment() {
+        let keys = ApiKeys::new(&[config::ApiKey { expires_s: Some(100), ..key("a", "tl_a") }]);
+        assert_eq!(keys.find("tl_a", 99).unwrap().unwrap().1, Some(100));
+        assert_eq!(keys.find("tl_a", 100), Some(Err(KeyExpired)));
+        assert_eq!(keys.find("tl_b", 100), None);
     }
 
     #[test]

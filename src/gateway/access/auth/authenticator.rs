@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::api_key::{self, ApiKeys};
+use super::api_key::{self, ApiKeys, KeyExpired};
 use super::certificate::{CertificateRules, ClientCertificate};
 use super::jwt::claims::identify;
 use super::jwt::issuer::{Issuer, Issuers};
@@ -134,8 +134,9 @@ impl Authenticator {
             return self.check_token(credential, now_s);
         }
         let keys = self.keys.as_ref().ok_or(CredentialFault::Kind)?;
-        let principal = keys.find(credential).ok_or(CredentialFault::ApiKey)?.clone();
-        Ok(Authenticated { principal, keys: None, ends_s: None })
+        let found = keys.find(credential, now_s).ok_or(CredentialFault::ApiKey)?;
+        let (principal, ends_s) = found.map_err(|KeyExpired| CredentialFault::Expired)?;
+        Ok(Authenticated { principal: principal.clone(), keys: None, ends_s })
     }
 
     fn check_token(&self, text: &str, now_s: u64) -> Result<Authenticated, AuthError> {

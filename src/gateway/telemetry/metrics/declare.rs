@@ -43,10 +43,10 @@ pub(crate) struct Declaration {
 }
 
 impl Declaration {
-    /// A metric of this name; `help` is the text of its documentation.
+    /// A metric of this name; `help` is the text of its documentation, whose backquotes scrapes do not have.
     pub(crate) fn new(name: &str, help: &str, labels: &[&str]) -> Self {
         let labels = labels.iter().map(ToString::to_string).collect();
-        Self { name: name.to_owned(), help: help.trim().replace('`', ""), labels, bounds: Arc::new([]) }
+        Self { name: name.to_owned(), help: help.trim().to_owned(), labels, bounds: Arc::new([]) }
     }
 
     #[must_use]

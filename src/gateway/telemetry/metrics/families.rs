@@ -1,8 +1,8 @@
 //! Every metric of the gateway but those of the process, each declared once: its name, its labels, and its help as its
 //! documentation.
 //!
-//! `mcp_*` are OpenTelemetry's names for MCP, `trunkline_*` are the gateway's own. The README's table is compared with
-//! this file by a test.
+//! `mcp_*` are OpenTelemetry's names for MCP, `trunkline_*` are the gateway's own. The reference of the book is made
+//! from this file.
 
 use prometheus::{IntCounter, IntGauge};
 
@@ -38,15 +38,15 @@ metrics! {
         /// Time from sending a request to an upstream to the head of its reply; `mcp_method_name` is empty for requests of the
         /// gateway's own, and for those that failed.
         client_duration: Durations["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"] = "mcp_client_operation_duration_seconds" in CALL_BUCKETS_S;
-        /// Requests of clients, by outcome and reason: answered; refused because of the request itself or of a limit; failed;
-        /// cancelled by the client.
+        /// Requests of clients, by outcome: `answered`; `refused` because of the request itself, its caller or a limit;
+        /// `failed`, at the upstream or here; `cancelled` by the client. `reason` is the `error_type`.
         requests: ShardedCounterVec["endpoint", "mcp_protocol_version", "outcome", "reason"] = "trunkline_requests_total";
         /// Tool calls that were not answered, after it was known which tool was called.
         tool_failures: Counters["endpoint", "gen_ai_tool_name"] = "trunkline_tool_failures_total";
         /// Malformed, late or truncated replies of upstreams, and replies with a status of failure, by `error_type`.
         replies_broken: Counters["upstream", "error_type"] = "trunkline_upstream_replies_broken_total";
-        /// Calls within sessions whose client disconnected before the end, by result: kept; ended after that; dropped
-        /// because there were too many.
+        /// Calls within sessions that went on without their client, by result: `kept`; of these, `ended`; `dropped` because
+        /// there were too many.
         exchanges_detached: IntCounterVec["result"] = "trunkline_exchanges_detached_total";
         /// Calls that were still in flight when the drain was over.
         drain_aborted: IntCounter = "trunkline_drain_aborted_calls_total";
@@ -63,14 +63,17 @@ metrics! {
         open: IntGauge = "trunkline_connections_open";
         /// Maximum number of client connections.
         max: IntGauge = "trunkline_connections_max";
-        /// Client connections closed at once because a limit was reached, by limit.
+        /// Client connections closed at once, by the limit that was reached: `connections_max`,
+        /// `connections_per_address_max`.
         refused: IntCounterVec["limit"] = "trunkline_connections_refused_total";
-        /// Client connections closed because the client was too slow or idle, by the timeout that expired.
+        /// Client connections closed because the client was too slow or idle, by the setting that bounds it:
+        /// `header_timeout`, `idle_timeout`, `reply_rate_min`.
         timed_out: IntCounterVec["timeout"] = "trunkline_connections_timed_out_total";
-        /// TLS handshakes of clients, by result: full and resumed ones, and those that failed, timed out, were refused
-        /// because of their address, or made room for others.
+        /// TLS handshakes of clients, by result: `full`, `resumed`; `failed`, `timeout`, `refused` because of
+        /// `handshakes_per_address_max`, `evicted` to make room for others.
         handshakes: IntCounterVec["result"] = "trunkline_handshakes_total";
-        /// Connections closed because they did not begin with a PROXY header of a trusted proxy, by reason.
+        /// Connections closed because they did not begin with a PROXY header of a trusted proxy, by reason: `untrusted`,
+        /// `invalid`, `timeout`, `closed`.
         proxied_refused: IntCounterVec["reason"] = "trunkline_proxied_connections_refused_total";
         /// Earliest expiry of the certificates in a file, in seconds since 1970.
         certificate_expiry: IntGaugeVec["file"] = "trunkline_certificate_expiry_timestamp_seconds";
@@ -132,25 +135,26 @@ metrics! {
         connections: IntGauge = "trunkline_upstream_connections";
         /// Open connections to upstreams that are idle; updated once a second.
         idle_connections: IntGauge = "trunkline_upstream_idle_connections";
-        /// Connections opened to upstreams, by result.
+        /// Connections opened to upstreams, by result: `ok`, `error`.
         connects: ByResult = "trunkline_upstream_connects_total";
         /// Requests sent again because a pooled connection had died.
         retries: IntCounter = "trunkline_upstream_retries_total";
-        /// Requests that were not sent again because too many were.
+        /// Requests that were not sent again because `retry.budget_percent` was used up.
         retries_refused: IntCounter = "trunkline_upstream_retries_refused_total";
         /// Openings of circuit breakers of replicas.
         breaker_openings: IntCounter = "trunkline_breaker_openings_total";
-        /// Health checks of replicas, by result.
+        /// Health checks of replicas, by result: `ok`, `error`.
         health_checks: ByResult = "trunkline_health_checks_total";
         /// Legacy sessions opened with upstreams.
         sessions_opened: IntCounter = "trunkline_upstream_sessions_opened_total";
         /// Legacy sessions that an upstream no longer knew.
         sessions_lost: IntCounter = "trunkline_upstream_sessions_lost_total";
-        /// Requests of upstreams to clients, by result.
+        /// Requests of upstreams to clients, by result: `forwarded`, `refused`, `answered`, `cancelled`, `expired`.
         questions: Questions = "trunkline_upstream_requests_to_clients_total";
         /// Messages of upstreams within sessions that could not be assigned to a client or a call.
         unroutable: IntCounter = "trunkline_upstream_messages_unroutable_total";
-        /// Notifications and responses within sessions that an upstream did not accept, by reason.
+        /// Notifications and responses within sessions that an upstream did not accept, by reason: `timed_out`, `refused`,
+        /// `failed`; `ended` with their session; `full`, the gateway's own for which there was no room.
         messages_dropped: MessagesDropped = "trunkline_upstream_messages_dropped_total";
         /// Replies of upstreams whose id is not that of the request.
         mismatched: IntCounter = "trunkline_upstream_replies_mismatched_total";
@@ -160,8 +164,8 @@ metrics! {
         subscription_streams: IntGauge = "trunkline_upstream_subscription_streams";
         /// Subscriptions and own streams at upstreams that were lost; their clients are told of all that may have changed.
         subscription_gaps: IntCounter = "trunkline_upstream_subscription_gaps_total";
-        /// Resources and tasks that are left out of subscriptions, by reason: name (refused alone), `cut_off` (of clients of
-        /// whose names many were refused), full (the upstream takes no more).
+        /// Resources and tasks that are left out of subscriptions, by reason: `name` (refused alone), `cut_off` (of clients
+        /// of whose names many were refused), `full` (the upstream takes no more).
         subscription_names_refused: NamesRefused = "trunkline_upstream_subscription_names_refused_total";
         /// Lists fetched from upstreams, by result; all pages of a list count once.
         list_fetches: ByResult = "trunkline_list_fetches_total";
@@ -178,15 +182,16 @@ metrics! {
         /// Upstreams of each endpoint.
         endpoint_upstreams: IntGaugeVec["endpoint"] = "trunkline_endpoint_upstreams";
         // These are set when they are scraped.
-        /// 1 for the state of each replica's circuit breaker: closed, open, `half_open`.
+        /// 1 for the state of each replica's circuit breaker: `closed`, `open`, `half_open`.
         breakers: IntGaugeVec["upstream", "replica", "state"] = "trunkline_replica_breaker";
         /// Requests in flight at each replica of an upstream.
         in_flight: IntGaugeVec["upstream", "replica"] = "trunkline_replica_in_flight";
-        /// Replicas of upstreams, by state.
+        /// Replicas of upstreams: `healthy` ones take calls, `unhealthy` ones do not, as their circuit breaker is open.
         replicas: IntGaugeVec["upstream", "state"] = "trunkline_upstream_replicas";
-        /// 1 where the upstream is known to speak protocol revisions of the era.
+        /// 1 where the upstream speaks protocol revisions of the era: `modern`, `legacy`.
         eras: IntGaugeVec["upstream", "era"] = "trunkline_upstream_eras";
-        /// Probes of upstreams for the eras that they speak, by result.
+        /// Probes of upstreams for the eras that they speak, by result: `modern`, `not_modern`, `legacy`, `not_legacy`,
+        /// `unknown`.
         probes: IntCounterVec["upstream", "result"] = "trunkline_upstream_probes_total";
     }
 }
@@ -262,7 +267,8 @@ metrics! {
         sessions: ByClientEra<IntGauge> = "trunkline_bridge_sessions";
         /// Calls of modern clients that are suspended until the client answers a legacy upstream's request.
         suspended: IntGauge = "trunkline_bridge_suspended_calls";
-        /// Suspended calls, by result: resumed, expired, lost, refused, rejected.
+        /// Suspended calls, by result: `resumed`, `expired`, `lost`, `refused`; `rejected` counts retries that belong to
+        /// none.
         suspensions: Suspensions = "trunkline_bridge_suspensions_total";
     }
 }
@@ -291,9 +297,9 @@ metrics! {
     /// Sessions of legacy clients, and what belongs to them.
     pub struct SessionMetrics {
         // Gauges are set when they are scraped.
-        /// Legacy sessions, by state: live ones have state, revoked ones were ended before they expired.
+        /// Legacy sessions: `live` ones have state, `revoked` ones were ended before they expired.
         states: SessionStates<IntGauge> = "trunkline_sessions";
-        /// Session ids of clients that were not valid, by reason.
+        /// Session ids of clients that were not valid, by reason: `unknown`, `expired`, `revoked`, `foreign`.
         ids_refused: IntCounterVec["reason"] = "trunkline_session_ids_refused_total";
         /// Sessions with upstreams, opened for legacy sessions.
         upstream_sessions: IntGauge = "trunkline_upstream_sessions";
@@ -315,10 +321,10 @@ metrics! {
     pub struct SessionStreamMetrics {
         /// Open streams of clients in sessions.
         open: IntGauge = "trunkline_session_streams";
-        /// Streams of sessions refused because a limit was reached.
+        /// Streams of sessions refused because of `streams_max` or `streams_per_principal_max`.
         refused: IntCounter = "trunkline_session_streams_refused_total";
-        /// Streams of sessions ended before their client or session ended them, by reason: `taken_over` by a newer one, or
-        /// unread.
+        /// Streams of sessions ended before their client or session ended them, by reason: `taken_over` by a newer one,
+        /// `unread`.
         ended: StreamsEnded = "trunkline_session_streams_ended_total";
         /// Messages for streams of sessions dropped because the queue was full.
         messages_dropped: IntCounter = "trunkline_session_messages_dropped_total";
@@ -352,11 +358,12 @@ metrics! {
     /// Clients that wait for changes.
     pub struct SubscriptionMetrics {
         // Gauges are set when they are scraped.
-        /// Open subscriptions of clients.
+        /// Open subscriptions (`subscriptions/listen`) of clients.
         open: IntGauge = "trunkline_subscriptions";
         /// Open streams of HTTP+SSE clients.
         sse_streams: IntGauge = "trunkline_sse_streams";
-        /// Change notifications delivered to clients, by kind.
+        /// Change notifications delivered to clients, by kind: `tools_list`, `prompts_list`, `resources_list`, `resource`,
+        /// `task`.
         notifications: Notifications = "trunkline_notifications_total";
     }
 }
@@ -378,8 +385,8 @@ label_values! {
 metrics! {
     /// Lists of tools, prompts and resources.
     pub struct ListMetrics {
-        /// Lists answered, by result: hit, cached and fresh; stale, cached and expired; miss, after a fetch; error, not at all
-        /// or without an upstream.
+        /// Lists answered, by result: `hit`, cached and fresh; `stale`, cached and expired; `miss`, after a fetch; `error`,
+        /// not at all or without an upstream.
         cache: CacheResults = "trunkline_list_cache_total";
         /// Bytes of lists in the cache.
         cache_bytes: IntGauge = "trunkline_list_cache_bytes";
@@ -387,7 +394,7 @@ metrics! {
         partial: IntCounterVec["upstream"] = "trunkline_lists_partial_total";
         /// Truncated lists of an upstream, by reason.
         truncated: IntCounterVec["upstream", "reason"] = "trunkline_lists_truncated_total";
-        /// Tools left out because of invalid x-mcp-header annotations, counted when their list changes.
+        /// Tools left out because of invalid `x-mcp-header` annotations, counted when their list changes.
         tools_excluded: IntCounterVec["upstream"] = "trunkline_tools_excluded_total";
         /// Entries of lists left out because they have a duplicate member, counted when their list changes.
         entries_ambiguous: IntCounterVec["upstream", "mcp_method_name"] = "trunkline_list_entries_ambiguous_total";
@@ -417,8 +424,9 @@ label_values! {
 metrics! {
     /// The pinned definitions of one upstream.
     pub struct PinSeries["upstream"] {
-        /// Tools by their pins: pinned, with an approved definition; changed, with a new definition that waits for approval;
-        /// new, without an approved one; unreadable and unwritable, 1 while the file cannot be read or written.
+        /// Tools by their pins: `pinned`, with an approved definition; `changed`, with a new definition that waits for
+        /// approval; `new`, without an approved one; `unreadable` and `unwritable`, 1 while the file cannot be read or
+        /// written.
         states: PinStates<IntGauge> = "trunkline_pins";
         /// Definitions of tools that were not approved when first seen; each counts once while it is remembered.
         changes: IntCounter = "trunkline_pin_changes_total";
@@ -466,7 +474,8 @@ impl Handle for CredentialsRefused {
 metrics! {
     /// Credentials, and the keys that check them.
     pub struct CredentialMetrics {
-        /// Invalid credentials of clients, by reason.
+        /// Invalid credentials of clients, by reason: `api_key`, `expired`, `audience`, `signature`, `unknown_key` and so
+        /// on. Clients are not told which.
         refused: CredentialsRefused = "trunkline_credentials_refused_total";
         /// Attempts to read the public keys of a token issuer, by result.
         key_fetches: IntCounterVec["issuer", "result"] = "trunkline_jwks_fetches_total";
@@ -500,7 +509,7 @@ metrics! {
         duration: ShardedHistogram = "trunkline_shared_operation_duration_seconds" in REDIS_BUCKETS_S;
         /// Changes that could not be sent to the other replicas.
         lost: IntCounter = "trunkline_shared_lost_total";
-        /// Failed operations in the shared Redis, by reason: disconnected, timeout, refused.
+        /// Failed operations in the shared Redis, by reason: `disconnected`, `timeout`, `refused`.
         failures: SharedFailures = "trunkline_shared_failures_total";
     }
 }
@@ -526,17 +535,17 @@ metrics! {
         build_info: IntGaugeVec["version"] = "trunkline_build_info";
         /// Connections ended by a bug.
         panics: IntCounter = "trunkline_panics_total";
-        /// Configurations loaded while running, by result: ok, in force; error, refused.
+        /// Configurations loaded while running, by result: `ok`, in force; `error`, refused.
         reloads: ByResult = "trunkline_reloads_total";
         /// Whether the last configuration that was loaded is in force: 0 or 1.
         config_current: IntGauge = "trunkline_config_last_load_successful";
         /// When the configuration in force was loaded, in seconds since 1970.
         config_loaded_at: IntGauge = "trunkline_config_last_success_timestamp_seconds";
-        /// Requests to the admin listener that were refused, by reason: token, origin, host, form; `evicted` for connections
-        /// that made room for others.
+        /// Requests to the admin listener that were refused, by reason: `token`, `origin`, `host`, `form`; `evicted` for
+        /// connections that made room for others.
         admin_refused: IntCounterVec["reason"] = "trunkline_admin_requests_refused_total";
-        /// Spans of traced calls, by result: exported; rejected by the collector; failed to be sent; dropped because the queue
-        /// was full.
+        /// Spans of traced calls, by result: `exported`; `rejected` by the collector; `failed` to be sent; `dropped`
+        /// because the queue was full.
         trace_spans: SpanResults = "trunkline_trace_spans_total";
         /// Lines left out of the logs because there were too many per second, or the output was too slow.
         log_lines_dropped: IntCounter = "trunkline_log_lines_dropped_total";

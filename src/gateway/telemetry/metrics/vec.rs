@@ -77,7 +77,7 @@ impl<S: Series> MetricVec<S> {
         order.sort_by_key(|at| &labels[*at]);
         Ok(Self(Arc::new(MetricSeries {
             order,
-            head: exposition::head(name, help, S::KIND),
+            head: exposition::head(name, &help.replace('`', ""), S::KIND),
             bounds: bounds.iter().map(|bound| bound.to_string().into()).collect(),
             series: RwLock::default(),
             spare: S::of(&declaration)?,

@@ -108,6 +108,7 @@ mod tests {
         RateLimit {
             name: "l".into(),
             by: by.to_vec(),
+            rate: None,
             calls: 1,
             period: Duration::from_secs(1),
             burst: 1,

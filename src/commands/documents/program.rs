@@ -1,10 +1,12 @@
-//! `trunkline(1)`: the commands and options as the parser of the command line has them; what it does not know, in the
-//! tables here.
+//! `trunkline(1)` and the chapter of the same content: the commands and options as the parser of the command line has them;
+//! what it does not know, in the tables here.
 
 use clap::Command;
 use clap_mangen::Man;
 
-use super::page::ManualPage;
+use super::manual_page::ManualPage;
+use super::markdown_page::MarkdownPage;
+use super::page::Page;
 
 const DESCRIPTION: [&str; 3] = [
     "`trunkline` is a daemon between clients of the Model Context Protocol (MCP) and many tool servers. Clients connect \
@@ -132,7 +134,8 @@ const EXAMPLES: [(&str, &str); 8] = [
     ("Complete the command line in this shell:", "source <(trunkline completions bash)"),
 ];
 
-pub(super) fn page(mut command: Command) -> String {
+/// The manual page.
+pub(super) fn manual(mut command: Command) -> String {
     command.build();
     let mut page = ManualPage::new("TRUNKLINE", "1");
     page.name("trunkline", "a multiplexing proxy for the Model Context Protocol");
@@ -141,18 +144,45 @@ pub(super) fn page(mut command: Command) -> String {
     page.description(&DESCRIPTION);
     page.section("COMMANDS");
     commands(&mut page, &command);
-    page.table("EXIT STATUS", &EXIT_STATUS);
-    page.table("SIGNALS", &SIGNALS);
-    page.table("ENVIRONMENT", &ENVIRONMENT);
-    page.table("FILES", &FILES);
+    tables(&mut page);
     page.section("EXAMPLES");
     for (what, how) in EXAMPLES {
         page.paragraph(what);
-        page.example(how);
+        page.example("sh", how);
     }
     page.section("SEE ALSO");
     page.paragraph("`trunkline.toml`(5), `systemctl`(1), `systemd.exec`(5)");
     page.finish()
+}
+
+/// How wide the help is in the chapter, whatever terminal makes it.
+const COLUMNS: usize = 100;
+
+/// The chapter of the book.
+pub(super) fn chapter(command: Command) -> String {
+    let mut command = command.term_width(COLUMNS);
+    command.build();
+    let mut page = MarkdownPage::new("Command line", &DESCRIPTION);
+    page.section("COMMANDS");
+    help(&mut page, &command);
+    tables(&mut page);
+    page.finish()
+}
+
+fn tables(page: &mut impl Page) {
+    page.table("EXIT STATUS", &EXIT_STATUS);
+    page.table("SIGNALS", &SIGNALS);
+    page.table("ENVIRONMENT", &ENVIRONMENT);
+    page.table("FILES", &FILES);
+}
+
+/// What each command says to `--help`.
+fn help(page: &mut MarkdownPage, parent: &Command) {
+    for command in parent.get_subcommands().filter(|command| is_shown(command)) {
+        page.subsection(command.get_bin_name().unwrap_or_else(|| command.get_name()));
+        page.example("", &command.clone().render_long_help().to_string());
+        help(page, command);
+    }
 }
 
 /// All commands that are shown in help, each before those below it.
@@ -198,7 +228,7 @@ mod tests {
             }
         }
         let mut command = crate::commands::command();
-        let page = page(command.clone());
+        let page = manual(command.clone());
         command.build();
         assert_in(&page, &command);
         for heading in ["FILES", "SIGNALS", "EXIT STATUS", "ENVIRONMENT", "EXAMPLES"] {

@@ -1,9 +1,11 @@
-//! A manual page under construction: headings, paragraphs, entries and examples, as roff with the `man` macros.
+//! A manual page, as roff with the `man` macros.
 //!
 //! Text is plain, but that what stands between backquotes becomes bold. Nothing in it is ever taken for a macro. Pages are
 //! ASCII: other characters are spelled as roff does, so that no reader has to guess an encoding.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use super::page::Page;
 
 /// Makes apostrophes come out as such; once, at the top of a page.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
@@ -23,23 +25,11 @@ impl ManualPage {
         page
     }
 
-    pub(super) fn section(&mut self, heading: &str) {
-        self.add(Roff::new().control("SH", [heading]));
-    }
-
     pub(super) fn description(&mut self, paragraphs: &[&str]) {
         self.section("DESCRIPTION");
         for text in paragraphs {
             self.paragraph(text);
         }
-    }
-
-    pub(super) fn subsection(&mut self, heading: &str) {
-        self.add(Roff::new().control("SS", [heading]));
-    }
-
-    pub(super) fn paragraph(&mut self, text: &str) {
-        self.add(Roff::new().control("PP", []).text(inlines(text)));
     }
 
     /// A new paragraph, for what is rendered elsewhere.
@@ -51,29 +41,6 @@ impl ManualPage {
     pub(super) fn name(&mut self, name: &str, purpose: &str) {
         self.section("NAME");
         self.add(Roff::new().text([roman(format!("{name} - {purpose}"))]));
-    }
-
-    /// A term, and what it means below it.
-    pub(super) fn entry(&mut self, term: &str, meaning: &str) {
-        self.add(Roff::new().control("TP", [INDENT]).text(inlines(term)).text(inlines(meaning)));
-    }
-
-    /// A section of entries.
-    pub(super) fn table(&mut self, heading: &str, rows: &[(&str, &str)]) {
-        self.section(heading);
-        for (term, meaning) in rows {
-            self.entry(&format!("`{term}`"), meaning);
-        }
-    }
-
-    /// Lines as they are.
-    pub(super) fn example(&mut self, text: &str) {
-        let mut roff = Roff::new();
-        roff.control("PP", []).control("RS", [INDENT]).control("EX", []);
-        for line in text.trim_end().lines() {
-            roff.text([roman(line)]);
-        }
-        self.add(roff.control("EE", []).control("RE", []));
     }
 
     /// What `clap_mangen` wrote, without its heading.
@@ -99,6 +66,33 @@ impl ManualPage {
             self.0.push_str(line);
             self.0.push('\n');
         }
+    }
+}
+
+impl Page for ManualPage {
+    fn section(&mut self, heading: &str) {
+        self.add(Roff::new().control("SH", [heading]));
+    }
+
+    fn subsection(&mut self, heading: &str) {
+        self.add(Roff::new().control("SS", [heading]));
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        self.add(Roff::new().control("PP", []).text(inlines(text)));
+    }
+
+    fn entry(&mut self, term: &str, meaning: &str) {
+        self.add(Roff::new().control("TP", [INDENT]).text(inlines(term)).text(inlines(meaning)));
+    }
+
+    fn example(&mut self, _: &str, text: &str) {
+        let mut roff = Roff::new();
+        roff.control("PP", []).control("RS", [INDENT]).control("EX", []);
+        for line in text.trim_end().lines() {
+            roff.text([roman(line)]);
+        }
+        self.add(roff.control("EE", []).control("RE", []));
     }
 }
 
@@ -139,7 +133,7 @@ mod tests {
 
     #[test]
     fn an_example_keeps_its_lines() {
-        let roff = written(|page| page.example("a = 1\n\n.b `c`\n"));
+        let roff = written(|page| page.example("toml", "a = 1\n\n.b `c`\n"));
         assert_eq!(roff, ".PP\n.RS 4\n.EX\na = 1\n\n\\&.b `c`\n.EE\n.RE\n");
     }
 }

@@ -1,14 +1,17 @@
-//! `trunkline.toml(5)`: every section and key, from the JSON Schema that the types of the configuration make. What a key
-//! means, its type, range and default are the schema's; only the introduction is written here.
+//! `trunkline.toml(5)` and the chapter of the same content: every section and key, from the JSON Schema that the types of
+//! the configuration make. What a key means, its type, range and default are the schema's; only the introduction is
+//! written here.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::page::ManualPage;
+use super::manual_page::ManualPage;
+use super::markdown_page::MarkdownPage;
+use super::page::Page;
 
-const MINIMAL: &str = include_str!("../../../config/minimal.toml");
-const TEAM: &str = include_str!("../../../config/team.toml");
+const MINIMAL: &str = include_str!("../../../config/examples/minimal.toml");
+const TEAM: &str = include_str!("../../../config/examples/team.toml");
 
 const DESCRIPTION: [&str; 3] = [
     "The configuration of `trunkline`(1) is one TOML file. Unknown keys and sections are errors, and so is whatever \
@@ -18,7 +21,7 @@ const DESCRIPTION: [&str; 3] = [
 ];
 
 const TYPES: [(&str, &str); 4] = [
-    ("duration", "A number with its unit: `\"250ms\"`, `\"5s\"`, `\"10m\"`, `\"1h\"`."),
+    ("duration", "A number with its unit: `\"250ms\"`, `\"5s\"`, `\"10m\"`, `\"1h\"`, `\"30d\"`."),
     ("size", "A number of bytes, or a number with its unit: `\"64KiB\"`, `\"4MiB\"`, `\"1GiB\"`."),
     (
         "secret",
@@ -28,33 +31,45 @@ const TYPES: [(&str, &str); 4] = [
     ("words", "One string, or an array of strings."),
 ];
 
-pub(super) fn page(schema: &Value) -> String {
-    let reference = SchemaReference { definitions: &schema["$defs"] };
+/// The manual page.
+pub(super) fn manual(schema: &Value) -> String {
     let mut page = ManualPage::new("TRUNKLINE.TOML", "5");
     page.name("trunkline.toml", "configuration of trunkline");
     page.section("SYNOPSIS");
     page.paragraph("`/etc/trunkline/trunkline.toml`");
     page.description(&DESCRIPTION);
-    page.table("TYPES", &TYPES);
-    page.section("BEFORE ALL SECTIONS");
-    reference.keys(&mut page, schema);
-    page.section("SECTIONS");
-    for (heading, description, table) in reference.sections(schema, "") {
-        page.subsection(&heading);
-        page.paragraph(description);
-        reference.keys(&mut page, table);
-    }
-    page.section("EXAMPLES");
-    for (what, example) in [("The least that works:", MINIMAL), ("A gateway for a team:", TEAM)] {
-        page.paragraph(what);
-        // Their first comment says the same.
-        page.example(example.split_once("\n\n").map_or(example, |(_, after)| after));
-    }
+    write(&mut page, schema);
     page.section("SEE ALSO");
     page.paragraph(
         "`trunkline`(1); `/usr/share/doc/trunkline/trunkline.toml`, with every key and its default.",
     );
     page.finish()
+}
+
+/// The chapter of the book.
+pub(super) fn chapter(schema: &Value) -> String {
+    let mut page = MarkdownPage::new("Configuration", &DESCRIPTION);
+    write(&mut page, schema);
+    page.finish()
+}
+
+fn write(page: &mut impl Page, schema: &Value) {
+    let reference = SchemaReference { definitions: &schema["$defs"] };
+    page.table("TYPES", &TYPES);
+    page.section("BEFORE ALL SECTIONS");
+    reference.keys(page, schema);
+    page.section("SECTIONS");
+    for (heading, description, table) in reference.sections(schema, "") {
+        page.subsection(&heading);
+        page.paragraph(description);
+        reference.keys(page, table);
+    }
+    page.section("EXAMPLES");
+    for (what, example) in [("The least that works:", MINIMAL), ("A gateway for a team:", TEAM)] {
+        page.paragraph(what);
+        // Their first comment says the same.
+        page.example("toml", example.split_once("\n\n").map_or(example, |(_, after)| after));
+    }
 }
 
 struct SchemaReference<'a> {
@@ -76,7 +91,7 @@ impl<'a> SchemaReference<'a> {
     }
 
     /// The keys of `table` that are no sections.
-    fn keys(&self, page: &mut ManualPage, table: &Value) {
+    fn keys(&self, page: &mut impl Page, table: &Value) {
         for (key, schema) in properties(table).filter(|(_, schema)| self.table(schema).is_none()) {
             let is_required =
                 table["required"].as_array().is_some_and(|keys| keys.iter().any(|one| one == key));
@@ -142,7 +157,7 @@ fn type_of(schema: &Value) -> String {
     }
     match (text(schema, "type"), text(schema, "pattern")) {
         ("string", "") => "string".into(),
-        ("string", "^[0-9]+(ms|s|m|h)$") => "duration".into(),
+        ("string", "^[0-9]+(ms|s|m|h|d)$") => "duration".into(),
         ("string", pattern) => format!("string like `{pattern}`"),
         ("array", _) => format!("array: {}", type_of(&schema["items"])),
         ("object", _) => format!("table: {}", type_of(&schema["additionalProperties"])),
@@ -209,7 +224,7 @@ mod tests {
     #[test]
     fn every_key_of_every_table_has_its_entry() {
         let (schema, mut keys) = (schema(), 0);
-        let page = page(&schema);
+        let page = manual(&schema);
         let tables = schema["$defs"].as_object().unwrap().values().chain([&schema]);
         for (key, _) in tables.flat_map(properties) {
             let is_section = page.contains(&format!("{key}]")) || page.contains(&format!("{key}.NAME]"));
@@ -222,7 +237,7 @@ mod tests {
 
     #[test]
     fn sections_are_called_as_they_are_written() {
-        let page = page(&schema());
+        let page = manual(&schema());
         for heading in [
             "[limits]",
             "\"[listener] or [[listener]]\"",
@@ -243,10 +258,10 @@ mod tests {
             "required": ["who"], "properties": {
             "a": { "type": "integer", "minimum": 1, "maximum": 9, "default": 5, "description": "How many." },
             "mode": { "$ref": "#/$defs/Mode", "description": "Whether." },
-            "time": { "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "description": "How long." },
+            "time": { "type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$", "description": "How long." },
             "who": { "type": "array", "items": { "type": "string" }, "description": "Them.", "examples": [["me"]] },
         } });
-        let page = page(&schema);
+        let page = manual(&schema);
         for entry in [
             "\\fBa\\fR (integer, 1 to 9, default \\fB5\\fR)\nHow many.\n",
             "\\fBmode\\fR (string)\nWhether. \\fB\"on\"\\fR: It is. \\fB\"off\"\\fR: It is not.\n",

@@ -1,0 +1,48 @@
+//! The chapter about errors: a row for each that the gateway answers with.
+
+use std::time::Duration;
+
+use super::markdown_page::MarkdownPage;
+use super::page::Page as _;
+use protocol::error::{WireError, causes};
+
+const INTRODUCTION: [&str; 2] = [
+    "What the gateway refuses or cannot do is answered with a JSON-RPC error. Its message says what to do next, and whether \
+     the call may have been executed. An upstream's own JSON-RPC errors are relayed as they are; only to lists they become \
+     502, as a list is not one upstream's.",
+    "`error_type` is the label of metrics, logs and traces. `Retry-After` is in seconds.",
+];
+
+const REMARKS: [&str; 5] = [
+    "To clients with sessions, and over HTTP+SSE, the failure of a request is told in an HTTP 200 with the same code, because \
+     some of them give up the session at any other status; `data.retryAfterMs` stands for `Retry-After`. `legacy_errors = \
+     \"http\"` on an endpoint gives it the status. A header mismatch has the code -32001 there.",
+    "`cancelled` has no answer: the client left before its reply was complete. It is in metrics and logs only.",
+    "A request head over `header_bytes_max` or `headers_max` gets 431. Over HTTP/1.1, what two readers could take for \
+     different messages ends the connection with 400, or with 501 for any coding but `chunked`: `Content-Length` beside \
+     `Transfer-Encoding`, either of them twice, a length with a sign, a leading zero or a comma, a line that ends with a bare \
+     line feed, chunks that are not well formed. If an upstream does it, the call fails with 502.",
+    "An error in the middle of an event stream is its last event; in the middle of a JSON reply the connection is cut.",
+    "A request that failed on a pooled connection is sent again once, but only if it was not sent or is safe to repeat. \
+     `tools/call` is not, unless `retry` says so.",
+];
+
+pub(super) fn chapter() -> String {
+    let mut page = MarkdownPage::new("Errors", &INTRODUCTION);
+    let rows = causes().into_iter().map(|(error, when)| {
+        let WireError { status, code, reason, retry_after } = error.outcome();
+        let retry_after = match retry_after {
+            None => String::new(),
+            Some(Duration::ZERO) => "varies".to_owned(),
+            Some(after) => after.as_secs().to_string(),
+        };
+        let reason = format!("`{}`", reason.label());
+        vec![status.as_str().into(), code.to_string(), reason, retry_after, when.into(), error.to_string()]
+    });
+    page.grid(&["HTTP", "Code", "error_type", "Retry-After", "When", "Message"], rows);
+    page.section("REMARKS");
+    for remark in REMARKS {
+        page.paragraph(remark);
+    }
+    page.finish()
+}

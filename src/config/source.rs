@@ -1,0 +1,127 @@
+//! The text of a configuration, which may be in several files: one that is named on the command line, and those that it
+//! includes. They are read as one text, those that are included after the other, so that a place in it is one number; what
+//! is shown to people has the file and its own lines.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::Diagnostic;
+
+/// Files that are read as one text.
+#[derive(Clone, Debug)]
+pub struct Source {
+    text: String,
+    /// The name of each, and where it begins; the first begins at 0.
+    files: Vec<(String, usize)>,
+}
+
+impl Source {
+    /// The file that is named on the command line. Its name is for people.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { text: text.into(), files: vec![(name.into(), 0)] }
+    }
+
+    /// The paths that the first file includes, as they are written: of files, or with `*` in the last part.
+    pub fn includes(&self) -> Vec<String> {
+        let (root, _) = DeTable::parse_recoverable(&self.text);
+        match root.get_ref().get("include").map(toml::Spanned::get_ref) {
+            Some(DeValue::Array(paths)) => {
+                paths.iter().filter_map(|path| path.get_ref().as_str().map(str::to_owned)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Adds a file that is included.
+    pub fn include(&mut self, name: impl Into<String>, text: &str) {
+        self.text.push('\n');
+        self.files.push((name.into(), self.text.len()));
+        self.text.push_str(text);
+    }
+
+    /// All of it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What is wrong with the files by themselves.
+    pub(super) fn errors(&self) -> Vec<Diagnostic> {
+        let included = self.files.iter().skip(1).filter_map(|(_, begin)| {
+            let begins = first_line(&self.text[self.range_of(*begin)])?;
+            let span = begin + begins.start..begin + begins.end;
+            let message = "a file that is included begins with a [section]: what stands before the first one belongs into \
+                           the file that includes it";
+            Some(Diagnostic::error(span, message))
+        });
+        included.collect()
+    }
+
+    /// The ranges of the files in the text.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.files.iter().map(|(_, begin)| self.range_of(*begin))
+    }
+
+    /// A finding as text for a terminal: the file, the line and a caret.
+    pub fn render(&self, finding: &Diagnostic) -> String {
+        let (name, begin) = self
+            .files
+            .iter()
+            .rfind(|(_, begin)| *begin <= finding.span.start)
+            .map_or(("", 0), |(name, begin)| (name, *begin));
+        finding.clone().moved_back(begin).render(name, &self.text[self.range_of(begin)])
+    }
+
+    fn range_of(&self, begin: usize) -> Range<usize> {
+        let next = self.files.iter().map(|(_, begin)| *begin).find(|next| *next > begin);
+        begin..next.map_or(self.text.len(), |next| next - 1)
+    }
+}
+
+/// Where the first line is that says something, unless it begins a section.
+fn first_line(text: &str) -> Option<Range<usize>> {
+    let mut begin = 0;
+    for line in text.split_inclusive('\n') {
+        let said = line.trim();
+        if !said.is_empty() && !said.starts_with('#') {
+            let start = begin + line.len() - line.trim_start().len();
+            return (!said.starts_with('[')).then(|| start..start + said.len());
+        }
+        begin += line.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_files() -> Source {
+        let mut source = Source::new("a.toml", "include = [\"conf.d/*.toml\", 7]\n[listener]\n");
+        source.include("b.toml", "# b\n\nworkers = 4\n");
+        source
+    }
+
+    #[test]
+    fn a_place_is_shown_in_its_own_file() {
+        let source = two_files();
+        assert_eq!(source.includes(), ["conf.d/*.toml"]);
+        let errors = source.errors();
+        assert_eq!(errors.len(), 1);
+        assert!(source.render(&errors[0]).starts_with("b.toml:3:1: error: a file that is included"));
+        let begin = source.text().find("[listener]").unwrap();
+        assert!(
+            source.render(&Diagnostic::error(begin..begin + 10, "m")).starts_with("a.toml:2:1: error: m\n")
+        );
+        let ranges: Vec<&str> = source.ranges().map(|range| &source.text()[range]).collect();
+        assert_eq!(ranges, ["include = [\"conf.d/*.toml\", 7]\n[listener]\n", "# b\n\nworkers = 4\n"]);
+    }
+
+    #[test]
+    fn what_begins_with_a_section_is_a_file_to_include() {
+        for text in ["", "# c\n", "\n[upstream.a]\nurl = 1", "[[rule]]"] {
+            assert_eq!(first_line(text), None, "{text:?}");
+        }
+        assert_eq!(first_line("# c\n  a = 1\n"), Some(6..11));
+    }
+}

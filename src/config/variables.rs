@@ -1,0 +1,126 @@
+//! `${NAME}` and `${NAME:-default}` in the strings of a configuration stand for what the environment has; `$${` stands for
+//! `${`. Keys are taken as they are written, and so is what stands where a secret does not belong: a secret is named, as in
+//! `{ env = "NAME" }`, and never part of the text. The environment is asked by whoever reads the file.
+
+use std::borrow::Cow;
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::Diagnostic;
+use super::findings::Node;
+
+/// What the environment has under a name.
+pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
+
+/// Keys whose value is a secret: what is written there is refused, and never looked up.
+const SECRETS: [&str; 7] = ["basic", "bearer", "client_secret", "key", "password", "sha256", "token"];
+
+/// Replaces all variables below `table`.
+pub(super) fn expand(table: &mut DeTable<'_>, environment: Environment<'_>, errors: &mut Vec<Diagnostic>) {
+    for (key, node) in table.iter_mut() {
+        if !(SECRETS.contains(&&**key.get_ref()) && node.get_ref().as_str().is_some()) {
+            expand_node(node, environment, errors);
+        }
+    }
+}
+
+fn expand_node(node: &mut Node<'_>, environment: Environment<'_>, errors: &mut Vec<Diagnostic>) {
+    let span = node.span();
+    match node.get_mut() {
+        DeValue::String(text) if text.contains("${") => match expanded(text, environment) {
+            Ok(with_values) => *text = Cow::Owned(with_values),
+            Err(fault) => errors.push(Diagnostic::error(span, fault)),
+        },
+        DeValue::Array(nodes) => {
+            for node in nodes.iter_mut() {
+                expand_node(node, environment, errors);
+            }
+        }
+        DeValue::Table(table) => expand(table, environment, errors),
+        _ => {}
+    }
+}
+
+/// The text with what its variables stand for, or what is wrong with it.
+fn expanded(text: &str, environment: Environment<'_>) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        if let Some(plain) = before.strip_suffix('$') {
+            out.push_str(plain);
+            out.push_str("${");
+            rest = &from[2..];
+            continue;
+        }
+        out.push_str(before);
+        let (inside, after) =
+            from[2..].split_once('}').ok_or("`${` without `}`: write `${NAME}`, or `$${` for `${`")?;
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        if !is_name(name) {
+            return Err(format!(
+                "`${{{inside}}}` names no variable: write `${{NAME}}` or `${{NAME:-default}}`, or `$${{` for `${{`"
+            ));
+        }
+        // As a shell has it, an empty one does not count where there is a default.
+        let value = environment(name).filter(|value| !(value.is_empty() && default.is_some()));
+        let value = value.or_else(|| default.map(str::to_owned));
+        out.push_str(&value.ok_or_else(|| {
+            format!("the environment has no `{name}`: set it, or write `${{{name}:-default}}`")
+        })?);
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn is_name(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(name: &str) -> Option<String> {
+        match name {
+            "HOST" => Some("10.0.0.1".to_owned()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn variables_stand_for_what_the_environment_has() {
+        for (text, expected) in [
+            ("http://${HOST}:${PORT:-9101}/mcp", Ok("http://10.0.0.1:9101/mcp")),
+            ("${EMPTY}a${EMPTY:-b}${PORT:-}", Ok("ab")),
+            ("$${HOST} $HOST $$ }", Ok("${HOST} $HOST $$ }")),
+            ("${PORT}", Err("the environment has no `PORT`: set it, or write `${PORT:-default}`")),
+            ("${HOST", Err("`${` without `}`: write `${NAME}`, or `$${` for `${`")),
+            ("${}", Err("`${}` names no variable: write `${NAME}` or `${NAME:-default}`, or `$${` for `${`")),
+        ] {
+            assert_eq!(expanded(text, &environment).as_deref().map_err(String::as_str), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_left_alone_and_all_else_is_not() {
+        let text = "a = [\"${HOST}\"]\nbearer = \"${HOST}\"\ntoken = { file = \"/${HOST}\" }\n[b.c]\nd = \"${NONE}\"\n";
+        let (mut root, _) = DeTable::parse_recoverable(text);
+        let mut errors = Vec::new();
+        expand(root.get_mut(), &environment, &mut errors);
+        let table = root.get_ref();
+        assert_eq!(table["a"].get_ref().as_array().unwrap()[0].get_ref().as_str(), Some("10.0.0.1"));
+        assert_eq!(table["bearer"].get_ref().as_str(), Some("${HOST}"));
+        assert_eq!(
+            table["token"].get_ref().as_table().unwrap()["file"].get_ref().as_str(),
+            Some("/10.0.0.1")
+        );
+        assert_eq!(errors.len(), 1);
+        assert_eq!(&text[errors[0].span.clone()], "\"${NONE}\"");
+    }
+}

@@ -1,0 +1,86 @@
+//! Reads a configuration: the file that is named, those that it includes, and what the environment has for its variables.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use config::{Config, Source};
+use globset::Glob;
+
+/// Files that may be included.
+const FILES_MAX: usize = 1000;
+
+/// The text of a configuration, and where it came from beside the file that was named.
+#[derive(Debug)]
+pub struct ConfigFiles {
+    /// What is read.
+    pub source: Source,
+    included: Vec<PathBuf>,
+}
+
+impl ConfigFiles {
+    /// Reads the file and what it includes.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let text = text_of(path, config::FILE_BYTES_MAX)?;
+        let mut files = Self { source: Source::new(path.display().to_string(), text), included: Vec::new() };
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        for pattern in files.source.includes() {
+            let found = files.find(&directory.join(&pattern), &pattern)?;
+            for path in found {
+                files.add(path)?;
+            }
+        }
+        Ok(files)
+    }
+
+    /// Checks it.
+    pub fn config(&self) -> Result<Config, config::ConfigErrors> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let mut config = config::parse_source(&self.source, &environment)?;
+        config.included.clone_from(&self.included);
+        super::adopt_environment(&mut config);
+        Ok(config)
+    }
+
+    /// The files that a path leads to, by their names; with `*` the directory is noted, as more may come.
+    fn find(&mut self, path: &Path, written: &str) -> anyhow::Result<Vec<PathBuf>> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !name.contains('*') {
+            return Ok(vec![path.to_owned()]);
+        }
+        let glob = Glob::new(name).with_context(|| format!("cannot include {written}"))?.compile_matcher();
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        self.included.push(directory.to_owned());
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries,
+            // As with all that it matches: none are none.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", directory.display())),
+        };
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+        let mut names: Vec<_> = names.collect::<Result<_, _>>().context("cannot read a directory")?;
+        names.retain(|name| glob.is_match(name) && !name.to_string_lossy().starts_with('.'));
+        names.sort();
+        Ok(names.into_iter().map(|name| directory.join(name)).collect())
+    }
+
+    fn add(&mut self, path: PathBuf) -> anyhow::Result<()> {
+        anyhow::ensure!(self.included.len() < FILES_MAX, "more than {FILES_MAX} files are included");
+        let left = config::FILE_BYTES_MAX.saturating_sub(self.source.text().len() as u64);
+        self.source.include(path.display().to_string(), &text_of(&path, left)?);
+        self.included.push(path);
+        Ok(())
+    }
+}
+
+/// The text of a file of at most so many bytes: what all files together may have, and those before it leave.
+fn text_of(path: &Path, bytes_max: u64) -> anyhow::Result<String> {
+    let cannot_read = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(cannot_read)?;
+    file.take(bytes_max + 1).read_to_string(&mut text).with_context(cannot_read)?;
+    let is_whole = text.len() as u64 <= bytes_max;
+    anyhow::ensure!(is_whole, "cannot read {}: it is longer than {bytes_max} bytes", path.display());
+    Ok(text)
+}

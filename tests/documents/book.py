@@ -1,0 +1,51 @@
+"""The book: its chapters in the order of `docs/SUMMARY.md`, what they show, and where their links lead."""
+
+import pathlib
+import re
+
+from . import blocks
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BOOK = ROOT / "docs"
+SUMMARY = BOOK / "SUMMARY.md"
+QUICK_START = BOOK / "start" / "quick-start.md"
+#: In the quick start: where every chapter outside of `start/` goes on.
+MARK = "<!-- other chapters go on from here -->"
+LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)\)")
+
+
+def chapters():
+    """The files of all chapters."""
+    return [BOOK / link for _, link in LINK.findall(SUMMARY.read_text())]
+
+
+def documents():
+    """All that people read: the book, and what stands beside it."""
+    return [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + [SUMMARY] + chapters()
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def begins_with_the_quick_start(chapter):
+    """Whether its commands are about the gateway that the quick start leaves running."""
+    return BOOK in chapter.parents and chapter.parent.name != "start"
+
+
+def quick_start():
+    """What other chapters go on from."""
+    return blocks.of_markdown(QUICK_START.read_text().split(MARK)[0])
+
+
+def links(document):
+    """Where the links of a document lead: the file, and the anchor or nothing; none of those to other sites."""
+    for _, link in LINK.findall(blocks.without_blocks(document.read_text())):
+        if not re.match(r"\w+:", link):
+            path, _, anchor = link.partition("#")
+            yield link, (document.parent / path).resolve() if path else document, anchor
+
+
+def anchors(document):
+    """The anchors of its headings; of those that are the same, the first has the plain one."""
+    return {blocks.anchor(heading) for heading in blocks.headings(document.read_text())}
