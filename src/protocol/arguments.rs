@@ -30,6 +30,9 @@ pub struct CallArguments<'p> {
     values: Vec<CallArgument>,
 }
 
+/// Numbers that take more bytes are nobody's amount or id: no time is spent on them.
+const NUMBER_BYTES_MAX: usize = 1000;
+
 /// What a call says at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallArgument {
@@ -101,7 +104,10 @@ impl ArgumentValue {
     fn of(kind: JsonKind, span: Span, text: &[u8]) -> Option<Self> {
         match kind {
             JsonKind::String => Some(Self::Text(Literal::at(span, text).decode(text)?.into())),
-            JsonKind::Number => Self::number(std::str::from_utf8(text.get(span)?).ok()?),
+            JsonKind::Number => {
+                let number = text.get(span).filter(|number| number.len() <= NUMBER_BYTES_MAX)?;
+                Self::number(std::str::from_utf8(number).ok()?)
+            }
             JsonKind::True => Some(Self::Boolean(true)),
             JsonKind::False => Some(Self::Boolean(false)),
             JsonKind::Null | JsonKind::Object | JsonKind::Array => None,
@@ -136,12 +142,16 @@ impl<'p> CallArguments<'p> {
         let text = arguments.map(Value::text).unwrap_or_default();
         let value = |found| match found {
             FoundArgument::Nothing => CallArgument::Missing,
+            FoundArgument::Value(JsonKind::Null | JsonKind::Object | JsonKind::Array, _) => {
+                CallArgument::Missing
+            }
+            // Text that is not Unicode, and numbers beyond all reason, are what each reader makes of them.
             FoundArgument::Value(kind, span) => {
-                ArgumentValue::of(kind, span, text).map_or(CallArgument::Missing, CallArgument::Value)
+                ArgumentValue::of(kind, span, text).map_or(CallArgument::Ambiguous, CallArgument::Value)
             }
             FoundArgument::Ambiguous => CallArgument::Ambiguous,
         };
-        find(paths.iter().map(|path| &*path.0), arguments).into_iter().map(value).collect()
+        find(Spellings::Each, paths.iter().map(|path| &*path.0), arguments).into_iter().map(value).collect()
     }
 
     /// The value at a path. `None`: there is none, or one of a type that nothing goes by, or an ambiguous one.
@@ -180,8 +190,18 @@ pub(crate) enum FoundArgument {
     Ambiguous,
 }
 
+/// What is to be made of a key that some readers take for the first of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spellings {
+    /// All paths are of one tool, whose parameters they name: a key that is one of them is no other.
+    OfOneTool,
+    /// The paths have nothing to do with each other.
+    Each,
+}
+
 /// What stands in `arguments` at the end of each path.
 pub(crate) fn find<'p>(
+    spellings: Spellings,
     paths: impl ExactSizeIterator<Item = &'p [Box<str>]>,
     arguments: Option<Value<'_>>,
 ) -> Vec<FoundArgument> {
@@ -189,7 +209,7 @@ pub(crate) fn find<'p>(
     if let Some(arguments) = arguments.filter(|arguments| arguments.kind() == JsonKind::Object) {
         let wanted: Vec<Lookup<'_>> =
             paths.enumerate().map(|(index, path)| Lookup { index, path, is_seen: false }).collect();
-        find_in(&mut arguments.cursor(), arguments.text(), wanted, &mut values);
+        find_in((&mut arguments.cursor(), arguments.text()), spellings, wanted, &mut values);
     }
     values
 }
@@ -205,14 +225,19 @@ struct Lookup<'a> {
 }
 
 /// Finds the wanted values in the object at the cursor.
-fn find_in(cursor: &mut Cursor<'_>, text: &[u8], mut wanted: Vec<Lookup<'_>>, values: &mut [FoundArgument]) {
+fn find_in(
+    (cursor, text): (&mut Cursor<'_>, &[u8]),
+    spellings: Spellings,
+    mut wanted: Vec<Lookup<'_>>,
+    values: &mut [FoundArgument],
+) {
     while let Some(key) = cursor.next_key() {
         let key = Literal::at(key, text).decode(text);
-        let (ends, further) = select(key.as_deref(), &mut wanted, values);
+        let (ends, further) = select(key.as_deref(), spellings, &mut wanted, values);
         let kind = cursor.kind();
         let span = if kind == JsonKind::Object && !further.is_empty() {
             let start = *cursor;
-            find_in(cursor, text, further, values);
+            find_in((&mut *cursor, text), spellings, further, values);
             cursor.span_since(start)
         } else {
             cursor.skip()
@@ -229,6 +254,7 @@ fn find_in(cursor: &mut Cursor<'_>, text: &[u8], mut wanted: Vec<Lookup<'_>>, va
 /// before, or that some take for a wanted one makes that ambiguous.
 fn select<'a>(
     key: Option<&str>,
+    spellings: Spellings,
     wanted: &mut [Lookup<'a>],
     values: &mut [FoundArgument],
 ) -> (Vec<usize>, Vec<Lookup<'a>>) {
@@ -259,7 +285,7 @@ fn select<'a>(
             further.push(Lookup { index: *index, path: rest, is_seen: false });
         }
     }
-    if !is_wanted {
+    if !(is_wanted && spellings == Spellings::OfOneTool) {
         alike.into_iter().for_each(doubt);
     }
     (ends, further)
@@ -331,7 +357,14 @@ mod tests {
         ] {
             assert_eq!(read(&["a", "b.c"], arguments), expected, "{arguments}");
         }
-        assert_eq!(read(&["id", "ID"], r#"{"id":1,"ID":2}"#), ["1", "2"], "both are wanted");
+        let paths = ["id", "ID"];
+        assert_eq!(read(&paths, r#"{"id":1,"ID":2}"#), ["?", "?"], "each is of another rule, about another tool");
+        assert_eq!(read(&paths, r#"{"id":1}"#), ["1", "?"]);
+        let mut scratch = Scratch::default();
+        let root = scratch.index(br#"{"id":1,"ID":2}"#, 16).unwrap().root();
+        let paths = paths.map(|path| ArgumentPath::read(path).unwrap());
+        let found = find(Spellings::OfOneTool, paths.iter().map(|path| &*path.0), Some(root));
+        assert!(!found.contains(&FoundArgument::Ambiguous), "one tool has both: {found:?}");
     }
 
     #[test]
@@ -357,6 +390,17 @@ mod tests {
             assert_eq!(parts(&one) == parts(&other), may_be, "{one} {other}");
             assert_eq!(one == other, one.to_string() == other.to_string());
         }
+    }
+
+    #[test]
+    fn what_no_reader_agrees_on_is_ambiguous() {
+        let long = "1".repeat(NUMBER_BYTES_MAX);
+        let too_long = format!("{long}1");
+        for value in ["1e-99999999999999999999", "1e99999999999999999999", "\"\\ud800\"", &too_long] {
+            assert_eq!(read(&["a"], &format!("{{\"a\":{value}}}")), ["?"], "{value}");
+        }
+        assert_eq!(read(&["a"], "{\"a\":0e99999999999999999999}"), ["0"]);
+        assert_ne!(read(&["a"], &format!("{{\"a\":{long}}}")), ["?"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::object::Object;
 
@@ -50,6 +50,10 @@ impl Object for HistoryLine {
     fn read(value: &Value) -> Option<Self> {
         let all = value.as_array()?;
         Some(Self(all[all.len().saturating_sub(POINTS_MAX)..].iter().map(f64::read).collect()))
+    }
+
+    fn schema(definitions: &mut Map<String, Value>) -> Value {
+        Vec::<Option<f64>>::schema(definitions)
     }
 }
 

@@ -9,8 +9,8 @@
 //! | `tools.rs`, `query.rs` | `/status/tools`: a page of tools, and which ones are asked for |
 //! | `object.rs` | how all of these are read |
 //!
-//! Each object is declared once: the gateway writes it with serde, `status` and `top` read it with [`parse`]. The README
-//! documents the members.
+//! Each object is declared once: the gateway writes it with serde, `status` and `top` read it with [`parse`]. The
+//! description of the admin API in the book is made of the same declarations.
 //!
 //! Invariants: a reader relies on no member, so that older and newer gateways can be read: what is missing or of another
 //! type is unknown, and nothing is an error. What is read is bounded in entries and characters. Texts are a stranger's:

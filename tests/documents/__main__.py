@@ -165,6 +165,15 @@ class Documents(unittest.TestCase):
         there = {book.name(chapter) for chapter in book.BOOK.rglob("*.md")} - {book.name(book.SUMMARY)}
         self.assertEqual(there, {book.name(chapter) for chapter in book.chapters()})
 
+    def test_every_alert_leads_to_its_section_of_the_runbook(self):
+        alerts = (ROOT / "config" / "prometheus" / "trunkline-alerts.yml").read_text()
+        names = re.findall(r"- alert: (\w+)", alerts)
+        self.assertGreater(len(names), 10)
+        runbooks = re.findall(r"runbook: (\S+)#(\S+)", alerts)
+        self.assertEqual([anchor for _, anchor in runbooks], [name.lower() for name in names])
+        for place, anchor in runbooks:
+            self.assertIn(anchor, book.anchors(ROOT / place), "the runbook has no such section")
+
     def test_the_readme_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), README_LINES_MAX)
 

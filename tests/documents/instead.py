@@ -24,7 +24,7 @@ LINES = [
     (r"tests/run( --all)?", r'test -x "$REPOSITORY/tests/run"'),
     # Needs a release build; the package of the debug build is installed, run, upgraded and purged by tests/packages.
     (r"cargo install cargo-deb --locked --version (\S+)", r"""grep -q 'VERSION = "\1"' "$REPOSITORY/tests/run" """),
-    (r"python3 tests/packages/build\.py", r'test -f "$REPOSITORY/tests/packages/build.py"'),
+    (r"python3 deploy/debian/build\.py", r'test -f "$REPOSITORY/deploy/debian/build.py"'),
     (r"apt install \./\S+\.deb", r": by tests/packages"),
     # The packages are there, at the versions that are asked for, and nothing is downloaded.
     (r"python3 -m venv venv", VENV),
@@ -59,7 +59,7 @@ LINES = [
     # Takes three quarters of an hour.
     (r"loadtest/run.*", r'test -x "$REPOSITORY/loadtest/run"'),
     # Measures; tests/packages reads what it prints.
-    (r"python3 tests/packages/measure\.py .*", r'test -f "$REPOSITORY/tests/packages/measure.py"'),
+    (r"python3 deploy/debian/measure\.py .*", r'test -f "$REPOSITORY/deploy/debian/measure.py"'),
 ]
 
 #: Output that stands in no block after its commands: its first line → the commands that must print it.

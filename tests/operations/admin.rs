@@ -452,3 +452,25 @@ fn requests_that_no_client_should_send_harm_nobody() {
     open.send(&call("1", "echo")).assert_ok();
     assert_eq!(status(&open)["panics"], 0);
 }
+
+#[test]
+fn the_description_has_all_that_there_is() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    let described: Value = serde_json::from_str(include_str!("../../docs/reference/admin-api.json")).expect("JSON");
+    let paths = described["paths"].as_object().expect("paths");
+    let told = daemon.get_admin("/nowhere").text();
+    let words: Vec<&str> = told.split([' ', ',', '\n']).filter(|word| word.starts_with('/')).collect();
+    assert_eq!(words.len(), paths.len(), "{told}");
+    for (path, operations) in paths {
+        assert!(words.contains(&path.as_str()), "{path}: {told}");
+        let is_change = operations.get("post").is_some();
+        let response = if is_change { post(&daemon, path, "") } else { daemon.get_admin(path) };
+        assert!(response.status < 404, "{path}: {}", response.status);
+    }
+    let (told, schemas) = (status(&daemon), &described["components"]["schemas"]);
+    let described = schemas["Status"]["properties"].as_object().expect("members");
+    for member in told.as_object().expect("an object").keys() {
+        assert!(described.contains_key(member), "{member}");
+    }
+}

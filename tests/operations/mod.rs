@@ -11,10 +11,12 @@
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
 //! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |
 //! | [`status_page`] | What do the status page and the requests behind it get? |
+//! | [`examples`] | Does a gateway start with each example, and do what it says? |
 //! | [`redis`] | What do several gateways share in Redis, and what if it does not answer? |
 //! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
 
 mod admin;
+mod examples;
 mod redis;
 mod reload;
 mod restart;

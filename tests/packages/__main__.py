@@ -19,8 +19,10 @@ import unittest
 
 from interop.process import Process
 
-from .build import build
-from .sbom import ROOT
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "deploy" / "debian"))
+
+from build import build  # noqa: E402
 
 CALL = {
     "jsonrpc": "2.0",
@@ -213,7 +215,7 @@ class Package(unittest.TestCase):
         self.assertEqual(self.root.files(), set())
 
     def test_size_and_start_are_measured(self):
-        measured = output_of(sys.executable, ROOT / "tests/packages/measure.py", self.binary, self.first)
+        measured = output_of(sys.executable, ROOT / "deploy/debian/measure.py", self.binary, self.first)
         self.assertRegex(measured, r"\Atrunkline: [\d.]+ MiB\nfirst\.deb: [\d.]+ MiB\nstart: [\d.]+ ms \(")
 
     def test_manual_pages_are_without_faults(self):

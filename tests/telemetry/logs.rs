@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::harness::{
-    Config, Daemon, Folder, Request, Upstream, api_key, call, eventually, refusing_address, trunkline,
+    Config, Daemon, Folder, Request, Upstream, api_key, call, eventually, legacy, refusing_address, trunkline,
 };
 
 /// Calls that are refused or fail, and a word of the reason that their line must hold.
@@ -267,4 +267,28 @@ fn lines_go_to_a_file_that_must_be_there_at_the_start() {
         text.lines().skip(before).any(|line| line.contains("the old one is kept")).then_some(())
     });
     fs::rename(&moved, folder.path()).unwrap();
+}
+
+#[test]
+fn a_refused_call_says_what_it_was_about_wherever_that_can_be_seen() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream)
+        .section(&api_key("ci", KEY))
+        .section("[[limit]]\nname = \"few\"\nby = [\"principal\"]\nrate = \"1/h\"");
+    let daemon = Daemon::start(&config);
+    let in_headers = call("1", "echo").body("{");
+    let in_body = legacy("1", "tools/call", r#"{"name":"echo","arguments":{}}"#);
+    daemon.send(&with_key(&call("1", "echo"))).assert_ok();
+    for (request, reason) in [
+        (in_headers.clone(), "credentials"),
+        (in_body.clone(), "credentials"),
+        (with_key(&in_headers), "rate"),
+        (with_key(&in_body), "rate"),
+    ] {
+        let from = daemon.log().len();
+        assert!(daemon.send(&request).text().contains("\"error\""));
+        let line = daemon.wait_for_log(from, reason, |line| line.contains("call refused"));
+        assert!(line.contains(&format!("reason=\"{reason}\"")), "{line}");
+        assert!(line.contains("method=\"tools/call\" name=\"echo\""), "{line}");
+    }
 }

@@ -2,6 +2,7 @@
 //! built with, and `trunkline reference DIRECTORY` the chapters of the book's reference. Nothing in them depends on the day
 //! or the machine.
 
+mod admin_api;
 mod configuration;
 mod errors;
 mod manual_page;
@@ -28,8 +29,9 @@ pub(super) fn reference(directory: &Path) -> anyhow::Result<()> {
     put(directory, &chapters()?)
 }
 
-fn chapters() -> anyhow::Result<[(&'static str, String); 4]> {
+fn chapters() -> anyhow::Result<[(&'static str, String); 5]> {
     Ok([
+        ("admin-api.json", admin_api::openapi()),
         ("command-line.md", program::chapter(super::command())),
         ("configuration.md", configuration::chapter(&config::json_schema().parse()?)),
         ("errors.md", errors::chapter()),

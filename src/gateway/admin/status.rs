@@ -1,6 +1,6 @@
 //! The state of the gateway as one JSON object: what a person or a page wants to see at a glance.
 //!
-//! Its members are documented in the README. Nothing in it is a secret, a URL's query or a name of
+//! Its members are documented in the book's chapter on the admin API. Nothing in it is a secret, a URL's query or a name of
 //! a caller. Made on the blocking pool from counters and what is shared anyway; it takes no lock that a call waits for.
 
 use std::net::SocketAddr;

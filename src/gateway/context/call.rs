@@ -58,7 +58,7 @@ pub(crate) struct Call {
     pub upstream: Option<Rc<str>>,
     pub is_origin_allowed: bool,
     /// What it calls, as far as it is known; as much of it as is logged.
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// The revision of the protocol that it is made in, as far as it is known; for the metrics.
     pub spoken: Cell<Spoken>,
     /// The tool that it calls, once it is known where that is; for the metrics.

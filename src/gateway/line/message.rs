@@ -105,6 +105,16 @@ impl MessageReader<'_> {
         Ok(())
     }
 
+    /// What a message is about that was refused, whatever its headers say. `None`: it is large, or no message.
+    pub(crate) fn look(self, body: &Bytes) -> Option<Message> {
+        if body.is_empty() || body.len() > PARSED_INLINE_BYTES_MAX {
+            return None;
+        }
+        let envelope = Envelope::parse(&mut self.scratch.borrow_mut(), body, self.depth_max).ok()?;
+        let method = envelope.method.as_ref()?.decode(body).map_or(Method::Other, |name| Method::of(&name));
+        Some(Message { envelope, method, ..Message::unread(body.clone()) })
+    }
+
     /// What a `subscriptions/listen` asks for.
     pub(crate) async fn filter(self, message: &Message, names_max: usize) -> Result<Filter, ClientError> {
         let depth_max = self.depth_max;

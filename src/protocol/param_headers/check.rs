@@ -1,6 +1,6 @@
 //! Comparing `Mcp-Param-*` headers with the arguments that they mirror.
 
-use super::super::arguments::{FoundArgument, find};
+use super::super::arguments::{FoundArgument, Spellings, find};
 use super::super::fields::Fields;
 use super::super::header;
 use super::super::json::{Decimal, JsonKind, Literal, Span, Value};
@@ -70,7 +70,7 @@ pub(super) fn values(
     annotations: &[Annotation],
     arguments: Option<Value<'_>>,
 ) -> Result<Vec<Option<(JsonKind, Span)>>, usize> {
-    let found = find(annotations.iter().map(|annotation| &*annotation.path), arguments);
+    let found = find(Spellings::OfOneTool, annotations.iter().map(|annotation| &*annotation.path), arguments);
     let value = |(index, found)| match found {
         FoundArgument::Nothing => Ok(None),
         FoundArgument::Value(kind, span) => Ok(Some((kind, span))),

@@ -70,7 +70,11 @@ impl Handshakes {
         }
         let granted = {
             let mut waiting = self.waiting.borrow_mut();
-            if waiting.len() >= turns_max.saturating_mul(WAITING_PER_TURN) {
+            let waiting_max = turns_max.saturating_mul(WAITING_PER_TURN);
+            if waiting.len() >= waiting_max {
+                waiting.retain(|one| !one.grant.is_closed());
+            }
+            if waiting.len() >= waiting_max {
                 let least_urgent = waiting.iter().position(|one| self.is_stalled(one.network, now));
                 if least_urgent.is_none() && self.is_stalled(network, now) {
                     return None;

@@ -68,7 +68,9 @@ pub(super) struct CheckResult {
     place: ReplicaAddress,
     verdict: ReplicaVerdict,
     session: Option<InitializedSession>,
-    /// Calls the replica had answered before.
+    /// What was asked, which may have been renewed since.
+    replica: Arc<Replica>,
+    /// Calls it had answered before.
     answered_before: u64,
 }
 
@@ -99,6 +101,9 @@ impl Checks {
                 });
                 // With the settings of now.
                 entry.upstream = Arc::clone(upstream);
+                if !Arc::ptr_eq(&entry.replica, replica) {
+                    entry.renew(replica, now);
+                }
             }
         }
         let mut left = Vec::new();
@@ -156,7 +161,9 @@ impl Checks {
         let is_fit = match checked.verdict {
             ReplicaVerdict::Fit => true,
             // Calls know better than questions.
-            ReplicaVerdict::Unfit if !is_open && entry.replica.load.answered() != checked.answered_before => {
+            ReplicaVerdict::Unfit
+                if !is_open && checked.replica.load.answered() != checked.answered_before =>
+            {
                 true
             }
             ReplicaVerdict::Unfit => false,
@@ -199,6 +206,12 @@ impl ReplicaSchedule {
         }
     }
 
+    /// A reload made the replica anew: what was known of it is over.
+    fn renew(&mut self, replica: &Arc<Replica>, now: Instant) {
+        self.replica = Arc::clone(replica);
+        (self.failures, self.answers, self.stalled) = (0, 0, (0, now));
+    }
+
     fn is_due(&self, is_stalled: bool, now: Instant) -> bool {
         let breaker = &self.replica.breaker.0;
         if breaker.state() == BreakerState::Open {
@@ -239,7 +252,7 @@ impl Check {
             let deadline = clock::now() + upstream.config.replicas.health.timeout;
             let found = question(&asker, &upstream, &replica, &mut session, deadline);
             let verdict = timeout_at(deadline.into(), found).await.unwrap_or(ReplicaVerdict::Unfit);
-            CheckResult { place, verdict, session, answered_before }
+            CheckResult { place, verdict, session, replica, answered_before }
         }
         .boxed_local()
     }
@@ -351,6 +364,7 @@ mod tests {
                 place: check.place,
                 verdict: ReplicaVerdict::Fit,
                 session: None,
+                replica: Arc::clone(&check.replica),
                 answered_before,
             };
             assert!(checks.note(checked, now).is_some_and(|(_, is_fit)| is_fit));
@@ -358,5 +372,31 @@ mod tests {
         assert_eq!((asked.len(), checks.looked_at), (UPSTREAMS, UPSTREAMS));
         checks.look(now);
         assert!(checks.begin(now).is_none(), "all were asked");
+    }
+
+    #[test]
+    fn a_replica_that_a_reload_renewed_is_judged_by_its_own_breaker() {
+        let build = |failures_max: usize, old: Option<&Snapshot>| {
+            let text = format!(
+                "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
+                 [upstream.u]\nurl = \"http://127.0.0.1:9/\"\nbreaker = {{ failures_max = {failures_max} }}\n"
+            );
+            let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
+            let snapshot = Snapshot::build(&config, &Metrics::new(10).expect("metrics"), old).expect("a snapshot");
+            snapshot.take_up();
+            snapshot
+        };
+        let now = clock::now();
+        let mut checks = Checks::default();
+        let before = build(5, None);
+        checks.follow(&before, now);
+        let after = build(1, Some(&before));
+        checks.follow(&after, now);
+        let replicas = after.upstreams[0].replicas.load();
+        assert_eq!(checks.entries.len(), 1);
+        assert!(checks.entries.values().all(|entry| Arc::ptr_eq(&entry.replica, &replicas[0])));
+        // Nothing changed for it: it stays what it is.
+        let again = build(1, Some(&after));
+        assert!(Arc::ptr_eq(&again.upstreams[0].replicas.load()[0], &replicas[0]));
     }
 }

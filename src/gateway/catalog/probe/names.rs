@@ -44,6 +44,7 @@ struct LookupSchedule {
     port: u16,
     /// `None` while it is looked up, or if it never is again.
     due: Option<Instant>,
+    is_under_way: bool,
     is_failing: bool,
 }
 
@@ -64,16 +65,22 @@ impl NameLookups {
         for upstream in &snapshot.upstreams {
             for (index, host, port) in upstream.replicas.names() {
                 let name = (upstream.id, index);
-                self.entries.entry(name).or_insert_with(|| {
-                    self.waiting.push(Reverse((now, name)));
-                    LookupSchedule {
-                        upstream: Arc::clone(upstream),
-                        host: host.to_owned(),
-                        port,
-                        due: Some(now),
-                        is_failing: false,
-                    }
+                let is_known = self.entries.contains_key(&name);
+                let entry = self.entries.entry(name).or_insert_with(|| LookupSchedule {
+                    upstream: Arc::clone(upstream),
+                    host: host.to_owned(),
+                    port,
+                    due: None,
+                    is_under_way: false,
+                    is_failing: false,
                 });
+                // With the settings of now, which may want it looked up more often, or again.
+                let is_changed = !is_known || !Arc::ptr_eq(&entry.upstream, upstream);
+                entry.upstream = Arc::clone(upstream);
+                if is_changed && !entry.is_under_way {
+                    entry.due = Some(now);
+                    self.waiting.push(Reverse((now, name)));
+                }
             }
         }
     }
@@ -96,7 +103,7 @@ impl NameLookups {
             let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.due == Some(due)) else {
                 continue;
             };
-            entry.due = None;
+            (entry.due, entry.is_under_way) = (None, true);
             let lookup = (self.resolve)(entry.host.clone(), entry.port);
             self.looking_up.push(lookup.map(move |addresses| (name, addresses)).boxed_local());
         }
@@ -117,6 +124,7 @@ impl NameLookups {
 
 impl LookupSchedule {
     fn take(&mut self, index: usize, addresses: Addresses, now: Instant) {
+        self.is_under_way = false;
         let interval = self.upstream.config.replicas.resolve_interval;
         let upstream = self.upstream.config.name.as_str();
         let found = addresses.and_then(|addresses| {

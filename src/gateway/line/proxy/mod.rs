@@ -26,6 +26,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderValue, Method as HttpMethod, StatusCode};
 
 use self::address::Outbound;
@@ -163,9 +164,9 @@ impl Proxy {
             let answered = Box::pin(self.answer_without_body(cx, index, &request.method)).await;
             return answered.map(LineAnswer::Response);
         }
+        cx.call.seen.method = head.method.as_str().map_or(Method::Other, Method::of);
         check_media(&head)?;
         self.authenticate(cx, index).await?;
-        cx.call.seen.method = head.method.as_str().map_or(Method::Other, Method::of);
         self.admit_posted(cx, intake).await?;
         if let Some(id) = cx.sse_session(request.query()) {
             return Box::pin(self.post_to_line(cx, id, intake)).await;
@@ -286,6 +287,17 @@ impl Proxy {
         }
     }
 
+    /// What a refused call was about, from its body where the headers do not say it.
+    fn note_subject(&self, view: &View, call: &mut Call, body: &Bytes) {
+        if call.seen.method != Method::Other && call.name.is_some() {
+            return;
+        }
+        if let Some(message) = self.reader(view, Eras::BOTH).look(body) {
+            call.seen.method = message.method;
+            call.has_name(message.public_name().as_deref());
+        }
+    }
+
     /// Renders an error: with the request's id where it can be had cheaply.
     async fn refuse(
         &self,
@@ -297,6 +309,7 @@ impl Proxy {
     ) -> ClientResponse {
         let body = intake.collect_refused().await.unwrap_or_default();
         call.request_bytes = body.len() as u64;
+        self.note_subject(view, &mut call, &body);
         let id = self.reader(view, Eras::BOTH).find_id(&body).await;
         let id = id.and_then(|id| std::str::from_utf8(body.get(id)?).ok());
         let is_origin_allowed = call.is_origin_allowed;

@@ -2,7 +2,7 @@
 //!
 //! A call is executed once or not at all. It is answered once, with what was executed, or with an error; with an error only
 //! where something happened to its upstream or its connection, shortly before or meanwhile. What a server tells one session
-//! reaches nobody else, once and in order.
+//! reaches nobody else. In which order it comes is not looked at.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -6,6 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
@@ -25,14 +26,15 @@ pub(crate) struct Replicas {
     common: ReplicaCommon,
     /// Whoever still has the upstream as it was before a reload has the same.
     shared: Arc<SharedReplicas>,
-    /// Those before the reload differ in what all have in common.
-    are_outdated: bool,
+    /// Those before the reload differ in what all have in common, and were not renewed yet.
+    are_outdated: AtomicBool,
 }
 
 #[derive(Debug)]
 struct SharedReplicas {
     set: ArcSwap<Vec<Arc<Replica>>>,
-    changing: Mutex<()>,
+    /// What those of the set have in common; locked by whoever changes the set.
+    common: Mutex<ReplicaCommon>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,29 +52,35 @@ pub(crate) enum NotChosen {
 impl Replicas {
     pub(super) fn new(urls: &[Url], common: ReplicaCommon) -> Result<Self, http::Error> {
         let set = urls.iter().enumerate().map(|url| first(url, &common)).collect::<Result<_, _>>()?;
-        let shared = SharedReplicas { set: ArcSwap::from_pointee(set), changing: Mutex::default() };
-        Ok(Self { urls: urls.to_vec(), common, shared: Arc::new(shared), are_outdated: false })
+        let shared = SharedReplicas { set: ArcSwap::from_pointee(set), common: Mutex::new(common.clone()) };
+        Ok(Self { urls: urls.to_vec(), common, shared: Arc::new(shared), are_outdated: AtomicBool::new(false) })
     }
 
     /// Goes on with the replicas of `same`, which has the same URLs. Nothing changes before they are
     /// [taken up](Self::take_up).
     pub(super) fn adopt(&mut self, same: &Self) {
         self.shared = Arc::clone(&same.shared);
-        self.are_outdated = !self.common.is_alike(&same.common);
+        *self.are_outdated.get_mut() = !self.common.is_alike(&same.shared.common.lock());
     }
 
-    /// From now on they are as this upstream has them.
+    /// From now on they are as this upstream has them. What was known of them is forgotten, once.
     pub(super) fn take_up(&self) {
-        if !self.are_outdated {
+        if !self.are_outdated.swap(false, Ordering::Relaxed) {
             return;
         }
-        let _changing = self.shared.changing.lock();
+        let mut common = self.shared.common.lock();
+        common.clone_from(&self.common);
         let renewed = |known: &Arc<Replica>| {
             let url = self.urls.get(known.url)?;
             Replica::new((known.url, url), known.address, Breaker::default(), &self.common).ok().map(Arc::new)
         };
         let before = self.shared.set.load_full();
-        let after = before.iter().map(|known| renewed(known).unwrap_or_else(|| Arc::clone(known)));
+        let after = before.iter().map(|known| {
+            let new = renewed(known)?;
+            known.leave();
+            Some(new)
+        });
+        let after = after.zip(before.iter()).map(|(new, known)| new.unwrap_or_else(|| Arc::clone(known)));
         self.shared.set.store(Arc::new(after.collect()));
     }
 
@@ -98,7 +106,7 @@ impl Replicas {
         addresses.dedup();
         addresses.truncate(ADDRESSES_MAX);
         let Some(url) = self.urls.get(index).filter(|_| !addresses.is_empty()) else { return false };
-        let _changing = self.shared.changing.lock();
+        let common = self.shared.common.lock();
         let before = self.shared.set.load_full();
         let is_first = before.iter().any(|replica| replica.url == index && replica.address.is_none());
         let mut after: Vec<Arc<Replica>> =
@@ -109,7 +117,7 @@ impl Replicas {
             let replica = known.map_or_else(
                 || {
                     let breaker = if is_first { Breaker::default() } else { Breaker::joining(clock_ms(now)) };
-                    Replica::new((index, url), Some(address), breaker, &self.common).ok().map(Arc::new)
+                    Replica::new((index, url), Some(address), breaker, &common).ok().map(Arc::new)
                 },
                 |known| Some(Arc::clone(known)),
             );

@@ -157,6 +157,13 @@ fn who_has_an_upstream_from_before_a_reload_has_its_replicas_all_the_same() {
     new.common.rules = rules(9, Duration::ZERO);
     new.adopt(&old);
     new.take_up();
+    // Once: the next reload, which leaves the upstream as it is, forgets nothing.
+    let renewed = new.load().clone();
+    new.take_up();
+    assert!(Arc::ptr_eq(&renewed[0], &new.load()[0]));
+    // Who looks up names for the upstream as it was adds replicas as they are now.
+    old.resolve(0, addresses(&["10.0.1.1", "10.0.1.3"]), crate::clock::now());
+    assert!(new.load().iter().all(|replica| replica.rules == new.common.rules), "{:?}", new.load());
     // What is found out about them now is found out for all.
     new.load()[0].note_failure(Pass::Free, RequestFault::Broken);
     new.resolve(0, addresses(&["10.0.1.1", "10.0.1.2"]), crate::clock::now());

@@ -262,7 +262,9 @@ impl Children {
     /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
     fn take_asked_in_vain(&self, asking: ConnectRequest<'_>) -> Option<MuxConnection> {
         let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
-        if asking.caller.is_some() || is_modern {
+        // Of a session's own the session pays, and this one is the gateway's.
+        let is_anothers = self.command.isolation == Isolation::Session && asking.payer != Payer::GATEWAY;
+        if asking.caller.is_some() || is_anothers || is_modern {
             return None;
         }
         let mut modern = self.modern.lock();

@@ -100,7 +100,7 @@ pub(crate) async fn call(
         }
     }
     let SessionCommand::Call(reply) = command else { return Err(UpstreamError::Reset) };
-    let place = server.place(upstream, (&key.principal, key.payer))?;
+    let place = server.place(upstream, key.payer)?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
     client.host.run(exclusive_session::run(opening, reply));

@@ -188,7 +188,7 @@ impl ResourceSession {
         caller: BridgedCaller,
         deadline: Instant,
     ) -> Result<(Self, bool), UpstreamError> {
-        let place = upstream.bridge.as_modern.place(&upstream, (&caller.principal, caller.payer))?;
+        let place = upstream.bridge.as_modern.place(&upstream, caller.payer)?;
         let offer =
             InitializeOffer { principal: &caller.principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
         let opened = super::open_session(&client, &upstream, offer, deadline).await?;

@@ -85,19 +85,15 @@ impl ModernFacade {
 
     /// A place for one more session of this caller. Where there is none, one that nobody uses ends; of a caller who has
     /// more than its share, one of its own.
-    pub(crate) fn place(
-        &self,
-        upstream: &Upstream,
-        (principal, payer): (&str, Payer),
-    ) -> Result<Share, UpstreamError> {
+    pub(crate) fn place(&self, upstream: &Upstream, payer: Payer) -> Result<Share, UpstreamError> {
         self.places.set_max(upstream.config.bridge.sessions_max);
         let (is_own, error) = match self.places.take(payer) {
             Ok(place) => return Ok(place),
             Err(NoShare::NothingLeft) => (false, UpstreamError::TooManyBridged),
             Err(NoShare::TooMuchOfPayer) => (true, UpstreamError::BridgedOfPrincipal),
         };
-        let has_room = self.shared.make_room(is_own.then_some(principal))
-            || self.exclusive.make_room(is_own.then_some(payer));
+        let of_whom = is_own.then_some(payer);
+        let has_room = self.shared.make_room(of_whom) || self.exclusive.make_room(of_whom);
         if has_room { Ok(self.places.take_beyond(payer)) } else { Err(error) }
     }
 }

@@ -67,7 +67,9 @@ pub(crate) struct SharedSession {
     lost: CancellationToken,
     /// It makes room for another.
     ousted: CancellationToken,
-    _held: (GaugeGuard, Share),
+    _counted: GaugeGuard,
+    /// Its place, which its payer has.
+    place: Share,
 }
 
 #[derive(Debug)]
@@ -133,13 +135,14 @@ impl SharedSessions {
         self.retired.cancel();
     }
 
-    /// Ends a session that nobody uses, of all or of a principal. False: there is none.
-    pub(crate) fn make_room(&self, principal: Option<&str>) -> bool {
+    /// Ends a session that nobody uses, of all or of a payer. False: there is none.
+    pub(crate) fn make_room(&self, payer: Option<Payer>) -> bool {
         let mut slots = self.slots();
-        let is_meant = |name: &str| principal.is_none_or(|principal| *name == *principal);
-        let is_idle =
-            |slot: &SharedSlot| slot.users.load(Ordering::Acquire) == 0 && slot.session.initialized();
-        let idle = slots.iter().find(|(name, slot)| is_meant(name) && is_idle(slot));
+        let is_meant = |session: &Arc<SharedSession>| payer.is_none_or(|payer| session.place.payer() == payer);
+        let is_idle = |slot: &SharedSlot| {
+            slot.users.load(Ordering::Acquire) == 0 && slot.session.get().is_some_and(is_meant)
+        };
+        let idle = slots.iter().find(|(_, slot)| is_idle(slot));
         let idle = idle.map(|(principal, _)| Arc::clone(principal));
         let Some(slot) = idle.and_then(|principal| slots.remove(&principal)) else { return false };
         drop(slots);
@@ -266,7 +269,7 @@ async fn open(
     let SlotGuard { upstream, principal, payer, slot } = held;
     // Those whom nobody can tell apart share one.
     let payer = if principal.is_empty() { Payer::GATEWAY } else { *payer };
-    let place = upstream.bridge.as_modern.place(upstream, (principal, payer))?;
+    let place = upstream.bridge.as_modern.place(upstream, payer)?;
     let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
     let opened = super::open_session(client, upstream, offer, deadline).await?;
     if upstream.facts.known().legacy.introduction().is_none() {
@@ -279,7 +282,8 @@ async fn open(
         receivers: Mutex::default(),
         lost: CancellationToken::new(),
         ousted: CancellationToken::new(),
-        _held: (GaugeGuard::new(&upstream.bridge.series.sessions.modern), place),
+        _counted: GaugeGuard::new(&upstream.bridge.series.sessions.modern),
+        place,
     });
     let keeper = Keeper {
         server: SessionClient::new(client, upstream, session.name.clone()),
