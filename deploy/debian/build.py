@@ -1,4 +1,4 @@
-"""Builds the Debian package: `python3 tests/packages/build.py`, from the root of the repository.
+"""Builds the Debian package: `python3 deploy/debian/build.py`, from the root of the repository.
 
 It builds the release binary first, unless `--binary` names one that is built. Manual pages, completions and the bill
 of materials are made with it, and put where `[package.metadata.deb]` of Cargo.toml expects them. Needs cargo-deb. The last line is the path of the package.
@@ -14,9 +14,9 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from packages.sbom import ROOT, bill_of_materials  # noqa: E402
+from sbom import ROOT, bill_of_materials  # noqa: E402
 
 #: Where Cargo.toml expects what is made. Not where cargo builds, which may be anywhere.
 STAGE = ROOT / "target" / "package"

@@ -1,4 +1,4 @@
-"""How large the gateway is and how fast it starts: `python3 tests/packages/measure.py BINARY [PACKAGE]`.
+"""How large the gateway is and how fast it starts: `python3 deploy/debian/measure.py BINARY [PACKAGE]`.
 
 The time is that from starting the process to the first answer of `/livez`, the median of 21 starts with the
 configuration of the package, on free ports.
