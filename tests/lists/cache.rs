@@ -246,9 +246,12 @@ fn a_hundred_megabytes_are_not_taken_in() {
     let weather = Upstream::with_tools(&["w"]);
     let daemon =
         Daemon::start(&Config::prefixed(&files, &weather).limits("list_bytes_max = \"4MiB\"").admin());
+    // What the program itself takes is another matter: pages of it, more with every build without optimisation.
+    let before = daemon.resident_bytes();
     let response = tools(&daemon);
     assert_eq!((tool_names(&response), ttl_ms(&response)), (vec!["weather__w".to_owned()], 0));
-    assert!(daemon.peak_resident_bytes() < 64 << 20, "{}", daemon.peak_resident_bytes());
+    let taken = daemon.peak_resident_bytes().saturating_sub(before);
+    assert!(taken < 32 << 20, "{taken}");
     assert!(daemon.metric(r#"trunkline_lists_truncated_total{reason="bytes",upstream="files"}"#) > 0);
     assert!(daemon.metric(r#"trunkline_lists_partial_total{upstream="files"}"#) > 0);
 }
