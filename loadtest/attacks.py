@@ -1,4 +1,4 @@
-"""The ways to take all of something: one for each row of the table in `docs/fairness.md` that more than one client is
+"""The ways to take all of something: one for each row of the table in `docs/security/fairness.md` that more than one client is
 charged for.
 
 A way has `take`, which takes one more for somebody and raises `Refused` where there is none for him. What it returns is

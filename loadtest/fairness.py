@@ -1,6 +1,6 @@
 """What a client notices while others take all that they can get: one of them, then a hundred.
 
-Each row is a resource of the table in `docs/fairness.md`. The one who notices calls at a fixed rate, first beside a process
+Each row is a resource of the table in `docs/security/fairness.md`. The one who notices calls at a fixed rate, first beside a process
 that only computes, then while the attackers hold what they got and go on trying. Either has a tenth of the CPU, the
 attackers for what they cause, too: both share the cores with the gateway, and what differs is what the gateway does. Every
 measurement has a gateway of its own, and all of them have the same configuration: bounds small enough to be reached within

@@ -18,8 +18,8 @@ use super::value::Setting;
 
 /// The section's name.
 const SECTION: &str = "upstream_defaults";
-/// What each upstream has to say for itself.
-const OWN: [&str; 5] = ["url", "urls", "command", "args", "prefix"];
+/// What each upstream has to say for itself: also what it is shown, so that no credential goes where it does not belong.
+const OWN: [&str; 8] = ["url", "urls", "command", "args", "prefix", "bearer", "basic", "oauth"];
 
 /// The section itself: its values are read with the upstreams.
 #[derive(Debug)]
@@ -94,10 +94,6 @@ fn unfit_keys(upstream: &DeTable<'_>) -> Vec<&'static str> {
         if !["url", "urls"].iter().any(|key| upstream.get(*key).is_some_and(is_tls)) {
             keys.push("tls");
         }
-    }
-    // Of the ways to be known to the server, one holds.
-    if ["bearer", "basic", "oauth"].iter().any(|key| upstream.contains_key(*key)) {
-        keys.extend(["bearer", "basic", "oauth"]);
     }
     keys
 }

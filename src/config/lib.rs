@@ -166,8 +166,8 @@ section! {
         rate_limits as "limit": Tables<RateLimit>,
         /// The paths clients see.
         endpoints as "endpoint": Tables<EndpointConfig, 1>,
-        /// Keys of `[upstream.NAME]` for all upstreams that do not have them, but for `url`, `urls`, `command`, `args` and
-        /// `prefix`. What does not fit an upstream is left out there, such as `tls` without a URL of `https`.
+        /// Keys of `[upstream.NAME]` for all upstreams that do not have them, but for `url`, `urls`, `command`, `args`,
+        /// `prefix` and credentials. What does not fit an upstream is left out there, such as `tls` without a URL of `https`.
         #[example({ response_timeout = "2m" })]
         upstream_defaults: UpstreamDefaults,
         /// The MCP servers, by name, in the order of the text. A name is a lower-case letter, then up to 31 of a-z, 0-9

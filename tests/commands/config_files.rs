@@ -54,6 +54,11 @@ fn files_are_included_and_errors_say_which() {
     let (_, said) = check(&[&main], &[]);
     assert!(said.contains(&format!("{team}:2:")) && said.contains("not TOML"), "{said}");
 
+    // What includes all files of its own directory does not include itself.
+    let all = written(&folder, "conf.d/all.toml", &MAIN.replace("\"keys.toml\", \"conf.d/*.toml\"", "\"*.toml\""));
+    written(&folder, "conf.d/team.toml", "");
+    assert_eq!(check(&[&all], &[]).0, Some(0), "{:?}", check(&[&all], &[]));
+
     fs::remove_file(&keys).expect("removed");
     let (code, said) = check(&[&main], &[]);
     assert_eq!(code, Some(78), "{said}");
@@ -111,6 +116,8 @@ fn what_all_upstreams_share_is_written_once() {
     assert_eq!(code, Some(78));
     assert_eq!(said.matches("error: ").count(), 1, "one place, one error: {said}");
     assert!(said.contains("trunkline.toml:7:20: error: `response_timeout`: a unit is missing"), "{said}");
+    let (_, said) = checked(&text.replace("unique_ids = true", "bearer = { env = \"T\" }"));
+    assert!(said.contains("`bearer` is each upstream's own"), "no credential goes to all: {said}");
     let (_, said) =
         checked(&text.replace("unique_ids = true", "url = \"http://127.0.0.1:2/\"\nuniqe_ids = true"));
     assert!(

@@ -7,6 +7,8 @@ for what differs every time. Every configuration is checked, and every link lead
 """
 
 import argparse
+import concurrent.futures
+import dataclasses
 import os
 import pathlib
 import re
@@ -25,6 +27,7 @@ from .session import Session
 
 ROOT = book.ROOT
 README_LINES_MAX = 200
+DOCUMENTS_AT_ONCE = 4
 #: The ports of the documents, each of which becomes a free one.
 PORTS = ("8080", "9090", "9101")
 #: What differs every time → what it may be.
@@ -52,59 +55,24 @@ def main():
     return 1 if failed else 0
 
 
-class Documents(unittest.TestCase):
-    binary = python = None
+@dataclasses.dataclass
+class Run:
+    """One document that is followed: where, and on which ports."""
 
-    def setUp(self):
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        self.scratch = pathlib.Path(directory.name)
-        self.ports = free_ports()
+    directory: pathlib.Path
+    ports: dict
 
     def on_free_ports(self, text):
         free = lambda port: self.ports.get(port[0], port[0])  # noqa: E731
         return re.sub(r"(?<=127\.0\.0\.1[:/])\d+|(?<=port=)\d+", free, text)
 
-    def session(self):
-        programs = self.scratch / ".programs"
-        programs.mkdir()
-        (programs / "trunkline").symlink_to(self.binary)
-        environment = {
-            "PATH": f"{programs}:{os.environ['PATH']}",
-            "HOME": str(self.scratch),
-            "BINARY": str(self.binary),
-            "PYTHON": str(self.python),
-            "REPOSITORY": str(ROOT),
-            "PACKAGED": str(ROOT / "config" / "packaged.toml"),
-        }
-        return Session(self.scratch, environment)
-
-    def run_block(self, session, block):
+    def block(self, session, block):
         session.run(self.on_free_ports(instead(block.commands())))
 
-    def test_documents_do_what_they_say(self):
-        for document in book.documents():
-            all_blocks = blocks.of_markdown(document.read_text())
-            if any(block.is_commands for block in all_blocks):
-                with self.subTest(book.name(document)):
-                    self.follow(document, all_blocks)
-
-    def follow(self, document, all_blocks):
-        """Runs the commands of one document, in a directory and on ports of its own."""
-        with tempfile.TemporaryDirectory() as directory:
-            self.scratch, self.ports = pathlib.Path(directory), free_ports()
-            with self.session() as session:
-                if book.begins_with_the_quick_start(document):
-                    for block in filter(lambda block: block.is_commands, book.quick_start()):
-                        self.run_block(session, block)
-                for before, block in zip([None, *all_blocks], all_blocks):
-                    with self.subTest(f"{book.name(document)}, {block}"):
-                        self.follow_block(session, block, before)
-
-    def follow_block(self, session, block, before):
+    def follow(self, session, block, before):
         if block.is_commands:
             session.run(self.on_free_ports(GATEWAY_RUNS))
-            self.run_block(session, block)
+            self.block(session, block)
         elif block.language in ("text", "json") and not is_configuration(block):
             self.compare(session, block, before)
 
@@ -113,10 +81,59 @@ class Documents(unittest.TestCase):
         commands = next((how for start, how in OUTPUTS.items() if block.text.startswith(start)), None)
         if commands:
             session.run(self.on_free_ports(commands))
-        else:
-            self.assertTrue(before and before.is_commands, "what prints this? See OUTPUTS in instead.py")
+        elif not (before and before.is_commands):
+            raise AssertionError("what prints this? See OUTPUTS in instead.py")
         for line in block.text.splitlines():
             session.expect(expected(self.on_free_ports(line)))
+
+
+class Documents(unittest.TestCase):
+    binary = python = None
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.scratch = pathlib.Path(directory.name)
+
+    def session(self, directory):
+        programs = directory / ".programs"
+        programs.mkdir()
+        (programs / "trunkline").symlink_to(self.binary)
+        environment = {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "BINARY": str(self.binary),
+            "PYTHON": str(self.python),
+            "REPOSITORY": str(ROOT),
+            "PACKAGED": str(ROOT / "config" / "packaged.toml"),
+        }
+        return Session(directory, environment)
+
+    def test_documents_do_what_they_say(self):
+        documents = [document for document in book.documents() if has_commands(document)]
+        self.assertGreater(len(documents), 10)
+        # They wait more than they work.
+        with concurrent.futures.ThreadPoolExecutor(DOCUMENTS_AT_ONCE) as pool:
+            for document, failures in zip(documents, pool.map(self.followed, documents)):
+                with self.subTest(book.name(document)):
+                    self.assertEqual(failures, [], "\n\n".join(failures))
+
+    def followed(self, document):
+        """What is wrong after its commands ran, in a directory and on ports of its own."""
+        failures = []
+        with tempfile.TemporaryDirectory() as directory:
+            run = Run(pathlib.Path(directory), free_ports())
+            with self.session(run.directory) as session:
+                if book.begins_with_the_quick_start(document):
+                    for block in filter(lambda block: block.is_commands, book.quick_start()):
+                        run.block(session, block)
+                all_blocks = blocks.of_markdown(document.read_text())
+                for before, block in zip([None, *all_blocks], all_blocks):
+                    try:
+                        run.follow(session, block, before)
+                    except AssertionError as failure:
+                        failures.append(f"{block}: {failure}")
+        return failures
 
     def test_no_exemption_is_left_over(self):
         texts = [block.text for document in book.documents() for block in blocks.of_markdown(document.read_text())]
@@ -127,13 +144,14 @@ class Documents(unittest.TestCase):
         subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
         examples = blocks.of_manual_page((self.scratch / "man" / "trunkline.1").read_text())
         self.assertGreater(len(examples), 4)
-        minimal = self.on_free_ports((ROOT / "config" / "examples" / "minimal.toml").read_text())
+        run = Run(self.scratch, free_ports())
+        minimal = run.on_free_ports((ROOT / "config" / "examples" / "minimal.toml").read_text())
         (self.scratch / "trunkline.toml").write_text(minimal)
         (self.scratch / "state").mkdir()
-        with self.session() as session:
+        with self.session(self.scratch) as session:
             for example in examples:
                 with self.subTest(str(example)):
-                    self.run_block(session, example)
+                    run.block(session, example)
 
     def test_every_configuration_is_valid(self):
         for document in book.documents():
@@ -191,6 +209,10 @@ GATEWAY_RUNS = (
     'if [ -n "$GATEWAY" ] && ! kill -0 "$GATEWAY" 2> /dev/null; then\n'
     f"    trunkline run --config trunkline.toml & GATEWAY=$!; {AWAIT.format(port=8080)}\nfi\n"
 )
+
+
+def has_commands(document):
+    return any(block.is_commands for block in blocks.of_markdown(document.read_text()))
 
 
 def free_ports():

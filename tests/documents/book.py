@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BOOK = ROOT / "docs"
 SUMMARY = BOOK / "SUMMARY.md"
 QUICK_START = BOOK / "start" / "quick-start.md"
-#: In the quick start: where every chapter outside of `start/` goes on.
+#: In the quick start: where every other chapter goes on, but the one before it.
 MARK = "<!-- other chapters go on from here -->"
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)\)")
 
@@ -28,9 +28,9 @@ def name(path):
     return str(path.relative_to(ROOT))
 
 
-def begins_with_the_quick_start(chapter):
+def begins_with_the_quick_start(document):
     """Whether its commands are about the gateway that the quick start leaves running."""
-    return BOOK in chapter.parents and chapter.parent.name != "start"
+    return BOOK in document.parents and document not in (QUICK_START, BOOK / "start" / "install.md")
 
 
 def quick_start():

@@ -44,6 +44,8 @@ LINES = [
     # Is about the rules of the example, which tests/access/policy.rs tests.
     (r"trunkline (check --as .*)", PARSES),
     # The default configuration of this machine is not the test's: it is that of the package, then the reader's own.
+    (r"trunkline (key alice --append /etc/trunkline/trunkline\.toml)", PARSES),
+    (r"trunkline (run)", PARSES),
     (r"trunkline check", r'trunkline check --config "$(ls trunkline.toml 2> /dev/null || echo "$PACKAGED")"'),
     # A socket that the example configuration does not open: tests/operations/admin.rs.
     (r"curl --unix-socket .*", r": no such socket"),

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`shares`] | Somebody takes all it can of one resource: what does it get, and does everyone else still get theirs? |
 //! | [`slow`] | Somebody reads or sends too slowly: what does it hold meanwhile, and how does that end? |
-//! | [`table`] | Is there a row about each bound in the table of `docs/fairness.md`? |
+//! | [`table`] | Is there a row about each bound in the table of `docs/security/fairness.md`? |
 
 mod shares;
 mod slow;

@@ -1,10 +1,10 @@
-//! Is there a row about each bound in the table of `docs/fairness.md`?
+//! Is there a row about each bound in the table of `docs/security/fairness.md`?
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-const MANUAL: &str = include_str!("../../docs/fairness.md");
+const MANUAL: &str = include_str!("../../docs/security/fairness.md");
 const SCHEMA: &str = include_str!("../../config/trunkline.schema.json");
 const METRICS: &str = include_str!("../../src/gateway/telemetry/metrics/families.rs");
 

@@ -27,8 +27,8 @@ impl ConfigFiles {
         let directory = path.parent().unwrap_or(Path::new("/"));
         for pattern in files.source.includes() {
             let found = files.find(&directory.join(&pattern), &pattern)?;
-            for path in found {
-                files.add(path)?;
+            for found in found.into_iter().filter(|found| found != path) {
+                files.add(found)?;
             }
         }
         Ok(files)
