@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 objects! {
-    /// What was counted since the start, and lately. Latencies are upper bounds of the buckets they were counted in.
+    /// What was counted since the start, and lately. Latencies are estimated within the bucket that they were counted in, as Prometheus does.
     struct Figures {
         /// How many; unknown where nothing is measured.
         calls: Option<u64>,

@@ -205,13 +205,24 @@ impl Total {
         }
     }
 
-    /// The upper bound of the bucket in which this part of the calls ends, in seconds; `None` without calls, and where
-    /// it lies beyond the last bound.
-    pub(crate) fn quantile(&self, percent: u64) -> Option<f64> {
-        let rank = (u128::from(self.calls) * u128::from(percent)).div_ceil(100);
-        let reached = |(_, count): &(&f64, &u64)| u128::from(**count) >= rank;
-        let mut buckets = self.bounds.iter().zip(&self.buckets);
-        buckets.find(reached).filter(|_| self.calls > 0).map(|(bound, _)| *bound)
+    /// How long this part of the calls took at most, in seconds, as Prometheus' `histogram_quantile` has it: calls of a
+    /// bucket are taken to be spread evenly in it, and what is beyond the last bound is that. `None` without calls.
+    pub(crate) fn quantile(&self, percent: u8) -> Option<f64> {
+        if self.calls == 0 {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "it is an estimate")]
+        let number = |count: u64| count as f64;
+        let rank = number(self.calls) * f64::from(percent) / 100.0;
+        let (mut lower, mut before) = (0.0, 0);
+        for (&upper, &count) in self.bounds.iter().zip(&self.buckets) {
+            if count > before && number(count) >= rank {
+                let part = (rank - number(before)) / number(count - before);
+                return Some(lower + (upper - lower) * part);
+            }
+            (lower, before) = (upper, count);
+        }
+        self.bounds.last().copied()
     }
 
     /// Calls that took this long, and errors, with these upper bounds of buckets.
@@ -240,6 +251,11 @@ impl FromIterator<(String, Total)> for Totals {
 mod tests {
     use super::*;
     use crate::telemetry::metrics::declare::Declaration;
+
+    #[expect(clippy::cast_possible_truncation, reason = "they are small")]
+    fn thousandths(seconds: Option<f64>) -> i64 {
+        (seconds.expect("there are calls") * 1000.0).round() as i64
+    }
 
     fn sums() -> Sums {
         let labels = ["place", "method", "gen_ai_tool_name", "error_type"];
@@ -274,11 +290,11 @@ mod tests {
         assert_eq!(a.reasons, [("reset".to_owned(), 1), ("timeout".to_owned(), 1)].into());
         assert!((a.seconds - 59.9).abs() < 1e-9, "{a:?}");
         let quantiles = [50, 98, 99, 100].map(|percent| a.quantile(percent));
-        assert_eq!(quantiles, [Some(0.1), Some(0.1), Some(10.0), None]);
+        assert_eq!(quantiles.map(thousandths), [51, 100, 10_000, 10_000], "of 98 calls below 0.1, one below 10, one beyond");
         assert_eq!(figures.endpoints.get("/b").map(|b| (b.calls, b.errors)), Some((1, 0)));
         assert_eq!(figures.endpoints.get("/c"), None);
         assert_eq!((figures.all.calls, figures.all.errors), (101, 2), "unknown paths are nobody's");
-        assert_eq!(figures.all.quantile(50), Some(0.1));
+        assert_eq!(thousandths(figures.all.quantile(50)), 51 + 1);
         assert_eq!(figures.upstreams.get("u").map(|u| (u.calls, u.errors)), Some((2, 2)));
         let tools: Vec<_> = figures.tools["/a"].iter().map(|(name, tool)| (name, tool.calls)).collect();
         assert_eq!(tools, [("x", 49), ("y", 49)]);
@@ -309,8 +325,8 @@ mod tests {
                 assert_eq!(total.reasons, [("reset".to_owned(), round)].into());
                 assert!((total.seconds - seconds).abs() < 1e-9, "{total:?}");
                 assert_eq!(
-                    [25, 50, 75, 100].map(|percent| total.quantile(percent)),
-                    [Some(0.1), Some(1.0), Some(10.0), None]
+                    [25, 50, 75, 100].map(|percent| thousandths(total.quantile(percent))),
+                    [100, 1000, 10_000, 10_000]
                 );
             }
             let tools: Vec<_> = figures.tools["/a"].iter().map(|(name, tool)| (name, tool.calls)).collect();
@@ -328,7 +344,7 @@ mod tests {
         let before = Total::of_calls(&bounds, &[0.05, 0.05, 5.0], 1);
         let now = Total::of_calls(&bounds, &[0.05, 0.05, 5.0, 0.5, 0.5], 2);
         let since = now.since(&before);
-        assert_eq!((since.calls, since.errors, since.quantile(50)), (2, 1, Some(1.0)));
+        assert_eq!((since.calls, since.errors, thousandths(since.quantile(50))), (2, 1, 550));
         assert_eq!(now.since(&Total::default()).calls, 5, "there was nothing before");
         assert_eq!(before.since(&now).calls, 0, "counts do not go back");
     }
