@@ -67,7 +67,7 @@ pub(super) struct DrainArgs {
 
 /// Has the configuration read again.
 pub(super) fn reload(options: &ReloadArgs) -> Result<ExitCode, CommandFailure> {
-    let (status, text) = asked(&options.place, Question::Post("/reload", "{}".into()))?;
+    let (status, text) = asked(&options.place, AdminQuestion::Post("/reload", "{}".into()))?;
     let failed = if status == StatusCode::UNPROCESSABLE_ENTITY { EXIT_CONFIGURATION } else { EXIT_FAILED };
     Ok(told(status, &text, failed))
 }
@@ -75,7 +75,7 @@ pub(super) fn reload(options: &ReloadArgs) -> Result<ExitCode, CommandFailure> {
 /// Says whether the gateway takes calls.
 pub(super) fn ready(options: &ReadyArgs) -> Result<ExitCode, CommandFailure> {
     let target = if options.live { "/livez" } else { "/readyz" };
-    let (status, text) = asked(&options.place, Question::Get(target))?;
+    let (status, text) = asked(&options.place, AdminQuestion::Get(target))?;
     Ok(told(status, &text, EXIT_FAILED))
 }
 
@@ -83,31 +83,31 @@ pub(super) fn ready(options: &ReadyArgs) -> Result<ExitCode, CommandFailure> {
 pub(super) fn log_level(options: &LogLevelArgs) -> Result<ExitCode, CommandFailure> {
     // The levels are words without quotes.
     let body = format!("{{\"level\":\"{}\"}}", options.level);
-    let (status, text) = asked(&options.place, Question::Post("/log-level", body))?;
+    let (status, text) = asked(&options.place, AdminQuestion::Post("/log-level", body))?;
     Ok(told(status, &text, EXIT_FAILED))
 }
 
 /// Has the gateway end in order.
 pub(super) fn drain(options: &DrainArgs) -> Result<ExitCode, CommandFailure> {
-    let (status, text) = asked(&options.place, Question::Post("/drain", "{}".into()))?;
+    let (status, text) = asked(&options.place, AdminQuestion::Post("/drain", "{}".into()))?;
     Ok(told(status, &text, EXIT_FAILED))
 }
 
 /// What is asked, and where.
-enum Question {
+enum AdminQuestion {
     Get(&'static str),
     Post(&'static str, String),
 }
 
-fn asked(place: &AdminArgs, question: Question) -> Result<(StatusCode, Bytes), CommandFailure> {
+fn asked(place: &AdminArgs, question: AdminQuestion) -> Result<(StatusCode, Bytes), CommandFailure> {
     let admin: AdminClient = place.client().map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(tokio::runtime::LocalOptions::default())?;
     let answer = runtime.block_on(async {
         match question {
-            Question::Get(target) => admin.ask(target).await,
-            Question::Post(target, body) => admin.post(target, body).await,
+            AdminQuestion::Get(target) => admin.ask(target).await,
+            AdminQuestion::Post(target, body) => admin.post(target, body).await,
         }
     });
     answer.map_err(|fault| unreachable(&admin, &fault))

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use protocol::text::{is_seen, shown as plain};
 
-use super::source::Source;
+use super::source::ConfigSource;
 
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;
@@ -55,7 +55,7 @@ impl ConfigErrors {
     }
 
     /// All errors as text for a terminal, each with its file.
-    pub fn render_in(&self, source: &Source) -> String {
+    pub fn render_in(&self, source: &ConfigSource) -> String {
         self.iter().map(|error| source.render(error)).collect::<Vec<_>>().join("\n")
     }
 

@@ -10,7 +10,7 @@ use http::Uri;
 use super::Config;
 use super::array::{Array, Map};
 use super::findings::Findings;
-use super::moment::Moment;
+use super::moment::CalendarMoment;
 use super::section::section;
 use super::table::Table;
 use super::text::{
@@ -38,7 +38,7 @@ section! {
         /// The day, or the moment, from which it is good no more: `"2027-06-30"`, which is its first moment in UTC, or
         /// `"2027-06-30T18:00:00+02:00"`. Default: never.
         #[example("2027-06-30")]
-        expires_s as "expires": Option<Moment>,
+        expires_s as "expires": Option<CalendarMoment>,
         /// Whose it is and what for, for people.
         #[example("build server, asked for by Ann")]
         description: Option<Any>,

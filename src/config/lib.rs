@@ -102,13 +102,13 @@ pub use self::replicas::{BreakerConfig, Health, ReplicasConfig, Retry};
 pub use self::schema::json_schema;
 pub use self::secret::{API_KEY_PREFIX, SecretSource};
 pub use self::shared::{RedisAddress, RedisPlace, Shared};
-pub use self::source::Source;
+pub use self::source::ConfigSource;
 pub use self::text::is_key_name;
 pub use self::trace::{Trace, endpoint as trace_endpoint};
 pub use self::upstream::{SessionLoss, TransportConfig, UpstreamConfig};
 pub use self::url::{Url, server_url};
 pub use self::value::Ratio;
-pub use self::variables::Environment;
+pub use self::variables::EnvironmentLookup;
 
 /// The bytes of a configuration file at most; more than any needs.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -189,14 +189,17 @@ section! {
 /// # Errors
 /// As those of [`parse_source`].
 pub fn parse(text: &str) -> Result<Config, ConfigErrors> {
-    parse_source(&Source::new("", text), &|_| None)
+    parse_source(&ConfigSource::new("", text), &|_| None)
 }
 
 /// Reads and checks a whole configuration. Its variables stand for what `environment` has.
 ///
 /// # Errors
 /// All that is wrong with the text at once. A text that is not TOML is reported as such and not checked further.
-pub fn parse_source(source: &Source, environment: Environment<'_>) -> Result<Config, ConfigErrors> {
+pub fn parse_source(
+    source: &ConfigSource,
+    environment: EnvironmentLookup<'_>,
+) -> Result<Config, ConfigErrors> {
     let text = source.text();
     let mut errors = syntax_errors(source);
     if !errors.is_empty() {
@@ -232,7 +235,7 @@ pub fn parse_source(source: &Source, environment: Environment<'_>) -> Result<Con
 }
 
 /// What is no TOML, in each file by itself: what one leaves open does not end in the next.
-fn syntax_errors(source: &Source) -> Vec<Diagnostic> {
+fn syntax_errors(source: &ConfigSource) -> Vec<Diagnostic> {
     let mut errors = source.errors();
     for range in source.ranges() {
         let (begin, text) = (range.start, &source.text()[range]);

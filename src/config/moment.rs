@@ -14,9 +14,9 @@ const EXPECTED: &str = "expected a date such as \"2027-06-30\", or a moment such
 
 /// A moment, which becomes seconds since 1970.
 #[derive(Debug)]
-pub struct Moment;
+pub struct CalendarMoment;
 
-impl Setting for Moment {
+impl Setting for CalendarMoment {
     type Out = u64;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<u64> {

@@ -10,13 +10,13 @@ use super::error::Diagnostic;
 
 /// Files that are read as one text.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ConfigSource {
     text: String,
     /// The name of each, and where it begins; the first begins at 0.
     files: Vec<(String, usize)>,
 }
 
-impl Source {
+impl ConfigSource {
     /// The file that is named on the command line. Its name is for people.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { text: text.into(), files: vec![(name.into(), 0)] }
@@ -96,8 +96,8 @@ fn first_line(text: &str) -> Option<Range<usize>> {
 mod tests {
     use super::*;
 
-    fn two_files() -> Source {
-        let mut source = Source::new("a.toml", "include = [\"conf.d/*.toml\", 7]\n[listener]\n");
+    fn two_files() -> ConfigSource {
+        let mut source = ConfigSource::new("a.toml", "include = [\"conf.d/*.toml\", 7]\n[listener]\n");
         source.include("b.toml", "# b\n\nworkers = 4\n");
         source
     }

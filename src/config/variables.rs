@@ -10,13 +10,17 @@ use super::error::Diagnostic;
 use super::findings::Node;
 
 /// What the environment has under a name.
-pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
+pub type EnvironmentLookup<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// Keys whose value is a secret: what is written there is refused, and never looked up.
 const SECRETS: [&str; 7] = ["basic", "bearer", "client_secret", "key", "password", "sha256", "token"];
 
 /// Replaces all variables below `table`.
-pub(super) fn expand(table: &mut DeTable<'_>, environment: Environment<'_>, errors: &mut Vec<Diagnostic>) {
+pub(super) fn expand(
+    table: &mut DeTable<'_>,
+    environment: EnvironmentLookup<'_>,
+    errors: &mut Vec<Diagnostic>,
+) {
     for (key, node) in table.iter_mut() {
         if !(SECRETS.contains(&&**key.get_ref()) && node.get_ref().as_str().is_some()) {
             expand_node(node, environment, errors);
@@ -24,7 +28,7 @@ pub(super) fn expand(table: &mut DeTable<'_>, environment: Environment<'_>, erro
     }
 }
 
-fn expand_node(node: &mut Node<'_>, environment: Environment<'_>, errors: &mut Vec<Diagnostic>) {
+fn expand_node(node: &mut Node<'_>, environment: EnvironmentLookup<'_>, errors: &mut Vec<Diagnostic>) {
     let span = node.span();
     match node.get_mut() {
         DeValue::String(text) if text.contains("${") => match expanded(text, environment) {
@@ -42,7 +46,7 @@ fn expand_node(node: &mut Node<'_>, environment: Environment<'_>, errors: &mut V
 }
 
 /// The text with what its variables stand for, or what is wrong with it.
-fn expanded(text: &str, environment: Environment<'_>) -> Result<String, String> {
+fn expanded(text: &str, environment: EnvironmentLookup<'_>) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("${") {
         let (before, from) = rest.split_at(at);

@@ -358,7 +358,11 @@ mod tests {
             assert_eq!(read(&["a", "b.c"], arguments), expected, "{arguments}");
         }
         let paths = ["id", "ID"];
-        assert_eq!(read(&paths, r#"{"id":1,"ID":2}"#), ["?", "?"], "each is of another rule, about another tool");
+        assert_eq!(
+            read(&paths, r#"{"id":1,"ID":2}"#),
+            ["?", "?"],
+            "each is of another rule, about another tool"
+        );
         assert_eq!(read(&paths, r#"{"id":1}"#), ["1", "?"]);
         let mut scratch = Scratch::default();
         let root = scratch.index(br#"{"id":1,"ID":2}"#, 16).unwrap().root();

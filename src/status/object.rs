@@ -114,7 +114,8 @@ pub(crate) fn described(
         describe(&mut members, definitions);
         let Members { properties, required } = members;
         let about = about.trim();
-        let object = json!({ "type": "object", "description": about, "properties": properties, "required": required });
+        let object =
+            json!({ "type": "object", "description": about, "properties": properties, "required": required });
         definitions.insert(name.to_owned(), object);
     }
     json!({ "$ref": format!("#/components/schemas/{name}") })

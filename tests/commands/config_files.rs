@@ -55,7 +55,8 @@ fn files_are_included_and_errors_say_which() {
     assert!(said.contains(&format!("{team}:2:")) && said.contains("not TOML"), "{said}");
 
     // What includes all files of its own directory does not include itself.
-    let all = written(&folder, "conf.d/all.toml", &MAIN.replace("\"keys.toml\", \"conf.d/*.toml\"", "\"*.toml\""));
+    let all =
+        written(&folder, "conf.d/all.toml", &MAIN.replace("\"keys.toml\", \"conf.d/*.toml\"", "\"*.toml\""));
     written(&folder, "conf.d/team.toml", "");
     assert_eq!(check(&[&all], &[]).0, Some(0), "{:?}", check(&[&all], &[]));
 

@@ -457,7 +457,8 @@ fn requests_that_no_client_should_send_harm_nobody() {
 fn the_description_has_all_that_there_is() {
     let upstream = Upstream::with_tools(&["echo"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
-    let described: Value = serde_json::from_str(include_str!("../../docs/reference/admin-api.json")).expect("JSON");
+    let described: Value =
+        serde_json::from_str(include_str!("../../docs/reference/admin-api.json")).expect("JSON");
     let paths = described["paths"].as_object().expect("paths");
     let told = daemon.get_admin("/nowhere").text();
     let words: Vec<&str> = told.split([' ', ',', '\n']).filter(|word| word.starts_with('/')).collect();

@@ -75,7 +75,10 @@ fn change(summary: &str, body: &Value, answers: &Value) -> Value {
 }
 
 fn tools_read(tools: &Value) -> Value {
-    let mut operation = read("A page of tools", &json!({ "200": object(tools), "400": text("text/plain", "What is wrong with the query.") }));
+    let mut operation = read(
+        "A page of tools",
+        &json!({ "200": object(tools), "400": text("text/plain", "What is wrong with the query.") }),
+    );
     let number = json!({ "type": "integer", "minimum": 0 });
     let parameter = |name: &str, about: &str, schema: &Value| json!({ "name": name, "in": "query", "description": about, "schema": schema });
     let words = json!({ "type": "string" });

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
+use super::document_writer::DocumentWriter;
 use super::manual_page::ManualPage;
 use super::markdown_page::MarkdownPage;
-use super::page::Page;
 
 const MINIMAL: &str = include_str!("../../../config/examples/minimal.toml");
 const TEAM: &str = include_str!("../../../config/examples/team.toml");
@@ -53,7 +53,7 @@ pub(super) fn chapter(schema: &Value) -> String {
     page.finish()
 }
 
-fn write(page: &mut impl Page, schema: &Value) {
+fn write(page: &mut impl DocumentWriter, schema: &Value) {
     let reference = SchemaReference { definitions: &schema["$defs"] };
     page.table("TYPES", &TYPES);
     page.section("BEFORE ALL SECTIONS");
@@ -91,7 +91,7 @@ impl<'a> SchemaReference<'a> {
     }
 
     /// The keys of `table` that are no sections.
-    fn keys(&self, page: &mut impl Page, table: &Value) {
+    fn keys(&self, page: &mut impl DocumentWriter, table: &Value) {
         for (key, schema) in properties(table).filter(|(_, schema)| self.table(schema).is_none()) {
             let is_required =
                 table["required"].as_array().is_some_and(|keys| keys.iter().any(|one| one == key));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::document_writer::DocumentWriter as _;
 use super::markdown_page::MarkdownPage;
-use super::page::Page as _;
 use protocol::error::{WireError, causes};
 
 const INTRODUCTION: [&str; 2] = [

@@ -5,7 +5,7 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use super::page::Page;
+use super::document_writer::DocumentWriter;
 
 /// Makes apostrophes come out as such; once, at the top of a page.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
@@ -69,7 +69,7 @@ impl ManualPage {
     }
 }
 
-impl Page for ManualPage {
+impl DocumentWriter for ManualPage {
     fn section(&mut self, heading: &str) {
         self.add(Roff::new().control("SH", [heading]));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::page::Page;
+use super::document_writer::DocumentWriter;
 
 pub(super) struct MarkdownPage(String);
 
@@ -39,7 +39,7 @@ impl MarkdownPage {
     }
 }
 
-impl Page for MarkdownPage {
+impl DocumentWriter for MarkdownPage {
     fn section(&mut self, heading: &str) {
         let (first, rest) = heading.split_at_checked(1).unwrap_or((heading, ""));
         self.block(&format!("## {first}{}", rest.to_lowercase()));

@@ -4,11 +4,11 @@
 
 mod admin_api;
 mod configuration;
+mod document_writer;
 mod errors;
 mod manual_page;
 mod markdown_page;
 mod metrics;
-mod page;
 mod program;
 
 use std::path::Path;

@@ -4,9 +4,9 @@
 use clap::Command;
 use clap_mangen::Man;
 
+use super::document_writer::DocumentWriter;
 use super::manual_page::ManualPage;
 use super::markdown_page::MarkdownPage;
-use super::page::Page;
 
 const DESCRIPTION: [&str; 3] = [
     "`trunkline` is a daemon between clients of the Model Context Protocol (MCP) and many tool servers. Clients connect \
@@ -169,7 +169,7 @@ pub(super) fn chapter(command: Command) -> String {
     page.finish()
 }
 
-fn tables(page: &mut impl Page) {
+fn tables(page: &mut impl DocumentWriter) {
     page.table("EXIT STATUS", &EXIT_STATUS);
     page.table("SIGNALS", &SIGNALS);
     page.table("ENVIRONMENT", &ENVIRONMENT);

@@ -266,13 +266,13 @@ mod tests {
             &names(&["u"]),
         );
         // The slowest one is beyond the last bound.
-        let expected = json!({"calls_per_s": 1.2, "errors_per_s": 0.4, "p50_s": 1.0, "p99_s": null});
+        let expected = json!({"calls_per_s": 1.2, "errors_per_s": 0.4, "p50_s": 0.64, "p99_s": 10.0});
         for subject in [Subject::All, Subject::Endpoint("/a"), Subject::Upstream("u")] {
             assert_eq!(json_of(&history.recent(subject)), expected, "{subject:?}");
         }
         assert_eq!(history.tool_calls_per_s(&[("/a", "t")]), Some(1.2));
         assert_eq!(history.tool_calls_per_s(&[("/a", "unknown")]), Some(0.0));
-        let line = json!({"calls_per_s": [2.0, 1.2], "errors_per_s": [0.2, 0.4], "p50_s": [0.1, 1.0], "p99_s": [0.1, null]});
+        let line = json!({"calls_per_s": [2.0, 1.2], "errors_per_s": [0.2, 0.4], "p50_s": [0.05, 0.64], "p99_s": [0.099, 10.0]});
         let all = json!({"number": 2, "interval_s": 5.0, "at_s": [105, 110], "all": line,
             "endpoints": {"/a": line}, "upstreams": {"u": line}});
         assert_eq!(json_of(&history.lines()), all);

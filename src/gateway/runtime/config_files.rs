@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use config::{Config, Source};
+use config::{Config, ConfigSource};
 use globset::Glob;
 
 /// Files that may be included.
@@ -15,7 +15,7 @@ const FILES_MAX: usize = 1000;
 #[derive(Debug)]
 pub struct ConfigFiles {
     /// What is read.
-    pub source: Source,
+    pub source: ConfigSource,
     included: Vec<PathBuf>,
 }
 
@@ -23,7 +23,8 @@ impl ConfigFiles {
     /// Reads the file and what it includes.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = text_of(path, config::FILE_BYTES_MAX)?;
-        let mut files = Self { source: Source::new(path.display().to_string(), text), included: Vec::new() };
+        let mut files =
+            Self { source: ConfigSource::new(path.display().to_string(), text), included: Vec::new() };
         let directory = path.parent().unwrap_or(Path::new("/"));
         for pattern in files.source.includes() {
             let found = files.find(&directory.join(&pattern), &pattern)?;

@@ -290,7 +290,11 @@ mod tests {
         assert_eq!(a.reasons, [("reset".to_owned(), 1), ("timeout".to_owned(), 1)].into());
         assert!((a.seconds - 59.9).abs() < 1e-9, "{a:?}");
         let quantiles = [50, 98, 99, 100].map(|percent| a.quantile(percent));
-        assert_eq!(quantiles.map(thousandths), [51, 100, 10_000, 10_000], "of 98 calls below 0.1, one below 10, one beyond");
+        assert_eq!(
+            quantiles.map(thousandths),
+            [51, 100, 10_000, 10_000],
+            "of 98 calls below 0.1, one below 10, one beyond"
+        );
         assert_eq!(figures.endpoints.get("/b").map(|b| (b.calls, b.errors)), Some((1, 0)));
         assert_eq!(figures.endpoints.get("/c"), None);
         assert_eq!((figures.all.calls, figures.all.errors), (101, 2), "unknown paths are nobody's");

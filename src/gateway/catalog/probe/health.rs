@@ -381,8 +381,10 @@ mod tests {
                 "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
                  [upstream.u]\nurl = \"http://127.0.0.1:9/\"\nbreaker = {{ failures_max = {failures_max} }}\n"
             );
-            let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
-            let snapshot = Snapshot::build(&config, &Metrics::new(10).expect("metrics"), old).expect("a snapshot");
+            let config =
+                config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
+            let snapshot =
+                Snapshot::build(&config, &Metrics::new(10).expect("metrics"), old).expect("a snapshot");
             snapshot.take_up();
             snapshot
         };

@@ -53,7 +53,12 @@ impl Replicas {
     pub(super) fn new(urls: &[Url], common: ReplicaCommon) -> Result<Self, http::Error> {
         let set = urls.iter().enumerate().map(|url| first(url, &common)).collect::<Result<_, _>>()?;
         let shared = SharedReplicas { set: ArcSwap::from_pointee(set), common: Mutex::new(common.clone()) };
-        Ok(Self { urls: urls.to_vec(), common, shared: Arc::new(shared), are_outdated: AtomicBool::new(false) })
+        Ok(Self {
+            urls: urls.to_vec(),
+            common,
+            shared: Arc::new(shared),
+            are_outdated: AtomicBool::new(false),
+        })
     }
 
     /// Goes on with the replicas of `same`, which has the same URLs. Nothing changes before they are

@@ -138,7 +138,8 @@ impl SharedSessions {
     /// Ends a session that nobody uses, of all or of a payer. False: there is none.
     pub(crate) fn make_room(&self, payer: Option<Payer>) -> bool {
         let mut slots = self.slots();
-        let is_meant = |session: &Arc<SharedSession>| payer.is_none_or(|payer| session.place.payer() == payer);
+        let is_meant =
+            |session: &Arc<SharedSession>| payer.is_none_or(|payer| session.place.payer() == payer);
         let is_idle = |slot: &SharedSlot| {
             slot.users.load(Ordering::Acquire) == 0 && slot.session.get().is_some_and(is_meant)
         };

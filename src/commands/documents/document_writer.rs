@@ -3,7 +3,7 @@
 //! Text is plain, but that what stands between backquotes is code.
 
 /// A document that grows from top to bottom.
-pub(super) trait Page {
+pub(super) trait DocumentWriter {
     /// A heading of the first level, in capitals, as manual pages have it.
     fn section(&mut self, heading: &str);
 
