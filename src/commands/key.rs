@@ -18,6 +18,7 @@ use tools::terminal;
 #[derive(Debug, Args)]
 pub(super) struct KeyArgs {
     /// The principal that will hold it
+    #[arg(value_parser = key_name)]
     name: String,
     /// Put the entry at the end of this configuration file instead of printing it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -30,10 +31,6 @@ pub(super) struct KeyArgs {
 /// Makes a key: the entry for the configuration, and apart from it the key for its holder.
 pub(super) fn key(options: &KeyArgs) -> anyhow::Result<()> {
     let name = &options.name;
-    anyhow::ensure!(
-        config::is_key_name(name),
-        "a name has 1 to 64 letters, digits, dots, hyphens, underscores or @"
-    );
     let (key, digest) = api_key::generate().context("the system has no randomness")?;
     let entry = format!("[[api_key]]\nname = \"{name}\"\nsha256 = \"{digest}\"\n");
     let appended = options.append.as_deref().map(|path| text_with(path, name, &entry)).transpose()?;
@@ -51,6 +48,11 @@ pub(super) fn key(options: &KeyArgs) -> anyhow::Result<()> {
         )),
     }
     Ok(())
+}
+
+fn key_name(text: &str) -> Result<String, &'static str> {
+    let is_one = config::is_key_name(text);
+    is_one.then(|| text.to_owned()).ok_or("a name has 1 to 64 letters, digits, dots, hyphens, underscores or @")
 }
 
 fn write_key(path: &Path, key: &str) -> anyhow::Result<()> {

@@ -236,8 +236,9 @@ pub fn parse_source(
 
 /// What is no TOML, in each file by itself: what one leaves open does not end in the next.
 fn syntax_errors(source: &ConfigSource) -> Vec<Diagnostic> {
-    let mut errors = source.errors();
-    for range in source.ranges() {
+    let mut errors = source.misplaced();
+    let misplaced: Vec<usize> = errors.iter().map(|error| error.span.start).collect();
+    for range in source.ranges().filter(|range| !misplaced.iter().any(|at| range.contains(at))) {
         let (begin, text) = (range.start, &source.text()[range]);
         let (_, found) = DeTable::parse_recoverable(text);
         let mut found = first_syntax_errors(text, &found);

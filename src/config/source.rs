@@ -37,7 +37,7 @@ impl ConfigSource {
     pub fn include(&mut self, name: impl Into<String>, text: &str) {
         self.text.push('\n');
         self.files.push((name.into(), self.text.len()));
-        self.text.push_str(text);
+        self.text.push_str(text.strip_prefix('\u{feff}').unwrap_or(text));
     }
 
     /// All of it.
@@ -45,14 +45,14 @@ impl ConfigSource {
         &self.text
     }
 
-    /// What is wrong with the files by themselves.
-    pub(super) fn errors(&self) -> Vec<Diagnostic> {
+    /// Files that are included and do not begin with a section. What they hold is not shown: it may be a key, or a token.
+    pub(super) fn misplaced(&self) -> Vec<Diagnostic> {
         let included = self.files.iter().skip(1).filter_map(|(_, begin)| {
             let begins = first_line(&self.text[self.range_of(*begin)])?;
             let span = begin + begins.start..begin + begins.end;
             let message = "a file that is included begins with a [section]: what stands before the first one belongs into \
                            the file that includes it";
-            Some(Diagnostic::error(span, message))
+            Some(Diagnostic::error(span, message).of_secret())
         });
         included.collect()
     }
@@ -106,7 +106,7 @@ mod tests {
     fn a_place_is_shown_in_its_own_file() {
         let source = two_files();
         assert_eq!(source.includes(), ["conf.d/*.toml"]);
-        let errors = source.errors();
+        let errors = source.misplaced();
         assert_eq!(errors.len(), 1);
         assert!(source.render(&errors[0]).starts_with("b.toml:3:1: error: a file that is included"));
         let begin = source.text().find("[listener]").unwrap();

@@ -54,10 +54,21 @@ fn files_are_included_and_errors_say_which() {
     let (_, said) = check(&[&main], &[]);
     assert!(said.contains(&format!("{team}:2:")) && said.contains("not TOML"), "{said}");
 
+    // Somebody's token, or a pipe: neither is shown or waited for.
+    written(&folder, "conf.d/team.toml", "\u{feff}[limits]\nbody_bytes_max = \"1MiB\"\n");
+    assert_eq!(check(&[&main], &[]).0, Some(0), "a byte order mark is no text");
+    written(&folder, "conf.d/team.toml", "tl_swordfish\nmore = of it\n");
+    let (_, said) = check(&[&main], &[]);
+    assert!(said.contains("begins with a [section]") && !said.contains("swordfish") && !said.contains("of it"), "{said}");
+    fs::remove_file(&team).expect("removed");
+    assert!(Command::new("mkfifo").arg(&team).status().expect("it runs").success());
+    let (_, said) = check(&[&main], &[]);
+    assert!(said.contains(&format!("cannot read {team}: it is no regular file")), "{said}");
+    fs::remove_file(&team).expect("removed");
+
     // What includes all files of its own directory does not include itself.
     let all =
         written(&folder, "conf.d/all.toml", &MAIN.replace("\"keys.toml\", \"conf.d/*.toml\"", "\"*.toml\""));
-    written(&folder, "conf.d/team.toml", "");
     assert_eq!(check(&[&all], &[]).0, Some(0), "{:?}", check(&[&all], &[]));
 
     fs::remove_file(&keys).expect("removed");
@@ -195,6 +206,7 @@ fn a_key_goes_into_the_configuration_and_its_secret_into_a_file_of_its_own() {
     let (taken, _) = trunkline(&["key", "bob", "--append", &config, "--key-out", &out], None);
     assert!(!taken.status.success(), "a key is not written over");
     assert_eq!(fs::read_to_string(&config).expect("text"), text, "and nothing is appended then");
+    assert_eq!(trunkline(&["key", "a b"], None).0.status.code(), Some(2), "the command line is wrong");
 }
 
 fn mode(path: &Path) -> u32 {

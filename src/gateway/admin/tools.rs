@@ -159,12 +159,11 @@ impl ToolRow<'_> {
     }
 }
 
-/// How slow it is, in microseconds: the highest number for what is beyond the last bound, 0 without calls.
+/// How slow it is, in microseconds; 0 without calls.
 fn slowness(row: &ToolRow<'_>) -> (u64, u64) {
-    let Some(total) = row.answered().filter(|total| total.calls > 0) else { return (0, 0) };
     let micros = |percent| {
-        let bound = total.quantile(percent).map(Duration::from_secs_f64);
-        bound.map_or(u64::MAX, |bound| u64::try_from(bound.as_micros()).unwrap_or(u64::MAX))
+        let taken = row.answered().and_then(|total| total.quantile(percent)).map(Duration::from_secs_f64);
+        taken.map_or(0, |taken| u64::try_from(taken.as_micros()).unwrap_or(u64::MAX))
     };
     (micros(99), micros(50))
 }

@@ -11,7 +11,7 @@ function topTools({ status }) {
   const noneFails = status.calls?.errors > 0 ? 'None that is known.' : 'No tool fails.';
   const kinds = [
     ['Most called', list(most_called), (tool) => tool.calls, (tool) => count(tool.calls), 'calls'],
-    ['Slowest', list(slowest), ({ calls, p99_s }) => p99_s ?? (calls ? 75 : 0), slowness, 'slow'],
+    ['Slowest', list(slowest), ({ p99_s }) => p99_s ?? 0, slowness, 'slow'],
     [
       'Failing most',
       list(worst).filter(({ errors }) => errors > 0),
@@ -72,9 +72,9 @@ const TOOL_COLUMNS = [
   { label: 'p99', class: 'figure', sort: 'p99', show: slowness },
 ];
 
-/** What is beyond the last bound of the histogram has no figure. */
+/** What took as long as the last bound of the histogram, or longer, is not told apart. */
 function slowness(tool, name = 'p99_s') {
-  return tool.calls > 0 && tool[name] === null ? '>75 s' : latency(tool[name]);
+  return tool[name] >= 75 ? '>75 s' : latency(tool[name]);
 }
 
 function kindOf(tool) {
