@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, ValueHint};
 
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use gateway::api_key;
 use protocol::text::shown;
 use tools::terminal;
@@ -18,7 +19,6 @@ use tools::terminal;
 #[derive(Debug, Args)]
 pub(super) struct KeyArgs {
     /// The principal that will hold it
-    #[arg(value_parser = key_name)]
     name: String,
     /// Put the entry at the end of this configuration file instead of printing it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -29,8 +29,12 @@ pub(super) struct KeyArgs {
 }
 
 /// Makes a key: the entry for the configuration, and apart from it the key for its holder.
-pub(super) fn key(options: &KeyArgs) -> anyhow::Result<()> {
+pub(super) fn key(options: &KeyArgs) -> Result<(), CommandFailure> {
     let name = &options.name;
+    if !config::is_key_name(name) {
+        let error = anyhow::anyhow!("a name has 1 to 64 letters, digits, dots, hyphens, underscores or @");
+        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    }
     let (key, digest) = api_key::generate().context("the system has no randomness")?;
     let entry = format!("[[api_key]]\nname = \"{name}\"\nsha256 = \"{digest}\"\n");
     let appended = options.append.as_deref().map(|path| text_with(path, name, &entry)).transpose()?;
@@ -48,11 +52,6 @@ pub(super) fn key(options: &KeyArgs) -> anyhow::Result<()> {
         )),
     }
     Ok(())
-}
-
-fn key_name(text: &str) -> Result<String, &'static str> {
-    let is_one = config::is_key_name(text);
-    is_one.then(|| text.to_owned()).ok_or("a name has 1 to 64 letters, digits, dots, hyphens, underscores or @")
 }
 
 fn write_key(path: &Path, key: &str) -> anyhow::Result<()> {

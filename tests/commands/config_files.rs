@@ -59,7 +59,10 @@ fn files_are_included_and_errors_say_which() {
     assert_eq!(check(&[&main], &[]).0, Some(0), "a byte order mark is no text");
     written(&folder, "conf.d/team.toml", "tl_swordfish\nmore = of it\n");
     let (_, said) = check(&[&main], &[]);
-    assert!(said.contains("begins with a [section]") && !said.contains("swordfish") && !said.contains("of it"), "{said}");
+    assert!(
+        said.contains("begins with a [section]") && !said.contains("swordfish") && !said.contains("of it"),
+        "{said}"
+    );
     fs::remove_file(&team).expect("removed");
     assert!(Command::new("mkfifo").arg(&team).status().expect("it runs").success());
     let (_, said) = check(&[&main], &[]);

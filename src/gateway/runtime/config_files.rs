@@ -69,7 +69,8 @@ impl ConfigFiles {
     fn add(&mut self, path: PathBuf) -> anyhow::Result<()> {
         anyhow::ensure!(self.included.len() < FILES_MAX, "more than {FILES_MAX} files are included");
         // A pipe would keep a reload waiting for ever.
-        let is_file = fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?.is_file();
+        let is_file =
+            fs::metadata(&path).with_context(|| format!("cannot read {}", path.display()))?.is_file();
         anyhow::ensure!(is_file, "cannot read {}: it is no regular file", path.display());
         let left = config::FILE_BYTES_MAX.saturating_sub(self.source.text().len() as u64);
         self.source.include(path.display().to_string(), &text_of(&path, left)?);
