@@ -95,12 +95,15 @@ fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) ->
     for key in ["url", "urls", "transport", "unique_ids"] {
         findings.error_at(table, key, format!("`{key}` and `command` exclude each other: keep one"));
     }
+    let has_args = written.args.is_some();
     let mut words: Vec<String> = written.command.into_iter().chain(written.args).flatten().collect();
     if words.first().is_none_or(String::is_empty) {
         findings.error_at(table, "command", "`command` names no program");
         words = vec![String::new()];
     }
+    // Who writes `args = []` means a program whose name holds a blank.
     if let [one] = &words[..]
+        && !has_args
         && !one.starts_with('/')
         && one.contains(' ')
     {

@@ -88,9 +88,24 @@ impl Entry {
         if program.first().is_some_and(|program| !program.is_empty()) {
             entry.words = program;
             entry.words.append(&mut args);
+            entry.split_line();
         }
         entry.bound();
         entry
+    }
+
+    /// Some clients take a program and its arguments as one line. Where it needs no shell to read it, it becomes words.
+    fn split_line(&mut self) {
+        let [line] = self.words.as_slice() else { return };
+        let is_path = line.starts_with('/') || line.contains(['"', '\'', '\\']);
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        if is_path || words.len() < 2 {
+            return;
+        }
+        if words.len() > ITEMS_MAX {
+            self.remarks.push(format!("Its command has {} words: the first {ITEMS_MAX} are taken", words.len()));
+        }
+        self.words = words.into_iter().take(ITEMS_MAX).collect();
     }
 
     /// Leaves out what is too much, and says so.

@@ -40,7 +40,8 @@ impl TableWriter<'_, '_> {
             self.line("args", &array(shell::arguments(&parts).iter().map(String::as_str)));
         } else {
             self.line("command", &string(&words[0]));
-            if words.len() > 1 {
+            // `args = []` says that blanks belong to the program's name.
+            if words.len() > 1 || words[0].contains(' ') {
                 self.line("args", &array(words[1..].iter().map(String::as_str)));
             }
         }

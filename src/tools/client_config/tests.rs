@@ -447,6 +447,22 @@ fn what_is_said_is_bounded() {
     assert!(imported.to_do.len() < 50, "{:?}", imported.to_do);
 }
 
+#[test]
+fn a_command_of_one_line_becomes_words_and_a_name_with_a_blank_stays_one() {
+    let of = |command: &str| {
+        let text = json!({ "mcpServers": { "a": { "command": command } } }).to_string();
+        imported(&text, WITH_FILES).configuration
+    };
+    let line = of("npx -y some-server");
+    assert!(line.contains("command = \"npx\"\nargs = [\"-y\", \"some-server\"]"), "{line}");
+    let name = of("/opt/My Tools/run");
+    assert!(name.contains("command = \"/opt/My Tools/run\"\nargs = []"), "{name}");
+    let quotes = of("'My Tools/run' -x");
+    assert!(quotes.contains("args = []"), "{quotes}");
+    let remote = of("npx mcp-remote https://example.com/mcp");
+    assert!(remote.contains("url = \"https://example.com/mcp\""), "{remote}");
+}
+
 /// Texts that secrets never hold, so that finding one of these means that it came from a secret.
 const MARK: &str = "hunter2hunter2hunter2";
 
