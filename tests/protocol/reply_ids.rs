@@ -141,10 +141,10 @@ fn on_transparent_endpoints_with_unique_ids() {
 
 #[test]
 fn in_sessions() {
-    for (names, tool) in [(&["up"][..], "echo"), (&["up", "weather"], "up__echo")] {
+    for (names, prefix) in [(&["up"][..], ""), (&["up", "weather"], "up__")] {
         for how in ALL {
             println!("{how:?} of {names:?}");
-            let server = Legacy::new(Offer::tools(&["echo"]));
+            let server = Legacy::new(Offer::tools(&["echo"]).with_prompts(&["greet"]));
             let upstream = stuttering(how, move |request| server.answer(request));
             let lines = format!("eras = [\"legacy\"]\n{LENIENT}");
             let config = names
@@ -155,9 +155,14 @@ fn in_sessions() {
                 ["Ann", "Bob"].map(|name| (name, open_session(daemon.address(), LEGACY_VERSION).0));
             let ask = |name: &str| {
                 let (_, session) = sessions.iter().find(|(own, _)| *own == name).expect("a session");
-                let params = format!(r#"{{"name":"{tool}","arguments":{{}}}}"#);
+                let params = format!(r#"{{"name":"{prefix}echo","arguments":{{}}}}"#);
                 who(in_session(session, legacy("1", "tools/call", &params)), name)
             };
+            // With its sessions open, nothing comes between two calls of a connection.
+            for (_, session) in &sessions {
+                let params = format!(r#"{{"name":"{prefix}greet"}}"#);
+                daemon.send(&in_session(session, legacy("0", "prompts/get", &params))).assert_ok();
+            }
             assert_kept_apart(&daemon, &upstream, ask, "1");
         }
     }

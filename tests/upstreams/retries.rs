@@ -1,9 +1,12 @@
 //! What is sent again after a pooled connection died, and what must not be.
 
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::{
-    Config, Daemon, META, Offer, Reply, Request, Upstream, body, call, list, modern, read_resource,
+    Config, Daemon, LEGACY_VERSION, Legacy, META, Offer, Reply, Request, Upstream, body, call, in_session,
+    legacy_call, list, modern, open_session, read_resource, tell,
 };
 
 /// A server that dies on the second request of each connection, after having read it.
@@ -108,4 +111,37 @@ fn a_reply_that_says_close_is_the_last_of_its_connection() {
     let connections: Vec<usize> =
         upstream.received_of("tools/call").iter().map(|call| call.connection).collect();
     assert_eq!(connections, [0, 1, 2]);
+}
+
+/// A legacy server that resets a connection on which it accepted a message as soon as it is asked something there, as the
+/// Python SDK may where a session ends while it still has the message in hand.
+fn regretting() -> Upstream {
+    let legacy = Legacy::new(Offer::tools(&["echo"]));
+    let accepted = Mutex::<BTreeSet<usize>>::default();
+    Upstream::start(move |request| {
+        let mut accepted = accepted.lock().unwrap();
+        if request.method().starts_with("notifications/") {
+            accepted.insert(request.connection);
+        } else if accepted.contains(&request.connection) {
+            return Reply::default().reset();
+        }
+        legacy.answer(request)
+    })
+}
+
+#[test]
+fn a_call_does_not_take_a_connection_on_which_a_message_was_just_accepted() {
+    let upstream = regretting();
+    let daemon = Daemon::start(&Config::legacy(&upstream).top("workers = 1"));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    for id in ["1", "2", "3"] {
+        daemon.send(&in_session(&session, legacy_call(id, "echo"))).assert_ok();
+        tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
+    }
+    // In a session of the gateway's own.
+    daemon.send(&call("4", "echo")).assert_ok();
+    assert_eq!(upstream.received_of("tools/call").len(), 4, "none was sent again");
+    let told = upstream.received_of("notifications/roots/list_changed");
+    let connections: BTreeSet<usize> = told.iter().map(|message| message.connection).collect();
+    assert_eq!(connections.len(), 1, "messages do take it");
 }

@@ -182,7 +182,11 @@ impl<'a> Asker<'a> {
                     let is_busy = head.status == StatusCode::SERVICE_UNAVAILABLE;
                     lease.in_flight.decide(is_busy || self.response_id(&body).is_some());
                 }
-                pool::give_back(lease, clock::now());
+                if head.status == StatusCode::ACCEPTED {
+                    pool::let_rest(lease, clock::now());
+                } else {
+                    pool::give_back(lease, clock::now());
+                }
                 Ok(answer(if media == Media::Json { body } else { Bytes::new() }))
             }
         }
@@ -217,7 +221,7 @@ impl<'a> Asker<'a> {
         };
         let Reply { head, mut body, lease, .. } = reply;
         if collect(&mut body, CLOSED_BYTES_MAX, deadline, self.share(upstream)).await.is_ok() {
-            pool::give_back(lease, clock::now());
+            pool::let_rest(lease, clock::now());
         }
         head.status.is_success() || head.status == StatusCode::NOT_FOUND
     }

@@ -44,7 +44,8 @@ impl UpstreamClient {
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
         let is_stream = request.extensions().get::<DedicatedConnection>().is_some();
-        let may_be_late = is_stream || request.extensions().get::<FireAndForget>().is_some();
+        let is_message = request.extensions().get::<FireAndForget>().is_some();
+        let may_be_late = is_stream || is_message;
         let trail = Trail::of(request);
         // Where there is no choice, this is known even if there is no connection to be had.
         if let Some(trail) = &trail
@@ -60,7 +61,8 @@ impl UpstreamClient {
         };
         self.pools.earn(upstream);
         loop {
-            let (mut lease, is_pooled) = self.lease(upstream, (aim, payer), is_stream, clock).await?;
+            let kind = ConnectionKind { is_stream, may_break: is_message && repetition.may_repeat };
+            let (mut lease, is_pooled) = self.lease(upstream, (aim, payer), kind, clock).await?;
             if let Some(trail) = &trail {
                 let replica = lease.in_flight.replica();
                 trail.goes_to(&replica.host, replica.port);
@@ -136,7 +138,7 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         (aim, payer): (ReplicaSelection, Payer),
-        is_stream: bool,
+        ConnectionKind { is_stream, may_break }: ConnectionKind,
         clock: RequestClock,
     ) -> Result<(ConnectionLease, bool), UpstreamError> {
         let mut tried = Vec::new();
@@ -159,7 +161,8 @@ impl UpstreamClient {
                 };
                 if !is_stream && pass != Pass::Aside {
                     let at = (upstream, payer);
-                    let take = |cx: &mut Context<'_>| self.pools.take(at, replica, pass, clock.now, cx);
+                    let take =
+                        |cx: &mut Context<'_>| self.pools.take(at, (replica, may_break), pass, clock.now, cx);
                     if let Some(lease) = poll_fn(|cx| Poll::Ready(take(cx))).await? {
                         return Ok((lease, true));
                     }
@@ -189,6 +192,15 @@ impl UpstreamClient {
             }
         }
     }
+}
+
+/// What connection a request wants.
+#[derive(Clone, Copy)]
+struct ConnectionKind {
+    /// One of its own.
+    is_stream: bool,
+    /// Any will do: it is a message that may be sent again.
+    may_break: bool,
 }
 
 /// How a request may be sent again, and was.

@@ -18,6 +18,7 @@ pub(crate) mod get_stream;
 pub(crate) mod headers;
 pub(crate) mod health;
 pub(crate) mod http1;
+mod idle;
 pub(crate) mod incoming;
 pub(crate) mod initialize;
 pub(crate) mod listing;

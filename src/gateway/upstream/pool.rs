@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::{Duration, Instant};
 
-use prometheus::IntGauge;
-
 use super::balance::Dice;
 use super::connection_use::{ConnectionUse, ConnectionUses};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::PooledConnection;
+use super::idle::{ACCEPTED_REST, Idle, IdleGauge, position};
 use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
 use crate::access::limit::payer::Payer;
@@ -44,37 +43,6 @@ struct ConnectionPool {
     /// What may be sent again: grows with every request, and by one retry a second.
     budget: u32,
     shown: IdleGauge,
-}
-
-/// How many idle connections of this pool are counted in the metrics.
-#[derive(Debug, Default)]
-struct IdleGauge {
-    gauge: Option<IntGauge>,
-    idle: i64,
-}
-
-impl IdleGauge {
-    fn set(&mut self, idle: usize) {
-        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
-        if let Some(gauge) = self.gauge.as_ref().filter(|_| idle != self.idle) {
-            gauge.add(idle - self.idle);
-            self.idle = idle;
-        }
-    }
-}
-
-impl Drop for IdleGauge {
-    fn drop(&mut self) {
-        self.set(0);
-    }
-}
-
-#[derive(Debug)]
-struct Idle {
-    connection: Rc<PooledConnection>,
-    at: Rc<Arc<Replica>>,
-    /// When we close it.
-    expires: Instant,
 }
 
 /// One of the connections that an upstream, or a thread, may have.
@@ -173,7 +141,7 @@ impl Drop for ReplicaRequest {
     }
 }
 
-/// A connection in use. Dropped without [`ConnectionLease::give_back`], it is closed.
+/// A connection in use. Dropped without [`give_back`], it is closed.
 #[derive(Debug)]
 pub(crate) struct ConnectionLease {
     pub connection: Rc<PooledConnection>,
@@ -240,11 +208,11 @@ impl ConnectionPool {
 
 impl ConnectionPools {
     /// An idle connection to one replica, if there is a live one, for a request that passed its breaker like this, and that
-    /// the task of `cx` sends at once.
+    /// the task of `cx` sends at once. `may_break`: one that rests will do.
     pub(crate) fn take(
         self: &Rc<Self>,
         (upstream, payer): (&Upstream, Payer),
-        replica: &Arc<Replica>,
+        (replica, may_break): (&Arc<Replica>, bool),
         pass: Pass,
         now: Instant,
         cx: &mut Context<'_>,
@@ -254,10 +222,8 @@ impl ConnectionPools {
         pool.check(upstream, payer)?;
         let idle = &mut pool.idle;
         idle.retain(|idle| idle.expires > now);
-        // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
-        let is_fit = |idle: &Idle| Arc::ptr_eq(&idle.at, replica);
         let Idle { connection, at, .. } = loop {
-            let Some(position) = idle.iter().rposition(is_fit) else { return Ok(None) };
+            let Some(position) = position(idle, replica, may_break, now) else { return Ok(None) };
             let candidate = idle.remove(position);
             if candidate.connection.is_idle_for(cx) {
                 break candidate;
@@ -386,8 +352,8 @@ impl ConnectionLease {
         }
     }
 
-    /// Returns the connection to its pool, where there is room. The reply has ended as it should.
-    pub(crate) fn give_back(self, now: Instant) {
+    /// Returns the connection to its pool, where there is room. The reply has ended as it should. For so long it rests.
+    fn give_back(self, now: Instant, rest: Duration) {
         let Self { connection, mut in_flight, pools } = self;
         connection.membership.end_use();
         in_flight.succeed();
@@ -402,7 +368,7 @@ impl ConnectionLease {
         let Some(pool) = pool_of(&mut slots, *id) else { return };
         if pool.idle.len() < idle_max {
             let at = Rc::clone(&in_flight.replica);
-            pool.idle.push(Idle { connection, at, expires: now + idle_timeout });
+            pool.idle.push(Idle { connection, at, rested: now + rest, expires: now + idle_timeout });
         }
     }
 }
@@ -419,10 +385,17 @@ pub(crate) fn note_error(lease: Option<&mut ConnectionLease>, error: &UpstreamEr
     }
 }
 
-/// [`ConnectionLease::give_back`] of what a reply came with.
+/// Returns what a reply came with to its pool.
 pub(crate) fn give_back(lease: Option<ConnectionLease>, now: Instant) {
     if let Some(lease) = lease {
-        lease.give_back(now);
+        lease.give_back(now, Duration::ZERO);
+    }
+}
+
+/// As [`give_back`], after what is not asked for an answer: the server may not be done with it ([`ACCEPTED_REST`]).
+pub(crate) fn let_rest(lease: Option<ConnectionLease>, now: Instant) {
+    if let Some(lease) = lease {
+        lease.give_back(now, ACCEPTED_REST);
     }
 }
 

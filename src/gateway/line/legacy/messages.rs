@@ -179,7 +179,7 @@ async fn finish(worker: &Rc<Worker>, payer: Payer, reply: Reply, turn: MessageTu
         let rest = collect(&mut body, MESSAGE_ANSWER_BYTES_MAX, deadline, held).await;
         // A message that has no answer got that to a call: the connection is out of step.
         if rest.is_ok_and(|(rest, _)| !answers_a_call(&reader, &rest)) {
-            pool::give_back(lease, clock::now());
+            pool::let_rest(lease, clock::now());
         }
         drop(turn);
     });
