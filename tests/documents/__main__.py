@@ -170,7 +170,7 @@ class Documents(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_every_link_leads_somewhere(self):
-        for document in book.documents():
+        for document in [*book.documents(), *book.beside()]:
             for link, target, anchor in book.links(document):
                 with self.subTest(f"{book.name(document)}, {link}"):
                     self.assertTrue(target.exists())

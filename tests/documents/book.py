@@ -24,6 +24,11 @@ def documents():
     return [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + [SUMMARY] + chapters()
 
 
+def beside():
+    """What explains a folder to those who work in it: none of it is part of the book, and no command of it is tried."""
+    return sorted(file for folder in ("loadtest", "deploy", "tests") for file in (ROOT / folder).rglob("*.md"))
+
+
 def name(path):
     return str(path.relative_to(ROOT))
 
