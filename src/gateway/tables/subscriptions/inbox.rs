@@ -14,6 +14,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::access::caller::Caller;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
 use crate::identity::Principal;
@@ -33,6 +34,7 @@ const ENDED: u8 = 1 << 7;
 #[derive(Debug)]
 pub(crate) struct Inbox {
     principal: Principal,
+    payer: Payer,
     standing: ArcSwap<SubscriptionContext>,
     outbox: Option<Arc<SessionOutbox>>,
     flags: AtomicU8,
@@ -79,15 +81,17 @@ pub(crate) enum UpdateTarget {
 }
 
 impl Inbox {
-    /// `outbox` is that of the stream's session, if it is one's.
+    /// `payer` is charged for the names that it wants; `outbox` is that of the stream's session, if it is one's.
     pub(crate) fn new(
         endpoint: &Arc<Endpoint>,
         caller: &Caller,
+        payer: Payer,
         outbox: Option<Arc<SessionOutbox>>,
     ) -> Arc<Self> {
         let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
         Arc::new(Self {
             principal: caller.principal.clone(),
+            payer,
             standing: ArcSwap::from_pointee(SubscriptionContext { endpoint, class }),
             outbox,
             flags: AtomicU8::new(0),
@@ -98,6 +102,11 @@ impl Inbox {
 
     pub(crate) fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// Who is charged for the names that it wants.
+    pub(crate) fn payer(&self) -> Payer {
+        self.payer
     }
 
     /// The endpoint it belongs to, and what its client may use there.
@@ -245,7 +254,6 @@ impl Deref for HeldNotice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::limit::payer::Payer;
     use crate::access::limit::shares::Shares;
     use protocol::json::Scratch;
     use protocol::subscription::{Heard, hear, updated};
