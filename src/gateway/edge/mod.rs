@@ -29,6 +29,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::access::limit::connections::{ConnectionLimit, ConnectionPermit};
 use crate::access::tls::{ListenerProtocols, TlsServer};
+use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
@@ -41,6 +42,8 @@ use self::handshake::SecuredStream;
 use self::http1::ClientExchanges;
 use self::proxy_protocol::ProxyProtocolError;
 
+/// The clock of clients that read too slowly, by its key.
+const REPLY_CLOCK: &str = "reply_rate_min";
 /// How long to wait when the process has no more file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
 
@@ -210,9 +213,13 @@ impl AcceptedConnection {
     }
 
     fn note_end(&self, reason: &CloseReason) {
-        if let CloseReason::Clock(clock) = reason {
-            self.listener.worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
-            tracing::debug!(client = %self.peer.address, clock, "connection cut");
+        let CloseReason::Clock(clock) = *reason else { return };
+        let (worker, client) = (&self.listener.worker, self.peer.address);
+        worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
+        if clock == REPLY_CLOCK {
+            worker.observers.failures.write_slow_reader(client, "connection", clock::now());
+        } else {
+            tracing::debug!(%client, clock, "connection cut");
         }
     }
 }
