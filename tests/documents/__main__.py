@@ -3,7 +3,8 @@
 Every command of the README, of each chapter of the book and of the examples of trunkline(1) runs, in order and in one
 shell for each of them, in a scratch directory and on free ports; what cannot is listed in `instead.py`. Chapters outside of
 `docs/start` go on where the quick start ends. What stands below a block of commands is compared with what they print, but
-for what differs every time. Every configuration is checked, and every link leads somewhere. The last line is `N passed, N failed`.
+for what differs every time. Every configuration is checked by the program that reads it (`languages.py`), every block says
+what it is, and every link leads somewhere. The last line is `N passed, N failed`.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import unittest
 
 from ports import free_port
 
-from . import blocks, book
+from . import blocks, book, languages
 from .instead import AWAIT, OUTPUTS, instead
 from .session import Session
 
@@ -73,7 +74,7 @@ class Run:
         if block.is_commands:
             session.run(self.on_free_ports(GATEWAY_RUNS))
             self.block(session, block)
-        elif block.language in ("text", "json") and not is_configuration(block):
+        elif is_output(block):
             self.compare(session, block, before)
 
     def compare(self, session, block, before):
@@ -110,7 +111,7 @@ class Documents(unittest.TestCase):
         return Session(directory, environment)
 
     def test_documents_do_what_they_say(self):
-        documents = [document for document in book.documents() if has_commands(document)]
+        documents = [document for document in book.documents() if has_commands(document) and not book.is_generated(document)]
         self.assertGreater(len(documents), 10)
         # They wait more than they work.
         with concurrent.futures.ThreadPoolExecutor(DOCUMENTS_AT_ONCE) as pool:
@@ -139,6 +140,32 @@ class Documents(unittest.TestCase):
         texts = [block.text for document in book.documents() for block in blocks.of_markdown(document.read_text())]
         for start in OUTPUTS:
             self.assertTrue(any(text.startswith(start) for text in texts), start)
+        for start in languages.UNTAGGED:
+            self.assertTrue(any(text.strip().startswith(start) for text in texts), start)
+
+    def test_every_block_says_what_it_is(self):
+        for document, block in self.blocks():
+            with self.subTest(f"{book.name(document)}, {block}"):
+                if block.language:
+                    self.assertIn(block.language, languages.LANGUAGES)
+                else:
+                    self.assertTrue(languages.why_untagged(block), "name its language, or say in languages.py why it has none")
+
+    def test_what_is_not_run_is_right(self):
+        checks = {
+            "json": lambda block: is_output(block) or languages.check_json(block, self.binary),
+            "promql": lambda block: languages.check_promql(block, self.scratch),
+            "ini": lambda block: languages.check_ini(block, self.scratch, self.binary),
+            "haproxy": lambda block: languages.check_haproxy(block, self.scratch),
+        }
+        for document, block in self.blocks():
+            if block.language in checks:
+                with self.subTest(f"{book.name(document)}, {block}"):
+                    checks[block.language](block)
+
+    def blocks(self):
+        written = [document for document in book.documents() if not book.is_generated(document)]
+        return [(document, block) for document in written for block in blocks.of_markdown(document.read_text())]
 
     def test_the_manual_page_does_what_it_says(self):
         subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
@@ -166,7 +193,10 @@ class Documents(unittest.TestCase):
     def check(self, text):
         file = self.scratch / "checked.toml"
         file.write_text(text)
-        done = subprocess.run([self.binary, "check", "--no-files", "--config", file], capture_output=True, text=True, timeout=30)
+        (self.scratch / "keys.toml").touch()  # a file that documents include
+        environment = {**os.environ, "WEATHER_HOST": "127.0.0.1"}
+        command = [self.binary, "check", "--no-files", "--config", file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_every_link_leads_somewhere(self):
@@ -212,7 +242,12 @@ GATEWAY_RUNS = (
 
 
 def has_commands(document):
-    return any(block.is_commands for block in blocks.of_markdown(document.read_text()))
+    return any(block.is_commands or is_output(block) for block in blocks.of_markdown(document.read_text()))
+
+
+def is_output(block):
+    """Whether something prints it, and it is no piece of some client's configuration."""
+    return block.language in ("text", "json") and not block.text.startswith('{"mcpServers"')
 
 
 def free_ports():
@@ -229,11 +264,6 @@ def expected(line):
         for found in plain.findall(line):
             pattern = pattern.replace(re.escape(found), may_be.replace("\\\\", "\\"))
     return pattern
-
-
-def is_configuration(block):
-    """Whether it is a piece of some client's configuration, and nothing that is printed."""
-    return block.text.startswith('{"mcpServers"')
 
 
 def completed(text):
