@@ -30,7 +30,7 @@ ROOT = book.ROOT
 README_LINES_MAX = 200
 DOCUMENTS_AT_ONCE = 4
 #: The ports of the documents, each of which becomes a free one.
-PORTS = ("8080", "9090", "9101")
+PORTS = ("8080", "8443", "9090", "9091", "9101")
 #: What differs every time → what it may be.
 VARIES = [
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", r"\S+Z"),
@@ -62,16 +62,25 @@ class Run:
 
     directory: pathlib.Path
     ports: dict
+    #: Whether it writes to directories of the machine.
+    is_as_root: bool = False
 
     def on_free_ports(self, text):
         free = lambda port: self.ports.get(port[0], port[0])  # noqa: E731
-        return re.sub(r"(?<=127\.0\.0\.1[:/])\d+|(?<=port=)\d+", free, text)
+        return re.sub(r"(?:(?<=127\.0\.0\.1[:/])|(?<=\D0\.0\.0\.0:)|(?<=localhost:)|(?<=port=))\d+", free, text)
 
     def block(self, session, block):
-        session.run(self.on_free_ports(instead(block.commands())))
+        session.run(self.on_free_ports(instead(self.below(block.commands()))))
+
+    def below(self, text):
+        """The text of a document with the configuration of the machine in the scratch directory, where it is written."""
+        return re.sub(r"(?<![\w.])/(etc/trunkline|srv/files)\b", rf"{self.directory}/\1", text) if self.is_as_root else text
 
     def follow(self, session, block, before):
-        if block.is_commands:
+        place = re.match(r"# /(etc/trunkline/\S+)\n", block.text)
+        if block.language == "toml" and place:
+            (self.directory / place[1]).write_text(self.on_free_ports(instead(self.below(block.text))))
+        elif block.is_commands:
             session.run(self.on_free_ports(GATEWAY_RUNS))
             self.block(session, block)
         elif is_output(block):
@@ -123,7 +132,7 @@ class Documents(unittest.TestCase):
         """What is wrong after its commands ran, in a directory and on ports of its own."""
         failures = []
         with tempfile.TemporaryDirectory() as directory:
-            run = Run(pathlib.Path(directory), free_ports())
+            run = Run(pathlib.Path(directory), free_ports(), document == book.README)
             with self.session(run.directory) as session:
                 if book.begins_with_the_quick_start(document):
                     for block in filter(lambda block: block.is_commands, book.quick_start()):
@@ -277,6 +286,8 @@ def completed(text):
     parts = [text]
     if "listener" not in written:
         parts.append('[listener]\naddress = "127.0.0.1:8080"\n')
+    elif "0.0.0.0" in written["listener"].get("address", "") and not {"api_key", "jwt", "client_certificate"} & set(written):
+        parts.append('[[api_key]]\nname = "completed"\nsha256 = "' + 64 * 'a' + '"\n')
     if "endpoint" not in written:
         upstreams = sorted(named | set(written.get("upstream", {})))
         parts.append(f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n'.replace("'", '"'))

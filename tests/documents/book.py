@@ -7,6 +7,7 @@ import re
 from . import blocks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+README = ROOT / "README.md"
 BOOK = ROOT / "docs"
 SUMMARY = BOOK / "SUMMARY.md"
 QUICK_START = BOOK / "start" / "quick-start.md"
@@ -24,7 +25,7 @@ def chapters():
 
 def documents():
     """All that people read: the book, and what stands beside it."""
-    return [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + [SUMMARY] + chapters()
+    return [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"] + [SUMMARY] + chapters()
 
 
 def is_generated(document):

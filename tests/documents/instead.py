@@ -50,6 +50,11 @@ LINES = [
     (r"venv/bin/pip install (mcp==\S+)", r'grep -qx "\1" "$REPOSITORY/tests/interop/requirements.txt"'),
     # Whoever types has waited this long.
     (r"(venv/bin/python weather\.py &)", r"\1 " + AWAIT.format(port=9101)),
+    # Its usual port, as one that tests make free.
+    (r"trunkline demo (--admin 127\.0\.0\.1:9091 &)", r"trunkline demo --address 127.0.0.1:8080 \1 " + AWAIT.format(port=8080)),
+    (r"trunkline run &", r"trunkline run --config trunkline.toml & GATEWAY=$!; " + AWAIT.format(port=8443)),
+    # A child process that need not be downloaded.
+    (r'command = \["npx", .*', r'command = ["trunkline", "connect", "http://127.0.0.1:8080/mcp"]'),
     (r"(trunkline run --config trunkline\.toml &)", r"\1 GATEWAY=$!; " + AWAIT.format(port=8080)),
     (r"kill -HUP \$!", r"kill -HUP $GATEWAY"),
     # systemd is not init where tests run. That there is such a unit is checked; tests/operations/service.rs has the rest.
@@ -63,8 +68,6 @@ LINES = [
     # Is about the rules of the example, which tests/access/policy.rs tests.
     (r"trunkline (check --as .*)", PARSES),
     # The default configuration of this machine is not the test's: it is that of the package, then the reader's own.
-    (r"trunkline (key alice --append /etc/trunkline/trunkline\.toml)", PARSES),
-    (r"trunkline (run)", PARSES),
     (r"trunkline check", r'trunkline check --config "$(ls trunkline.toml 2> /dev/null || echo "$PACKAGED")"'),
     # A socket that the example configuration does not open: tests/operations/admin.rs.
     (r"curl --unix-socket .*", r": no such socket"),
@@ -73,7 +76,7 @@ LINES = [
     # The gateway is not that of this machine; whether all is well is not what is tried.
     (r"trunkline status", r"trunkline status --config trunkline.toml || test $? = 1"),
     # Tools of the demo, and a server that would have to be downloaded: tests/commands/call.rs and tests/interop have both.
-    (r"trunkline (tools|call) .* weather__forecast.*", r"trunkline \1 --help > /dev/null"),
+    (r"trunkline (tools|call) http.* weather__forecast.*", r"trunkline \1 --help > /dev/null"),
     (r"trunkline (doctor|call) .*-- npx .*", r"trunkline \1 --help > /dev/null"),
     # Finds what the example server does not do: what it prints and its exit code depend on the SDK.
     (r"(trunkline doctor --fail-on warning .*)", r"\1 || test $? = 1"),
