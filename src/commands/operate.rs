@@ -21,7 +21,7 @@ Exit codes:
   1   the gateway refuses, for example because it is about to stop
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  78  the configuration is wrong or cannot be read; the gateway keeps the old one
+  78  the configuration, or a file that it names, is wrong or cannot be read; the gateway keeps the old one
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
