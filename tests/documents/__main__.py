@@ -226,10 +226,12 @@ class Documents(unittest.TestCase):
         alerts = (ROOT / "config" / "prometheus" / "trunkline-alerts.yml").read_text()
         names = re.findall(r"- alert: (\w+)", alerts)
         self.assertGreater(len(names), 10)
-        runbooks = re.findall(r"runbook: (\S+)#(\S+)", alerts)
+        runbooks = re.findall(r"runbook_url: (\S+)#(\S+)", alerts)
         self.assertEqual([anchor for _, anchor in runbooks], [name.lower() for name in names])
+        repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
         for place, anchor in runbooks:
-            self.assertIn(anchor, book.anchors(ROOT / place), "the runbook has no such section")
+            path = place.removeprefix(f"{repository}/blob/main/")
+            self.assertIn(anchor, book.anchors(ROOT / path), "the runbook has no such section")
 
     def test_the_readme_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), README_LINES_MAX)
