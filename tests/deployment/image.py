@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CONTAINER = ROOT / "deploy" / "container"
 USER = 65532
 CONFIGURATION = "etc/trunkline/trunkline.toml"
-BUILD_TIMEOUT_S = 900
+BUILD_TIMEOUT_S = 1200
 
 
 class Unbuilt(Exception):
