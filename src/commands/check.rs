@@ -13,6 +13,14 @@ use protocol::text::{shown, shown_lines};
 use tools::admin_client::figures::number_of;
 use tools::terminal::{self, put};
 
+pub(super) const HELP: &str = "\
+Exit codes:
+  0   the configuration is valid; with --as: everything that was asked for may be used
+  1   with --as: something that was asked for may not be used
+  2   the command line is wrong
+  66  a file that the configuration names cannot be used, such as a certificate or the session key
+  78  the configuration is wrong or cannot be read";
+
 /// What is looked at beside the text.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {

@@ -8,12 +8,18 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use demo::{DemoKind, DemoServer};
 use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  stopped by Ctrl-C
+  1  it cannot run, for example because an address is in use
+  2  the command line is wrong")]
 pub(super) struct DemoArgs {
     /// Where the gateway listens; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
@@ -23,11 +29,15 @@ pub(super) struct DemoArgs {
     admin: SocketAddr,
 }
 
-pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        options.address.ip().is_loopback() && options.admin.ip().is_loopback(),
-        "the demo has no authentication: give it loopback addresses"
-    );
+pub(super) fn demo(options: &DemoArgs) -> Result<(), CommandFailure> {
+    if !(options.address.ip().is_loopback() && options.admin.ip().is_loopback()) {
+        let error = anyhow::anyhow!("the demo has no authentication: give it loopback addresses");
+        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    }
+    Ok(serve(options)?)
+}
+
+fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (weather, notes) = runtime.block_on(async {
         Ok::<_, std::io::Error>((

@@ -34,7 +34,7 @@ pub(super) struct PermissionArgs {
     /// Say whether this tool may be called: as clients call it, or as upstreams do
     #[arg(long = "tool", value_name = "NAME", requires = "principal")]
     tools: Vec<String>,
-    /// Say whether this prompt may be had
+    /// Say whether this prompt may be used
     #[arg(long = "prompt", value_name = "NAME", requires = "principal")]
     prompts: Vec<String>,
     /// Say whether this resource may be read

@@ -8,6 +8,31 @@ use gateway::{EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError
 use protocol::text::shown_lines;
 use tools::terminal;
 
+/// What the service manager has to know.
+pub(super) const HELP: &str = "\
+Exit codes:
+  0   drained and stopped
+  2   the command line is wrong
+  66  a file that the configuration names cannot be used, such as a certificate or the session key
+  69  an address cannot be listened at
+  70  a thread died or hung, which is a bug; the workers were drained
+  71  the system refuses threads or open files
+  73  the state directory cannot be used
+  78  the configuration is wrong, cannot be read, or does not fit the sockets that systemd passed
+
+After 2 and 78 the systemd unit does not start it again.
+
+Signals:
+  SIGHUP           reload configuration, certificates, keys and secrets: all of it or nothing
+  SIGTERM, SIGINT  drain and stop: see [drain] in trunkline.toml(5); a second one stops at once
+
+Environment:
+  STATE_DIRECTORY                         where state is kept, if state_directory is not set
+  CREDENTIALS_DIRECTORY                   where secrets of the form { credential = \"NAME\" } are
+  NOTIFY_SOCKET, WATCHDOG_USEC            where and how often systemd is told the state
+  LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES  the sockets that systemd opened
+  OTEL_*                                  what [trace] leaves out, by the names of OpenTelemetry";
+
 // As sysexits has them.
 /// An address cannot be listened at.
 const EXIT_ADDRESS: u8 = 69;

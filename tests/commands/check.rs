@@ -169,6 +169,9 @@ fn a_check_refuses_what_a_start_refuses() {
         &others.path("server.key").display().to_string(),
     );
     assert_ne!(good, mixed);
+    let cut = good.replace("server.pem", "cut.pem");
+    let whole = std::fs::read(certificates.path("server.pem")).expect("it is there");
+    std::fs::write(certificates.path("cut.pem"), &whole[..whole.len() / 2]).expect("written");
     let none = folder.path().join("none").display().to_string();
     let wrong = folder.path().join("wrong").display().to_string();
     std::fs::write(&wrong, "nonsense").expect("written");
@@ -184,6 +187,7 @@ fn a_check_refuses_what_a_start_refuses() {
     for (config, said) in [
         (config().listener(&tls(&good.replace("server.pem", "none.pem"))), "none.pem"),
         (config().listener(&tls(&mixed)), "server"),
+        (config().listener(&tls(&cut)), "cut.pem: not a PEM file: it ends before its END line"),
         (https(&format!("[upstream.up.tls]\nca = \"{none}\"")), &*none),
         (https(&format!("[upstream.up.tls]\nca = \"{wrong}\"")), &wrong),
         (https(&format!("bearer = {{ file = \"{none}\" }}")), &none),
