@@ -50,6 +50,8 @@ pub(crate) struct ModernCall {
     /// When the head of the reply is too late.
     pub deadline: Instant,
     pub may_be_asked: bool,
+    /// The server is to run it as a task.
+    pub as_task: bool,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
 }
@@ -89,6 +91,7 @@ impl ModernCall {
             headers: more(&parts.headers),
             deadline,
             may_be_asked,
+            as_task: false,
             trail: parts.extensions.get::<Arc<Trail>>().cloned(),
             message,
             envelope,

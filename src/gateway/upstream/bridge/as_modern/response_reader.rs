@@ -100,6 +100,13 @@ impl CallExchange {
         matches!(self, Self::Over)
     }
 
+    /// All that is of use was said.
+    pub(crate) fn finish(self) {
+        if let Self::Reading(stream) = self {
+            stream.finish();
+        }
+    }
+
     /// See [`SessionStream::rest`].
     pub(crate) async fn rest(&mut self) -> Option<Bytes> {
         match self {
