@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use http::Request;
+use http::HeaderMap;
 
 use super::access::AccessLog;
 use super::call_record::CallRecord;
 use super::logs::FailureLog;
 use super::request_id::{RequestId, RequestIds};
-use super::trace::{CallSpan, Tracer};
+use super::trace::{CallSpan, Tracer, Trail};
 use crate::telemetry::pulse::Pulse;
 use config::Log;
 use protocol::error::{Error, Reason};
@@ -74,11 +74,9 @@ impl Watch {
         }
     }
 
-    /// A request leaves for an upstream, by HTTP or for a child process.
-    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
-        if let Some(span) = &mut self.span {
-            span.leaves(request, is_child);
-        }
+    /// A request with these headers leaves for an upstream, by HTTP or for a child process.
+    pub(crate) fn leaves(&mut self, headers: &mut HeaderMap, is_child: bool) -> Option<Arc<Trail>> {
+        Some(self.span.as_mut()?.leaves(headers, is_child))
     }
 
     pub(crate) fn failed(&mut self, error: &Error) {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::Upstream;
 use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
-use super::exchange::{DedicatedConnection, Reply, RequestBody, SendOptions, UpstreamClient};
+use super::exchange::{ExpectedReply, Reply, RequestBody, SendOptions, UpstreamClient};
 use super::incoming::Incoming;
 use super::pool::{self, ConnectionLease};
 use crate::access::limit::payer::Payer;
@@ -64,7 +64,7 @@ pub(crate) async fn open(
         headers.insert(LAST_EVENT_ID, after);
     }
     *request.headers_mut() = headers;
-    request.extensions_mut().insert(DedicatedConnection);
+    request.body_mut().attributes.reply = ExpectedReply::Stream;
     let now = clock::now();
     let delivery = SendOptions {
         is_safe_to_repeat: true,

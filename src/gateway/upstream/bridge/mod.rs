@@ -48,19 +48,13 @@ pub(crate) struct Bridge {
     upstream: Mutex<Weak<Upstream>>,
 }
 
-/// Who makes a modern call that is bridged: an extension of the request.
+/// Who makes a modern call that is bridged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct BridgedCaller {
+    /// Its identity; empty for none.
     pub principal: Arc<str>,
     /// Who is charged for what is held for it.
     pub payer: Payer,
-}
-
-impl BridgedCaller {
-    /// The principal with this identity; empty for none.
-    pub(crate) fn new(principal: &str, payer: Payer) -> Self {
-        Self { principal: principal.into(), payer }
-    }
 }
 
 impl Bridge {

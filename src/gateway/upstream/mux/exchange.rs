@@ -16,12 +16,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http::{HeaderMap, Method as HttpMethod, Request, StatusCode};
 use memchr::memmem;
 use tokio::time::timeout_at;
 
 use super::sessions::{MuxSessions, SessionHandle};
-use super::{MuxCall, MuxConnection, MuxRequest, OwnRequest, outgoing, queue};
+use super::{MuxCall, MuxConnection, MuxRequest, outgoing, queue};
 use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
@@ -33,10 +33,6 @@ use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
 use protocol::version::Era;
-
-/// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
-/// gateway itself, or a client that nobody asked who it is.
-pub(crate) const CALLER: HeaderName = HeaderName::from_static("trunkline-caller");
 
 /// How the connections of one kind of upstream are made.
 pub(crate) trait Connect {
@@ -62,8 +58,8 @@ pub(crate) trait Connect {
 pub(crate) struct ConnectRequest<'a> {
     pub client: &'a UpstreamClient,
     pub upstream: &'a Upstream,
-    /// The principal, for which sessions are told apart.
-    pub caller: Option<&'a HeaderValue>,
+    /// The identity of the principal, by which processes are told apart where they are not for everybody.
+    pub principal: Option<&'a str>,
     /// Who is charged.
     pub payer: Payer,
     pub deadline: Instant,
@@ -126,9 +122,10 @@ pub(crate) async fn send(
             Ok(Reply::empty(StatusCode::OK))
         }
         _ => {
-            let caller = parts.headers.get(CALLER);
-            let payer = parts.extensions.get().copied().unwrap_or_else(|| upstream.payer());
-            let asking = ConnectRequest { client, upstream, caller, payer, deadline };
+            let principal = body.attributes.principal.clone();
+            let payer = body.attributes.payer;
+            let asking =
+                ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
             let posting = send_message(connect, asking, &parts, body);
             timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
         }
@@ -139,7 +136,7 @@ async fn send_message(
     connect: &impl Connect,
     asking: ConnectRequest<'_>,
     parts: &Parts,
-    RequestBody { message: body, sending, .. }: RequestBody,
+    RequestBody { message: body, sending, attributes, .. }: RequestBody,
 ) -> Result<Reply, UpstreamError> {
     let (headers, deadline) = (&parts.headers, asking.deadline);
     let message = body.to_bytes();
@@ -148,7 +145,7 @@ async fn send_message(
     // Only what was checked comes here; of what was not, an upstream would say the same.
     let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
     let era = era_of(headers);
-    let is_own = parts.extensions.get::<OwnRequest>().is_some();
+    let is_own = attributes.is_own;
     let envelope = &envelope;
     let sending = sending.as_deref();
     let post = MuxPost {

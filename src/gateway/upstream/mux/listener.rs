@@ -50,7 +50,7 @@ impl NotificationListener {
                     return;
                 }
                 Err(NotSent::Gone) => {}
-                Err(NotSent::Full) => stream.break_off(),
+                Err(NotSent::Full | NotSent::NoMemory(_)) => stream.break_off(),
             }
         }
         self.waiting_bytes += event.len();

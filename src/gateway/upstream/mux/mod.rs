@@ -45,10 +45,6 @@ use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::version::Era;
 
-/// Marks a request of the gateway itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnRequest;
-
 const OUTGOING_MAX: usize = 64;
 /// The session of a connection that carries only one.
 pub(crate) const ONLY_SESSION: u64 = 0;

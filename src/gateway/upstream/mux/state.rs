@@ -57,7 +57,8 @@ impl ReplyHandle {
     /// Hands over the answer, which is the last.
     fn finish(self, answer: Segments) {
         let data = if self.has_parts { data_event(answer) } else { answer.to_bytes() };
-        if self.sender.send(MuxPiece { data, is_answer: true }) == Err(NotSent::Full) {
+        let sent = self.sender.send(MuxPiece { data, is_answer: true });
+        if matches!(sent, Err(NotSent::Full | NotSent::NoMemory(_))) {
             self.sender.break_off();
         }
     }
@@ -155,7 +156,7 @@ impl MuxState {
         match handle.sender.send(piece) {
             Ok(()) => CallDelivery::Done,
             Err(NotSent::Gone) => CallDelivery::Nobody,
-            Err(NotSent::Full) => {
+            Err(NotSent::Full | NotSent::NoMemory(_)) => {
                 let era = handle.era;
                 self.break_off(own, era)
             }

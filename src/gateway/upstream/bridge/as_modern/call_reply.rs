@@ -16,6 +16,7 @@ use tokio::time::timeout_at;
 use super::answers::CallAnswer;
 use super::call::ModernCall;
 use super::multiplexed::COMMENT;
+use super::open_questions::no_memory;
 use crate::clock;
 use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Reply, UpstreamClient};
@@ -78,6 +79,10 @@ impl CallReplySink {
             Ok(()) => true,
             Err(NotSent::Full) => {
                 self.sender.break_off();
+                false
+            }
+            Err(NotSent::NoMemory(none)) => {
+                self.fail(no_memory(none));
                 false
             }
             Err(NotSent::Gone) => false,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::call_driver::{self, CallEnd};
 use super::call_reply::{CallReplySink, ClientAnswers};
 use super::exclusive_pool::{IdleGuard, SessionKey};
-use super::server_message::{self, ServerMessage};
+use super::server_message::{self, CallIds, ServerMessage};
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use crate::access::limit::shares::Share;
@@ -243,9 +243,10 @@ impl ExclusiveSession {
 
     /// Answers what the server asks while there is nobody to ask.
     async fn refuse(&self, message: &Bytes) {
-        let Some(ServerMessage::Request { id, is_ping }) = server_message::read(&self.server, message, "")
-        else {
-            return;
+        let (id, is_ping) = match server_message::read(&self.server, message, CallIds::NONE) {
+            Some(ServerMessage::Request { id, is_ping }) => (id, is_ping),
+            Some(ServerMessage::ListChanged(changed)) => return self.server.overhear(changed),
+            _ => return,
         };
         let answer = question::unasked_answer(&id, is_ping);
         // A server that does not take it in does without.

@@ -135,7 +135,12 @@ pub(crate) async fn open_session(
         // It may speak another era by now.
         upstream.facts.doubt();
     }
-    Ok(opened?)
+    let opened = opened?;
+    if upstream.facts.known().legacy.introduction().is_none() {
+        let servers = &upstream.bridge.as_modern.servers;
+        client.read_json(|memory| servers.learn(&opened.result, memory));
+    }
+    Ok(opened)
 }
 
 pub(crate) async fn answer(
@@ -179,7 +184,7 @@ async fn make(
     let call = Arc::new(call);
     let tools = &upstream.bridge.as_modern.tools;
     if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
-        let reply = tasks::call(client, upstream, Arc::clone(&call), &tool).await?;
+        let reply = make_as_task(client, upstream, &call, &tool).await?;
         if reply.head.status != StatusCode::NOT_FOUND {
             return Ok(reply);
         }
@@ -195,9 +200,23 @@ async fn make(
     if reply.head.status == StatusCode::NOT_FOUND
         && let Some(tool) = tasks::tool(client, upstream, &call)
     {
-        return tasks::call(client, upstream, call, &tool).await;
+        return make_as_task(client, upstream, &call, &tool).await;
     }
     Ok(reply)
+}
+
+/// Makes the call of this tool as a task: on a session of its own if the server may ask meanwhile.
+async fn make_as_task(
+    client: &UpstreamClient,
+    upstream: &Arc<Upstream>,
+    call: &Arc<ModernCall>,
+    tool: &str,
+) -> Result<Reply, UpstreamError> {
+    if !call.takes_messages() {
+        return tasks::call(client, upstream, Arc::clone(call), tool).await;
+    }
+    let call = ModernCall { as_task: true, ..(**call).clone() };
+    exclusive_pool::call(client, upstream, Arc::new(call)).await
 }
 
 #[cfg(test)]

@@ -286,10 +286,6 @@ async fn open(
     let place = upstream.bridge.as_modern.place(upstream, payer)?;
     let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
     let opened = super::open_session(client, upstream, offer, deadline).await?;
-    if upstream.facts.known().legacy.introduction().is_none() {
-        let servers = &upstream.bridge.as_modern.servers;
-        client.read_json(|memory| servers.learn(&opened.result, memory));
-    }
     let session = Arc::new(SharedSession {
         name: SessionName::from(&opened),
         // Some servers take a token of 0 for none.
