@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
-use http_body_util::BodyExt as _;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
 use super::exchange::{ExpectedReply, Reply, ReplyFields, RequestBody, SendOptions, UpstreamClient};
-use super::incoming::Incoming;
+use super::incoming::{Incoming, IncomingPiece};
+use super::messages::ReplyPart;
 use super::mux;
 use super::own_id::{self, OwnId, SessionTag};
 use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
@@ -264,8 +264,14 @@ impl<'a> Asker<'a> {
         let mut events = Events::new(bytes_max);
         let mut held = self.share(upstream);
         let mut bytes = 0;
-        while let Some(frame) = body.frame().await {
-            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
+        while let Some(piece) = body.piece().await {
+            let data = match piece.map_err(|_| body.fault())? {
+                IncomingPiece::Bytes(data) => data,
+                IncomingPiece::Part(ReplyPart::Message(message)) if self.is_answer(&message, own_id) => {
+                    return Ok(message);
+                }
+                IncomingPiece::Part(_) => continue,
+            };
             bytes += data.len();
             if bytes > bytes_max {
                 return Err(UpstreamError::TooLarge);

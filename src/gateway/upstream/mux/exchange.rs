@@ -2,11 +2,11 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | POST of a request | 200: JSON where the answer comes first, else server-sent events |
+//! | POST of a request | 200: JSON where the answer comes first, else messages |
 //! | the same, modern, answered by an error at once | the status that goes with the error |
 //! | POST of a notification or response | 202 |
 //! | POST of `initialize` | as any request, with an `Mcp-Session-Id` |
-//! | GET | 200: events that belong to no call |
+//! | GET | 200: messages that belong to no call |
 //! | DELETE | 200, and the session is over |
 //! | anything of a session that is gone | 404 |
 
@@ -28,6 +28,7 @@ use crate::upstream::ask::SESSION_ID;
 use crate::upstream::bridge::era_of;
 use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
 use crate::upstream::incoming::{BrokenReply, Incoming};
+use crate::upstream::messages::MessageStream;
 use crate::upstream::sending::Sending;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -112,7 +113,7 @@ pub(crate) async fn send(
             let stream = handle.and_then(|handle| handle.connection.listen(handle.session));
             Ok(stream.map_or_else(
                 || Reply::empty(StatusCode::NOT_FOUND),
-                |stream| Reply::events(Incoming::Pieces(Box::new(MuxBody::new(None, stream, None)))),
+                |stream| MessageStream::reply_of_mux(MuxMessages::new(None, stream, None)),
             ))
         }
         HttpMethod::DELETE => {
@@ -260,8 +261,8 @@ async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Resul
     match rest.next().await {
         Some(Ok(piece)) if piece.is_answer => Ok(Reply::json(piece.data)),
         Some(Ok(piece)) => {
-            let body = MuxBody::new(Some(piece.data), rest, Some(in_flight));
-            Ok(Reply::events(Incoming::Pieces(Box::new(body))))
+            let messages = MuxMessages::new(Some(piece.data), rest, Some(in_flight));
+            Ok(MessageStream::reply_of_mux(messages))
         }
         Some(Err(BrokenReply)) => Err(UpstreamError::Reset),
         None => Err(UpstreamError::TimedOut),
@@ -289,14 +290,15 @@ fn modern_status(answer: &[u8]) -> StatusCode {
     }
 }
 
+/// The messages of a reply, or of a session.
 #[derive(Debug)]
-pub(crate) struct MuxBody {
+pub(crate) struct MuxMessages {
     first: Option<Bytes>,
     rest: queue::PieceReceiver,
     _in_flight: Option<MuxCall>,
 }
 
-impl MuxBody {
+impl MuxMessages {
     fn new(first: Option<Bytes>, rest: queue::PieceReceiver, in_flight: Option<MuxCall>) -> Self {
         Self { first, rest, _in_flight: in_flight }
     }

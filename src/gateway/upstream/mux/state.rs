@@ -15,7 +15,6 @@ use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
 use protocol::level::Level;
 use protocol::splice::Segments;
-use protocol::sse::data_event;
 use protocol::translation::question::unasked_answer;
 use protocol::version::Era;
 
@@ -49,15 +48,12 @@ pub(super) enum MuxKind {
 pub(super) struct ReplyHandle {
     pub(super) sender: queue::PieceSender,
     pub(super) era: Era,
-    /// Whether the reply has become a stream.
-    pub(super) has_parts: bool,
 }
 
 impl ReplyHandle {
     /// Hands over the answer, which is the last.
     fn finish(self, answer: Segments) {
-        let data = if self.has_parts { data_event(answer) } else { answer.to_bytes() };
-        let sent = self.sender.send(MuxPiece { data, is_answer: true });
+        let sent = self.sender.send(MuxPiece { data: answer.to_bytes(), is_answer: true });
         if matches!(sent, Err(NotSent::Full | NotSent::NoMemory(_))) {
             self.sender.break_off();
         }
@@ -151,8 +147,7 @@ impl MuxState {
     fn deliver_part(&mut self, own: u64, message: Segments) -> CallDelivery {
         let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
-        let piece = MuxPiece { data: data_event(message), is_answer: false };
-        handle.has_parts = true;
+        let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
         match handle.sender.send(piece) {
             Ok(()) => CallDelivery::Done,
             Err(NotSent::Gone) => CallDelivery::Nobody,
@@ -211,7 +206,6 @@ impl MuxState {
             }
             return self.deliver_part(only, message.clone().into());
         }
-        let event = data_event(message.clone());
         for listener in self.listeners.values_mut() {
             let is_wanted = match incoming {
                 IncomingKind::Log { level } => listener.wants(*level),
@@ -219,7 +213,7 @@ impl MuxState {
                 _ => true,
             };
             if is_wanted {
-                listener.receive(event.clone());
+                listener.receive(message.clone());
             }
         }
         CallDelivery::Done
@@ -243,7 +237,7 @@ impl MuxState {
         }
         match self.listeners.get_mut(&ONLY_SESSION) {
             Some(listener) => {
-                listener.receive(data_event(message.clone()));
+                listener.receive(message.clone());
                 CallDelivery::Done
             }
             None => CallDelivery::Nobody,

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | POST of `initialize` | 200, with an `Mcp-Session-Id`; the server is not asked |
 //! | POST of `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` | 200, by the bridge itself |
-//! | POST of any other request | 200: JSON, or server-sent events where more than the answer comes |
+//! | POST of any other request | 200: JSON, or messages where more than the answer comes |
 //! | POST of a notification or response | 202 |
 //! | GET | 200: changes of resources that the session subscribed to |
 //! | DELETE | 200, and the session is over, with everything under way in it |
@@ -39,12 +39,12 @@ use self::notification_stream::NotificationStream;
 use self::post::LegacyPost;
 use self::session::LegacySession;
 use self::tools::ListTurn;
-use super::EventBody;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, UpstreamClient};
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::sessions::random_name;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -113,9 +113,9 @@ pub(crate) async fn answer(
                 return Ok(Reply::empty(StatusCode::NOT_FOUND));
             };
             let notifications = NotificationStream::new(client, &upstream.bridge, &session);
-            return Ok(EventBody::reply(stream::unfold(notifications, |mut notifications| async {
-                let event = notifications.next().await?;
-                Some((Ok::<_, UpstreamError>(event), notifications))
+            return Ok(MessageStream::reply(stream::unfold(notifications, |mut notifications| async {
+                let message = notifications.next().await?;
+                Some((Ok(ReplyPart::Message(message)), notifications))
             })));
         }
         HttpMethod::DELETE => {

@@ -13,8 +13,8 @@ use super::mrtr_loop::{MrtrEvent, MrtrLoop};
 use super::session::LegacySession;
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Reply, RequestAttributes, UpstreamClient};
+use crate::upstream::messages::MessageStream;
 use crate::upstream::sending::Sending;
 use protocol::envelope::Envelope;
 use protocol::error::{UpstreamError, error_body};
@@ -79,14 +79,14 @@ impl LegacyPost<'_> {
                 return Ok(Reply::json(answer));
             }
             MrtrEvent::Begun => None,
-            MrtrEvent::Events(events) => Some(events),
+            MrtrEvent::Part(part) => Some(part),
         };
-        Ok(EventBody::reply(stream::unfold((first, line), |(first, mut line)| async {
+        Ok(MessageStream::reply(stream::unfold((first, line), |(first, mut line)| async {
             let next = match first {
                 Some(first) => Some(Ok(first)),
-                None => line.events().await,
+                None => line.part().await,
             };
-            next.map(|event| (event, (None, line)))
+            next.map(|part| (part, (None, line)))
         })))
     }
 

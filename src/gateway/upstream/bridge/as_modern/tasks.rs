@@ -22,20 +22,19 @@ use tokio::time::{Sleep, sleep};
 
 use super::answers;
 use super::call::ModernCall;
-use super::multiplexed::{COMMENT, CallInProgress, ServerEvent, failure};
+use super::multiplexed::{CallInProgress, ServerEvent, failure};
 use super::response_reader::{BridgedRequest, ReplyStart};
 use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::{EventBody, next_number};
+use crate::upstream::bridge::next_number;
 use crate::upstream::exchange::{Reply, UpstreamClient};
-use crate::upstream::incoming::BrokenReply;
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
 use protocol::method::Method;
 use protocol::splice::Segments;
-use protocol::sse::data_event;
 
 /// For how long servers are asked to keep what came of a task.
 pub(crate) const TTL: &str = r#""task":{"ttl":3600000}"#;
@@ -132,7 +131,7 @@ pub(crate) async fn call(
             return running.last(&answer).map(answers::CallAnswer::into_reply);
         };
         upstream.bridge.as_modern.tools.add(tool);
-        return Ok(events(TaskDriver::new(running, task)));
+        return Ok(messages(TaskDriver::new(running, task)));
     }
 }
 
@@ -200,23 +199,23 @@ struct TaskDriver {
     is_over: bool,
 }
 
-fn events(driven: TaskDriver) -> Reply {
-    let events = stream::unfold(driven, |mut driven| async move {
+fn messages(driven: TaskDriver) -> Reply {
+    let parts = stream::unfold(driven, |mut driven| async move {
         if driven.is_over {
             return None;
         }
-        let event = match driven.next().await {
-            Ok(event) => event,
+        let part = match driven.next().await {
+            Ok(part) => part,
             Err(error) => {
-                let told = data_event(Bytes::from(failure(&driven.running.call, error)));
+                let told = Bytes::from(failure(&driven.running.call, error));
                 driven.cancel();
                 driven.is_over = true;
-                told
+                ReplyPart::Message(told)
             }
         };
-        Some((Ok::<_, BrokenReply>(event), driven))
+        Some((Ok(part), driven))
     });
-    EventBody::reply(events)
+    MessageStream::reply(parts)
 }
 
 impl TaskDriver {
@@ -225,12 +224,12 @@ impl TaskDriver {
         Self { running, task, pause, failures: 0, result: None, is_over: false }
     }
 
-    async fn next(&mut self) -> Result<Bytes, UpstreamError> {
+    async fn next(&mut self) -> Result<ReplyPart, UpstreamError> {
         loop {
             if let Some((stream, id)) = &mut self.result {
                 match self.running.next(stream, id).await? {
-                    ServerEvent::Nothing => return Ok(Bytes::from_static(COMMENT)),
-                    ServerEvent::Event(event) => return Ok(event),
+                    ServerEvent::Nothing => return Ok(ReplyPart::KeepAlive),
+                    ServerEvent::Message(message) => return Ok(ReplyPart::Message(message)),
                     ServerEvent::Answer(answer) => {
                         if let Some((stream, _)) = self.result.take() {
                             stream.finish();
@@ -242,10 +241,10 @@ impl TaskDriver {
                 let quiet = comment_interval(&self.running.server.upstream());
                 tokio::select! {
                     () = &mut self.pause => {}
-                    () = sleep(quiet) => return Ok(Bytes::from_static(COMMENT)),
+                    () = sleep(quiet) => return Ok(ReplyPart::KeepAlive),
                     message = self.running.told_elsewhere() => {
-                        if let Some(event) = self.running.translate(&message) {
-                            return Ok(event);
+                        if let Some(message) = self.running.translate(&message) {
+                            return Ok(ReplyPart::Message(message));
                         }
                         continue;
                     }
@@ -254,7 +253,7 @@ impl TaskDriver {
                 let pause = self.task.poll_interval;
                 let pause = if self.failures > 0 { pause.min(RETRY_INTERVAL_MAX) } else { pause };
                 self.pause = Box::pin(sleep(pause));
-                return Ok(Bytes::from_static(COMMENT));
+                return Ok(ReplyPart::KeepAlive);
             } else if let Some(answer) = self.ask_for_result().await? {
                 return self.finish(&answer);
             }
@@ -303,10 +302,10 @@ impl TaskDriver {
         }
     }
 
-    fn finish(&mut self, answer: &Bytes) -> Result<Bytes, UpstreamError> {
+    fn finish(&mut self, answer: &Bytes) -> Result<ReplyPart, UpstreamError> {
         self.is_over = true;
         let answer = self.running.last(answer)?;
-        Ok(data_event(answer.message))
+        Ok(ReplyPart::Message(answer.message))
     }
 
     fn message(&self, id: u64, method: &str) -> String {
