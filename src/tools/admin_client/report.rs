@@ -228,7 +228,7 @@ pub fn replicas(upstream: &UpstreamStatus) -> String {
             crashes => format!("{running}, {}", number_of(crashes, "crash", "crashes")),
         };
     }
-    match upstream.replicas_out() {
+    match upstream.replicas_down() {
         (_, 0) => super::figures::UNKNOWN.to_owned(),
         (0, all) => all.to_string(),
         (out, all) => format!("{} of {all}", all - out),

@@ -230,7 +230,7 @@ pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
 
 /// How an upstream is: word, look and how far from well.
 pub(super) fn state(upstream: &UpstreamStatus) -> (&'static str, Look, f64) {
-    let (out, _) = upstream.replicas_out();
+    let (out, _) = upstream.replicas_down();
     if upstream.healthy != Some(false) && (upstream.is_crashing() || out > 0) {
         return ("◐ degraded", Look::Warning, 1.0);
     }
