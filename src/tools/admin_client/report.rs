@@ -96,7 +96,7 @@ impl StatusReport<'_> {
                 ProblemLevel::Warning => (WARNING, "!"),
             };
             let subject = padded(&problem.subject, width, false);
-            let what = shown(&problem.what);
+            let what = shown(&(problem.what.clone() + &problem.since_words(self.now_s)));
             let _ = writeln!(text, "{} {subject}  {}", painted(style, mark), fit(&what, PROBLEM_COLUMNS));
             if let Some(advice) = &problem.advice {
                 let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
