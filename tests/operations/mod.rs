@@ -11,6 +11,7 @@
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
 //! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |
 //! | [`status_page`] | What do the status page and the requests behind it get? |
+//! | [`status_calls`] | What does `/status` tell of failed calls, of callers, and of since when something is down? |
 //! | [`examples`] | Does a gateway start with each example, and do what it says? |
 //! | [`redis`] | What do several gateways share in Redis, and what if it does not answer? |
 //! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
@@ -22,6 +23,7 @@ mod reload;
 mod restart;
 mod service;
 mod start_and_drain;
+mod status_calls;
 mod status_page;
 mod valgrind;
 mod verbs;

@@ -503,6 +503,8 @@ fn a_process_that_does_not_start_is_not_started_all_the_time() {
         assert!(refused.text().contains("does not start"), "{}", refused.text());
         daemon.wait_for_log(0, "the loop", |line| line.contains("end before they answer"));
         assert_eq!(daemon.find_metric_of_up("trunkline_child_crash_loop"), Some(1));
+        let told: Value = serde_json::from_str(&daemon.get_admin("/status").text()).expect("JSON");
+        assert!(told["upstreams"][0]["down_since_s"].as_u64() > Some(0), "{told:#}");
         // However often it is asked for, it is started only now and then.
         let (starts, since) = (child.pids().len(), Instant::now());
         for _ in 0..50 {

@@ -253,6 +253,11 @@ impl Drop for Call {
             reason,
             seconds: now.duration_since(self.started).as_secs_f64(),
         });
+        match &self.caller {
+            Some(caller) => caller.counts.observe(reason),
+            None if reason.is_some() => self.observers.callers.note_unidentified(),
+            None => {}
+        }
         if self.watch.is_awaited(reason) {
             self.show(now, spoken, reason);
         }

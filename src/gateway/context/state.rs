@@ -23,9 +23,11 @@ use crate::snapshot::{Snapshot, SnapshotError};
 use crate::tables::lists::Catalog;
 use crate::tables::sse_sessions::SseSessions;
 use crate::tables::subscriptions::Hub;
+use crate::telemetry::callers::CallerRegistry;
 use crate::telemetry::metrics::families::ReplicaMetrics;
 use crate::telemetry::metrics::{Metrics, gauge};
 use crate::telemetry::pulse::Pulses;
+use crate::telemetry::recent_errors::RecentErrors;
 use crate::telemetry::trace::{self, Traces};
 use crate::upstream::Replica;
 use crate::upstream::changes::ChangedList;
@@ -65,6 +67,10 @@ pub(crate) struct State {
     pub drain: Drain,
     /// Whether the workers live, and what they have under way.
     pub pulses: Arc<Pulses>,
+    /// The latest calls that did not succeed.
+    pub recent_errors: Arc<RecentErrors>,
+    /// Who called how often.
+    pub callers: Arc<CallerRegistry>,
 }
 
 /// Why a configuration cannot take effect.
@@ -146,6 +152,8 @@ impl State {
             listeners: ArcSwap::default(),
             drain: Drain::default(),
             pulses: Arc::default(),
+            recent_errors: Arc::default(),
+            callers: Arc::default(),
             metrics,
         }))
     }

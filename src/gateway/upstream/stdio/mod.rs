@@ -16,6 +16,7 @@ mod starts;
 use std::collections::HashMap;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -58,6 +59,8 @@ pub(crate) struct Children {
     starts: Mutex<Starts>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
+    /// Since when they end before they answer, in seconds since 1970; 0: they do not.
+    loop_since_s: AtomicU64,
     retired: CancellationToken,
 }
 
@@ -88,8 +91,14 @@ impl Children {
             starts: Mutex::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
+            loop_since_s: AtomicU64::new(0),
             retired: CancellationToken::new(),
         })
+    }
+
+    /// Since when they end before they answer anything, again and again, in seconds since 1970.
+    pub(crate) fn crash_loop_since_s(&self) -> Option<u64> {
+        Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
     }
 
     pub(crate) fn series(&self) -> &ChildSeries {
@@ -178,6 +187,7 @@ impl Children {
         let (pause, is_loop) = self.starts.lock().fail(since, now, random);
         if is_loop {
             self.series.crash_loop.set(1);
+            self.loop_since_s.store(clock::now_s(), Ordering::Relaxed);
             let upstream = &self.name;
             tracing::error!(
                 upstream,
@@ -190,6 +200,7 @@ impl Children {
     fn note_answer(&self) {
         if self.starts.lock().succeed() {
             self.series.crash_loop.set(0);
+            self.loop_since_s.store(0, Ordering::Relaxed);
             tracing::info!(upstream = self.name, "its child processes answer again");
         }
     }

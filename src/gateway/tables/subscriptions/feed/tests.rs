@@ -5,6 +5,7 @@ use super::*;
 use crate::access::caller::Caller;
 use crate::identity::Principal;
 use crate::snapshot::Snapshot;
+use crate::telemetry::callers::CallerRegistry;
 use crate::telemetry::metrics::Metrics;
 use protocol::subscription::Acknowledged;
 
@@ -29,8 +30,9 @@ fn feed_and_payers() -> (Arc<Feed>, impl Fn(&str) -> Arc<Inbox>) {
     let config = config::parse(CONFIG).expect("a configuration");
     let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
     let endpoint = Arc::clone(&snapshot.endpoints[0]);
+    let counts = CallerRegistry::default().of(&Principal::Anonymous);
     let class = endpoint.policy.class_of(&Principal::Anonymous);
-    let caller = Caller::new(Principal::Anonymous, class, None);
+    let caller = Caller::new(Principal::Anonymous, class, None, counts);
     let inbox_of = move |who: &str| Inbox::new(&endpoint, &caller, Payer::principal(who), None);
     (Feed::new(Arc::clone(&snapshot.upstreams[0])), inbox_of)
 }
