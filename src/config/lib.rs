@@ -37,6 +37,7 @@ mod endpoint;
 mod error;
 mod files;
 mod findings;
+mod host;
 mod identity;
 mod listener;
 mod log;
@@ -292,6 +293,8 @@ fn leave_out_disabled(config: &mut Config, root: Table<'_>, findings: &mut Findi
     }
     config.rules.retain(|rule| rule.enabled);
     config.endpoints.retain(|endpoint| endpoint.enabled);
+    host::name_endpoints(&mut config.endpoints);
+    rate::name_endpoints(&mut config.rate_limits, &config.endpoints);
     config.upstreams.retain(|upstream| upstream.enabled);
     if config.endpoints.is_empty() {
         findings.error(0..0, "all endpoints have `enabled = false`");

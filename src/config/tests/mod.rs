@@ -186,6 +186,7 @@ fn a_small_configuration_gets_its_defaults() {
             allow_unauthenticated: false,
             origins: None,
             hosts: None,
+            name: "/mcp".to_owned(),
             public_url: None,
             audiences: Vec::new(),
             scopes: Vec::new(),

@@ -194,7 +194,7 @@ impl Call {
         self.observers.failures.write(
             &Failure {
                 request_id: &self.watch.request_id,
-                endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.path),
+                endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.name),
                 method: self.seen.method.label(),
                 name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
                 upstream: self.upstream.as_deref().unwrap_or("-"),
@@ -215,7 +215,7 @@ impl Call {
             request_id: &request_id,
             started: self.started,
             ended,
-            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.path),
+            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.name),
             method: self.seen.method.label(),
             name: self.name.as_deref(),
             upstream: self.upstream.as_deref(),

@@ -191,8 +191,8 @@ impl State {
         let is_gone = |gone: &&str| new.upstreams.iter().all(|upstream| upstream.config.name != **gone);
         let before = old.upstreams.iter().map(|upstream| upstream.config.name.as_str());
         before.filter(is_gone).for_each(|gone| self.metrics.forget_upstream(gone));
-        let is_gone = |gone: &&str| new.endpoint_at(gone).is_none();
-        let before = old.endpoints.iter().map(|endpoint| endpoint.config.path.as_str());
+        let is_gone = |gone: &&str| new.endpoint_named(gone).is_none();
+        let before = old.endpoints.iter().map(|endpoint| endpoint.config.name.as_str());
         before.filter(is_gone).for_each(|gone| self.metrics.forget_endpoint(gone));
         self.hub.reloaded(&new);
     }

@@ -183,7 +183,7 @@ fn refuse_to_open(config: &Config, plan: &ListenPlan) -> anyhow::Result<()> {
         Some(endpoint) if plan.leaves_to_network() => anyhow::bail!(
             "endpoint {} would be open to a network until a listener that is left has drained: remove the listener \
              first, and open the endpoint by another reload",
-            endpoint.path
+            endpoint.name
         ),
         _ => Ok(()),
     }

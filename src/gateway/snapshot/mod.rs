@@ -7,9 +7,10 @@
 
 mod endpoint;
 pub(crate) mod eras;
+mod routes;
 mod upstreams;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +21,16 @@ use crate::access::auth::authenticator::AcceptedCredentials;
 use crate::access::auth::certificate::CertificateRules;
 use crate::access::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::access::auth::operator::Operators;
-use crate::access::auth::resource;
+use crate::access::auth::resource::{self, Documents};
 use crate::access::limit::rate::RateLimits;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::Upstream;
 use crate::upstream::credentials::AccessError;
 use config::{self, Config, LimitsConfig, Networks};
 use net::secret::SecretError;
+use protocol::error::{ClientError, Error};
+
+use self::routes::Routes;
 
 pub(crate) use self::endpoint::Endpoint;
 
@@ -51,8 +55,8 @@ pub(crate) struct Snapshot {
     pub unmatched: Arc<EndpointSeries>,
     pub issuers: Issuers,
     /// What clients are told of authorization servers, by path.
-    metadata: HashMap<Box<str>, Bytes>,
-    by_path: BTreeMap<Box<[u8]>, usize>,
+    metadata: HashMap<Box<str>, Documents>,
+    routes: Routes,
     next_generation: u64,
 }
 
@@ -116,16 +120,12 @@ impl Snapshot {
             .collect::<Result<Vec<_>, _>>()?;
         endpoint::bind_tasks(&mut endpoints);
         let endpoints: Vec<_> = endpoints.into_iter().map(Arc::new).collect();
-        let by_path = endpoints
-            .iter()
-            .enumerate()
-            .map(|(index, endpoint)| (endpoint.config.path.as_bytes().into(), index))
-            .collect();
         let unmatched = match old {
             Some(old) => Arc::clone(&old.unmatched),
             None => metrics.endpoint("", 0),
         };
         Ok(Self {
+            routes: Routes::new(&endpoints),
             endpoints,
             upstreams,
             limits: Arc::new(config.limits.clone()),
@@ -138,7 +138,6 @@ impl Snapshot {
             unmatched,
             issuers: credentials.issuers,
             metadata: resource::documents(config),
-            by_path,
             next_generation,
         })
     }
@@ -161,12 +160,34 @@ impl Snapshot {
         upstreams.any(|upstream| upstream.has_local_sessions())
     }
 
-    /// What clients are told of the authorization servers of an endpoint, at `path`.
-    pub(crate) fn metadata_at(&self, path: &str) -> Option<&Bytes> {
-        self.metadata.get(path)
+    /// What clients are told of the authorization servers of an endpoint, at `path`: of several, the one for the host that
+    /// the request names.
+    pub(crate) fn metadata_at<'h>(
+        &self,
+        path: &str,
+        host: impl FnOnce() -> Result<&'h str, ClientError>,
+    ) -> Option<&Bytes> {
+        let documents = self.metadata.get(path)?;
+        if let [(_, only)] = documents.as_slice() {
+            return Some(only);
+        }
+        let indexes: Vec<usize> = documents.iter().map(|(index, _)| *index).collect();
+        let best = host().ok().and_then(|host| routes::best_for(&self.endpoints, &indexes, host));
+        let (_, document) = documents.iter().find(|(index, _)| Some(*index) == best).or(documents.first())?;
+        Some(document)
     }
 
-    pub(crate) fn endpoint_at(&self, path: impl AsRef<[u8]>) -> Option<usize> {
-        self.by_path.get(path.as_ref()).copied()
+    /// The endpoint that a request for `path` is for. `host`: the one that it names, which several endpoints of a path are
+    /// told apart by.
+    pub(crate) fn endpoint_for<'h>(
+        &self,
+        path: &[u8],
+        host: impl FnOnce() -> Result<&'h str, ClientError>,
+    ) -> Result<Option<usize>, Error> {
+        self.routes.find(&self.endpoints, path, host)
+    }
+
+    pub(crate) fn endpoint_named(&self, name: &str) -> Option<usize> {
+        self.routes.named(name)
     }
 }

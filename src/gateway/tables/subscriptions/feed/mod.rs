@@ -341,7 +341,7 @@ impl FeedState {
     /// Who the client that joins is, where names are refused.
     fn source(&self, inbox: &Inbox) -> u64 {
         let standing = inbox.standing();
-        self.refusals.source(&standing.endpoint.config.path, inbox.principal().id(), self.joined)
+        self.refusals.source(&standing.endpoint.config.name, inbox.principal().id(), self.joined)
     }
 
     /// A client of `source` wants a name, unless there is no room for more.
