@@ -11,7 +11,7 @@ use super::findings::Findings;
 use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
-use super::text::{AbsolutePath, texts};
+use super::text::{AbsolutePath, Fault, texts};
 use super::value::choice;
 
 section! {
@@ -83,9 +83,7 @@ choice! {
 
 texts! {
     /// An address to listen at.
-    pub Address -> SocketAddr, "", |text: &str| text.parse().map_err(|_| {
-        "not an IP address and port: write for example \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \"[::]:8080\"".into()
-    });
+    pub Address -> SocketAddr, "", |text: &str| text.parse().map_err(|_| address_fault(text));
     /// An address, or all addresses with the same beginning.
     pub Network -> IpNet, "", |text: &str| network(text).ok_or_else(|| {
         "not a network: write for example \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"".into()
@@ -112,6 +110,30 @@ impl Networks {
 impl FromIterator<IpNet> for Networks {
     fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
         Self(networks.into_iter().collect())
+    }
+}
+
+/// What to write in place of a text that is no address. No name is looked up: which address it has is not for this text
+/// to say.
+fn address_fault(text: &str) -> Fault {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return format!("the port is missing: write for example \"{}\"", SocketAddr::new(address, 8080))
+            .into();
+    }
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => (host, port),
+        _ if is_port(text) => ("", text),
+        _ => (text, ""),
+    };
+    let of_all = || {
+        let message = "no IP address: write \"127.0.0.1:PORT\" for programs of this machine, or \"0.0.0.0:PORT\" for everybody";
+        message.replace("PORT", port).into()
+    };
+    match (host, port) {
+        ("" | "*", _) if !port.is_empty() => of_all(),
+        ("localhost", _) if !port.is_empty() => format!("an IP address is needed, not a name: write \"127.0.0.1:{port}\"").into(),
+        _ => "not an IP address and port: write for example \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \"[::]:8080\"".into(),
     }
 }
 
@@ -150,6 +172,9 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     if let Some(super::AdminPlace::Address(address)) = config.admin.as_ref().map(|admin| &admin.place) {
         check_address(*address, root.table("admin"), &mut taken, findings);
     }
+    if let Some(address) = config.metrics.address {
+        check_address(address, root.table("metrics"), &mut taken, findings);
+    }
     for (text, span) in root.texts("trusted_proxies") {
         if network(text).is_some_and(|network| network.prefix_len() == 0) {
             let message =
@@ -175,4 +200,28 @@ fn check_address(
 pub(super) fn open_address(config: &Config) -> Option<SocketAddr> {
     let mut addresses = config.listeners.iter().map(|listener| listener.address);
     addresses.find(|address| !address.ip().to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Grammar as _;
+
+    #[test]
+    fn an_address_that_is_none_leads_to_one() {
+        for (text, expected) in [
+            ("localhost:8080", "\"127.0.0.1:8080\""),
+            (":8080", "\"0.0.0.0:8080\""),
+            ("*:8080", "\"0.0.0.0:8080\""),
+            ("8080", "\"127.0.0.1:8080\""),
+            ("192.0.2.1", "\"192.0.2.1:8080\""),
+            ("::1", "\"[::1]:8080\""),
+            ("mcp.example.com:8080", "\"[::]:8080\""),
+            ("", "\"127.0.0.1:8080\""),
+            ("localhost:99999", "\"127.0.0.1:8080\""),
+        ] {
+            let fault = Address::parse(text).expect_err(text);
+            assert!(fault.contains(expected), "{text}: {fault}");
+        }
+    }
 }

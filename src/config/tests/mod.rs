@@ -144,7 +144,7 @@ fn a_small_configuration_gets_its_defaults() {
             file: None,
             access: None,
         },
-        metrics: MetricsConfig { tools_max: 1000, durations: true },
+        metrics: MetricsConfig { tools_max: 1000, durations: true, address: None, token: None },
         trace: None,
         reload: Reload { watch: false },
         session: SessionConfig {

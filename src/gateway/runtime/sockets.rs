@@ -20,6 +20,8 @@ pub(super) struct Sockets {
     pub(super) workers: Vec<Vec<(Listener, ListeningSocket)>>,
     /// That of the admin listener.
     pub(super) admin: Option<admin::Socket>,
+    /// That of metrics alone.
+    pub(super) metrics: Option<admin::Socket>,
     /// Whether every listener's was open before the process and stays open after it.
     pub(super) outlive_us: bool,
 }
@@ -65,7 +67,8 @@ impl Sockets {
         }
         let admin = config.admin.as_ref().map(|admin| open_admin(&admin.place, &mut passed)).transpose()?;
         passed.finish()?;
-        Ok(Self { addresses, workers, admin, outlive_us })
+        let metrics = config.metrics.address.map(open_metrics).transpose().map_err(SocketsError::Listen)?;
+        Ok(Self { addresses, workers, admin, metrics, outlive_us })
     }
 }
 
@@ -81,6 +84,12 @@ fn open_admin(place: &AdminPlace, passed: &mut InheritedSockets) -> Result<admin
         },
     };
     opened.with_context(|| format!("cannot listen at {at}")).map_err(SocketsError::Listen)
+}
+
+/// A socket for metrics alone.
+pub(super) fn open_metrics(address: SocketAddr) -> anyhow::Result<admin::Socket> {
+    let socket = socket::listen(address, false).with_context(|| format!("cannot listen at {address}"))?;
+    Ok(admin::Socket::Tcp(socket))
 }
 
 /// Sockets of our own. Port 0: the first one chooses, and `address` says what.

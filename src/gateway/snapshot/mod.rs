@@ -49,6 +49,8 @@ pub(crate) struct Snapshot {
     pub keep_alive_interval: Duration,
     pub rates: RateLimits,
     pub operators: Operators,
+    /// Those who may read metrics at the listener for these.
+    pub scrapers: Operators,
     /// SHA-256 of the configuration's text, in hexadecimal digits.
     pub digest: String,
     /// Counts requests that no endpoint took.
@@ -74,6 +76,9 @@ pub enum SnapshotError {
     /// The token of the admin listener cannot be read.
     #[error("admin: {0}")]
     Operators(#[from] SecretError),
+    /// That of the metrics listener cannot be read.
+    #[error("metrics: {0}")]
+    Scrapers(SecretError),
     #[error("endpoint {path}: there is no upstream {name}")]
     NoSuchUpstream { path: String, name: String },
     /// A pattern of a limit that cannot be compiled.
@@ -134,6 +139,7 @@ impl Snapshot {
             keep_alive_interval: config.session.keep_alive_interval,
             rates: RateLimits::new(config, metrics, old.map(|old| &old.rates))?,
             operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
+            scrapers: Operators::of_metrics(&config.metrics).map_err(SnapshotError::Scrapers)?,
             digest: config.digest.clone(),
             unmatched,
             issuers: credentials.issuers,
