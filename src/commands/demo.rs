@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::{CommandFailure, EXIT_COMMAND_LINE};
 use demo::{DemoKind, DemoServer};
 use gateway::{Gateway, logs};
 use protocol::text::shown;
@@ -23,11 +24,11 @@ pub(super) struct DemoArgs {
     admin: SocketAddr,
 }
 
-pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        options.address.ip().is_loopback() && options.admin.ip().is_loopback(),
-        "the demo has no authentication: give it loopback addresses"
-    );
+pub(super) fn demo(options: &DemoArgs) -> Result<(), CommandFailure> {
+    if !(options.address.ip().is_loopback() && options.admin.ip().is_loopback()) {
+        let error = anyhow::anyhow!("the demo has no authentication: give it loopback addresses");
+        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (weather, notes) = runtime.block_on(async {
         Ok::<_, std::io::Error>((
@@ -53,7 +54,7 @@ pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
     if servers.join().is_err() {
         tracing::error!("the demo servers ended with a panic; this is a bug");
     }
-    result
+    Ok(result?)
 }
 
 fn configuration(options: &DemoArgs, weather: &str, notes: &str) -> String {
