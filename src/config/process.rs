@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::findings::Findings;
-use super::listener::Address;
+use super::listener::IpPlace;
 use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
@@ -172,7 +172,7 @@ section! {
         /// IP address and port of a listener for `/metrics` alone, beside the admin listener's. Port 0 lets the system choose.
         /// Whoever reaches it may read them, unless `token` is set. Default: none.
         #[example("0.0.0.0:9100")]
-        address: Option<Address>,
+        address: Option<IpPlace>,
         /// What `Authorization: Bearer` must hold at `address`. Default: nothing.
         #[example({ file = "/etc/trunkline/metrics-token" })]
         token: Option<SecretPlace>,

@@ -11,6 +11,7 @@
 //! | [`proxy_protocol`] | Which address does a client have behind a proxy (PROXY, `Forwarded`), and which proxy is believed? |
 //! | [`origins`] | What may a browser do: Origin, Host, CORS? |
 //! | [`hosts`] | Which of several endpoints at one path is a request for, by its host? |
+//! | [`unix_listener`] | What has a client on a Unix socket, and a proxy there? |
 //! | [`limits`] | How large, slow or many may bodies, heads and connections be? (Calls per time: `access/rates.rs`.) |
 
 mod bad_http;
@@ -23,3 +24,4 @@ mod origins;
 mod proxy_protocol;
 mod smuggling;
 mod tls;
+mod unix_listener;

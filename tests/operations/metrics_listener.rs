@@ -66,7 +66,9 @@ fn it_asks_for_its_token() {
         assert_eq!(ask(at, "GET /metrics", shown).status, status, "{shown}");
     }
     fs::write(&token, "marlin").expect("the token can be written");
+    let from = daemon.log().len();
     daemon.reload(&config);
+    daemon.wait_for_log(from, "the reload", |line| line.contains(" reloaded "));
     assert_eq!(ask(at, "GET /metrics", "Authorization: Bearer swordfish\r\n").status, 401);
     assert_eq!(ask(at, "GET /metrics", "Authorization: Bearer marlin\r\n").status, 200);
 }

@@ -77,7 +77,7 @@ colour = 1",
 f.toml:2:1: error: unknown key `colour` in [listener]
   |
 2 | colour = 1
-  | ^^^^^^ the keys here are: address, proxy_protocol, tls
+  | ^^^^^^ the keys here are: address, socket_mode, socket_group, proxy_protocol, tls
 ",
     },
     Case {

@@ -95,7 +95,9 @@ fn a_small_configuration_gets_its_defaults() {
         state_directory: None,
         shared: None,
         listeners: vec![Listener {
-            address: "127.0.0.1:8080".parse().unwrap(),
+            address: ListenAddress::Address("127.0.0.1:8080".parse().unwrap()),
+            socket_mode: 0o600,
+            socket_group: None,
             proxy_protocol: false,
             tls: None,
         }],

@@ -25,7 +25,7 @@ const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(200);
 const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Counts those who are not let in at one listener.
-pub(super) struct Refusals {
+pub(super) struct RefusedOperators {
     state: Arc<State>,
     /// The section of the listener.
     section: &'static str,
@@ -34,7 +34,7 @@ pub(super) struct Refusals {
     wrong_token_logged: Cell<Option<Instant>>,
 }
 
-impl Refusals {
+impl RefusedOperators {
     pub(super) fn new(state: &Arc<State>, section: &'static str, place: String) -> Self {
         Self { state: Arc::clone(state), section, place, wrong_token_logged: Cell::default() }
     }

@@ -13,7 +13,7 @@ use http::{HeaderValue, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::mpsc::Receiver;
 
-use super::answers::{self, HttpAnswer, Refusals, TEXT, not_allowed, page};
+use super::answers::{self, HttpAnswer, RefusedOperators, TEXT, not_allowed, page};
 use super::connection_limiter::ConnectionLimiter;
 use super::connections::{self, Answering};
 use super::door;
@@ -61,7 +61,7 @@ pub(crate) async fn serve(
         let scrapes = Rc::new(Scrapes {
             state: Arc::clone(&state),
             text: Rc::clone(&text),
-            refusals: Refusals::new(&state, "metrics", socket.to_string()),
+            refusals: RefusedOperators::new(&state, "metrics", socket.to_string()),
             is_named_freely: !socket.is_loopback(),
             is_left: Cell::new(false),
         });
@@ -83,7 +83,7 @@ pub(crate) async fn serve(
 struct Scrapes {
     state: Arc<State>,
     text: Rc<MetricsText>,
-    refusals: Refusals,
+    refusals: RefusedOperators,
     is_named_freely: bool,
     /// Another address is in its place: what is still connected is not served by the rules of that one.
     is_left: Cell<bool>,

@@ -39,7 +39,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use self::answers::Refusals;
+use self::answers::RefusedOperators;
 use self::connection_limiter::ConnectionLimiter;
 use self::metrics::MetricsText;
 use self::routes::Routes;
@@ -73,7 +73,7 @@ pub(crate) async fn serve(
     let is_named_freely = socket.is_unix() || !socket.is_loopback();
     let sampler = Arc::new(StatusSampler::new(Arc::clone(&state)));
     tasks.spawn(Arc::clone(&sampler).run(tasks.clone()));
-    let refusals = Refusals::new(&state, "admin", socket.to_string());
+    let refusals = RefusedOperators::new(&state, "admin", socket.to_string());
     let routes =
         Rc::new(Routes::new(state, tasks.clone(), process, refusals, is_named_freely, sampler, metrics));
     let acceptor = match socket.acceptor() {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::answers::{self, HttpAnswer, Refusals, TEXT, closing, not_allowed, page};
+use super::answers::{self, HttpAnswer, RefusedOperators, TEXT, closing, not_allowed, page};
 use super::connections::Answering;
 use super::door::{self, Refused};
 use super::latest::Latest;
@@ -45,7 +45,7 @@ pub(super) struct Routes {
     state: Arc<State>,
     tasks: Tasks,
     process: Arc<StartRecord>,
-    refusals: Refusals,
+    refusals: RefusedOperators,
     is_named_freely: bool,
     metrics: Rc<MetricsText>,
     status: Latest<Bytes>,
@@ -68,7 +68,7 @@ impl Routes {
         state: Arc<State>,
         tasks: Tasks,
         process: StartRecord,
-        refusals: Refusals,
+        refusals: RefusedOperators,
         is_named_freely: bool,
         sampler: Arc<StatusSampler>,
         metrics: Rc<MetricsText>,

@@ -21,7 +21,7 @@ use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
 use crate::telemetry::tools::ToolId;
-use config::Networks;
+use config::{Networks, UNIX_CLIENT};
 use protocol::error::{Error, PolicyError, Reason};
 use protocol::fields::Fields;
 use protocol::forwarded;
@@ -190,7 +190,13 @@ impl Call {
         self.end = CallOutcome::Failed(error.outcome().reason);
         let peer = self.connection.0.address;
         let is_forwarded = peer.ip() != self.client_address;
-        let client = if is_forwarded { self.client_address.to_string() } else { peer.to_string() };
+        let client = if is_forwarded {
+            self.client_address.to_string()
+        } else if peer == UNIX_CLIENT {
+            "unix".to_owned()
+        } else {
+            peer.to_string()
+        };
         self.observers.failures.write(
             &Failure {
                 request_id: &self.watch.request_id,

@@ -1,7 +1,6 @@
 //! What every thread of the process shares: the snapshot, the process-wide limits and counters, the drain.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -32,7 +31,7 @@ use crate::upstream::changes::ChangedList;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
 use crate::upstream::mux;
-use config::Config;
+use config::{Config, ListenAddress};
 use net::drain::Drain;
 
 #[derive(Debug)]
@@ -61,7 +60,7 @@ pub(crate) struct State {
     /// An operator wants the process to end.
     pub stop_wanted: Notify,
     /// Where clients connect, and whether TLS is spoken there, in configured order.
-    pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
+    pub listeners: ArcSwap<Vec<(ListenAddress, bool)>>,
     pub drain: Drain,
     /// Whether the workers live, and what they have under way.
     pub pulses: Arc<Pulses>,

@@ -38,7 +38,6 @@ mod supervisor;
 mod watch;
 mod watchdog;
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -62,7 +61,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::shards;
 use crate::upstream::mux::host::Host;
 use crate::{admin, clock};
-use config::{self, Config, Listener};
+use config::{self, Config, ListenAddress, Listener};
 use net::socket::ListeningSocket;
 use net::tasks::Tasks;
 
@@ -72,7 +71,7 @@ use self::inherited_sockets::InheritedSockets;
 use self::listeners::{CHANGES_WAITING_MAX, Listeners};
 use self::notify::Notifier;
 use self::reload::Reloader;
-use self::sockets::Sockets;
+use self::sockets::{OpenPlace, Sockets};
 use self::supervisor::{JournalThread, LEAVE_MAX, Supervisor};
 
 pub use self::config_files::ConfigFiles;
@@ -95,7 +94,7 @@ pub struct Gateway {
     state: Arc<State>,
     config: Config,
     source: Option<PathBuf>,
-    addresses: Vec<SocketAddr>,
+    places: Vec<OpenPlace>,
     sockets: Vec<Vec<(Listener, ListeningSocket)>>,
     admin: Option<Socket>,
     metrics: Option<Socket>,
@@ -150,14 +149,14 @@ impl Gateway {
         let metrics = Metrics::of(&config.metrics)?;
         logs::count_in(&metrics.gateway.log_lines_dropped);
         let state = State::new(&config, metrics)?;
-        let Sockets { addresses, workers: sockets, admin, metrics, outlive_us: sockets_outlive_us } =
+        let Sockets { places, workers: sockets, admin, metrics, outlive_us: sockets_outlive_us } =
             Sockets::open(&config, passed, worker_count(&config))?;
-        Ok(Self { state, config, source, addresses, sockets, admin, metrics, sockets_outlive_us })
+        Ok(Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us })
     }
 
     /// Where clients connect.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.places.iter().map(|place| &place.address)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
@@ -193,7 +192,7 @@ impl Gateway {
         watchdog: Option<Duration>,
         supervise: impl FnOnce() + Send + 'static,
     ) -> anyhow::Result<ExitCause> {
-        let Self { state, config, source, addresses, sockets, admin, metrics, sockets_outlive_us } = self;
+        let Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us } = self;
         let (started, since) = (clock::calendar(), clock::now());
         // Signals are caught before anybody is told that we are ready.
         let signals = Signals::new()?;
@@ -211,7 +210,7 @@ impl Gateway {
         let channels = || mpsc::channel(CHANGES_WAITING_MAX);
         let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
         let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
-        let listeners = Listeners::new(&config, &addresses, first, to_workers);
+        let listeners = Listeners::new(&config, places, first, to_workers);
         state.listeners.store(Arc::new(listeners.places()));
         let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone()));
         let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
@@ -232,9 +231,7 @@ impl Gateway {
         }
         spawned.ask_upstreams(prober, config.state_directory.as_deref());
         spawned.look_after_process(&notifier, watchdog);
-        for address in addresses {
-            tracing::info!(%address, "listening");
-        }
+        say_where(&state);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
         notifier.ready(&state);
         let control = Control {
@@ -248,6 +245,12 @@ impl Gateway {
         finish(&state, &host, journal).await;
         tracing::info!("stopped");
         Ok(end)
+    }
+}
+
+fn say_where(state: &State) {
+    for (address, _) in state.listeners.load().iter() {
+        tracing::info!(%address, "listening");
     }
 }
 

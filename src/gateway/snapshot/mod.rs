@@ -7,7 +7,7 @@
 
 mod endpoint;
 pub(crate) mod eras;
-mod routes;
+mod routing_table;
 mod upstreams;
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ use config::{self, Config, LimitsConfig, Networks};
 use net::secret::SecretError;
 use protocol::error::{ClientError, Error};
 
-use self::routes::Routes;
+use self::routing_table::RoutingTable;
 
 pub(crate) use self::endpoint::Endpoint;
 
@@ -58,7 +58,7 @@ pub(crate) struct Snapshot {
     pub issuers: Issuers,
     /// What clients are told of authorization servers, by path.
     metadata: HashMap<Box<str>, Documents>,
-    routes: Routes,
+    routes: RoutingTable,
     next_generation: u64,
 }
 
@@ -130,7 +130,7 @@ impl Snapshot {
             None => metrics.endpoint("", 0),
         };
         Ok(Self {
-            routes: Routes::new(&endpoints),
+            routes: RoutingTable::new(&endpoints),
             endpoints,
             upstreams,
             limits: Arc::new(config.limits.clone()),
@@ -178,7 +178,7 @@ impl Snapshot {
             return Some(only);
         }
         let indexes: Vec<usize> = documents.iter().map(|(index, _)| *index).collect();
-        let best = host().ok().and_then(|host| routes::best_for(&self.endpoints, &indexes, host));
+        let best = host().ok().and_then(|host| routing_table::best_for(&self.endpoints, &indexes, host));
         let (_, document) = documents.iter().find(|(index, _)| Some(*index) == best).or(documents.first())?;
         Some(document)
     }

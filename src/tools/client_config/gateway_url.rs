@@ -53,21 +53,22 @@ fn url(config: &Config, endpoint: &EndpointConfig) -> anyhow::Result<String> {
     if let Some(url) = &endpoint.public_url {
         return Ok(url.clone());
     }
-    let reachable = |listener: &&config::Listener| {
-        !listener.proxy_protocol && !listener.address.ip().is_unspecified() && listener.address.port() != 0
+    let reachable = |listener: &config::Listener| {
+        let address = listener.address.ip_address().filter(|_| !listener.proxy_protocol)?;
+        (!address.ip().is_unspecified() && address.port() != 0).then_some((address, listener.tls.is_some()))
     };
-    let listener = config.listeners.iter().find(reachable).context(
+    let (address, has_tls) = config.listeners.iter().find_map(reachable).context(
         "the configuration does not say by which address clients reach the gateway: set `public_url` of the endpoint, or \
          give --url",
     )?;
-    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let scheme = if has_tls { "https" } else { "http" };
     // Where endpoints share a path, the address alone leads to another.
     let host = endpoint.hosts.iter().flatten().find(|host| !host.starts_with("*."));
     match host.filter(|_| endpoint.name != endpoint.path) {
         Some(host) if host.rsplit(']').next().is_some_and(|port| port.contains(':')) => {
             Ok(format!("{scheme}://{host}{}", endpoint.path))
         }
-        Some(host) => Ok(format!("{scheme}://{host}:{}{}", listener.address.port(), endpoint.path)),
-        None => Ok(format!("{scheme}://{}{}", listener.address, endpoint.path)),
+        Some(host) => Ok(format!("{scheme}://{host}:{}{}", address.port(), endpoint.path)),
+        None => Ok(format!("{scheme}://{}{}", address, endpoint.path)),
     }
 }

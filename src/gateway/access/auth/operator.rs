@@ -2,12 +2,12 @@
 
 use http::HeaderValue;
 
-use config::{Admin, AdminPlace, MetricsConfig};
+use config::{Admin, ListenAddress, MetricsConfig};
 use net::secret::{Secret, SecretError};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operators {
-    place: Option<AdminPlace>,
+    place: Option<ListenAddress>,
     token: Option<Secret>,
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use config::SecretSource;
 
     fn admin(port: u16, token: Option<&SecretSource>) -> Admin {
-        Admin { place: AdminPlace::Address(([127, 0, 0, 1], port).into()), token: token.cloned() }
+        Admin { place: ListenAddress::Address(([127, 0, 0, 1], port).into()), token: token.cloned() }
     }
 
     #[test]

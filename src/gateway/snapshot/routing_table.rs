@@ -9,13 +9,13 @@ use super::Endpoint;
 use protocol::error::{ClientError, Error, PolicyError};
 
 #[derive(Debug)]
-pub(super) struct Routes {
+pub(super) struct RoutingTable {
     /// Indexes of the endpoints at each path.
     by_path: BTreeMap<Box<[u8]>, Box<[usize]>>,
     by_name: HashMap<Box<str>, usize>,
 }
 
-impl Routes {
+impl RoutingTable {
     pub(super) fn new(endpoints: &[Arc<Endpoint>]) -> Self {
         let mut by_path: BTreeMap<Box<[u8]>, Vec<usize>> = BTreeMap::new();
         let mut by_name = HashMap::new();
