@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::permissions::PermissionArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
-use config::Config;
+use config::{Config, ConfigSource};
 use gateway::{ConfigFiles, FileFindings};
 use protocol::text::{shown, shown_lines};
 use tools::admin_client::figures::number_of;
@@ -51,7 +51,7 @@ pub(super) fn check(
     if !asked.is_nothing() {
         return asked.answer(&config).map_err(CommandFailure::with(EXIT_COMMAND_LINE));
     }
-    if !scope.no_files && !can_use_files(&config, &name)? {
+    if !scope.no_files && !can_use_files(&config, &files.source, &name)? {
         return Ok(ExitCode::from(EXIT_INPUT));
     }
     put(format_args!(
@@ -63,8 +63,11 @@ pub(super) fn check(
 }
 
 /// Opens what the configuration names, and says what is wrong with it.
-fn can_use_files(config: &Config, name: &str) -> Result<bool, CommandFailure> {
+fn can_use_files(config: &Config, source: &ConfigSource, name: &str) -> Result<bool, CommandFailure> {
     let findings = FileFindings::of(config)?;
+    for (upstream, why) in &findings.programs {
+        terminal::say_text(source.render(&source.warning_of_command(upstream, why)));
+    }
     for warning in &findings.warnings {
         terminal::say(format_args!("warning: {}", shown_lines(warning)));
     }

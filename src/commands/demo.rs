@@ -9,6 +9,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::{CommandFailure, EXIT_COMMAND_LINE};
+use config::ListenAddress;
 use demo::{DemoKind, DemoServer};
 use gateway::{Gateway, logs};
 use protocol::text::shown;
@@ -49,21 +50,21 @@ fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let config = config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render("demo", &text)))?;
     logs::start(&config.log)?;
     let gateway = Gateway::open(config, None)?;
-    let address = gateway.addresses().first().copied().context("the demo has no listener")?;
+    let address = gateway.addresses().next().cloned().context("the demo has no listener")?;
 
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let servers = std::thread::Builder::new().name("demo".into()).spawn(move || {
         runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
     })?;
-    terminal::put(what_to_try(address, options.admin));
+    terminal::put(what_to_try(&address, options.admin));
     let result = gateway.run().map(|_| ());
     logs::finish();
     stop.cancel();
     if servers.join().is_err() {
         tracing::error!("the demo servers ended with a panic; this is a bug");
     }
-    result
+    Ok(result?)
 }
 
 fn configuration(options: &DemoArgs, weather: &str, notes: &str) -> String {
@@ -93,7 +94,7 @@ url = "{notes}"
     )
 }
 
-fn what_to_try(address: SocketAddr, admin: SocketAddr) -> String {
+fn what_to_try(address: &ListenAddress, admin: SocketAddr) -> String {
     let program = std::env::current_exe()
         .map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()));
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;

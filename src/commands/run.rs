@@ -4,8 +4,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_CONFIGURATION, EXIT_INPUT};
-use gateway::{EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs};
-use protocol::text::shown_lines;
+use gateway::{
+    ConfigFiles, EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs,
+};
 use tools::terminal;
 
 /// What the service manager has to know.
@@ -43,15 +44,22 @@ const EXIT_STATE: u8 = 73;
 
 /// Runs until a signal. A wrong configuration is told on standard error, as logging is part of it.
 pub(super) fn run(path: &Path) -> ExitCode {
-    let config = match gateway::load(path) {
-        Ok(config) => config,
+    let files = match ConfigFiles::read(path) {
+        Ok(files) => files,
         Err(error) => {
-            terminal::say(shown_lines(&format!("{error:#}")));
+            super::say(&error);
+            return ExitCode::from(EXIT_CONFIGURATION);
+        }
+    };
+    let config = match files.config() {
+        Ok(config) => config,
+        Err(errors) => {
+            terminal::say_text(errors.render_in(&files.source));
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
     if let Err(error) = logs::start(&config.log) {
-        terminal::say(format_args!("{:#}", anyhow::Error::from(error)));
+        super::say(&error.into());
         return ExitCode::from(EXIT_INPUT);
     }
     gateway::warn_about(&config);

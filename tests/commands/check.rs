@@ -45,6 +45,31 @@ fn a_wrong_configuration_has_one_exit_code() {
 }
 
 #[test]
+fn errors_before_the_daemon_runs_look_alike() {
+    for (arguments, code, said) in [
+        (&["run", "/nonexistent/file"][..], 78, "error: cannot read /nonexistent/file"),
+        (&["check", "/nonexistent/file"], 78, "error: cannot read /nonexistent/file"),
+        (&["demo", "--address", "0.0.0.0:1"], 2, "error: the demo has no authentication"),
+    ] {
+        let (output, _) = trunkline(arguments, None);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.starts_with(said), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_path_in_place_of_a_secret_is_shown() {
+    let tls = "tls.certificates = [{ chain = \"/c.pem\", key = { file = \"key.pem\" } }]";
+    let (output, _) = trunkline(&["check"], Some(&good().replace("[limits]", &format!("{tls}\n[limits]"))));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("file = \"key.pem\"") && errors.contains("{ file = \"/etc/trunkline/"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn configurations_that_cannot_work() {
     let cases = [
         ("", "no endpoint"),

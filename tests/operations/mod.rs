@@ -9,6 +9,7 @@
 //! | [`restart`] | Does one process follow the other under load without losing a call? |
 //! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
+//! | [`metrics_listener`] | What does the listener for metrics alone answer, and where is it after a reload? |
 //! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |
 //! | [`status_page`] | What do the status page and the requests behind it get? |
 //! | [`status_calls`] | What does `/status` tell of failed calls, of callers, and of since when something is down? |
@@ -18,6 +19,7 @@
 
 mod admin;
 mod examples;
+mod metrics_listener;
 mod redis;
 mod reload;
 mod restart;

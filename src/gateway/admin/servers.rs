@@ -55,7 +55,7 @@ pub(super) fn unhealthy(state: &State) -> impl Iterator<Item = String> {
     let snapshot = state.snapshot.load_full();
     let paths = snapshot.endpoints.iter().filter(|endpoint| !is_healthy(&snapshot, endpoint));
     let lines: Vec<_> =
-        paths.map(|endpoint| format!("{}: no healthy upstream", endpoint.config.path)).collect();
+        paths.map(|endpoint| format!("{}: no healthy upstream", endpoint.config.name)).collect();
     lines.into_iter()
 }
 
@@ -73,7 +73,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources
         let known: Vec<_> = members.filter_map(|upstream| seen.tools.get(&upstream.id)).collect();
         // What crosses untouched is kept as its upstream's.
         let untouched = || known.iter().map(|known| known.bytes).sum::<usize>();
-        let path = &endpoint.config.path;
+        let path = &endpoint.config.name;
         let names = match endpoint.config.names {
             Names::Transparent => "transparent",
             Names::Prefixed => "prefixed",

@@ -3,7 +3,6 @@
 //! Its members are documented in the book's chapter on the admin API. Nothing in it is a secret, a URL's query or a
 //! message. Made on the blocking pool from counters and what is shared anyway; it takes no lock that a call waits for.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,6 +24,7 @@ use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
 use crate::telemetry::callers::CallerCounts;
 use crate::telemetry::recent_errors::RecentError;
+use config::ListenAddress;
 
 /// Counts that are read back from their metric, by the value of its label.
 const CONNECTION_BOUNDS: [&str; 2] = ["connections_max", "connections_per_address_max"];
@@ -143,7 +143,8 @@ fn config(state: &State, process: &StartRecord, digest: &str) -> ConfigStatus {
 }
 
 fn listeners(state: &State) -> Vec<ListenerStatus> {
-    let one = |&(address, tls): &(SocketAddr, bool)| ListenerStatus { address: address.to_string(), tls };
+    let one =
+        |(address, tls): &(ListenAddress, bool)| ListenerStatus { address: address.to_string(), tls: *tls };
     state.listeners.load().iter().map(one).collect()
 }
 

@@ -117,7 +117,7 @@ impl Inbox {
     /// Goes on at the endpoint as `snapshot` has it. False if that is not what it was to this client.
     pub(crate) fn go_on(&self, snapshot: &Snapshot) -> bool {
         let before = self.standing.load_full();
-        let endpoint = snapshot.endpoint_at(&before.endpoint.config.path);
+        let endpoint = snapshot.endpoint_named(&before.endpoint.config.name);
         let Some(endpoint) = endpoint.and_then(|index| snapshot.endpoints.get(index)) else { return false };
         if Arc::ptr_eq(endpoint, &before.endpoint) {
             return true;

@@ -344,7 +344,7 @@ impl FeedState {
     /// Who the client that joins is, where names are refused.
     fn source(&self, inbox: &Inbox) -> u64 {
         let standing = inbox.standing();
-        self.refusals.source(&standing.endpoint.config.path, inbox.principal().id(), self.joined)
+        self.refusals.source(&standing.endpoint.config.name, inbox.principal().id(), self.joined)
     }
 
     /// Whether one more name is too much for this payer.
