@@ -64,7 +64,7 @@ fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     if servers.join().is_err() {
         tracing::error!("the demo servers ended with a panic; this is a bug");
     }
-    Ok(result?)
+    result
 }
 
 fn configuration(options: &DemoArgs, weather: &str, notes: &str) -> String {

@@ -95,15 +95,15 @@ pub(crate) fn bind(path: &Path, mode: u32, group: Option<&str>) -> io::Result<(U
     refuse_taken(path)?;
     // Made where nobody else can look, and moved when its mode is right.
     let hidden = Hidden::new(path)?;
-    let made = hidden.0.join("s");
-    let listener = UnixListener::bind(&made)?;
+    let socket = hidden.0.join("s");
+    let listener = UnixListener::bind(&socket)?;
     listener.set_nonblocking(true)?;
-    fs::set_permissions(&made, fs::Permissions::from_mode(mode))?;
+    fs::set_permissions(&socket, fs::Permissions::from_mode(mode))?;
     if let Some(group) = group {
-        chown(&made, None, Some(group_id(group)?))?;
+        chown(&socket, None, Some(group_id(group)?))?;
     }
-    let metadata = fs::metadata(&made)?;
-    fs::rename(&made, path)?;
+    let metadata = fs::metadata(&socket)?;
+    fs::rename(&socket, path)?;
     let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
     Ok((listener, file))
 }

@@ -47,9 +47,15 @@ struct Ready {
     plan: ListenPlan,
     logs: logs::Opened,
     prepared: NextState,
-    /// Where metrics are served from now on, if that is elsewhere.
-    metrics: Option<Option<Socket>>,
+    metrics: MetricsPlace,
     changes: Vec<String>,
+}
+
+/// Where metrics are served from now on.
+enum MetricsPlace {
+    AsBefore,
+    /// At this socket; `None`: at no address of their own.
+    Moved(Option<Socket>),
 }
 
 impl Reloader {
@@ -135,7 +141,7 @@ impl Reloader {
         }
         logs.take_effect();
         self.listeners.follow(plan, &config.drain).await;
-        if let Some(socket) = metrics {
+        if let MetricsPlace::Moved(socket) = metrics {
             // Whoever serves them is gone only with the process.
             let _ = self.to_metrics.send(socket).await;
         }
@@ -181,8 +187,11 @@ fn prepare(
     refuse_to_open(&config, &plan)?;
     let logs = logs::open(&config.log)?;
     let address = config.metrics.address;
-    let metrics = (address != current.metrics.address).then(|| address.map(open_metrics).transpose());
-    let metrics = metrics.transpose()?;
+    let metrics = if address == current.metrics.address {
+        MetricsPlace::AsBefore
+    } else {
+        MetricsPlace::Moved(address.map(open_metrics).transpose()?)
+    };
     let prepared = state.prepare(&config, &plan.numbers)?;
     let mut changes = difference(current, &config);
     let (old, new) = prepared.snapshots();

@@ -59,16 +59,14 @@ impl Sockets {
         let mut places = Vec::new();
         let mut outlive_us = true;
         for (number, listener) in config.listeners.iter().enumerate() {
-            let (place, sockets) = match inherited(&mut passed, number, &listener.address)? {
-                Some((socket, address)) => {
+            let (place, sockets) =
+                if let Some((socket, address)) = inherited(&mut passed, number, &listener.address)? {
                     let sockets = copies(socket, worker_count, true).map_err(anyhow::Error::from);
                     (OpenPlace { address, file: None }, sockets.map_err(SocketsError::Listen)?)
-                }
-                None => {
+                } else {
                     outlive_us = false;
                     own(listener, worker_count).map_err(SocketsError::Listen)?
-                }
-            };
+                };
             for (worker, socket) in workers.iter_mut().zip(sockets) {
                 worker.push((Listener { address: place.address.clone(), ..listener.clone() }, socket));
             }

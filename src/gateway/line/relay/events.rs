@@ -191,7 +191,7 @@ impl EventStream {
                     Err(_) => return Some(Err(UpstreamError::TooLarge)),
                 },
             };
-            if let Some(passed) = self.pass(worker, event, is_detached).transpose() {
+            if let Some(passed) = self.pass(worker, &event, is_detached).transpose() {
                 return Some(passed);
             }
         }
@@ -205,7 +205,7 @@ impl EventStream {
         }
         // An event without its blank line is none; one that a final CR ended is.
         let last = self.events.as_mut().and_then(Events::finish);
-        let passed = last.and_then(|event| self.pass(worker, event, is_detached).transpose());
+        let passed = last.and_then(|event| self.pass(worker, &event, is_detached).transpose());
         match passed {
             Some(Ok(event)) => self.waiting.push_back(event),
             Some(Err(_)) => return AtEnd::Unanswered,
@@ -248,11 +248,11 @@ impl EventStream {
     fn pass(
         &mut self,
         worker: &Rc<Worker>,
-        event: Event,
+        event: &Event,
         is_detached: bool,
     ) -> Result<Option<Bytes>, UpstreamError> {
         if self.session.is_some() {
-            return self.pass_in_session(worker, &event, is_detached);
+            return self.pass_in_session(worker, event, is_detached);
         }
         let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
             return Ok(Some(event.bytes()));

@@ -52,7 +52,7 @@ pub(super) struct ReplyHandle {
 
 impl ReplyHandle {
     /// Hands over the answer, which is the last.
-    fn finish(self, answer: Segments) {
+    fn finish(self, answer: &Segments) {
         let sent = self.sender.send(MuxPiece { data: answer.to_bytes(), is_answer: true });
         if matches!(sent, Err(NotSent::Full | NotSent::NoMemory(_))) {
             self.sender.break_off();
@@ -102,7 +102,7 @@ impl MuxState {
                 let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
-                done(self.answer(own, id.replaced(message, &caller_id, repeated.as_ref())))
+                done(self.answer(own, &id.replaced(message, &caller_id, repeated.as_ref())))
             }
             IncomingKind::Doubtful { id } => {
                 let call = id.own.and_then(|own| self.pending.leave(own));
@@ -116,14 +116,14 @@ impl MuxState {
                 let Some(own) = named.own else { return CallDelivery::Nobody };
                 let token = self.pending.get_mut(own).and_then(|call| call.token.clone());
                 let Some(token) = token else { return CallDelivery::Nobody };
-                self.deliver_part(own, named.replaced(message, &token, None))
+                self.deliver_part(own, &named.replaced(message, &token, None))
             }
             IncomingKind::OfSubscription { id } => {
                 let Some(own) = id.own else { return CallDelivery::Nobody };
                 let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
-                self.deliver_part(own, id.replaced(message, &caller_id, None))
+                self.deliver_part(own, &id.replaced(message, &caller_id, None))
             }
             IncomingKind::Cancelled { id } if self.kind == MuxKind::Modern => {
                 done(id.own.and_then(|own| self.pending.leave(own)).is_some())
@@ -144,7 +144,7 @@ impl MuxState {
     }
 
     /// Hands a message to a call, if somebody waits for it.
-    fn deliver_part(&mut self, own: u64, message: Segments) -> CallDelivery {
+    fn deliver_part(&mut self, own: u64, message: &Segments) -> CallDelivery {
         let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
         let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
@@ -173,7 +173,7 @@ impl MuxState {
         }
     }
 
-    fn answer(&mut self, own: u64, message: Segments) -> bool {
+    fn answer(&mut self, own: u64, message: &Segments) -> bool {
         self.has_answered = true;
         self.used = clock::now();
         // An answer that nobody waits for any more is expected all the same.
@@ -188,7 +188,7 @@ impl MuxState {
     pub(super) fn cancel(&mut self, own: u64) {
         let Some(id) = self.pending.get_mut(own).map(|call| call.id.clone()) else { return };
         let Some(handle) = self.pending.abandon(own) else { return };
-        handle.finish(cancelled_answer(&id));
+        handle.finish(&cancelled_answer(&id));
     }
 
     /// The most verbose level that a session has set.
@@ -204,7 +204,7 @@ impl MuxState {
             if listener.is_some_and(|listener| !listener.wants(*level)) {
                 return CallDelivery::Done;
             }
-            return self.deliver_part(only, message.clone().into());
+            return self.deliver_part(only, &message.clone().into());
         }
         for listener in self.listeners.values_mut() {
             let is_wanted = match incoming {
@@ -230,7 +230,7 @@ impl MuxState {
             None => self.pending.newest(),
         };
         if let Some(own) = call {
-            let delivery = self.deliver_part(own, message.clone().into());
+            let delivery = self.deliver_part(own, &message.clone().into());
             if !matches!(delivery, CallDelivery::Nobody) {
                 return delivery;
             }

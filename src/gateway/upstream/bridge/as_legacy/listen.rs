@@ -55,7 +55,7 @@ pub(super) async fn open(
     let mut request = RequestBody::from(Segments::from(body)).posted(headers);
     let attributes = &mut request.body_mut().attributes;
     attributes.reply = ExpectedReply::Stream;
-    attributes.principal = session.principal.clone();
+    attributes.principal.clone_from(&session.principal);
     let now = clock::now();
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let delivery = SendOptions {
