@@ -1,14 +1,19 @@
 """An upstream that can be made to fail, and the ways in which it does.
 
+As a program it is an upstream that answers nonsense: `python3 faults.py ADDRESS`.
+
 Each way is a context manager: the upstream fails while it is entered. Deliberately nothing is done to the network:
 what hangs is a process, what swallows connections is a listener whose queue is full, so that no privileges are needed.
 """
 
+import asyncio
 import contextlib
 import http.client
+import itertools
 import os
 import signal
 import socket
+import sys
 import threading
 
 from measure import Failed
@@ -24,6 +29,12 @@ FLAP_S = 0.5
 FILLERS = 8
 FULL_AFTER_S = 0.2
 CONTROL_TIMEOUT_S = 5
+REQUEST_BYTES_MAX = 65536
+# What is no HTTP, and what is HTTP around what is no JSON.
+NONSENSE = (
+    b"\x00\x01nonsense\r\n\r\n",
+    b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\nConnection: close\r\n\r\n{"jsonrpc":]',
+)
 
 
 class Upstream:
@@ -44,9 +55,9 @@ class Upstream:
         finally:
             self.stop()
 
-    def start(self):
-        """Starts it and waits until it listens."""
-        self._child = Child(self._command, self._log)
+    def start(self, command=None):
+        """Starts it, or another program in its place, and waits until it listens."""
+        self._child = Child(command or self._command, self._log)
         if not self._child.process.stdout.readline():
             raise Failed(f"the stub did not start: {self._child.last_words()}")
 
@@ -90,8 +101,7 @@ def hangs(upstream):
 def black_holed(upstream):
     """Open connections break, and no new one comes about."""
     upstream.stop()
-    host, port = upstream.address.rsplit(":", 1)
-    place = (host, int(port))
+    place = _place(upstream.address)
     with contextlib.ExitStack() as sockets:
         hole = sockets.enter_context(socket.socket())
         for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
@@ -146,4 +156,59 @@ def slow(upstream):
         upstream.answer_after(DELAY_MS)
 
 
-FAULTS = {"hangs": hangs, "black-holed": black_holed, "flaps": flaps, "slow": slow}
+@contextlib.contextmanager
+def refuses(upstream):
+    """Open connections break, and new ones are refused."""
+    upstream.stop()
+    with socket.socket() as unused:
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            unused.setsockopt(socket.SOL_SOCKET, option, 1)
+        # Nobody listens, and nobody else may begin to.
+        unused.bind(_place(upstream.address))
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(_place(upstream.address), timeout=CONTROL_TIMEOUT_S).close()
+            raise Failed("connections come about where none should")
+        yield
+
+
+@contextlib.contextmanager
+def garbage(upstream):
+    """Open connections break; on new ones every request is answered with nonsense."""
+    upstream.stop()
+    upstream.start([sys.executable, __file__, upstream.address])
+    yield
+
+
+def _place(address):
+    host, port = address.rsplit(":", 1)
+    return host, int(port)
+
+
+async def _answer_nonsense(address):
+    replies = itertools.cycle(NONSENSE)
+
+    async def answer(reader, writer):
+        # Whoever is gone needs no answer.
+        with contextlib.suppress(OSError):
+            if await reader.read(REQUEST_BYTES_MAX):
+                writer.write(next(replies))
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, *_place(address), reuse_port=True)
+    print("listening", flush=True)
+    await server.serve_forever()
+
+
+FAULTS = {
+    "hangs": hangs,
+    "black-holed": black_holed,
+    "flaps": flaps,
+    "slow": slow,
+    "refuses": refuses,
+    "garbage": garbage,
+}
+
+if __name__ == "__main__":
+    asyncio.run(_answer_nonsense(sys.argv[1]))

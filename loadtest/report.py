@@ -70,6 +70,7 @@ ISOLATION_FIGURES = {
     "p99_by_before": lambda run: quotient(run["during"]["nine"]["p99_us"], run["before"]["nine"]["p99_us"]),
     "before_cpu_us": lambda run: run["before"]["cpu_us"],
     "during_cpu_us": lambda run: run["during"]["cpu_us"],
+    "cpu_by_before": lambda run: quotient(run["during"]["cpu_us"], run["before"]["cpu_us"]),
     "lists_p50_us": lambda run: _of_lists(run, "p50_us"),
     "lists_max_us": lambda run: _of_lists(run, "max_us"),
     "lists_by_deadline": lambda run: quotient(_of_lists(run, "max_us"), run["deadline_ms"] * 1000),
@@ -141,6 +142,7 @@ for _fault in FAULTS:
     BOUNDS += [
         (f"one {_fault}: p99 of the other nine, × before", f"trunkline-{_fault}", None, "p99_by_before", "≤", 1.25,
          None),
+        (f"one {_fault}: CPU per call, × before", f"trunkline-{_fault}", None, "cpu_by_before", "≤", 1.10, None),
         (f"one {_fault}: calls to the nine that failed", f"trunkline-{_fault}", None, "errors_of_nine", "≤", 0, None),
         (f"one {_fault}: longest tools/list, × its deadline", f"trunkline-{_fault}", None, "lists_by_deadline", "≤",
          1.10, None),
@@ -310,7 +312,7 @@ def _stream_rows(results, step):
 def _isolation_rows(results, step):
     headings = [
         "peer", "before p50 ms", "p99 ms", "during p50 ms", "p99 ms", "× before", "p99.9 ms", "CPU µs/call before",
-        "during", "tools/list p50 ms", "longest ms", "of the one answered", "errors",
+        "during", "× before", "tools/list p50 ms", "longest ms", "of the one answered", "errors",
     ]
     latencies = ("before_p50_us", "before_p99_us", "during_p50_us", "during_p99_us")
     rows = []
@@ -326,6 +328,7 @@ def _isolation_rows(results, step):
             number(value("p99_by_before"), 2),
             milliseconds(value("during_p99_9_us")),
             *(number(value(name), 1) for name in ("before_cpu_us", "during_cpu_us")),
+            number(value("cpu_by_before"), 2),
             *(milliseconds(value(name)) for name in ("lists_p50_us", "lists_max_us")),
             number(value("answered_of_one"), 2),
             str(sum(map(isolation_errors, runs))),

@@ -1,8 +1,8 @@
 """Builds the container image: `python3 deploy/container/build.py`, from the root of the repository.
 
 It builds the release binary first, unless `--binary` names one. The root file system holds the binary, the libraries that
-it is linked to, the certificates of this machine, a user and empty directories for state; nothing else: no shell, no base
-image. `--rootfs` stops there. Then buildah or podman makes `trunkline:VERSION` and `trunkline:latest` of it.
+it is linked to, the licence texts of all of them, the certificates of this machine, a user and empty directories for state;
+nothing else: no shell, no base image. `--rootfs` stops there. Then buildah or podman makes `trunkline:VERSION` and `trunkline:latest` of it.
 
 With `--node` the file system is that of Debian with Node and uv, for upstreams that are started with npx or uvx; that takes
 mmdebstrap and some minutes, and makes `trunkline:node`.
@@ -20,6 +20,11 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "debian"))
+
+from build import platform_of_rustc  # noqa: E402
+from licenses import third_party_licenses  # noqa: E402
+
 USER = 65532
 UV_VERSION = "0.9.11"
 #: What a program finds of the machine that it runs on.
@@ -30,6 +35,7 @@ FILES = {
 }
 #: Directories that the gateway writes to.
 OWN = ("var/lib/trunkline", "var/cache/trunkline", "run/trunkline")
+DOCUMENTS = "usr/share/doc"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 
 
@@ -70,10 +76,13 @@ def make_rootfs(binary, rootfs, has_node):
     if not has_node:
         for library in libraries(binary):
             put(library, rootfs / str(library).lstrip("/"), 0o755)
+            put_copyright(library, rootfs)
         put(pathlib.Path("/") / CERTIFICATES, rootfs / CERTIFICATES)
         for name, text in FILES.items():
             write(rootfs / name, text)
     put(ROOT / "config" / "packaged.toml", rootfs / "etc/trunkline/trunkline.toml")
+    put(ROOT / "LICENSE", rootfs / DOCUMENTS / "trunkline/copyright")
+    write(rootfs / DOCUMENTS / "trunkline/third-party-licenses.txt", third_party_licenses(platform_of_rustc()))
     for name in OWN:
         make_directory(rootfs / name, 0o700)
     make_directory(rootfs / "tmp", 0o1777)
@@ -83,6 +92,16 @@ def libraries(binary):
     """The files that the dynamic linker loads for it, and the linker."""
     listed = subprocess.run(["ldd", binary], check=True, capture_output=True, text=True).stdout
     return sorted({pathlib.Path(path) for path in re.findall(r"(/\S+) \(0x", listed)})
+
+
+def put_copyright(library, rootfs):
+    """The terms of a library, where Debian's package that brings it has them."""
+    names = {str(library), str(library.resolve()), f"/usr{library}"}
+    found = subprocess.run(["dpkg-query", "--search", *names], capture_output=True, text=True).stdout
+    for package in set(re.findall(r"^([^:,\s]+)", found, re.M)):
+        terms = pathlib.Path("/") / DOCUMENTS / package / "copyright"
+        if terms.is_file():
+            put(terms, rootfs / str(terms).lstrip("/"))
 
 
 def bootstrap(rootfs):

@@ -1,7 +1,8 @@
 """Builds the Debian package: `python3 deploy/debian/build.py`, from the root of the repository.
 
-It builds the release binary first, unless `--binary` names one that is built. Manual pages, completions and the bill
-of materials are made with it, and put where `[package.metadata.deb]` of Cargo.toml expects them. Needs cargo-deb. The last line is the path of the package.
+It builds the release binary first, unless `--binary` names one that is built. Manual pages, completions, the bill of
+materials and the licence texts of all crates are made with it, and put where `[package.metadata.deb]` of Cargo.toml
+expects them. Needs cargo-deb. The last line is the path of the package.
 """
 
 import argparse
@@ -13,9 +14,11 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+from licenses import third_party_licenses  # noqa: E402
 from sbom import ROOT, bill_of_materials  # noqa: E402
 
 #: Where Cargo.toml expects what is made. Not where cargo builds, which may be anywhere.
@@ -77,11 +80,16 @@ def stage(binary, package_version, configuration):
     documents = STAGE / "doc"
     for source in (*DOCUMENTS, *EXAMPLES):
         copy(ROOT / source, documents / "examples" if source in EXAMPLES else documents)
-    platform = subprocess.run(["rustc", "--version", "--verbose"], check=True, capture_output=True, text=True).stdout
-    host = next(line.split()[1] for line in platform.splitlines() if line.startswith("host:"))
+    host = platform_of_rustc()
     (documents / "trunkline.cdx.json").write_text(json.dumps(bill_of_materials(host), indent=1) + "\n")
+    (documents / "third-party-licenses.txt").write_text(third_party_licenses(host))
     (STAGE / "trunkline.toml").write_text(configuration)
     (STAGE / "changelog").write_text(changelog(package_version))
+
+
+def platform_of_rustc():
+    said = subprocess.run(["rustc", "--version", "--verbose"], check=True, capture_output=True, text=True).stdout
+    return next(line.split()[1] for line in said.splitlines() if line.startswith("host:"))
 
 
 def copy(source, folder):
@@ -95,7 +103,8 @@ def copy(source, folder):
 def changelog(package_version):
     """In Debian's form, which wants a date: SOURCE_DATE_EPOCH, for packages that are built twice alike, or now."""
     date = email.utils.formatdate(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())))
-    maintainer = "The Trunkline maintainers <trunkline@localhost>"
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text())
+    maintainer = manifest["package"]["metadata"]["deb"]["maintainer"]
     return (
         f"trunkline ({package_version}-1) unstable; urgency=medium\n\n"
         f"  * What changed is in /usr/share/doc/trunkline/changelog.gz.\n\n -- {maintainer}  {date}\n"

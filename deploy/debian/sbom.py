@@ -16,11 +16,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 def bill_of_materials(platform):
     """The document, as a dictionary; the same input gives the same bytes."""
     metadata = cargo_metadata(platform)
-    packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     root = metadata["resolve"]["root"]
-    built = crates_of_the_tree(platform)
-    packages = {crate: one for crate, one in packages.items() if (one["name"], one["version"]) in built}
+    packages = built_packages(metadata, platform)
     linked = reachable(root, packages, nodes)
     checksums = locked_checksums()
     components = [component(packages[crate], checksums) for crate in linked if crate != root]
@@ -42,6 +40,18 @@ def bill_of_materials(platform):
     content = json.dumps(document, sort_keys=True).encode()
     document["serialNumber"] = uuid.UUID(bytes=hashlib.sha256(content).digest()[:16], version=4).urn
     return document
+
+
+def linked_crates(metadata, platform):
+    """What cargo says of each crate that is linked in."""
+    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+    packages = built_packages(metadata, platform)
+    return [packages[crate] for crate in reachable(metadata["resolve"]["root"], packages, nodes)]
+
+
+def built_packages(metadata, platform):
+    built = crates_of_the_tree(platform)
+    return {one["id"]: one for one in metadata["packages"] if (one["name"], one["version"]) in built}
 
 
 def cargo_metadata(platform):

@@ -1,4 +1,4 @@
-//! Which gateway a command watches: the options that `top` and `status` have in common.
+//! Which gateway a command asks: the options of `status`, `top`, `reload`, `ready`, `log-level` and `drain`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) struct AdminArgs {
     admin: Option<String>,
     /// The gateway's configuration file, whose [admin] says where the listener is
     ///
-    /// Without it and --admin, that of /etc/trunkline/trunkline.toml, or 127.0.0.1:9090 where there is no such file.
+    /// Default: /etc/trunkline/trunkline.toml, else 127.0.0.1:9090.
     #[arg(short, long, value_name = "FILE", env = super::CONFIG_VARIABLE, hide_env_values = true)]
     config: Option<PathBuf>,
     /// A file that holds nothing but the token of [admin]; else `TRUNKLINE_ADMIN_TOKEN`, else what the configuration names

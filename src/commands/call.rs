@@ -24,8 +24,8 @@ Arguments are flags named after the properties of the tool's inputSchema: `trunk
   --tag a --tag b          a list
   --at.x 1 --at.y 2        an object
   '{\"city\": \"Oslo\"}'       all as JSON; also @FILE, or - for standard input. Flags add to it.
-Behind TOOL, --json, --save, --answer, --json-args and --unchecked are still options of this command, and --help tells
-what the tool takes, unless the tool has an argument of that name. All other options stand before TOOL.
+Behind TOOL, --json, --save, --answer, --json-args and --unchecked are still options of this command, and --help shows what \
+the tool takes, unless the tool has an argument of that name. All other options stand before TOOL.
 
 Exit codes:
   0    done

@@ -7,11 +7,19 @@ use clap::Args;
 
 use super::permissions::PermissionArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
-use config::Config;
+use config::{Config, ConfigSource};
 use gateway::{ConfigFiles, FileFindings};
 use protocol::text::{shown, shown_lines};
 use tools::admin_client::figures::number_of;
 use tools::terminal::{self, put};
+
+pub(super) const HELP: &str = "\
+Exit codes:
+  0   the configuration is valid; with --as: everything that was asked for may be used
+  1   with --as: something that was asked for may not be used
+  2   the command line is wrong
+  66  a file that the configuration names cannot be used, such as a certificate or the session key
+  78  the configuration is wrong or cannot be read";
 
 /// What is looked at beside the text.
 #[derive(Debug, Args)]
@@ -43,7 +51,7 @@ pub(super) fn check(
     if !asked.is_nothing() {
         return asked.answer(&config).map_err(CommandFailure::with(EXIT_COMMAND_LINE));
     }
-    if !scope.no_files && !can_use_files(&config, &name)? {
+    if !scope.no_files && !can_use_files(&config, &files.source, &name)? {
         return Ok(ExitCode::from(EXIT_INPUT));
     }
     put(format_args!(
@@ -55,8 +63,11 @@ pub(super) fn check(
 }
 
 /// Opens what the configuration names, and says what is wrong with it.
-fn can_use_files(config: &Config, name: &str) -> Result<bool, CommandFailure> {
+fn can_use_files(config: &Config, source: &ConfigSource, name: &str) -> Result<bool, CommandFailure> {
     let findings = FileFindings::of(config)?;
+    for (upstream, why) in &findings.programs {
+        terminal::say_text(source.render(&source.warning_of_command(upstream, why)));
+    }
     for warning in &findings.warnings {
         terminal::say(format_args!("warning: {}", shown_lines(warning)));
     }

@@ -8,12 +8,19 @@ use anyhow::Context as _;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use super::{CommandFailure, EXIT_COMMAND_LINE};
+use config::ListenAddress;
 use demo::{DemoKind, DemoServer};
 use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  stopped by Ctrl-C
+  1  it cannot run, for example because an address is in use
+  2  the command line is wrong")]
 pub(super) struct DemoArgs {
     /// Where the gateway listens; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
@@ -23,11 +30,15 @@ pub(super) struct DemoArgs {
     admin: SocketAddr,
 }
 
-pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        options.address.ip().is_loopback() && options.admin.ip().is_loopback(),
-        "the demo has no authentication: give it loopback addresses"
-    );
+pub(super) fn demo(options: &DemoArgs) -> Result<(), CommandFailure> {
+    if !(options.address.ip().is_loopback() && options.admin.ip().is_loopback()) {
+        let error = anyhow::anyhow!("the demo has no authentication: give it loopback addresses");
+        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    }
+    Ok(serve(options)?)
+}
+
+fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (weather, notes) = runtime.block_on(async {
         Ok::<_, std::io::Error>((
@@ -39,14 +50,14 @@ pub(super) fn demo(options: &DemoArgs) -> anyhow::Result<()> {
     let config = config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render("demo", &text)))?;
     logs::start(&config.log)?;
     let gateway = Gateway::open(config, None)?;
-    let address = gateway.addresses().first().copied().context("the demo has no listener")?;
+    let address = gateway.addresses().next().cloned().context("the demo has no listener")?;
 
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let servers = std::thread::Builder::new().name("demo".into()).spawn(move || {
         runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
     })?;
-    terminal::put(what_to_try(address, options.admin));
+    terminal::put(what_to_try(&address, options.admin));
     let result = gateway.run().map(|_| ());
     logs::finish();
     stop.cancel();
@@ -83,7 +94,7 @@ url = "{notes}"
     )
 }
 
-fn what_to_try(address: SocketAddr, admin: SocketAddr) -> String {
+fn what_to_try(address: &ListenAddress, admin: SocketAddr) -> String {
     let program = std::env::current_exe()
         .map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()));
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;

@@ -24,13 +24,13 @@ Exit codes:
   0  inspected, and nothing found that --fail-on names
   1  inspected, and something found that --fail-on names
   2  the command line is wrong, or the key or the certificates cannot be read
-  3  not inspected: the server cannot be reached, lets nobody in, or is no MCP server
+  3  not inspected: the server cannot be reached, rejects the credentials, or is no MCP server
 
 Environment:
   TRUNKLINE_KEY  the key, if there is no --key-file
 
-No tool is called, unless --call names one. Some requests are wrong on purpose: they
-show how the server refuses them, and have no other effect."
+No tool is called, unless --call names one. Some requests are wrong on purpose: they show how the server refuses them, and \
+have no other effect."
 )]
 pub(super) struct DoctorArgs {
     #[arg(help = "The server, for example http://127.0.0.1:8080/mcp", required_unless_present = "command")]
@@ -56,7 +56,7 @@ pub(super) struct DoctorArgs {
     #[arg(long, value_name = "COUNT", requires = "call", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=CALLS_MAX))]
     calls: u32,
-    /// Say everything: every place, and every rule that is kept
+    /// Show every occurrence and every rule that passed
     #[arg(long, short)]
     long: bool,
     /// Print the report as JSON

@@ -13,7 +13,13 @@ use tools::terminal::{self, paint, put, put_text};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The entry goes to standard output, what else there is to do to standard error. It holds no key: clients take it from an \
-environment variable or ask for it, and for those that do neither `trunkline connect` reads it from a file.")]
+environment variable or ask for it, and for those that do neither `trunkline connect` reads it from a file.
+
+Exit codes:
+  0   done
+  1   the configuration has no such endpoint, or no address that a client can use
+  2   the command line is wrong
+  78  the configuration is wrong or cannot be read")]
 pub(super) struct ExportArgs {
     /// Whose entry; --list shows them
     #[arg(long, value_name = "CLIENT", required_unless_present = "list", hide_possible_values = true,

@@ -15,7 +15,12 @@ Files of Claude Desktop, Claude Code, Cursor, Windsurf, Cline, Gemini CLI, LM St
 (context_servers), opencode (mcp), Codex (mcp_servers, TOML) and others that use one of these forms.
 
 What may be a secret never stands in the configuration: with --secrets it is written to files that the configuration names, \
-without it the configuration names credentials, and what is left to do is said.")]
+without it the configuration names credentials, and the remaining steps are printed.
+
+Exit codes:
+  0  the configuration was made
+  1  a file cannot be read or written, or names no server
+  2  the command line is wrong")]
 pub(super) struct ImportArgs {
     /// The clients' files; - is standard input
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]

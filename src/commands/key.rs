@@ -17,6 +17,11 @@ use protocol::text::shown;
 use tools::terminal;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0  the key was made
+  1  a file cannot be read or written, or has a key of this name already
+  2  the command line is wrong")]
 pub(super) struct KeyArgs {
     /// The principal that will hold it
     name: String,

@@ -1,6 +1,6 @@
 //! The command line: what can be asked for, and the exit codes.
 //!
-//! 0: done. 1: it went wrong. 2: the command line is wrong. 3: who should answer does not. 66: a file that it names cannot be used.
+//! 0: done. 1: the command failed. 2: the command line is wrong. 3: who should answer does not. 66: a file that it names cannot be used.
 //! 78: the configuration is wrong.
 //! Those of the gateway alone are in `run.rs`.
 
@@ -35,7 +35,7 @@ use ::tools::terminal::{self, paint, put_text};
 use config::Config;
 use protocol::text::shown_lines;
 
-/// The exit code where it went wrong.
+/// The exit code where the command failed.
 const EXIT_FAILED: u8 = 1;
 /// The exit code for a wrong command line, as clap has it.
 const EXIT_COMMAND_LINE: u8 = 2;
@@ -48,10 +48,17 @@ const EXIT_INPUT: u8 = 66;
 
 /// The configuration unless one is named.
 const CONFIG_FILE: &str = "/etc/trunkline/trunkline.toml";
+/// Of commands that print what the program is built with.
+const PRINTS_HELP: &str = "\
+Exit codes:
+  0  done
+  1  standard output cannot be written
+  2  the command line is wrong";
+
 /// Names another one.
 const CONFIG_VARIABLE: &str = "TRUNKLINE_CONFIG";
 
-/// A multiplexing proxy for the Model Context Protocol.
+/// A gateway for MCP servers
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -62,8 +69,10 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway
+    #[command(after_help = run::HELP)]
     Run(ConfigFile),
     /// Validate a configuration and the files it names, or evaluate its rules for a principal
+    #[command(after_help = check::HELP)]
     Check {
         #[command(flatten)]
         file: ConfigFile,
@@ -76,13 +85,13 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Bridge a client on standard input and output to a remote MCP server
     Connect(connect::ConnectArgs),
-    /// Have a running gateway read its configuration again
+    /// Reload the configuration of a running gateway
     Reload(operate::ReloadArgs),
-    /// Say whether a running gateway takes calls
+    /// Check whether a running gateway accepts calls
     Ready(operate::ReadyArgs),
     /// Change what a running gateway logs
     LogLevel(operate::LogLevelArgs),
-    /// Have a running gateway finish its calls and exit
+    /// Stop a running gateway as SIGTERM does
     Drain(operate::DrainArgs),
     /// Show the state of a running gateway on the terminal, live
     Top(top::TopArgs),
@@ -101,6 +110,7 @@ enum Command {
     /// Create an API key and its configuration entry
     Key(key::KeyArgs),
     /// Create or rotate the session key file
+    #[command(after_help = session_key::HELP)]
     SessionKey {
         /// The key file
         #[arg(value_hint = ValueHint::FilePath)]
@@ -109,12 +119,14 @@ enum Command {
     /// Show and approve changed definitions of tools
     Pins(pins::PinsArgs),
     /// Print the JSON Schema of the configuration file
+    #[command(after_help = PRINTS_HELP)]
     Schema {
         /// Print the reference file instead, which has every key
         #[arg(long, hide = true)]
         reference: bool,
     },
     /// Generate shell completions
+    #[command(after_help = PRINTS_HELP)]
     Completions {
         /// The shell
         #[arg(value_parser = completions::shell())]

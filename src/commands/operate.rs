@@ -18,10 +18,13 @@ use tools::terminal::{self, put};
 #[command(after_help = "\
 Exit codes:
   0   the new configuration is in force
-  1   the gateway is about to stop
+  1   the gateway refuses, for example because it is about to stop
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  78  the new configuration is wrong; the old one stays in force")]
+  78  the configuration, or a file that it names, is wrong or cannot be read; the gateway keeps the old one
+
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
 pub(super) struct ReloadArgs {
     #[command(flatten)]
     place: AdminArgs,
@@ -35,8 +38,12 @@ Exit codes:
   1   the gateway is about to stop
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
+  78  the configuration is wrong or cannot be read
 
-It needs no token. Containers without a shell can use it as a probe.")]
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file
+
+The gateway asks for no token here. Containers without a shell can use this as a probe.")]
 pub(super) struct ReadyArgs {
     #[command(flatten)]
     place: AdminArgs,
@@ -47,6 +54,16 @@ pub(super) struct ReadyArgs {
 
 /// `trunkline log-level`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0   the level is in force
+  1   the gateway refuses
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway cannot be reached, or does not answer
+  78  the configuration is wrong or cannot be read
+
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
 pub(super) struct LogLevelArgs {
     /// The level, until a reload brings another one
     #[arg(value_parser = ["error", "warn", "info", "debug", "trace"])]
@@ -58,8 +75,18 @@ pub(super) struct LogLevelArgs {
 /// `trunkline drain`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The gateway goes on as after SIGTERM: /readyz answers 503, calls in flight end, and then it exits with 0. Its [admin] needs
-a token, or a Unix socket.")]
+The gateway stops as after SIGTERM: /readyz answers 503, calls in flight end, and it exits with 0. Its [admin] needs a token, \
+or a Unix socket.
+
+Exit codes:
+  0   the gateway drains
+  1   the gateway refuses
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway cannot be reached, or does not answer
+  78  the configuration is wrong or cannot be read
+
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
 pub(super) struct DrainArgs {
     #[command(flatten)]
     place: AdminArgs,

@@ -28,13 +28,13 @@ pub(super) struct PermissionArgs {
     /// A claim of the principal's token
     #[arg(long = "claim", value_name = "CLAIM=VALUE", requires = "principal", value_parser = claim)]
     claims: Vec<(String, String)>,
-    /// Show this endpoint only
+    /// Show this endpoint only, or the one at HOST/PATH where endpoints share a path
     #[arg(long, value_name = "PATH", requires = "principal")]
     endpoint: Option<String>,
     /// Say whether this tool may be called: as clients call it, or as upstreams do
     #[arg(long = "tool", value_name = "NAME", requires = "principal")]
     tools: Vec<String>,
-    /// Say whether this prompt may be had
+    /// Say whether this prompt may be used
     #[arg(long = "prompt", value_name = "NAME", requires = "principal")]
     prompts: Vec<String>,
     /// Say whether this resource may be read
@@ -57,11 +57,11 @@ impl PermissionArgs {
     pub(super) fn answer(&self, config: &Config) -> anyhow::Result<ExitCode> {
         let principal = self.who(config);
         let is_shown =
-            |endpoint: &&EndpointConfig| self.endpoint.as_ref().is_none_or(|path| *path == endpoint.path);
+            |endpoint: &&EndpointConfig| self.endpoint.as_ref().is_none_or(|name| endpoint.is_called(name));
         let endpoints: Vec<&EndpointConfig> = config.endpoints.iter().filter(is_shown).collect();
         if endpoints.is_empty() {
             let path = self.endpoint.as_deref().unwrap_or_default();
-            let near = near(path, config.endpoints.iter().map(|endpoint| endpoint.path.as_str()));
+            let near = near(path, config.endpoints.iter().map(|endpoint| endpoint.name.as_str()));
             anyhow::bail!("there is no endpoint {}{near}", text::shown(path));
         }
         let things = self.things();

@@ -19,6 +19,12 @@ use protocol::canonical::Hash;
 use tools::terminal::{self, paint, put};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0   done
+  1   there is no such upstream or tool, nothing waits, or the state directory cannot be used
+  2   the command line is wrong
+  78  the configuration is wrong or cannot be read")]
 pub(super) struct PinsArgs {
     #[command(subcommand)]
     command: PinsCommand,

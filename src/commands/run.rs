@@ -4,9 +4,35 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_CONFIGURATION, EXIT_INPUT};
-use gateway::{EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs};
-use protocol::text::shown_lines;
+use gateway::{
+    ConfigFiles, EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs,
+};
 use tools::terminal;
+
+/// What the service manager has to know.
+pub(super) const HELP: &str = "\
+Exit codes:
+  0   drained and stopped
+  2   the command line is wrong
+  66  a file that the configuration names cannot be used, such as a certificate or the session key
+  69  an address cannot be listened at
+  70  a thread died or hung, which is a bug; the workers were drained
+  71  the system refuses threads or open files
+  73  the state directory cannot be used
+  78  the configuration is wrong, cannot be read, or does not fit the sockets that systemd passed
+
+After 2 and 78 the systemd unit does not start it again.
+
+Signals:
+  SIGHUP           reload configuration, certificates, keys and secrets: all of it or nothing
+  SIGTERM, SIGINT  drain and stop: see [drain] in trunkline.toml(5); a second one stops at once
+
+Environment:
+  STATE_DIRECTORY                         where state is kept, if state_directory is not set
+  CREDENTIALS_DIRECTORY                   where secrets of the form { credential = \"NAME\" } are
+  NOTIFY_SOCKET, WATCHDOG_USEC            where and how often systemd is told the state
+  LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES  the sockets that systemd opened
+  OTEL_*                                  what [trace] leaves out, by the names of OpenTelemetry";
 
 // As sysexits has them.
 /// An address cannot be listened at.
@@ -18,15 +44,22 @@ const EXIT_STATE: u8 = 73;
 
 /// Runs until a signal. A wrong configuration is told on standard error, as logging is part of it.
 pub(super) fn run(path: &Path) -> ExitCode {
-    let config = match gateway::load(path) {
-        Ok(config) => config,
+    let files = match ConfigFiles::read(path) {
+        Ok(files) => files,
         Err(error) => {
-            terminal::say(shown_lines(&format!("{error:#}")));
+            super::say(&error);
+            return ExitCode::from(EXIT_CONFIGURATION);
+        }
+    };
+    let config = match files.config() {
+        Ok(config) => config,
+        Err(errors) => {
+            terminal::say_text(errors.render_in(&files.source));
             return ExitCode::from(EXIT_CONFIGURATION);
         }
     };
     if let Err(error) = logs::start(&config.log) {
-        terminal::say(format_args!("{:#}", anyhow::Error::from(error)));
+        super::say(&error.into());
         return ExitCode::from(EXIT_INPUT);
     }
     gateway::warn_about(&config);

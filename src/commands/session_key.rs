@@ -6,7 +6,13 @@ use gateway::key_file::{Rotation, rotate};
 use protocol::text::shown;
 use tools::terminal;
 
-/// Makes the file, or puts a new key on top of it, and says which.
+pub(super) const HELP: &str = "\
+Exit codes:
+  0  the file has a new key
+  1  the file cannot be read or written
+  2  the command line is wrong";
+
+/// Makes the file, or prepends a new key, and says which.
 pub(super) fn session_key(path: &Path) -> anyhow::Result<()> {
     let name = shown(&path.display().to_string());
     match rotate(path)? {

@@ -23,8 +23,7 @@ Exit codes:
   78  the configuration is wrong or cannot be read
 
 Environment:
-  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file
-  NO_COLOR               set to anything: no colours")]
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
 pub(super) struct TopArgs {
     #[command(flatten)]
     place: AdminArgs,

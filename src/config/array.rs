@@ -117,11 +117,20 @@ impl<V: Setting, const MIN: usize> Setting for Tables<V, MIN> {
     type Out = Vec<V::Out>;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
-        let DeValue::Array(elements) = node.get_ref() else {
-            findings.error(node.span(), format!("expected [{}], followed by its keys", findings.heading()));
-            return None;
-        };
-        each::<V, _>(elements, findings)
+        let heading = findings.heading();
+        match node.get_ref() {
+            DeValue::Array(elements) => return each::<V, _>(elements, findings),
+            // Its keys are right or wrong all the same.
+            DeValue::Table(_) => {
+                let message = format!("write [{heading}] instead of {heading}: there may be several");
+                findings.error(node.span(), message);
+                findings.is_element = true;
+                V::read(node, findings);
+                findings.is_element = false;
+            }
+            _ => findings.error(node.span(), format!("expected [{heading}], followed by its keys")),
+        }
+        None
     }
 
     fn absent(_: &mut Findings) -> Option<Self::Out> {

@@ -1,7 +1,5 @@
 //! `[[endpoint]]`: paths, names, who may call and from where.
 
-use std::collections::BTreeSet;
-use std::net::Ipv6Addr;
 use std::ops::Range;
 
 use serde_json::Value as Json;
@@ -9,6 +7,7 @@ use serde_json::Value as Json;
 use super::array::{Array, Map};
 use super::error::{Diagnostic, nearest};
 use super::findings::{Findings, Node};
+use super::host::{self, Host, is_host_and_port};
 use super::identity::{AuthMethod, default_methods};
 use super::listener::{CertificateDemand, open_address};
 use super::schema::Definitions;
@@ -57,9 +56,10 @@ section! {
         /// Browser origins that may call. Default: loopback origins on a loopback listener, none elsewhere.
         #[example(["https://app.example.com"])]
         origins: Option<Array<Origin>>,
-        /// `Host` values that are served, with a port where only that port is meant. Default: localhost names on loopback
-        /// listeners, the host of `public_url` where set, else any.
-        #[example(["mcp.example.com"])]
+        /// Hosts that it is for, as `Host` or `:authority` name them: with a port where only that port is meant, with `*.` for
+        /// any first label. Several endpoints may have one path, each for hosts of its own; one without `hosts` takes what is
+        /// left. Default: localhost names on loopback listeners, the host of `public_url` where set, else any.
+        #[example(["mcp.example.com", "*.tools.example.com"])]
         hosts: Option<Array<Host, 1>>,
         /// The URL by which clients reach the endpoint. Required with `jwt`: it is the audience of tokens, and named in
         /// what clients are told of how to get one. Clients of HTTP+SSE are told to send messages to its path.
@@ -84,7 +84,18 @@ section! {
         #[example("Ask for the weather before planning a trip.")]
         instructions: Option<Instructions>,
     }
+    computed {
+        /// What it is called: its path, and before it the first of its `hosts` where others have the path, too.
+        name: String
+    }
     check check_endpoint;
+}
+
+impl EndpointConfig {
+    /// Whether `text` is what it is called, or the path that it may share with others.
+    pub fn is_called(&self, text: &str) -> bool {
+        self.name == text || self.path == text
+    }
 }
 
 /// One more public name for something an upstream offers: `today = "weather__forecast"`.
@@ -125,12 +136,6 @@ texts! {
     pub Path -> String, "^/([^?#]*[^/?#])?$", path;
     /// An origin as browsers send it: lower case, without the scheme's own port.
     pub Origin -> String, "", origin;
-    /// A value of `Host`, in lower case.
-    pub Host -> String, "", |text: &str| if is_host_and_port(text) {
-        Ok(text.to_ascii_lowercase())
-    } else {
-        Err(format!("`{text}` is not a host: write `host` or `host:port`, no scheme, path or wildcard").into())
-    };
     /// Where clients reach an endpoint.
     pub PublicUrl -> String, "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$", public_url;
     /// What is said of the upstreams.
@@ -199,26 +204,6 @@ fn origin(text: &str) -> Result<String, Fault> {
     Ok(format!("{scheme}://{}", authority.strip_suffix(own_port).unwrap_or(authority)))
 }
 
-/// `host` or `host:port`, where host is a name, an IPv4 address or an IPv6 address in brackets.
-fn is_host_and_port(text: &str) -> bool {
-    let (host, port) = match text.rfind(']') {
-        Some(bracket) => text.split_at(bracket + 1),
-        None => text.split_at(text.find(':').unwrap_or(text.len())),
-    };
-    let port_is_valid = match port.strip_prefix(':') {
-        Some(digits) => digits.parse::<u16>().is_ok_and(|number| number != 0 && number.to_string() == digits),
-        None => port.is_empty(),
-    };
-    let host_is_valid = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            !host.is_empty()
-                && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
-        }
-    };
-    port_is_valid && host_is_valid
-}
-
 fn public_url(url: &str) -> Result<String, Fault> {
     let (scheme, rest) = url.split_once("://").unwrap_or_default();
     let authority = rest.split_once('/').map_or(rest, |(authority, _)| authority);
@@ -250,10 +235,9 @@ fn check_endpoint(mut endpoint: EndpointConfig, table: Table<'_>, findings: &mut
 /// What holds between endpoints, and between an endpoint and its upstreams. Fills in how clients authenticate.
 pub(super) fn check(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
     let mut endpoints = std::mem::take(&mut config.endpoints);
-    let mut paths = BTreeSet::new();
+    host::check(&endpoints, root, findings);
+    host::name_endpoints(&mut endpoints);
     for (endpoint, table) in endpoints.iter_mut().zip(root.tables("endpoint")) {
-        let message = "two endpoints have this path: choose another";
-        findings.unique(table, "path", endpoint.path.clone(), &mut paths, message);
         let members = members(config, root, table, findings);
         check_aliases(endpoint, &members, table, findings);
         check_auth(endpoint, config, root, table, findings);

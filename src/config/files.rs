@@ -30,6 +30,7 @@ impl Config {
             }
         }
         named.files.extend(self.session.key_file.as_deref());
+        named.secrets.extend(self.metrics.token.as_ref());
         named.secrets.extend(self.admin.as_ref().and_then(|admin| admin.token.as_ref()));
         self.upstreams.iter().for_each(|upstream| named.add(upstream));
         named

@@ -37,6 +37,7 @@ mod endpoint;
 mod error;
 mod files;
 mod findings;
+mod host;
 mod identity;
 mod listener;
 mod log;
@@ -80,7 +81,7 @@ use self::text::{AbsolutePath, Any};
 use self::upstream::Upstreams;
 use self::value::Count;
 
-pub use self::admin::{Admin, AdminPlace};
+pub use self::admin::Admin;
 pub use self::arguments::{ArgumentCondition, ArgumentFit, MissingArgument};
 pub use self::bridge::BridgeConfig;
 pub use self::command::{CommandConfig, INHERITED, Isolation};
@@ -91,7 +92,10 @@ pub use self::endpoint::{Alias, EndpointConfig, LegacyErrors, Names};
 pub use self::error::{ConfigErrors, Diagnostic, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, ApiKey, AuthMethod, CertificateNames, Jwt, KeySource, SubjectName};
-pub use self::listener::{CertificateDemand, CertificateFiles, Listener, ListenerTls, Networks, TlsVersion};
+pub use self::listener::{
+    CertificateDemand, CertificateFiles, ListenAddress, Listener, ListenerTls, Networks, TlsVersion,
+    UNIX_CLIENT,
+};
 pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};
 pub use self::pins::{PinMode, PinsConfig};
 pub use self::policy::{Effect, RuleConfig};
@@ -131,8 +135,8 @@ section! {
         #[example("/var/lib/trunkline")]
         state_directory: Option<AbsolutePath>,
         /// Networks of the proxies whose `Forwarded`, `X-Forwarded-For` and PROXY headers are believed; from others such
-        /// headers are ignored. Default: none.
-        #[example(["10.0.0.0/8", "2001:db8::7"])]
+        /// headers are ignored; `unix` stands for whoever connects to a Unix socket. Default: none.
+        #[example(["10.0.0.0/8", "2001:db8::7", "unix"])]
         trusted_proxies: Array<Network, 0, Networks> => Networks::default(),
         /// Where clients connect: one `[listener]`, or several `[[listener]]`.
         listeners as "listener": OneOrMany<Listener>,
@@ -292,6 +296,8 @@ fn leave_out_disabled(config: &mut Config, root: Table<'_>, findings: &mut Findi
     }
     config.rules.retain(|rule| rule.enabled);
     config.endpoints.retain(|endpoint| endpoint.enabled);
+    host::name_endpoints(&mut config.endpoints);
+    rate::name_endpoints(&mut config.rate_limits, &config.endpoints);
     config.upstreams.retain(|upstream| upstream.enabled);
     if config.endpoints.is_empty() {
         findings.error(0..0, "all endpoints have `enabled = false`");

@@ -1,7 +1,9 @@
 //! `[listener]` with `[listener.tls]`, and who stands between clients and listeners: `trusted_proxies`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 
@@ -11,15 +13,20 @@ use super::findings::Findings;
 use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
-use super::text::{AbsolutePath, texts};
+use super::text::{AbsolutePath, Any, Fault, texts};
 use super::value::choice;
 
 section! {
     /// An address clients connect to.
     pub struct Listener {
-        /// IP address and port; port 0 lets the system choose one.
+        /// IP address and port, where port 0 lets the system choose one; or `unix:` and the absolute path of a socket.
         #[example("127.0.0.1:8080")]
         address: Address,
+        /// Who may connect to a Unix socket, as the mode of its file.
+        socket_mode: SocketMode = "0600",
+        /// The group of the file of a Unix socket: a name in `/etc/group`, or a number. Default: the gateway's own.
+        #[example("www-data")]
+        socket_group: Option<Any>,
         /// Whether every connection begins with a PROXY header of version 2, which only `trusted_proxies` may send.
         /// Connections from others, or without it, are closed.
         proxy_protocol: bool = false,
@@ -82,15 +89,60 @@ choice! {
 }
 
 texts! {
-    /// An address to listen at.
-    pub Address -> SocketAddr, "", |text: &str| text.parse().map_err(|_| {
-        "not an IP address and port: write for example \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \"[::]:8080\"".into()
-    });
+    /// An address to listen at, or the path of a socket.
+    pub Address -> ListenAddress, "", |text: &str| match text.strip_prefix("unix:") {
+        Some(path) if path.starts_with('/') && !path.contains('\0') => Ok(ListenAddress::Socket(path.into())),
+        Some(_) => Err("not an absolute path: write for example \"unix:/run/trunkline/mcp.sock\"".into()),
+        None => IpPlace::parse(text).map(ListenAddress::Address),
+    };
+    /// An IP address and port to listen at.
+    pub IpPlace -> SocketAddr, "", |text: &str| text.parse().map_err(|_| address_fault(text));
+    /// The mode of a file, in octal digits.
+    pub SocketMode -> u32, "^0?[0-7]{3}$", |text: &str| match u32::from_str_radix(text, 8) {
+        Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(mode),
+        _ => Err("not the mode of a file: write for example \"0660\", for the owner and the group".into()),
+    };
     /// An address, or all addresses with the same beginning.
     pub Network -> IpNet, "", |text: &str| network(text).ok_or_else(|| {
-        "not a network: write for example \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\"".into()
+        "not a network: write for example \"10.0.0.0/8\", \"2001:db8::/32\" or \"192.0.2.7\", or \"unix\"".into()
     });
 }
+
+/// Where a listener is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListenAddress {
+    /// Address and port; port 0 lets the system choose.
+    Address(SocketAddr),
+    /// Absolute path of a Unix socket.
+    Socket(PathBuf),
+}
+
+impl ListenAddress {
+    /// Whether only this machine can reach it.
+    pub fn is_loopback(&self) -> bool {
+        self.ip_address().is_none_or(|address| address.ip().to_canonical().is_loopback())
+    }
+
+    /// Address and port, where it has these.
+    pub fn ip_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Socket(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Socket(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Where clients of Unix sockets are: what no client of a network can be.
+pub const UNIX_CLIENT: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// Networks of addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -115,7 +167,34 @@ impl FromIterator<IpNet> for Networks {
     }
 }
 
+/// What to write in place of a text that is no address. No name is looked up: which address it has is not for this text
+/// to say.
+fn address_fault(text: &str) -> Fault {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return format!("the port is missing: write for example \"{}\"", SocketAddr::new(address, 8080))
+            .into();
+    }
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => (host, port),
+        _ if is_port(text) => ("", text),
+        _ => (text, ""),
+    };
+    let of_all = || {
+        let message = "no IP address: write \"127.0.0.1:PORT\" for programs of this machine, or \"0.0.0.0:PORT\" for everybody";
+        message.replace("PORT", port).into()
+    };
+    match (host, port) {
+        ("" | "*", _) if !port.is_empty() => of_all(),
+        ("localhost", _) if !port.is_empty() => format!("an IP address is needed, not a name: write \"127.0.0.1:{port}\"").into(),
+        _ => "not an IP address and port: write for example \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \"[::]:8080\"".into(),
+    }
+}
+
 fn network(text: &str) -> Option<IpNet> {
+    if text == "unix" {
+        return Some(UNIX_CLIENT.ip().into());
+    }
     let whole = text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     text.parse::<IpNet>().ok().or(whole).map(|network| network.trunc())
 }
@@ -140,15 +219,24 @@ fn check_tls(tls: ListenerTls, table: Table<'_>, findings: &mut Findings) -> Lis
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     let mut taken = BTreeSet::new();
     for (listener, table) in config.listeners.iter().zip(root.tables("listener")) {
-        check_address(listener.address, table, &mut taken, findings);
+        check_address(&listener.address, table, &mut taken, findings);
+        let is_socket = listener.address.ip_address().is_none();
+        for key in ["socket_mode", "socket_group"] {
+            if let Some(span) = findings.span(table, key).filter(|_| !is_socket) {
+                findings.warning(span, format!("`{key}` is for Unix sockets: `address = \"unix:/PATH\"`"));
+            }
+        }
         if listener.proxy_protocol && config.trusted_proxies.is_empty() && !root.has("trusted_proxies") {
             let message =
                 "nobody could connect: name those who send PROXY headers in the top-level `trusted_proxies`";
             findings.error_at(table, "proxy_protocol", message);
         }
     }
-    if let Some(super::AdminPlace::Address(address)) = config.admin.as_ref().map(|admin| &admin.place) {
-        check_address(*address, root.table("admin"), &mut taken, findings);
+    if let Some(admin) = &config.admin {
+        check_address(&admin.place, root.table("admin"), &mut taken, findings);
+    }
+    if let Some(address) = config.metrics.address {
+        check_address(&ListenAddress::Address(address), root.table("metrics"), &mut taken, findings);
     }
     for (text, span) in root.texts("trusted_proxies") {
         if network(text).is_some_and(|network| network.prefix_len() == 0) {
@@ -160,19 +248,46 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
 }
 
 fn check_address(
-    address: SocketAddr,
+    address: &ListenAddress,
     table: Table<'_>,
-    taken: &mut BTreeSet<SocketAddr>,
+    taken: &mut BTreeSet<ListenAddress>,
     findings: &mut Findings,
 ) {
-    if address.port() != 0 {
-        let message = format!("{address} is used twice: choose another port");
-        findings.unique(table, "address", address, taken, message);
-    }
+    let what = match address {
+        ListenAddress::Address(address) if address.port() == 0 => return,
+        ListenAddress::Address(_) => "port",
+        ListenAddress::Socket(_) => "path",
+    };
+    let message = format!("{address} is used twice: choose another {what}");
+    findings.unique(table, "address", address.clone(), taken, message);
 }
 
 /// The first address that others than this machine can reach.
 pub(super) fn open_address(config: &Config) -> Option<SocketAddr> {
-    let mut addresses = config.listeners.iter().map(|listener| listener.address);
+    let mut addresses = config.listeners.iter().filter_map(|listener| listener.address.ip_address());
     addresses.find(|address| !address.ip().to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::Grammar as _;
+
+    #[test]
+    fn an_address_that_is_none_leads_to_one() {
+        for (text, expected) in [
+            ("localhost:8080", "\"127.0.0.1:8080\""),
+            (":8080", "\"0.0.0.0:8080\""),
+            ("*:8080", "\"0.0.0.0:8080\""),
+            ("8080", "\"127.0.0.1:8080\""),
+            ("192.0.2.1", "\"192.0.2.1:8080\""),
+            ("::1", "\"[::1]:8080\""),
+            ("mcp.example.com:8080", "\"[::]:8080\""),
+            ("", "\"127.0.0.1:8080\""),
+            ("localhost:99999", "\"127.0.0.1:8080\""),
+        ] {
+            let fault = Address::parse(text).expect_err(text);
+            assert!(fault.contains(expected), "{text}: {fault}");
+        }
+    }
 }

@@ -49,7 +49,8 @@ section! {
         /// Whom it is about: whose token has each of these claims with this value, or one of these.
         #[example({ team = ["platform", "data"] })]
         claims: Map<Words> => Vec::new(),
-        /// Where it holds: globs over paths of endpoints. Default: at all.
+        /// Where it holds: globs over paths of endpoints, or over a host and path where endpoints share a path. Default: at
+        /// all.
         #[example(["/mcp"])]
         endpoints: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of upstreams. Default: all.
@@ -162,14 +163,15 @@ fn annotation_hints(
 /// Names are distinct, and what a rule names exists.
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     let mut names = BTreeSet::new();
-    let paths = config.endpoints.iter().map(|endpoint| endpoint.path.as_str());
+    let endpoints =
+        config.endpoints.iter().flat_map(|endpoint| [endpoint.path.as_str(), endpoint.name.as_str()]);
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.as_str());
     let is_damaged = findings.is_damaged(root);
     for (rule, table) in config.rules.iter().zip(root.tables("rule")) {
         let message = format!("two rules are named `{}`: choose another name", rule.name);
         findings.unique(table, "name", &rule.name, &mut names, message);
         if !is_damaged {
-            check_existing(table, "endpoints", &paths, "endpoint has the path", findings);
+            check_existing(table, "endpoints", &endpoints, "endpoint has the path", findings);
             check_existing(table, "upstreams", &upstreams, "upstream is named", findings);
         }
         for (key, separator) in [("tools", "__"), ("prompts", "__"), ("resources", "+")] {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use super::findings::Findings;
+use super::listener::IpPlace;
+use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
 use super::text::AbsolutePath;
@@ -167,7 +169,24 @@ section! {
         tools_max: Count<0, 100_000> = 1000,
         /// Whether the durations of calls are measured: both `mcp_*` histograms. Calls are counted all the same.
         durations: bool = true,
+        /// IP address and port of a listener for `/metrics` alone, beside the admin listener's. Port 0 lets the system choose.
+        /// Whoever reaches it may read them, unless `token` is set. Default: none.
+        #[example("0.0.0.0:9100")]
+        address: Option<IpPlace>,
+        /// What `Authorization: Bearer` must hold at `address`. Default: nothing.
+        #[example({ file = "/etc/trunkline/metrics-token" })]
+        token: Option<SecretPlace>,
     }
+    check check_metrics;
+}
+
+fn check_metrics(metrics: MetricsConfig, table: Table<'_>, findings: &mut Findings) -> MetricsConfig {
+    if metrics.token.is_some() && !table.has("address") {
+        let message =
+            "`token` is for the listener of `address`, which is missing; [admin] has a `token` of its own";
+        findings.error_at(table, "token", message);
+    }
+    metrics
 }
 
 section! {

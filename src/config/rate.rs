@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Config;
 use super::arguments::MissingArgument;
 use super::array::{Array, Distinct, Map};
 use super::findings::Findings;
@@ -11,6 +10,7 @@ use super::section::section;
 use super::table::Table;
 use super::text::{Any, Fault, Glob, RuleName, texts};
 use super::value::{Count, DAY_MS, HOUR_MS, Period, choice};
+use super::{Config, EndpointConfig};
 use protocol::arguments::ArgumentPath;
 
 /// More are not checked for every call.
@@ -53,7 +53,7 @@ section! {
         /// order of the alphabet. What matches none counts as 1.
         #[example({ "search_all*" = 5 })]
         weights: Map<Count<1, 1_000_000, u32>> = {},
-        /// Paths of the endpoints it is about. Empty: all.
+        /// Paths of the endpoints it is about, or host and path where endpoints share a path. Empty: all.
         #[example(["/mcp"])]
         endpoints: Array<Any> = [],
         /// Names of the upstreams it is about. Empty: all.
@@ -276,11 +276,12 @@ fn check_limit(mut limit: RateLimit, table: Table<'_>, findings: &mut Findings) 
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     let mut names = BTreeSet::new();
     let tables = root.tables("limit");
+    let called: Vec<_> = config.endpoints.iter().flat_map(|it| [&it.path, &it.name]).collect();
     for (limit, &table) in config.rate_limits.iter().zip(&tables) {
         let message = format!("two limits are named `{}`: choose another name", limit.name);
         findings.unique(table, "name", &limit.name, &mut names, message);
         for (key, known, kind) in [
-            ("endpoints", config.endpoints.iter().map(|it| &it.path).collect::<Vec<_>>(), "endpoint"),
+            ("endpoints", called.clone(), "endpoint"),
             ("upstreams", config.upstreams.iter().map(|it| &it.name).collect(), "upstream"),
         ] {
             for (text, span) in table.texts(key) {
@@ -297,6 +298,17 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
         findings.error(table.span(), format!("more than {LIMITS_MAX} limits: each costs every call"));
     }
     check_arguments(&config.rate_limits, &tables, findings);
+}
+
+/// A limit that names a path is about every endpoint there: a call looks for the name of its endpoint alone.
+pub(super) fn name_endpoints(limits: &mut [RateLimit], endpoints: &[EndpointConfig]) {
+    for limit in limits {
+        let is_meant = |endpoint: &&EndpointConfig| {
+            limit.endpoints.contains(&endpoint.path) && !limit.endpoints.contains(&endpoint.name)
+        };
+        let meant: Vec<_> = endpoints.iter().filter(is_meant).map(|endpoint| endpoint.name.clone()).collect();
+        limit.endpoints.extend(meant);
+    }
 }
 
 /// Clients choose the values of arguments, and could choose another one for every call.

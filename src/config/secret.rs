@@ -53,7 +53,14 @@ impl Setting for SecretPlace {
     type Out = SecretSource;
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<SecretSource> {
-        source(node).map_err(|message| findings.secret_error(node.span(), message)).ok()
+        let refuse = |message: &'static str| {
+            if message == NOT_ABSOLUTE && is_plain_path(node) {
+                findings.errors.push(Diagnostic::error(node.span(), message));
+            } else {
+                findings.secret_error(node.span(), message);
+            }
+        };
+        source(node).map_err(refuse).ok()
     }
 
     fn schema(definitions: &mut Definitions) -> Json {
@@ -120,9 +127,20 @@ pub(super) fn clear_keys(text: &str) -> Vec<Diagnostic> {
 const INLINE: &str = "a secret cannot stand here: write where it is read from, as in `{ file = \"/etc/trunkline/secret\" }`, \
      `{ env = \"NAME\" }` or `{ credential = \"NAME\" }`";
 const ONE_KEY: &str = "expected one of `file`, `env` and `credential`, each a string, and nothing else";
-const NOT_ABSOLUTE: &str = "`file` is not an absolute path";
+const NOT_ABSOLUTE: &str = "`file` is not an absolute path: write one that begins with `/`, such as `{ file = \"/etc/trunkline/secret\" }`";
+/// What names of files end with that hold secrets.
+const FILE_ENDINGS: [&str; 7] = [".pem", ".key", ".crt", ".txt", ".token", ".secret", ".json"];
 const NOT_A_VARIABLE: &str = "`env` is not the name of an environment variable";
 const NOT_A_CREDENTIAL: &str = "`credential` is the name of a credential, not a path";
+
+/// Whether `file` is certainly a path, and not a secret in its place: it is told to people.
+fn is_plain_path(node: &Node<'_>) -> bool {
+    let path = Table::of(node).and_then(|table| table.get("file")?.get_ref().as_str());
+    path.is_some_and(|path| {
+        path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte))
+            && FILE_ENDINGS.iter().any(|ending| path.ends_with(ending))
+    })
+}
 
 fn source(node: &Node<'_>) -> Result<SecretSource, &'static str> {
     let mut entries = Table::of(node).ok_or(INLINE)?.entries();
@@ -147,6 +165,19 @@ mod tests {
 
     fn read(value: &str) -> Result<SecretSource, &'static str> {
         source(&DeValue::parse(value).expect(value))
+    }
+
+    #[test]
+    fn a_plain_path_is_told_from_a_secret() {
+        for (text, expected) in [
+            (r#"{ file = "key.pem" }"#, true),
+            (r#"{ file = "keys/ci.token" }"#, true),
+            (r#"{ file = "hunter2" }"#, false),
+            (r#"{ file = "pa$$word.pem" }"#, false),
+            (r#""key.pem""#, false),
+        ] {
+            assert_eq!(is_plain_path(&DeValue::parse(text).expect(text)), expected, "{text}");
+        }
     }
 
     #[test]

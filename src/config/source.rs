@@ -7,6 +7,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Diagnostic;
+use super::table::Table;
 
 /// Files that are read as one text.
 #[derive(Clone, Debug)]
@@ -70,6 +71,14 @@ impl ConfigSource {
             .rfind(|(_, begin)| *begin <= finding.span.start)
             .map_or(("", 0), |(name, begin)| (name, *begin));
         finding.clone().moved_back(begin).render(name, &self.text[self.range_of(begin)])
+    }
+
+    /// A warning about the `command` of an upstream, at its place.
+    pub fn warning_of_command(&self, upstream: &str, message: impl Into<String>) -> Diagnostic {
+        let (root, _) = DeTable::parse_recoverable(&self.text);
+        let root = Table::new(root.get_ref(), &root.span());
+        let command = root.table("upstream").table(upstream).get("command");
+        Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message)
     }
 
     fn range_of(&self, begin: usize) -> Range<usize> {

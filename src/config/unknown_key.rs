@@ -7,11 +7,12 @@ use super::error::nearest;
 const NAMED_MAX: usize = 5;
 
 /// What others call something → what it is called here, the first that the table has; or what to do instead.
-const SYNONYMS: [(&[&str], &[&str]); 25] = [
+const SYNONYMS: [(&[&str], &[&str]); 26] = [
     (
-        &["timeout", "read_timeout", "proxy_read_timeout", "request_timeout", "reply_timeout"],
+        &["timeout", "read_timeout", "proxy_read_timeout", "reply_timeout"],
         &["response_timeout", "body_timeout", "suspended_call_timeout", "timeout"],
     ),
+    (&["request_timeout"], &["client_response_timeout", "response_timeout", "body_timeout", "timeout"]),
     (&["keepalive_timeout", "keepalive", "keep_alive"], &["idle_timeout"]),
     (&["defaults", "default"], &["upstream_defaults"]),
     (&["retries", "max_retries", "num_retries"], &["retry"]),
@@ -96,8 +97,15 @@ mod tests {
 
     #[test]
     fn what_others_call_it_is_understood() {
-        let upstream =
-            ["connect_timeout", "response_timeout", "retry", "breaker", "idle_timeout", "calls_max", "url"];
+        let upstream = [
+            "connect_timeout",
+            "response_timeout",
+            "client_response_timeout",
+            "retry",
+            "breaker",
+            "idle_timeout",
+            "url",
+        ];
         let limits = [
             "connections_max",
             "body_bytes_max",
@@ -110,6 +118,8 @@ mod tests {
         for (name, known, expected) in [
             ("timeout", &upstream[..], "did you mean `response_timeout`?"),
             ("read_timeout", &upstream[..], "did you mean `response_timeout`?"),
+            ("request_timeout", &upstream[..], "did you mean `client_response_timeout`?"),
+            ("request_timeout", &limits[..], "did you mean `body_timeout`?"),
             ("conect_timeout", &upstream[..], "did you mean `connect_timeout`?"),
             ("retries", &upstream[..], "did you mean `retry`?"),
             ("max_connections", &limits[..], "did you mean `connections_max`?"),

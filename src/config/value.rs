@@ -296,6 +296,12 @@ macro_rules! choice {
 }
 pub(super) use choice;
 
+/// What others write → what is written here, where that is one of the choices.
+const SYNONYMS: [(&[&str], &str); 2] = [
+    (&["permit", "accept", "pass", "grant"], "allow"),
+    (&["block", "reject", "refuse", "forbid", "drop", "disallow"], "deny"),
+];
+
 /// The one of `choices` that is written at `node`.
 pub(super) fn read_choice<E: Copy>(
     choices: &[Choice<E>],
@@ -310,7 +316,12 @@ pub(super) fn read_choice<E: Copy>(
     if choice.is_none() {
         let words: Vec<String> = choices.iter().map(|(_, word, _)| format!("`{word}`")).collect();
         findings.value_error(node, &format!("must be one of {}", words.join(", ")));
-        findings.suggest(nearest(text, choices.iter().map(|(_, word, _)| *word)));
+        let words = || choices.iter().map(|(_, word, _)| *word);
+        let meant = SYNONYMS
+            .iter()
+            .find(|(theirs, ours)| theirs.contains(&text) && words().any(|word| word == *ours));
+        let said = meant.map(|(_, ours)| format!("did you mean `{ours}`?"));
+        findings.suggest(said.or_else(|| nearest(text, words())));
     }
     choice
 }

@@ -1,9 +1,10 @@
-//! TCP sockets as the gateway wants them.
+//! Sockets as the gateway wants them.
 //!
 //! Dead peers are noticed on both sides: keep-alive probes while idle, `TCP_USER_TIMEOUT` while bytes wait.
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,11 +21,67 @@ const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
+/// A socket that listens, of either kind.
+#[derive(Debug)]
+pub enum ListenerSocket {
+    /// At an address.
+    Tcp(std::net::TcpListener),
+    /// At a path.
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl ListenerSocket {
+    /// The same socket for another worker: whoever is first accepts.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(socket) => Self::Tcp(socket.try_clone()?),
+            Self::Unix(socket) => Self::Unix(socket.try_clone()?),
+        })
+    }
+}
+
+/// Accepts connections of either kind.
+#[derive(Debug)]
+pub enum ClientAcceptor {
+    /// Of a network.
+    Tcp(TcpListener),
+    /// Of this machine.
+    Unix(UnixListener),
+}
+
+impl ClientAcceptor {
+    /// Registers it with the runtime of this thread.
+    pub fn new(socket: ListenerSocket) -> io::Result<Self> {
+        Ok(match socket {
+            ListenerSocket::Tcp(socket) => Self::Tcp(TcpListener::from_std(socket)?),
+            ListenerSocket::Unix(socket) => Self::Unix(UnixListener::from_std(socket)?),
+        })
+    }
+
+    /// The next connection, and where it comes from if that is a network.
+    pub async fn accept(&self) -> io::Result<(TcpStream, Option<SocketAddr>)> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(stream, peer)| (stream, Some(peer))),
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((as_one_of_tcp(stream)?, None))
+            }
+        }
+    }
+}
+
+/// Both are streams of bytes behind a descriptor that is read, written and closed alike, so that a call need not tell them
+/// apart. What only TCP has must not be asked of it.
+fn as_one_of_tcp(stream: UnixStream) -> io::Result<TcpStream> {
+    let descriptor = OwnedFd::from(stream.into_std()?);
+    TcpStream::from_std(std::net::TcpStream::from(descriptor))
+}
+
 /// A socket of a listener.
 #[derive(Debug)]
 pub struct ListeningSocket {
     /// The socket.
-    pub socket: std::net::TcpListener,
+    pub socket: ListenerSocket,
     /// Whether others hold it, too: what nobody here accepts waits for the next process.
     pub outlives_us: bool,
 }

@@ -16,6 +16,29 @@ objects! {
         recent: Recent,
     }
 
+    /// Calls that did not succeed, and are alike.
+    struct FailedCalls {
+        /// When the latest of them ended, in seconds since 1970.
+        at_s: u64,
+        /// When the first of them ended.
+        first_s: u64,
+        /// How many.
+        calls: u64,
+        endpoint: Option<String>,
+        upstream: Option<String>,
+        method: String,
+        /// The tool or whatever else was called, without a URI's query.
+        name: Option<String>,
+        /// `refused`, `failed` or `cancelled`.
+        outcome: String,
+        /// The `error_type`.
+        reason: String,
+        /// Who called; null: it is not known.
+        principal: Option<String>,
+        /// By which the latest of them is found in the logs.
+        request_id: String,
+    }
+
     /// The interval between the two latest samples; unknown before the first.
     struct Recent {
         calls_per_s: Option<f64>,

@@ -1,6 +1,7 @@
 //! `/status`: the gateway itself.
 
-use crate::calls::{Figures, share};
+use crate::callers::CallersStatus;
+use crate::calls::{FailedCalls, Figures, share};
 use crate::servers::{EndpointStatus, UpstreamStatus};
 use crate::tools::Rankings;
 
@@ -27,6 +28,10 @@ objects! {
         /// Tools that stand out.
         #[serde(skip_serializing_if = "Rankings::is_unmeasured")]
         tools: Rankings,
+        /// The latest calls that did not succeed, the latest first.
+        recent_errors: Vec<FailedCalls>,
+        /// Who calls.
+        callers: CallersStatus,
         limits: Vec<LimitStatus>,
         cache: Cache,
         sessions: SessionsStatus,
@@ -126,6 +131,8 @@ objects! {
     /// What several gateways share.
     struct SharedStatus {
         connected: bool,
+        /// Since when the store cannot be reached, in seconds since 1970; null: it can.
+        disconnected_since_s: Option<u64>,
         replicas: u64,
         /// Gateways with another session key.
         mismatched: u64,

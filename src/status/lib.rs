@@ -5,6 +5,7 @@
 //! | `gateway.rs` | `/status`: the gateway itself |
 //! | `servers.rs` | its endpoints and upstreams |
 //! | `calls.rs` | how many calls, how they ended, how long they took |
+//! | `callers.rs` | who calls |
 //! | `history.rs` | `/status/history`: the last minutes |
 //! | `tools.rs`, `query.rs` | `/status/tools`: a page of tools, and which ones are asked for |
 //! | `object.rs` | how all of these are read |
@@ -19,6 +20,7 @@
 #[macro_use]
 mod object;
 
+mod callers;
 mod calls;
 mod gateway;
 mod history;
@@ -26,7 +28,8 @@ mod query;
 mod servers;
 mod tools;
 
-pub use self::calls::{Figures, Recent};
+pub use self::callers::{CallerStatus, CallersStatus};
+pub use self::calls::{FailedCalls, Figures, Recent};
 pub use self::gateway::{
     Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, ReloadStatus, Sample,
     SessionsStatus, SharedStatus, Status, TracesStatus,

@@ -14,6 +14,8 @@ objects! {
         auth: Option<Vec<String>>,
         /// Whether one of its upstreams is healthy.
         healthy: Option<bool>,
+        /// Since when none of its upstreams is healthy, in seconds since 1970; null: one is.
+        down_since_s: Option<u64>,
         tools: Option<u64>,
         /// The longest list of tools that is kept.
         list_bytes: Option<u64>,
@@ -26,6 +28,8 @@ objects! {
         transport: String,
         eras: Vec<String>,
         healthy: Option<bool>,
+        /// Since when it is not healthy, in seconds since 1970; null: it is.
+        down_since_s: Option<u64>,
         tools: Option<u64>,
         list_bytes: Option<u64>,
         connections: u64,
@@ -51,7 +55,11 @@ objects! {
     /// One of several equal servers.
     struct ReplicaStatus {
         address: String,
+        /// Its URL, without a query.
+        url: String,
         breaker: String,
+        /// Since when it has no address, or its breaker is not closed, in seconds since 1970; null: calls go there.
+        down_since_s: Option<u64>,
         in_flight: u64,
         answered: u64,
         /// Whether its name leads to an address.
@@ -100,9 +108,9 @@ objects! {
 }
 
 impl UpstreamStatus {
-    /// How many replicas are passed over, and how many there are.
-    pub fn replicas_out(&self) -> (usize, usize) {
-        (self.replicas.iter().filter(|replica| replica.is_out()).count(), self.replicas.len())
+    /// How many replicas are down, and how many there are.
+    pub fn replicas_down(&self) -> (usize, usize) {
+        (self.replicas.iter().filter(|replica| replica.is_down()).count(), self.replicas.len())
     }
 
     /// Whether its processes end again and again.
@@ -117,8 +125,8 @@ impl UpstreamStatus {
 }
 
 impl ReplicaStatus {
-    /// Whether it is passed over.
-    pub fn is_out(&self) -> bool {
+    /// Whether no call goes there.
+    pub fn is_down(&self) -> bool {
         self.breaker == "open" || self.resolved == Some(false)
     }
 }

@@ -391,6 +391,24 @@ fn where_there_is_no_room_the_oldest_task_is_nobodys() {
 }
 
 #[test]
+fn who_makes_many_tasks_forgets_its_own() {
+    let upstream = server(Form::Json);
+    let room = "[session]\ntasks_max = 4\ntasks_per_principal_max = 4";
+    let daemon = Daemon::start(&transparent(&upstream).section(room).admin());
+    let (ann, bob) = (Client::modern(&daemon, ANN), Client::modern(&daemon, BOB));
+    // Bob's is the oldest of all.
+    bob.make("work", "bob-1");
+    for id in ["task-1", "task-2", "task-3", "task-4", "task-5"] {
+        ann.make("work", id);
+    }
+    bob.has("bob-1");
+    ann.has_not("task-2", &upstream);
+    ann.has("task-3");
+    ann.has("task-5");
+    assert_eq!(daemon.find_metric("trunkline_tasks"), Some(4));
+}
+
+#[test]
 fn gateways_that_share_know_whose_a_task_is() {
     let (upstream, other) = (server(Form::Json), server(Form::Json));
     let (redis, keys) = (Redis::start(), Folder::new());

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, Legacy, META, Offer, Received, Reply, Request,
-    Response, Upstream, VERSION, body, eventually, in_session, initialize, legacy, list, literal, members,
-    modern, open_session, open_session_with, refusing_address,
+    Response, Upstream, VERSION, body, call_as, eventually, in_session, initialize, legacy, legacy_call,
+    list, literal, members, modern, open_session, open_session_with, refusing_address,
 };
 use crate::upstreams::http_sse;
 
@@ -420,6 +420,33 @@ fn a_watched_list_of_a_legacy_server_is_kept_for_modern_clients_until_it_changes
     assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 5);
     entries(&daemon.send(&list("7", "tools/list")), "tools");
     assert_eq!(fetches(), before + 1);
+}
+
+#[test]
+fn whoever_listens_hears_what_a_server_tells_the_session_of_another() {
+    const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+    let server = Legacy::new(Offer::tools(&["echo"])).with_streams();
+    let telling = server.clone();
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => {
+            let id = literal(&request.body, &["id"]);
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#);
+            Reply::stream().event(CHANGED).event(&answer)
+        }
+        _ => telling.answer(request),
+    });
+    let daemon = Daemon::start(&Config::legacy(&upstream));
+    let mut stream = listen_to_tools(daemon.address());
+    server.own_stream(1);
+    let calls: [&dyn Fn() -> Response; 3] =
+        [&|| daemon.send(&call_as("1", "{}")), &|| daemon.send(&call_as("2", r#"{"roots":{}}"#)), &|| {
+            let session = open_session(daemon.address(), LEGACY_VERSION).0;
+            daemon.send(&in_session(&session, legacy_call("3", "echo")))
+        }];
+    for call in calls {
+        assert_eq!(call().status, 200);
+        assert_eq!(hear(&mut stream)["method"], "notifications/tools/list_changed");
+    }
 }
 
 #[test]

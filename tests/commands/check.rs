@@ -45,6 +45,31 @@ fn a_wrong_configuration_has_one_exit_code() {
 }
 
 #[test]
+fn errors_before_the_daemon_runs_look_alike() {
+    for (arguments, code, said) in [
+        (&["run", "/nonexistent/file"][..], 78, "error: cannot read /nonexistent/file"),
+        (&["check", "/nonexistent/file"], 78, "error: cannot read /nonexistent/file"),
+        (&["demo", "--address", "0.0.0.0:1"], 2, "error: the demo has no authentication"),
+    ] {
+        let (output, _) = trunkline(arguments, None);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.starts_with(said), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_path_in_place_of_a_secret_is_shown() {
+    let tls = "tls.certificates = [{ chain = \"/c.pem\", key = { file = \"key.pem\" } }]";
+    let (output, _) = trunkline(&["check"], Some(&good().replace("[limits]", &format!("{tls}\n[limits]"))));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("file = \"key.pem\"") && errors.contains("{ file = \"/etc/trunkline/"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn configurations_that_cannot_work() {
     let cases = [
         ("", "no endpoint"),
@@ -169,6 +194,9 @@ fn a_check_refuses_what_a_start_refuses() {
         &others.path("server.key").display().to_string(),
     );
     assert_ne!(good, mixed);
+    let cut = good.replace("server.pem", "cut.pem");
+    let whole = std::fs::read(certificates.path("server.pem")).expect("it is there");
+    std::fs::write(certificates.path("cut.pem"), &whole[..whole.len() / 2]).expect("written");
     let none = folder.path().join("none").display().to_string();
     let wrong = folder.path().join("wrong").display().to_string();
     std::fs::write(&wrong, "nonsense").expect("written");
@@ -184,6 +212,7 @@ fn a_check_refuses_what_a_start_refuses() {
     for (config, said) in [
         (config().listener(&tls(&good.replace("server.pem", "none.pem"))), "none.pem"),
         (config().listener(&tls(&mixed)), "server"),
+        (config().listener(&tls(&cut)), "cut.pem: not a PEM file: it ends before its END line"),
         (https(&format!("[upstream.up.tls]\nca = \"{none}\"")), &*none),
         (https(&format!("[upstream.up.tls]\nca = \"{wrong}\"")), &wrong),
         (https(&format!("bearer = {{ file = \"{none}\" }}")), &none),

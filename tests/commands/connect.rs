@@ -814,6 +814,8 @@ fn a_server_over_tls_is_checked() {
     assert!(bridge.ask(&modern_call("1", "echo", "{}"))["result"].is_object());
     let mut bridge = Bridge::at(&url, &["--ca", other.to_str().unwrap()], &[]);
     let error = bridge.ask(&modern_call("1", "echo", "{}"))["error"]["message"].to_string();
-    assert!(error.contains("signed by nobody who is trusted"), "{error}");
+    assert!(error.contains("no trusted authority has signed its certificate"), "{error}");
+    let (output, _) = trunkline(&["tools", "--ca", other.to_str().unwrap(), &url], None);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("with --ca FILE"), "{output:?}");
     assert_eq!(upstream.received_of("tools/call").len(), 1);
 }

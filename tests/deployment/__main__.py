@@ -2,12 +2,12 @@
 
 Each overlay for Kubernetes is rendered with kubectl, validated against the schemas, and its configuration checked. The image
 is built with buildah, run, called and stopped; without buildah, or where it may not run, the same is done with the file
-system of the image. compose.yaml names files and images that are there. `--rules` writes the PrometheusRule anew. The last
+system of the image. `--node` builds the image with Node and uv, too. compose.yaml names files and images that are there, and
+yaml of the documents can be read. `--rules` writes the PrometheusRule anew. The last
 line is `N passed, N failed`.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -15,12 +15,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 import unittest
 
 import kubernetes_validate
 import yaml
 
+from documents import blocks, book
 from ports import free_port
+
+from . import image
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -32,18 +36,33 @@ KUBERNETES_VERSION = "1.37"
 #: Kinds that the Prometheus Operator brings, which those schemas do not have.
 OPERATOR = "monitoring.coreos.com/v1"
 DRAIN_TIMEOUT_S = 60
+#: What the image runs with in the test.
+CONFIGURATION = """
+[listener]
+address = "127.0.0.1:{port}"
+[admin]
+address = "127.0.0.1:{admin}"
+[drain]
+quiet = "100ms"
+[[endpoint]]
+path = "/mcp"
+upstreams = ["weather"]
+[upstream.weather]
+url = "http://127.0.0.1:{upstream}/mcp/weather"
+"""
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, help="the gateway")
+    parser.add_argument("--node", action="store_true", help="build the image with Node and uv as well")
     parser.add_argument("--rules", action="store_true", help="write the PrometheusRule anew")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     if options.rules:
         RULES.write_text(rules())
         return 0
-    Deployment.binary = options.binary.resolve()
+    Deployment.binary, Deployment.with_node = options.binary.resolve(), options.node
     tests = unittest.defaultTestLoader.loadTestsFromTestCase(Deployment)
     outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
     failed = len({getattr(test, "test_case", test).id() for test, _ in outcome.failures + outcome.errors})
@@ -73,7 +92,7 @@ def rendered(overlay):
 
 
 class Deployment(unittest.TestCase):
-    binary = None
+    binary = with_node = None
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
@@ -108,8 +127,10 @@ class Deployment(unittest.TestCase):
                     for each in objects
                     if each["kind"] == "Deployment" and each["metadata"]["name"] == "trunkline"
                 ]
-                # drain.max of the configuration is 40 s.
-                self.assertGreaterEqual(pod["terminationGracePeriodSeconds"], 50)
+                (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+                drain = tomllib.loads(config["data"]["trunkline.toml"])["drain"]
+                needed = sum(int(drain[key].removesuffix("s")) for key in ("quiet", "max"))
+                self.assertGreater(pod["terminationGracePeriodSeconds"], needed)
                 (container,) = pod["containers"]
                 for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/livez")):
                     self.assertEqual(container[probe]["httpGet"]["path"], path)
@@ -118,6 +139,48 @@ class Deployment(unittest.TestCase):
         self.assertEqual(RULES.read_text(), rules(), "refresh it: python3 -m deployment --rules, from tests/")
         kinds = [(each["apiVersion"], each["kind"]) for each in rendered(KUBERNETES / "monitoring")]
         self.assertEqual(sorted(kinds), [(OPERATOR, "PrometheusRule"), (OPERATOR, "ServiceMonitor")])
+
+    def test_monitoring_is_what_the_operator_takes(self):
+        objects = rendered(KUBERNETES / "monitoring")
+        (rule,) = [each for each in objects if each["kind"] == "PrometheusRule"]
+        (monitor,) = [each for each in objects if each["kind"] == "ServiceMonitor"]
+        file = self.scratch / "rules.yml"
+        file.write_text(yaml.safe_dump(rule["spec"]))
+        done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertLessEqual(set(monitor["spec"]), {"jobLabel", "selector", "endpoints"})
+        for overlay in OVERLAYS:
+            services = [each for each in rendered(KUBERNETES / "overlays" / overlay) if each["kind"] == "Service"]
+            wanted = monitor["spec"]["selector"]["matchLabels"].items()
+            (service,) = [each for each in services if wanted <= each["metadata"].get("labels", {}).items()]
+            self.assertIn(monitor["spec"]["jobLabel"], service["metadata"]["labels"])
+            ports = {port["name"] for port in service["spec"]["ports"]}
+            for endpoint in monitor["spec"]["endpoints"]:
+                self.assertLessEqual(set(endpoint), {"port", "interval", "authorization"})
+                self.assertIn(endpoint["port"], ports)
+
+    def test_the_overlay_with_children_has_one(self):
+        objects = rendered(KUBERNETES / "overlays" / "children")
+        (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+        upstreams = [one for text in config["data"].values() for one in tomllib.loads(text).get("upstream", {}).values()]
+        self.assertTrue(any("command" in upstream for upstream in upstreams))
+
+    def test_yaml_of_the_documents_can_be_read(self):
+        shown = [
+            (book.name(document), block)
+            for document in book.documents()
+            for block in blocks.of_markdown(document.read_text())
+            if block.language == "yaml"
+        ]
+        self.assertGreater(len(shown), 2)
+        for place, block in shown:
+            with self.subTest(f"{place}, {block}"):
+                read = yaml.safe_load(block.text)
+                if "scrape_configs" in read:
+                    file = ROOT / "config" / "prometheus" / "documents.yml"
+                    file.write_text(block.text)
+                    self.addCleanup(file.unlink)
+                    subprocess.run(["promtool", "check", "config", file], check=True, capture_output=True, timeout=60)
 
     def test_compose_names_what_is_there(self):
         compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
@@ -135,65 +198,81 @@ class Deployment(unittest.TestCase):
             self.assertTrue((ROOT / "config" / "prometheus" / pathlib.Path(file).name).exists(), file)
 
     def test_the_image_runs_is_called_and_stops_in_order(self):
-        program = self.image() or self.file_system()
-        port, admin = free_port(), free_port()
-        addresses = ["--address", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"]
-        log = (self.scratch / "log").open("w+")
-        process = subprocess.Popen([*program, "demo", *addresses], stdout=log, stderr=log, start_new_session=True)
+        port, admin, upstream = free_port(), free_port(), free_port()
+        configuration = self.scratch / "trunkline.toml"
+        configuration.write_text(CONFIGURATION.format(port=port, admin=admin, upstream=upstream))
+        addresses = ["--address", f"127.0.0.1:{upstream}", "--admin", "127.0.0.1:0"]
+        demo = self.start([self.binary, "demo", *addresses])
+        process = self.start([*self.program(configuration), "run"], STATE_DIRECTORY="/var/lib/trunkline")
+        self.await_ready(process, admin)
+        call = [self.binary, "call", f"http://127.0.0.1:{port}/mcp", "forecast", "--city", "Oslo", "--days", "1"]
+        while "Oslo:" not in (called := subprocess.run(call, capture_output=True, text=True, timeout=30)).stdout:
+            self.assertIsNone(demo.poll(), called.stderr)
+            self.assertIn("cannot be reached", called.stderr)  # the demo takes its time
+        os.kill(image.gateway_below(process.pid), signal.SIGTERM)
+        self.assertEqual(process.wait(DRAIN_TIMEOUT_S), 0, self.log(process))
+
+    def program(self, configuration):
+        """How the gateway of the image is run with a configuration in it."""
         try:
-            self.await_ready(process, admin, log)
-            called = subprocess.run(
-                [self.binary, "call", f"http://127.0.0.1:{port}/mcp", "weather__forecast", "--city", "Oslo", "--days", "1"],
-                capture_output=True, text=True, timeout=30,
-            )
-            self.assertIn("Oslo:", called.stdout, called.stderr)
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(DRAIN_TIMEOUT_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            log.close()
+            name = image.built(self, self.binary, "latest")
+        except image.Unbuilt as why:
+            print(f"the file system of the image runs instead of the image: {why}", flush=True)
+            return image.program_of_file_system(self.scratch / "rootfs", self.binary, configuration)
+        settings = image.settings(name)
+        self.assertEqual((settings["User"], settings["Entrypoint"], settings["Cmd"]), ("65532:65532", ["/usr/bin/trunkline"], ["run"]))
+        image.put_configuration(name, configuration)
+        return [*image.run_in(name), *settings["Entrypoint"]]
 
-    def image(self):
-        """How a program of the image is run; `None` where no image can be built or run."""
-        if not shutil.which("buildah") or os.geteuid() != 0:
-            return None
-        built = subprocess.run(
-            [sys.executable, CONTAINER / "build.py", "--binary", self.binary], capture_output=True, text=True, timeout=300
-        )
-        if built.returncode != 0:
-            print(f"buildah does not work here: {built.stderr.strip().splitlines()[-1:]}", flush=True)
-            return None
-        for tag in built.stdout.split()[-2:]:
-            remove = ["buildah", "rmi", f"localhost/{tag}"]
-            self.addCleanup(subprocess.run, remove, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
-        name = subprocess.run(
-            ["buildah", "from", "localhost/trunkline:latest"], capture_output=True, text=True, check=True, timeout=60
-        ).stdout.strip()
-        self.addCleanup(subprocess.run, ["buildah", "rm", name], stdout=subprocess.DEVNULL, timeout=60)
-        inspected = subprocess.run(["buildah", "inspect", name], capture_output=True, text=True, check=True, timeout=60)
-        config = json.loads(inspected.stdout)["OCIv1"]["config"]
-        self.assertEqual((config["User"], config["Entrypoint"]), ("65532:65532", ["/usr/bin/trunkline"]))
-        return ["buildah", "run", "--isolation", "chroot", name, "--", *config["Entrypoint"]]
-
-    def file_system(self):
-        """How a program of the image's file system is run: as its user where that can be, else by its own linker."""
+    def test_the_image_holds_the_licences_of_what_it_is_made_of(self):
         rootfs = self.scratch / "rootfs"
-        subprocess.run(
-            [sys.executable, CONTAINER / "build.py", "--binary", self.binary, "--rootfs", rootfs], check=True, timeout=60
-        )
-        if os.geteuid() == 0:
-            return ["chroot", "--userspec=65532:65532", rootfs, "/usr/bin/trunkline"]
-        (linker,) = rootfs.glob("lib*/ld-linux*")
-        libraries = ":".join(str(path) for path in sorted({path.parent for path in rootfs.rglob("lib*.so*")}))
-        return [linker, "--library-path", libraries, rootfs / "usr/bin/trunkline"]
+        image.program_of_file_system(rootfs, self.binary, ROOT / "config" / "packaged.toml")
+        documents = rootfs / "usr/share/doc"
+        self.assertIn("Apache License", (documents / "trunkline/copyright").read_text())
+        self.assertIn("\ntokio 1.", (documents / "trunkline/third-party-licenses.txt").read_text())
+        if shutil.which("dpkg-query"):
+            self.assertTrue((documents / "libc6/copyright").is_file())
 
-    def await_ready(self, process, admin, log):
-        while subprocess.run([self.binary, "ready", "--admin", f"127.0.0.1:{admin}"], capture_output=True, timeout=30).returncode != 0:
-            if process.poll() is not None:
-                log.seek(0)
-                raise AssertionError(f"it ended with {process.returncode}:\n{log.read()}")
+    def test_the_image_with_node_runs_programs(self):
+        if not self.with_node:
+            print("the image with Node and uv is built by tests/run --all: it takes minutes and 300 MB of packages", flush=True)
+            return
+        try:
+            name = image.built(self, self.binary, "node")
+        except image.Unbuilt as why:
+            print(f"the image with Node and uv cannot be built here: {why}", flush=True)
+            return
+        for program in ("node", "npx", "uvx"):
+            self.assertRegex(image.output_of(*image.run_in(name), program, "--version"), r"\d+\.\d+")
+        self.assertIn("is valid", image.output_of(*image.run_in(name), "trunkline", "check"))
+
+    def start(self, command, **environment):
+        """A process whose output goes to a file, and which ends with the test."""
+        log = self.scratch / f"log{len(list(self.scratch.glob('log*')))}"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=output, env={**os.environ, **environment}, start_new_session=True
+            )
+        process.log = log
+        self.addCleanup(self.kill, process)
+        return process
+
+    @staticmethod
+    def kill(process):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+    @staticmethod
+    def log(process):
+        return process.log.read_text()
+
+    def await_ready(self, process, admin):
+        ready = [self.binary, "ready", "--admin", f"127.0.0.1:{admin}"]
+        while subprocess.run(ready, capture_output=True, timeout=30).returncode != 0:
+            self.assertIsNone(process.poll(), self.log(process))
 
     def check(self, config):
         command = [self.binary, "check", "--no-files", "--config", config]

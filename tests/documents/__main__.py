@@ -3,7 +3,8 @@
 Every command of the README, of each chapter of the book and of the examples of trunkline(1) runs, in order and in one
 shell for each of them, in a scratch directory and on free ports; what cannot is listed in `instead.py`. Chapters outside of
 `docs/start` go on where the quick start ends. What stands below a block of commands is compared with what they print, but
-for what differs every time. Every configuration is checked, and every link leads somewhere. The last line is `N passed, N failed`.
+for what differs every time. Every configuration is checked by the program that reads it (`languages.py`), every block says
+what it is, and every link leads somewhere. The last line is `N passed, N failed`.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import unittest
 
 from ports import free_port
 
-from . import blocks, book
+from . import blocks, book, languages
 from .instead import AWAIT, OUTPUTS, instead
 from .session import Session
 
@@ -29,7 +30,7 @@ ROOT = book.ROOT
 README_LINES_MAX = 200
 DOCUMENTS_AT_ONCE = 4
 #: The ports of the documents, each of which becomes a free one.
-PORTS = ("8080", "9090", "9101")
+PORTS = ("8080", "8443", "9090", "9091", "9101")
 #: What differs every time → what it may be.
 VARIES = [
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", r"\S+Z"),
@@ -61,19 +62,28 @@ class Run:
 
     directory: pathlib.Path
     ports: dict
+    #: Whether it writes to directories of the machine.
+    is_as_root: bool = False
 
     def on_free_ports(self, text):
         free = lambda port: self.ports.get(port[0], port[0])  # noqa: E731
-        return re.sub(r"(?<=127\.0\.0\.1[:/])\d+|(?<=port=)\d+", free, text)
+        return re.sub(r"(?:(?<=127\.0\.0\.1[:/])|(?<=\D0\.0\.0\.0:)|(?<=localhost:)|(?<=port=))\d+", free, text)
 
     def block(self, session, block):
-        session.run(self.on_free_ports(instead(block.commands())))
+        session.run(self.on_free_ports(instead(self.below(block.commands()))))
+
+    def below(self, text):
+        """The text of a document with the configuration of the machine in the scratch directory, where it is written."""
+        return re.sub(r"(?<![\w.])/(etc/trunkline|srv/files)\b", rf"{self.directory}/\1", text) if self.is_as_root else text
 
     def follow(self, session, block, before):
-        if block.is_commands:
+        place = re.match(r"# /(etc/trunkline/\S+)\n", block.text)
+        if block.language == "toml" and place:
+            (self.directory / place[1]).write_text(self.on_free_ports(instead(self.below(block.text))))
+        elif block.is_commands:
             session.run(self.on_free_ports(GATEWAY_RUNS))
             self.block(session, block)
-        elif block.language in ("text", "json") and not is_configuration(block):
+        elif is_output(block):
             self.compare(session, block, before)
 
     def compare(self, session, block, before):
@@ -110,7 +120,7 @@ class Documents(unittest.TestCase):
         return Session(directory, environment)
 
     def test_documents_do_what_they_say(self):
-        documents = [document for document in book.documents() if has_commands(document)]
+        documents = [document for document in book.documents() if has_commands(document) and not book.is_generated(document)]
         self.assertGreater(len(documents), 10)
         # They wait more than they work.
         with concurrent.futures.ThreadPoolExecutor(DOCUMENTS_AT_ONCE) as pool:
@@ -122,7 +132,7 @@ class Documents(unittest.TestCase):
         """What is wrong after its commands ran, in a directory and on ports of its own."""
         failures = []
         with tempfile.TemporaryDirectory() as directory:
-            run = Run(pathlib.Path(directory), free_ports())
+            run = Run(pathlib.Path(directory), free_ports(), document == book.README)
             with self.session(run.directory) as session:
                 if book.begins_with_the_quick_start(document):
                     for block in filter(lambda block: block.is_commands, book.quick_start()):
@@ -139,6 +149,32 @@ class Documents(unittest.TestCase):
         texts = [block.text for document in book.documents() for block in blocks.of_markdown(document.read_text())]
         for start in OUTPUTS:
             self.assertTrue(any(text.startswith(start) for text in texts), start)
+        for start in languages.UNTAGGED:
+            self.assertTrue(any(text.strip().startswith(start) for text in texts), start)
+
+    def test_every_block_says_what_it_is(self):
+        for document, block in self.blocks():
+            with self.subTest(f"{book.name(document)}, {block}"):
+                if block.language:
+                    self.assertIn(block.language, languages.LANGUAGES)
+                else:
+                    self.assertTrue(languages.why_untagged(block), "name its language, or say in languages.py why it has none")
+
+    def test_what_is_not_run_is_right(self):
+        checks = {
+            "json": lambda block: is_output(block) or languages.check_json(block, self.binary),
+            "promql": lambda block: languages.check_promql(block, self.scratch),
+            "ini": lambda block: languages.check_ini(block, self.scratch, self.binary),
+            "haproxy": lambda block: languages.check_haproxy(block, self.scratch),
+        }
+        for document, block in self.blocks():
+            if block.language in checks:
+                with self.subTest(f"{book.name(document)}, {block}"):
+                    checks[block.language](block)
+
+    def blocks(self):
+        written = [document for document in book.documents() if not book.is_generated(document)]
+        return [(document, block) for document in written for block in blocks.of_markdown(document.read_text())]
 
     def test_the_manual_page_does_what_it_says(self):
         subprocess.run([self.binary, "man", self.scratch / "man"], check=True, timeout=30)
@@ -166,11 +202,14 @@ class Documents(unittest.TestCase):
     def check(self, text):
         file = self.scratch / "checked.toml"
         file.write_text(text)
-        done = subprocess.run([self.binary, "check", "--no-files", "--config", file], capture_output=True, text=True, timeout=30)
+        (self.scratch / "keys.toml").touch()  # a file that documents include
+        environment = {**os.environ, "WEATHER_HOST": "127.0.0.1"}
+        command = [self.binary, "check", "--no-files", "--config", file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_every_link_leads_somewhere(self):
-        for document in book.documents():
+        for document in [*book.documents(), *book.beside()]:
             for link, target, anchor in book.links(document):
                 with self.subTest(f"{book.name(document)}, {link}"):
                     self.assertTrue(target.exists())
@@ -187,10 +226,12 @@ class Documents(unittest.TestCase):
         alerts = (ROOT / "config" / "prometheus" / "trunkline-alerts.yml").read_text()
         names = re.findall(r"- alert: (\w+)", alerts)
         self.assertGreater(len(names), 10)
-        runbooks = re.findall(r"runbook: (\S+)#(\S+)", alerts)
+        runbooks = re.findall(r"runbook_url: (\S+)#(\S+)", alerts)
         self.assertEqual([anchor for _, anchor in runbooks], [name.lower() for name in names])
+        repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
         for place, anchor in runbooks:
-            self.assertIn(anchor, book.anchors(ROOT / place), "the runbook has no such section")
+            path = place.removeprefix(f"{repository}/blob/main/")
+            self.assertIn(anchor, book.anchors(ROOT / path), "the runbook has no such section")
 
     def test_the_readme_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()), README_LINES_MAX)
@@ -212,7 +253,12 @@ GATEWAY_RUNS = (
 
 
 def has_commands(document):
-    return any(block.is_commands for block in blocks.of_markdown(document.read_text()))
+    return any(block.is_commands or is_output(block) for block in blocks.of_markdown(document.read_text()))
+
+
+def is_output(block):
+    """Whether something prints it, and it is no piece of some client's configuration."""
+    return block.language in ("text", "json") and not block.text.startswith('{"mcpServers"')
 
 
 def free_ports():
@@ -231,11 +277,6 @@ def expected(line):
     return pattern
 
 
-def is_configuration(block):
-    """Whether it is a piece of some client's configuration, and nothing that is printed."""
-    return block.text.startswith('{"mcpServers"')
-
-
 def completed(text):
     """A configuration of which a document shows only a part: with what it needs to be one."""
     written = tomllib.loads(text)
@@ -247,6 +288,8 @@ def completed(text):
     parts = [text]
     if "listener" not in written:
         parts.append('[listener]\naddress = "127.0.0.1:8080"\n')
+    elif "0.0.0.0" in written["listener"].get("address", "") and not {"api_key", "jwt", "client_certificate"} & set(written):
+        parts.append('[[api_key]]\nname = "completed"\nsha256 = "' + 64 * 'a' + '"\n')
     if "endpoint" not in written:
         upstreams = sorted(named | set(written.get("upstream", {})))
         parts.append(f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n'.replace("'", '"'))

@@ -1,14 +1,18 @@
 """The book: its chapters in the order of `docs/SUMMARY.md`, what they show, and where their links lead."""
 
+import os
 import pathlib
 import re
 
 from . import blocks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+README = ROOT / "README.md"
 BOOK = ROOT / "docs"
 SUMMARY = BOOK / "SUMMARY.md"
 QUICK_START = BOOK / "start" / "quick-start.md"
+#: Debian keeps some servers where not everybody looks.
+SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
 #: In the quick start: where every other chapter goes on, but the one before it.
 MARK = "<!-- other chapters go on from here -->"
 LINK = re.compile(r"(!?)\[(?:[^\[\]]|\[[^\[\]]*\])*\]\(([^)\s]+)\)")
@@ -21,7 +25,17 @@ def chapters():
 
 def documents():
     """All that people read: the book, and what stands beside it."""
-    return [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")] + [SUMMARY] + chapters()
+    return [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"] + [SUMMARY] + chapters()
+
+
+def is_generated(document):
+    """Whether the program writes it; a test of the program compares."""
+    return document.parent == BOOK / "reference"
+
+
+def beside():
+    """What explains a folder to those who work in it: none of it is part of the book, and no command of it is tried."""
+    return sorted(file for folder in ("loadtest", "deploy", "tests") for file in (ROOT / folder).rglob("*.md"))
 
 
 def name(path):

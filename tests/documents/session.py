@@ -52,7 +52,7 @@ class Session:
         self.output = ""
         script = pathlib.Path(self.directory) / ".block"
         script.write_text(commands)
-        self._tell(f"source ./.block < /dev/null; echo; echo '{DONE}'")
+        self._tell(f"source '{script}' < /dev/null; echo; echo '{DONE}'")
         self._until(lambda: f"{DONE}\n" in self.output, BLOCK_TIMEOUT_S, "did not end")
         failed = re.findall(f"^{FAILED} (.*)$", self.output, re.M)
         if failed:

@@ -10,9 +10,12 @@
 //! | [`tls`] | Which TLS versions and certificates does a client see, which of its own are checked, when are they replaced? |
 //! | [`proxy_protocol`] | Which address does a client have behind a proxy (PROXY, `Forwarded`), and which proxy is believed? |
 //! | [`origins`] | What may a browser do: Origin, Host, CORS? |
+//! | [`hosts`] | Which of several endpoints at one path is a request for, by its host? |
+//! | [`unix_listener`] | What has a client on a Unix socket, and a proxy there? |
 //! | [`limits`] | How large, slow or many may bodies, heads and connections be? (Calls per time: `access/rates.rs`.) |
 
 mod bad_http;
+mod hosts;
 mod http1;
 mod http1_refusals;
 mod http2;
@@ -21,3 +24,4 @@ mod origins;
 mod proxy_protocol;
 mod smuggling;
 mod tls;
+mod unix_listener;

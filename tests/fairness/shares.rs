@@ -2,43 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::{As as _, KEYS, keys};
 use crate::harness::{
-    Child, Config, Connection, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream,
-    api_key, call, eventually, in_session, initialize, legacy_call, listen, post,
+    Child, Config, Connection, Daemon, Gate, LEGACY_VERSION, Reply, Request, Upstream, call, eventually,
+    in_session, initialize, legacy_call,
 };
-
-const KEYS: usize = 9;
-
-/// The keys of so many principals, `key-0` and so on, as the configuration has them.
-fn keys() -> String {
-    (0..KEYS).map(|number| api_key(&format!("p{number}"), &key(number)) + "\n").collect()
-}
-
-fn key(number: usize) -> String {
-    format!("a-key-of-{number}-0123456789abcdefghij")
-}
-
-trait As {
-    /// The request, of this principal.
-    fn by(self, number: usize) -> Request;
-}
-
-impl As for Request {
-    fn by(self, number: usize) -> Request {
-        self.with("Authorization", format!("Bearer {}", key(number)))
-    }
-}
 
 /// A call with so many bytes of arguments.
 fn sized(bytes: usize) -> Request {
     call("7", "echo")
         .replacing(r#""arguments":{}"#, &format!(r#""arguments":{{"x":"{}"}}"#, "x".repeat(bytes)))
-}
-
-/// A GET for the stream of a session.
-fn get(session: &str) -> Request {
-    let request = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
-    in_session(session, request)
 }
 
 #[test]
@@ -172,96 +145,6 @@ fn bridged_calls_of_one_leave_connections_of_the_upstream_to_another() {
 }
 
 #[test]
-fn sessions_of_one_leave_room_for_another() {
-    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let limits = "[session]\nsessions_max = 16\nsessions_per_principal_max = 16";
-    let daemon = Daemon::start(&Config::legacy(&upstream).section(&keys()).section(limits));
-    let used = |number: usize| {
-        let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
-        let session = opened.header("mcp-session-id").expect("a session").to_owned();
-        daemon.send(&in_session(&session, legacy_call("2", "echo")).by(number))
-    };
-    for _ in 0..14 {
-        used(0).assert_ok();
-    }
-    let refused = used(0);
-    assert!(refused.text().contains("too many sessions"), "{refused:?}");
-    used(1).assert_ok();
-    used(2).assert_ok();
-}
-
-/// Without credentials the address is who pays.
-#[test]
-fn sessions_of_one_address_leave_room_for_another() {
-    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
-    let limits = "[session]\nsessions_max = 16\nsessions_per_principal_max = 16";
-    let daemon = Daemon::start(&Config::legacy(&upstream).section(limits));
-    let used = |last: u8| {
-        let source = IpAddr::V4(Ipv4Addr::new(127, 0, 0, last));
-        let mut connection = Connection::open_from(source, daemon.address());
-        connection.write(&initialize("1", LEGACY_VERSION).bytes());
-        let session = connection.response().header("mcp-session-id").expect("a session").to_owned();
-        connection.write(&in_session(&session, legacy_call("2", "echo")).bytes());
-        connection.response()
-    };
-    for _ in 0..14 {
-        used(2).assert_ok();
-    }
-    assert!(used(2).json()["error"].is_object());
-    used(3).assert_ok();
-    used(4).assert_ok();
-}
-
-#[test]
-fn streams_of_one_leave_room_for_another() {
-    let upstream = Legacy::new(Offer::tools(&["echo"])).with_streams().start();
-    let limits = "[session]\nstreams_max = 16\nstreams_per_principal_max = 16";
-    let daemon = Daemon::start(&Config::legacy(&upstream).section(&keys()).section(limits));
-    let attach = |session: &str, number: usize| {
-        let mut connection = daemon.connect();
-        connection.write(&get(session).by(number).bytes());
-        (connection.any_head().status, connection)
-    };
-    let open = |number: usize| {
-        let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
-        let session = opened.header("mcp-session-id").expect("a session").to_owned();
-        let (status, connection) = attach(&session, number);
-        (status, connection, session)
-    };
-    let held: Vec<_> = (0..14).map(|_| open(0)).collect();
-    assert!(held.iter().all(|(status, ..)| *status == 200));
-    assert_eq!(open(0).0, 503);
-    let others = [open(1), open(2)];
-    assert!(others.iter().all(|(status, ..)| *status == 200));
-    // A stream that takes over from another of its session has that one's place.
-    assert_eq!(attach(&held[0].2, 0).0, 200);
-}
-
-#[test]
-fn subscriptions_of_one_leave_room_for_another() {
-    let upstream = Upstream::with_tools(&["echo"]);
-    let limits = "subscriptions_max = 16\nsubscriptions_per_principal_max = 16";
-    let daemon = Daemon::start(&Config::transparent(&upstream).limits(limits).section(&keys()));
-    let open = |number: usize| {
-        let mut connection = daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#).by(number));
-        (connection.any_head().status, connection)
-    };
-    let held: Vec<_> = (0..14).map(|_| open(0)).collect();
-    assert!(held.iter().all(|(status, _)| *status == 200));
-    assert_eq!(open(0).0, 429);
-    let others = [open(1), open(2)];
-    assert!(others.iter().all(|(status, _)| *status == 200));
-}
-
-/// A modern client that can be asked, before a legacy server.
-fn askable(number: usize, patient: bool) -> Request {
-    let capabilities = r#""io.modelcontextprotocol/clientCapabilities":{}"#;
-    let asked = r#""io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#;
-    let arguments = format!(r#""arguments":{{"patient":{patient}}}"#);
-    call("7", "echo").replacing(capabilities, asked).replacing(r#""arguments":{}"#, &arguments).by(number)
-}
-
-#[test]
 fn child_processes_of_one_leave_room_for_another() {
     for (lines, limits) in [("children_max = 16", ""), ("", "children_max = 16")] {
         let child = Child::new(&[]);
@@ -286,32 +169,6 @@ fn child_processes_of_one_leave_room_for_another() {
         let served = call_of(1);
         assert_eq!(daemon.find_metric_of_up("trunkline_child_evictions_total"), evicted);
         assert!(served.text().contains("\"result\""), "{served:?}");
-    }
-}
-
-#[test]
-fn bridged_sessions_of_one_leave_room_for_another() {
-    let gate = Gate::default();
-    let held = gate.clone();
-    let server = Legacy::new(Offer::tools(&["echo"]));
-    let upstream = Upstream::start(move |request| {
-        let is_patient = request.body.windows(14).any(|bytes| bytes == br#""patient":true"#);
-        let reply = server.answer(request);
-        if is_patient { Reply::default().wait(&held).then(reply) } else { reply }
-    });
-    let config =
-        Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nbridge = { sessions_max = 16 }");
-    let daemon = Daemon::start(&config.section(&keys()).admin());
-    let mut waiting: Vec<Connection> = (0..14).map(|_| daemon.begin(&askable(0, true))).collect();
-    upstream.wait_for("tools/call", 14);
-    daemon.send(&askable(0, false)).assert_error(429, 429, Some("7"));
-    for number in 1..KEYS {
-        let reply = daemon.send(&askable(number, false));
-        assert!(reply.text().contains("\"result\""), "{reply:?}");
-    }
-    gate.open();
-    for connection in &mut waiting {
-        assert_eq!(connection.any_head().status, 200);
     }
 }
 

@@ -23,6 +23,13 @@ fn gateway(upstream: &Upstream, limits: &str) -> Daemon {
     Daemon::start(&config.limits(limits).top("workers = 1").admin())
 }
 
+/// Whether a line of the log says of a client that it reads too slowly.
+fn is_too_slow(line: &str) -> bool {
+    line.contains(" INFO ")
+        && line.contains("a client reads its reply too slowly")
+        && line.contains("client=127.0.0.1")
+}
+
 #[test]
 fn who_does_not_read_is_cut_off() {
     let upstream = talkative(LONG_BYTES);
@@ -31,6 +38,9 @@ fn who_does_not_read_is_cut_off() {
     let deaf: Vec<Connection> = (0..6).map(|_| daemon.begin(&call("7", "echo"))).collect();
     daemon.wait_metric(TOO_SLOW, 6);
     assert!(started.elapsed() >= Duration::from_millis(300));
+    eventually("the log says who reads too slowly, once for each", || {
+        (daemon.log().iter().filter(|line| is_too_slow(line)).count() == 6).then_some(())
+    });
     drop(deaf);
     // Their connections to the upstream are free.
     eventually("everyone else is served", || (daemon.send(&call("8", "echo")).status == 200).then_some(()));
@@ -73,6 +83,7 @@ fn a_slow_reader_of_http2_frees_its_upstream_at_once_and_is_cut_off() {
     assert_eq!(daemon.metric(TOO_SLOW), 0);
     daemon.wait_metric(TOO_SLOW, 1);
     assert!(reader.fails(&mut body), "it is told that the reply is not whole");
+    daemon.wait_for_log(0, "the log says who reads too slowly", is_too_slow);
     assert!(daemon.send(&call("8", "echo")).body.len() > 60_000);
 }
 

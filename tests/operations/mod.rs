@@ -9,19 +9,23 @@
 //! | [`restart`] | Does one process follow the other under load without losing a call? |
 //! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
+//! | [`metrics_listener`] | What does the listener for metrics alone answer, and where is it after a reload? |
 //! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |
 //! | [`status_page`] | What do the status page and the requests behind it get? |
+//! | [`status_calls`] | What does `/status` tell of failed calls, of callers, and of since when something is down? |
 //! | [`examples`] | Does a gateway start with each example, and do what it says? |
 //! | [`redis`] | What do several gateways share in Redis, and what if it does not answer? |
 //! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
 
 mod admin;
 mod examples;
+mod metrics_listener;
 mod redis;
 mod reload;
 mod restart;
 mod service;
 mod start_and_drain;
+mod status_calls;
 mod status_page;
 mod valgrind;
 mod verbs;

@@ -46,6 +46,9 @@ fn is_connected(daemon: &Daemon, expected: bool) {
     eventually("the connection is noticed", || {
         (daemon.find_metric("trunkline_shared_connected") == Some(u64::from(expected))).then_some(())
     });
+    let told: serde_json::Value = serde_json::from_str(&daemon.get_admin("/status").text()).expect("JSON");
+    let shared = &told["shared"];
+    assert_eq!(shared["disconnected_since_s"].is_null(), shared["connected"] == true, "{shared:#}");
 }
 
 /// A server with sessions.

@@ -56,7 +56,7 @@ fn a_browser_is_told_what_the_page_holds() {
     let page = daemon.get_admin("/");
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
     let text = page.text();
-    assert!(text.len() <= 60_000, "{} bytes", text.len());
+    assert!(text.len() <= 75_000, "{} bytes", text.len());
     let policy = page.header("content-security-policy").expect("a policy");
     for element in ["style", "script"] {
         let opening = format!("<{element}>");

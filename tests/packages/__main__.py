@@ -56,6 +56,7 @@ FILES = {
     "usr/share/doc/trunkline/changelog.gz",
     "usr/share/doc/trunkline/copyright",
     "usr/share/doc/trunkline/examples/team.toml",
+    "usr/share/doc/trunkline/third-party-licenses.txt",
     "usr/share/doc/trunkline/trunkline.cdx.json",
     "usr/share/doc/trunkline/trunkline.schema.json",
     "usr/share/doc/trunkline/trunkline.toml",
@@ -234,6 +235,17 @@ class Package(unittest.TestCase):
         line = 'source "$0"; COMP_WORDS=(trunkline ch) COMP_CWORD=1; _trunkline trunkline ch trunkline; '
         line += 'echo "${COMPREPLY[@]}"'
         self.assertEqual(output_of("bash", "-c", line, script).split(), ["check"])
+
+    def test_the_licence_texts_name_every_crate_of_the_bill_of_materials(self):
+        documents = self.install() / "usr/share/doc/trunkline"
+        texts = (documents / "third-party-licenses.txt").read_text()
+        components = json.loads((documents / "trunkline.cdx.json").read_text())["components"]
+        foreign = [one for one in components if not one["name"].startswith("trunkline")]
+        self.assertGreater(len(foreign), 100)
+        for one in foreign:
+            self.assertIn(f"\n{one['name']} {one['version']} (", texts)
+        for words in ("Permission is hereby granted, free of charge", "Apache License", "OpenSSL"):
+            self.assertIn(words, texts)
 
     def test_the_bill_of_materials_lists_what_is_linked_in(self):
         root = self.install()

@@ -100,10 +100,16 @@ export class Scene {
     }
   }
 
+  /** When the latest sample was taken: each is five seconds after the one before. */
+  sampled_s() {
+    return this.started_s + 275_000 + 5 * (this.at - 1000);
+  }
+
   history() {
     return {
       number: this.at,
       interval_s: 5,
+      at_s: this.lines.all.calls_per_s.map((_, at, all) => this.sampled_s() - 5 * (all.length - 1 - at)),
       all: this.lines.all,
       endpoints: Object.fromEntries(this.lines.endpoints),
       upstreams: Object.fromEntries(this.lines.upstreams),
@@ -143,7 +149,7 @@ export class Scene {
       workers: 8,
       drain: 'none',
       panics: 0,
-      sample: { number: this.at, at_s: now_s, interval_s: 5 },
+      sample: { number: this.at, at_s: this.sampled_s(), interval_s: 5 },
       calls: told({}, this.lines.all),
       config: {
         file: '/etc/trunkline/trunkline.toml',
@@ -174,7 +180,9 @@ export class Scene {
             replicas: [
               {
                 address: '10.0.4.12:8080/mcp',
+                url: 'http://10.0.4.12:8080/mcp',
                 breaker: 'closed',
+                down_since_s: null,
                 in_flight: 2,
                 answered: 40_218,
                 resolved: true,
@@ -264,11 +272,59 @@ const NAMES = [
   'run_report',
 ];
 
+const before_s = (seconds) => Math.floor(Date.now() / 1000) - seconds;
+
+const CALLERS = {
+  known: 212,
+  unidentified: 3,
+  busiest: [
+    { principal: 'agents', calls: 91_204, errors: 61, refused: 12 },
+    { principal: 'ci', calls: 8_310, errors: 402, refused: 2 },
+    { principal: null, calls: 900, errors: 0, refused: 0 },
+  ],
+  most_refused: [
+    { principal: 'intern', calls: 44, errors: 40, refused: 40 },
+    { principal: 'agents', calls: 91_204, errors: 61, refused: 12 },
+  ],
+};
+
+/** Calls that failed lately. */
+function errors() {
+  const failed = (more) => ({
+    at_s: before_s(2),
+    first_s: before_s(240),
+    calls: 1,
+    endpoint: '/mcp',
+    upstream: null,
+    method: 'tools/call',
+    name: null,
+    outcome: 'failed',
+    reason: 'upstream_timeout',
+    principal: 'agents',
+    request_id: 'a1-7',
+    ...more,
+  });
+  return [
+    failed({ calls: 310, upstream: 'tickets', name: 'tickets__create_issue' }),
+    failed({ calls: 41, endpoint: '/mcp/finance', upstream: 'billing', name: 'invoices', reason: 'upstream_unreachable' }),
+    failed({ calls: 40, outcome: 'refused', reason: 'forbidden', name: 'notes__delete_note', principal: 'intern' }),
+    failed({ outcome: 'cancelled', reason: 'cancelled', method: 'tools/list', principal: null }),
+  ];
+}
+
 /** A gateway as one meets it; `trouble` breaks some of it. */
 export function ordinary(trouble = false) {
   const upstreams = [
     { name: 'weather', rate: 42, errors: 0.001, tools: 2 },
-    { name: 'tickets', rate: 18, errors: trouble ? 0.3 : 0.002, p50: 0.08, p99: 0.6, tools: 24 },
+    {
+      name: 'tickets',
+      rate: 18,
+      errors: trouble ? 0.3 : 0.002,
+      reasons: { upstream_timeout: 310, upstream_invalid: 4 },
+      p50: 0.08,
+      p99: 0.6,
+      tools: 24,
+    },
     {
       name: 'files',
       rate: 6,
@@ -286,7 +342,9 @@ export function ordinary(trouble = false) {
       tools: 6,
       replicas: [1, 2, 3].map((at) => ({
         address: `10.0.7.${at}:9000/mcp`,
+        url: `https://search-${at}.internal:9000/mcp`,
         breaker: trouble && at === 2 ? 'open' : 'closed',
+        down_since_s: trouble && at === 2 ? before_s(1200) : null,
         in_flight: at,
         answered: 9000 * at,
         resolved: true,
@@ -296,12 +354,16 @@ export function ordinary(trouble = false) {
       name: 'billing',
       rate: trouble ? 0 : 3,
       healthy: !trouble,
+      down_since_s: trouble ? before_s(245) : null,
+      reasons: trouble ? { upstream_unreachable: 41, upstream_unhealthy: 12 } : {},
       eras: ['modern'],
       tools: 9,
       replicas: [
         {
           address: '10.0.9.4:8080/mcp',
+          url: 'http://billing.internal:8080/mcp',
           breaker: trouble ? 'open' : 'closed',
+          down_since_s: trouble ? before_s(245) : null,
           in_flight: 0,
           answered: 771,
           resolved: true,
@@ -326,7 +388,7 @@ export function ordinary(trouble = false) {
   const endpoints = [
     { path: '/mcp', rate: 78, upstreams: upstreams.map(({ name }) => name), tools: 55 },
     { path: '/mcp/support', rate: 18, upstreams: ['tickets', 'search'], tools: 30 },
-    { path: '/mcp/finance', rate: trouble ? 0 : 3, healthy: !trouble, upstreams: ['billing'], tools: 9 },
+    { path: '/mcp/finance', rate: trouble ? 0 : 3, healthy: !trouble, down_since_s: trouble ? before_s(245) : null, upstreams: ['billing'], tools: 9 },
   ];
   const random = chance(7);
   const tools = upstreams.flatMap(({ name, rate }) =>
@@ -342,7 +404,7 @@ export function ordinary(trouble = false) {
       }),
     ),
   );
-  return new Scene({ endpoints, upstreams, tools });
+  return new Scene({ endpoints, upstreams, tools, more: { callers: CALLERS, ...(trouble && { recent_errors: errors() }) } });
 }
 
 /** What must only ever be seen as text. */
@@ -396,7 +458,22 @@ export function hostile() {
       }),
     ),
   );
+  const callers = names.map((principal) => ({ principal, calls: 5, errors: 2, refused: 'x' }));
   const more = {
+    recent_errors: names.map((name) => ({
+      at_s: 1e300,
+      first_s: 'x',
+      calls: -1,
+      endpoint: `/${name}`,
+      upstream: name,
+      method: name,
+      name,
+      outcome: name,
+      reason: name,
+      principal: name,
+      request_id: name,
+    })),
+    callers: { known: 'x', unidentified: 7, busiest: callers, most_refused: callers },
     version: names[0],
     drain: names[1],
     panics: 3,

@@ -10,6 +10,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 const READY_TIMEOUT_MS = 30_000;
 const VERSION = '2026-07-28';
+const QUICK_BREAKER = 'failures_max = 2, open_time = "200ms", open_time_max = "500ms"';
 
 // Below those that systems give to connections going out, one of which could take a port before its program does.
 const PORTS = { first: 20_000, count: 12_000 };
@@ -85,12 +86,13 @@ export class Site {
     token = '',
     servers,
     endpoints = { '/mcp': ['steady', 'shaky'], '/mcp/shaky': ['shaky'] },
+    ...lines
   } = {}) {
     const site = new Site();
     site.ports = { listener: await freePort(), admin: await freePort() };
     site.servers = servers ?? { steady: await demo(), shaky: await demo() };
     try {
-      await site.start(endpoints, token);
+      await site.start(endpoints, token, lines);
     } catch (error) {
       await site.close();
       throw error;
@@ -98,31 +100,33 @@ export class Site {
     return site;
   }
 
-  async start(endpoints, token) {
+  async start(endpoints, token, lines) {
     for (const server of Object.values(this.servers)) await server.start();
     this.directory = mkdtempSync(join(tmpdir(), 'trunkline-page-'));
     const { directory } = this;
     writeFileSync(join(directory, 'token'), token || 'none', { mode: 0o600 });
     const file = join(directory, 'trunkline.toml');
-    writeFileSync(file, this.configuration(endpoints, token && join(directory, 'token')));
+    writeFileSync(file, this.configuration(endpoints, token && join(directory, 'token'), lines));
     this.url = `http://127.0.0.1:${this.ports.admin}`;
     this.gateway = await new Program(['run', '--config', file], `${this.url}/livez`).start();
   }
 
-  configuration(endpoints, token) {
+  /** `breaker`, `endpointLines` and `more` are lines of the configuration. */
+  configuration(endpoints, token, { breaker = QUICK_BREAKER, endpointLines = '', more = '' }) {
     const tables = Object.entries(endpoints).map(
       ([path, upstreams]) => `
 [[endpoint]]
 path = "${path}"
 upstreams = ${JSON.stringify(upstreams)}
 names = "prefixed"
+${endpointLines}
 `,
     );
     const upstreams = Object.entries(this.servers).map(
       ([name, { addresses }]) => `
 [upstream.${name}]
 ${addresses.length > 1 ? `urls = ${JSON.stringify(addresses)}` : `url = "${addresses[0]}"`}
-breaker = { failures_max = 2, open_time = "200ms", open_time_max = "500ms" }
+breaker = { ${breaker} }
 slow_start = "0s"
 `,
     );
@@ -134,7 +138,7 @@ address = "127.0.0.1:${this.ports.admin}"
 ${token ? `token = { file = "${token}" }` : ''}
 [log]
 level = "error"
-${tables.join('')}${upstreams.join('')}`;
+${more}${tables.join('')}${upstreams.join('')}`;
   }
 
   /** One request as clients send it; what is answered, or null. */

@@ -40,7 +40,9 @@ test('an upstream that goes down is told, and that it is back', async () => {
   await headline(page, /^1 endpoint and 1 upstream are down$/);
   await reads(page, '.findings', /\/mcp\/shaky[\s\S]*shaky/);
   await page.locator('.findings a', { hasText: /^shaky$/ }).click();
-  await reads(page, 'table.replicas', /out/);
+  await reads(page, 'table.replicas', /down\s+127[^]*\d\d:\d\d:\d\d/);
+  await reads(page, '.findings', /since \d\d:\d\d:\d\d[^]*trunkline doctor http:\/\/127/);
+  await reads(page, 'table.errors', /failed\s+shaky__forecast[^]*upstream_/);
   await site.servers.shaky.start();
   await reads(page, 'table.replicas', /up/);
   await page.goBack();

@@ -10,7 +10,7 @@ import { barriers, headline, launch, open, overflow, reads } from './browser.mjs
 import { FakeGateway, HOSTILE_NAMES, Scene, hostile, huge, ordinary, tool } from './fake_gateway.mjs';
 import { Program, freePort } from './gateway.mjs';
 
-const PAGE_BYTES_MAX = 60_000;
+const PAGE_BYTES_MAX = 75_000;
 /** Of one update of the page with 500 upstreams; generous, as machines that run tests are busy. */
 const UPDATE_MS_MAX = 400;
 
@@ -91,7 +91,7 @@ test('what is wrong comes first, worst on top, and leads there', () =>
     assert.deepEqual((await names(page, 'upstreams')).slice(0, 2), ['billing', 'tickets']);
     await page.locator('.findings a', { hasText: 'search' }).click();
     await headline(page, /^search$/);
-    await reads(page, 'table.replicas tbody tr:first-child', /out\s+10\.0\.7\.2:9000\/mcp/);
+    await reads(page, 'table.replicas tbody tr:first-child', /down\s+10\.0\.7\.2:9000\/mcp/);
     assert.equal(new URL(page.url()).hash, '#/upstream/search');
     await page.goBack();
     await headline(page, /are down$/);
@@ -126,17 +126,107 @@ test('everything else that can be wrong is told', () =>
     await page.getByRole('button', { name: 'Show all 7' }).click();
     const all = (await page.locator('.findings li').allInnerTexts()).join('\n').replace(/\s+/g, ' ');
     for (const part of [
-      /refused Configuration .* was refused, .* a\.toml:3: error: no such key/,
+      /refused Configuration the last reload was refused, .* a\.toml:3: error: no such key/,
+      /since \d\d:\d\d:\d\d, for \d s trunkline check a\.toml Copy docs\/operate\/runbook\.md#trunklinereloadfailed/,
       /down Shared store/,
-      /expired old\.pem this certificate ended 1 d 1 h ago/,
-      /expires soon soon\.pem this certificate ends in 8 d 23 h/,
+      /expired old\.pem the certificate expired 1 d 1 h ago/,
+      /expires soon soon\.pem the certificate expires in 8 d 23 h/,
       /draining Gateway/,
-      /full Connections 95 of at most 100/,
-      /bug Gateway 2 panics/,
+      /full Connections 95 of 100 are in use/,
+      /bug Gateway 2 connections ended by a bug/,
     ]) {
       assert.match(all, part);
     }
     assert.ok(!all.includes('fine.pem'));
+  }));
+
+test('a finding says since when, why, and what to do', () =>
+  shown(ordinary(true), async (page) => {
+    await headline(page, /are down$/);
+    const found = (await page.locator('.findings li').allInnerTexts()).map((text) => text.replace(/\s+/g, ' '));
+    for (const [at, ...parts] of [
+      [0, /every call fails since \d\d:\d\d:\d\d, for 4 min docs\/operate\/runbook\.md#trunklinenohealthyreplica/],
+      [1, /circuit breaker is open since \d\d:\d\d:\d\d, for 4 min · upstream_unreachable 41, upstream_unhealthy 12 since the start/],
+      [1, /trunkline doctor http:\/\/billing\.internal:8080\/mcp Copy docs/],
+      [2, /% of its calls failed in the last minute since \d\d:\d\d:\d\d, for .* · upstream_timeout 310, upstream_invalid 4 since the start/],
+      [3, /1 of 3 replicas down: 10\.0\.7\.2:9000\/mcp since .*, for 20 min/],
+      [3, /trunkline doctor https:\/\/search-2\.internal:9000\/mcp/],
+      [4, /1 tool has changed, waiting for approval: delete_note trunkline pins approve notes delete_note/],
+    ])
+      for (const part of parts) assert.match(found[at], part);
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await page.locator('.findings .copy').first().click();
+    await reads(page, '.findings .copy', /Copied/);
+    const copied = await page.evaluate(() => navigator.clipboard.readText());
+    assert.equal(copied, 'trunkline doctor http://billing.internal:8080/mcp');
+  }));
+
+test('the reasons are those of the last minute where some came', () =>
+  shown(ordinary(true), async (page, gateway, scene) => {
+    await reads(page, '.findings', /upstream_timeout 310, upstream_invalid 4 since the start/);
+    scene.upstreams[1].reasons = { upstream_timeout: 322, upstream_invalid: 4 };
+    await reads(page, '.findings', /upstream_timeout 12 in the last minute/);
+  }));
+
+test('a command is copied as a shell takes it, or not offered', () =>
+  shown(ordinary(true), async (page, gateway, scene) => {
+    const { pins } = scene.upstreams[5];
+    pins.waiting = ["it's; rm -rf"];
+    await reads(page, '.findings', /trunkline pins approve notes 'it'\\''s; rm -rf'/);
+    pins.waiting = ['a\u001b[31m'];
+    await reads(page, '.findings', /waiting for approval: a\\u\{1b\}\[31m\s+docs/);
+  }));
+
+test('errors and callers are told, and lead to where they were', () =>
+  shown(ordinary(true), async (page) => {
+    await headline(page, /are down$/);
+    await reads(page, 'table.errors tbody tr:first-child', /failed\s+tickets__create_issue\s+tools\/call · \/mcp → tickets\s+upstream_timeout\s+agents\s+310\s+\d\d:\d\d:\d\d/);
+    assert.equal(await rows(page, 'errors').count(), 4);
+    await reads(page, 'table.errors tbody tr:last-child', /cancelled\s+tools\/list\s+\/mcp\s+cancelled\s+–\s+1/);
+    const told = (await page.locator('table.callers tbody tr').allInnerTexts()).map((text) => text.split(/\s+/).join(' '));
+    assert.deepEqual(told, ['agents 91,204 <0.1 % 12', 'ci 8,310 4.8 % 2', 'anonymous 900 0 % 0', 'intern 44 91 % 40']);
+    await reads(page, 'main', /Who calls\s*4 of 212[\s\S]*3 requests failed before it was known who calls/);
+    await page.locator('table.errors a.row').nth(1).click();
+    await headline(page, /^billing$/);
+    assert.equal(await rows(page, 'errors').count(), 1, 'its own');
+  }));
+
+test('every column has a heading that is seen', () =>
+  shown(ordinary(true), async (page) => {
+    await headline(page, /are down$/);
+    for (const fragment of ['', '#/upstream/search', '#/tools']) {
+      await page.evaluate((to) => {
+        location.hash = to;
+      }, fragment || '#/');
+      await page.waitForFunction(() => !/Asking/.test(document.querySelector('main').innerText));
+      const heads = await page.locator('thead th').evaluateAll((all) =>
+        all.filter((head) => head.offsetWidth > 0).map((head) => [head.innerText.trim(), head.scrollWidth <= head.clientWidth + 24]),
+      );
+      assert.ok(heads.length > 3);
+      assert.deepEqual(heads.filter(([text, fits]) => !text || !fits), [], fragment);
+    }
+  }));
+
+test('curves have a scale and times, and tell each value to pointers and keys', () =>
+  shown(ordinary(), async (page) => {
+    await headline(page, /^Everything is up$/);
+    const curve = page.locator('.measure').first();
+    await reads(page, '.measure', /\d+\/s\s+0\s+\d\d:\d\d:\d\d\s+\d\d:\d\d:\d\d/);
+    const reader = curve.getByRole('slider', { name: 'Calls per second over time' });
+    assert.match(await reader.getAttribute('aria-valuetext'), /^\d\d:\d\d:\d\d · \d+\/s$/);
+    await reader.focus();
+    await page.keyboard.press('Home');
+    assert.equal(await reader.getAttribute('aria-valuenow'), '1');
+    const first = await page.locator('#tip').innerText();
+    assert.match(first, /^\d\d:\d\d:\d\d · \d+\/s$/);
+    assert.equal(await reader.getAttribute('aria-valuetext'), first);
+    await page.keyboard.press('ArrowRight');
+    assert.equal(await reader.getAttribute('aria-valuenow'), '2');
+    await page.locator('table.upstreams .spark').first().hover();
+    await reads(page, '#tip', /^\d\d:\d\d:\d\d · [\d.<]+\/s · [\d.<]+\/s failed$/);
+    await page.locator('h1').hover();
+    assert.ok(!(await page.locator('#tip').isVisible()));
+    assert.deepEqual(await barriers(page), []);
   }));
 
 test('counts that rise are told, and those that stand are not', () =>

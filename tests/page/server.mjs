@@ -5,10 +5,11 @@ import { setTimeout as pause } from 'node:timers/promises';
 
 const VERSION = '2026-07-28';
 
-/** `tools`: name → `{ description, ms, failing, hints }`; at as many addresses as `replicas`. */
+/** `tools`: name → `{ description, ms, failing, hints }`, at as many addresses as `ports`; `broken`: the share of calls that
+   get no answer of the protocol. */
 export class ToolServer {
-  constructor(name, tools, { ports, random }) {
-    Object.assign(this, { name, tools, random, ports, servers: [] });
+  constructor(name, tools, { ports, random, broken = 0 }) {
+    Object.assign(this, { name, tools, random, ports, broken, servers: [] });
     this.addresses = ports.map((port) => `http://127.0.0.1:${port}/mcp`);
   }
 
@@ -34,6 +35,7 @@ export class ToolServer {
     let text = '';
     for await (const part of request) text += part;
     const { id, method, params } = JSON.parse(text);
+    if (method === 'tools/call' && this.random() < this.broken) return response.writeHead(500).end();
     response.setHeader('content-type', 'application/json');
     response.end(JSON.stringify({ jsonrpc: '2.0', id, ...(await this.result(method, params)) }));
   }

@@ -66,8 +66,18 @@ fn who_cannot_be_trusted_is_unreachable_and_the_log_says_why() {
     let ca = authority.file(&folder, "ca.pem");
     let good = authority.issue(&["localhost"]);
     let cases = [
-        ("another authority", Authority::new().issue(&["localhost"]), "", "signed by nobody who is trusted"),
-        ("self-signed", Identity::self_signed("localhost"), "", "signed by nobody who is trusted"),
+        (
+            "another authority",
+            Authority::new().issue(&["localhost"]),
+            "",
+            "no trusted authority has signed its certificate",
+        ),
+        (
+            "self-signed",
+            Identity::self_signed("localhost"),
+            "",
+            "no trusted authority has signed its certificate",
+        ),
         ("another name", authority.issue(&["tools.example"]), "", "is for another name"),
         ("expired", authority.issue_for_years(&["localhost"], 2000, 2001), "", "has expired"),
         ("not yet valid", authority.issue_for_years(&["localhost"], 3000, 3001), "", "is not valid yet"),

@@ -33,7 +33,7 @@ fn paths(status: &Value, history: &Value, tools: &Value) -> Value {
     json!({
         "/": { "get": open_read("The status page", &json!({ "200": text("text/html", "The page; it holds nothing of the gateway.") })) },
         "/livez": { "get": open_read("Whether the process runs", &json!({ "200": text("text/plain", "It does.") })) },
-        "/readyz": { "get": open_read("Whether the gateway takes calls", &json!({
+        "/readyz": { "get": open_read("Whether the gateway accepts calls", &json!({
             "200": text("text/plain", "It does. Operators are also told which endpoints have no healthy upstream, a line each."),
             "503": text("text/plain", "It drains, or a worker thread died."),
         })) },

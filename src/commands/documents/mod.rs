@@ -6,6 +6,7 @@ mod admin_api;
 mod configuration;
 mod document_writer;
 mod errors;
+mod help_tables;
 mod manual_page;
 mod markdown_page;
 mod metrics;

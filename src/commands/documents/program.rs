@@ -1,10 +1,11 @@
-//! `trunkline(1)` and the chapter of the same content: the commands and options as the parser of the command line has them;
-//! what it does not know, in the tables here.
+//! `trunkline(1)` and the chapter of the same content: the commands and options as the parser of the command line has them,
+//! tables from the help of all commands; what neither knows is here.
 
 use clap::Command;
 use clap_mangen::Man;
 
 use super::document_writer::DocumentWriter;
+use super::help_tables::{self, Rows};
 use super::manual_page::ManualPage;
 use super::markdown_page::MarkdownPage;
 
@@ -12,83 +13,13 @@ const DESCRIPTION: [&str; 3] = [
     "`trunkline` is a daemon between clients of the Model Context Protocol (MCP) and many tool servers. Clients connect \
      to one address. It routes each call by its headers, checks them against the body, merges the lists of all servers, \
      and relays replies as they arrive.",
-    "It says who may use what, has a limit on everything, takes a new configuration without dropping a call, and \
-     is watched by Prometheus.",
-    "`trunkline run` is the daemon. The other commands prepare it, look into it, or stand in for it.",
+    "It enforces access rules and limits, reloads without dropping calls, and exports Prometheus metrics.",
+    "`trunkline run` is the daemon. The other commands configure, inspect or test it.",
 ];
 
-const EXIT_STATUS: [(&str, &str); 11] = [
-    ("0", "Done; of `run`: drained and stopped."),
-    (
-        "1",
-        "It went wrong. Of `check --as`: something that was asked for may not be used. Of `status`: something is wrong. Of \
-         `call`: the tool says that it failed. Of `doctor`: something was found.",
-    ),
-    (
-        "2",
-        "The command line is wrong. Of commands that speak to a server or a gateway: or the key, the token or the \
-         certificates cannot be read. Of `call`: or there is no such tool, or its arguments do not fit.",
-    ),
-    (
-        "3",
-        "Of `tools`, `call`, `doctor`, `status` and `top`: the server or the gateway cannot be reached, or does not \
-         answer as one.",
-    ),
-    (
-        "66",
-        "Of `run` and `check`: a file that the configuration names cannot be used, such as a certificate, or the session \
-         key.",
-    ),
-    ("69", "Of `run`: an address cannot be listened at."),
-    ("70", "Of `run`: a thread died or hung, which is a bug; the workers were drained."),
-    ("71", "Of `run`: the system refuses threads or open files."),
-    ("73", "Of `run`: the state directory cannot be used."),
-    (
-        "78",
-        "The configuration is wrong or cannot be read. Of `run`: or it does not fit the sockets that systemd passed. After \
-         this and 2 systemd does not start the service again.",
-    ),
-    ("130", "Of `tools` and `call`: interrupted."),
-];
-
-const SIGNALS: [(&str, &str); 2] = [
-    (
-        "SIGHUP",
-        "Reads the configuration, certificates, keys and secrets again, and takes all of it or nothing. A wrong file is \
-         logged and changes nothing.",
-    ),
-    (
-        "SIGTERM, SIGINT",
-        "Ends in order: `/readyz` says 503, after `drain.quiet` nothing is accepted any more, after `drain.max` what still \
-         runs is cut. A second one cuts at once.",
-    ),
-];
-
-const ENVIRONMENT: [(&str, &str); 8] = [
-    (
-        "TRUNKLINE_KEY",
-        "For `connect`, `tools`, `call` and `doctor`: the key they show, if there is no `--key-file`.",
-    ),
-    (
-        "TRUNKLINE_ADMIN_TOKEN",
-        "For `top` and `status`: the token of `[admin]`, if there is no `--token-file`.",
-    ),
-    ("NO_COLOR", "Set to anything: no colours. They are for terminals alone in any case."),
-    (
-        "STATE_DIRECTORY",
-        "Where state is kept if `state_directory` is not set. systemd sets it (`StateDirectory=`).",
-    ),
-    (
-        "CREDENTIALS_DIRECTORY",
-        "Where secrets are that are written as `{ credential = \"NAME\" }`. systemd sets it.",
-    ),
-    (
-        "NOTIFY_SOCKET, WATCHDOG_USEC",
-        "Where and how often systemd is told how things are. systemd sets them.",
-    ),
-    ("LISTEN_FDS, LISTEN_PID, LISTEN_FDNAMES", "Sockets that systemd opened. systemd sets them."),
-    ("OTEL_*", "What `[trace]` leaves out, by the names that OpenTelemetry gives it."),
-];
+/// What all commands keep to.
+const ENVIRONMENT_OF_ALL: (&str, &str) =
+    ("NO_COLOR", "Set to anything: no colours. They are for terminals alone in any case.");
 
 const FILES: [(&str, &str); 4] = [
     (
@@ -112,7 +43,7 @@ const EXAMPLES: [(&str, &str); 8] = [
     ("Show everything that is wrong with a configuration:", "trunkline check --config trunkline.toml"),
     (
         "Make a key for a caller named `ci`, and the entry that lets it in:",
-        "trunkline key ci >> trunkline.toml",
+        "trunkline key ci --append trunkline.toml",
     ),
     (
         "Show what that caller may use, and whether it may call one tool:",
@@ -122,7 +53,7 @@ const EXAMPLES: [(&str, &str); 8] = [
         "Run, and after a change of the file take it up:",
         "trunkline run --config trunkline.toml &\nkill -HUP $!",
     ),
-    ("Put a new key for session ids on top of the old ones:", "trunkline session-key session.key"),
+    ("Prepend a new key for session ids to the old ones:", "trunkline session-key session.key"),
     (
         "Show the definitions of tools that are pinned:",
         "trunkline pins list --config trunkline.toml --state-directory state",
@@ -138,13 +69,13 @@ const EXAMPLES: [(&str, &str); 8] = [
 pub(super) fn manual(mut command: Command) -> String {
     command.build();
     let mut page = ManualPage::new("TRUNKLINE", "1");
-    page.name("trunkline", "a multiplexing proxy for the Model Context Protocol");
+    page.name("trunkline", "a gateway for MCP servers");
     page.section("SYNOPSIS");
     page.rendered(&of(&command, Man::render_synopsis_section));
     page.description(&DESCRIPTION);
     page.section("COMMANDS");
     commands(&mut page, &command);
-    tables(&mut page);
+    tables(&mut page, &command);
     page.section("EXAMPLES");
     for (what, how) in EXAMPLES {
         page.paragraph(what);
@@ -165,14 +96,20 @@ pub(super) fn chapter(command: Command) -> String {
     let mut page = MarkdownPage::new("Command line", &DESCRIPTION);
     page.section("COMMANDS");
     help(&mut page, &command);
-    tables(&mut page);
+    tables(&mut page, &command);
     page.finish()
 }
 
-fn tables(page: &mut impl DocumentWriter) {
-    page.table("EXIT STATUS", &EXIT_STATUS);
-    page.table("SIGNALS", &SIGNALS);
-    page.table("ENVIRONMENT", &ENVIRONMENT);
+fn tables(page: &mut impl DocumentWriter, command: &Command) {
+    fn borrowed(rows: &Rows) -> Vec<(&str, &str)> {
+        rows.iter().map(|(term, meaning)| (term.as_str(), meaning.as_str())).collect()
+    }
+    let environment = help_tables::environment(command);
+    let mut variables = borrowed(&environment);
+    variables.push(ENVIRONMENT_OF_ALL);
+    page.table("EXIT STATUS", &borrowed(&help_tables::exit_codes(command)));
+    page.table("SIGNALS", &borrowed(&help_tables::signals(command)));
+    page.table("ENVIRONMENT", &variables);
     page.table("FILES", &FILES);
 }
 
@@ -180,7 +117,7 @@ fn tables(page: &mut impl DocumentWriter) {
 fn help(page: &mut MarkdownPage, parent: &Command) {
     for command in parent.get_subcommands().filter(|command| is_shown(command)) {
         page.subsection(command.get_bin_name().unwrap_or_else(|| command.get_name()));
-        page.example("", &command.clone().render_long_help().to_string());
+        page.example("text", &command.clone().render_long_help().to_string());
         help(page, command);
     }
 }

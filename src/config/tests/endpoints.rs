@@ -93,10 +93,31 @@ path = "/mcp"
 upstreams = ["a"]
 "#,
         rendered: r#"
-f.toml:11:8: error: two endpoints have this path: choose another
+f.toml:11:8: error: two endpoints have this path: choose another, or say with `hosts` which hosts each is for
    |
 11 | path = "/mcp"
    |        ^^^^^^
+"#,
+    },
+    Case {
+        name: "path twice for a host",
+        replace: r#"9102/"
+"#,
+        by: r#"9102/"
+[[endpoint]]
+path = "/mcp"
+hosts = ["a.test", "*.b.test"]
+upstreams = ["a"]
+[[endpoint]]
+path = "/mcp"
+hosts = ["b.test", "*.B.test"]
+upstreams = ["a"]
+"#,
+        rendered: r#"
+f.toml:16:20: error: another endpoint has the path `/mcp` for `*.b.test`: choose another host or path
+   |
+16 | hosts = ["b.test", "*.B.test"]
+   |                    ^^^^^^^^^^
 "#,
     },
     Case {
@@ -344,22 +365,22 @@ f.toml:4:72: error: `https://` is not an origin: write `scheme://host` or `schem
         name: "host",
         replace: "[[endpoint]]",
         by: r#"[[endpoint]]
-hosts = ["https://mcp.example.com", "*.example.com", "mcp.example.com:0"]"#,
+hosts = ["https://mcp.example.com", "a.*.example.com", "mcp.example.com:0"]"#,
         rendered: r#"
-f.toml:4:10: error: `https://mcp.example.com` is not a host: write `host` or `host:port`, no scheme, path or wildcard
+f.toml:4:10: error: `https://mcp.example.com` is not a host: write `host`, `host:port` or `*.host`, without scheme and path
   |
-4 | hosts = ["https://mcp.example.com", "*.example.com", "mcp.example.com:0"]
+4 | hosts = ["https://mcp.example.com", "a.*.example.com", "mcp.example.com:0"]
   |          ^^^^^^^^^^^^^^^^^^^^^^^^^
 
-f.toml:4:37: error: `*.example.com` is not a host: write `host` or `host:port`, no scheme, path or wildcard
+f.toml:4:37: error: `a.*.example.com` is not a host: write `host`, `host:port` or `*.host`, without scheme and path
   |
-4 | hosts = ["https://mcp.example.com", "*.example.com", "mcp.example.com:0"]
-  |                                     ^^^^^^^^^^^^^^^
+4 | hosts = ["https://mcp.example.com", "a.*.example.com", "mcp.example.com:0"]
+  |                                     ^^^^^^^^^^^^^^^^^
 
-f.toml:4:54: error: `mcp.example.com:0` is not a host: write `host` or `host:port`, no scheme, path or wildcard
+f.toml:4:56: error: `mcp.example.com:0` is not a host: write `host`, `host:port` or `*.host`, without scheme and path
   |
-4 | hosts = ["https://mcp.example.com", "*.example.com", "mcp.example.com:0"]
-  |                                                      ^^^^^^^^^^^^^^^^^^^
+4 | hosts = ["https://mcp.example.com", "a.*.example.com", "mcp.example.com:0"]
+  |                                                        ^^^^^^^^^^^^^^^^^^^
 "#,
     },
     Case {

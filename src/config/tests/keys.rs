@@ -77,7 +77,7 @@ colour = 1",
 f.toml:2:1: error: unknown key `colour` in [listener]
   |
 2 | colour = 1
-  | ^^^^^^ the keys here are: address, proxy_protocol, tls
+  | ^^^^^^ the keys here are: address, socket_mode, socket_group, proxy_protocol, tls
 ",
     },
     Case {
@@ -125,10 +125,34 @@ f.toml:7:1: error: unknown key `response_timeout_ms` in [upstream.a]
         replace: "[[endpoint]]",
         by: "[endpoint]",
         rendered: "
-f.toml:3:1: error: expected [[endpoint]], followed by its keys
+f.toml:3:1: error: write [[endpoint]] instead of [endpoint]: there may be several
   |
 3 | [endpoint]
   | ^^^^^^^^^^
+",
+    },
+    Case {
+        name: "keys of a table that is an array",
+        replace: "[[endpoint]]",
+        by: "[rule]
+name = \"a b\"
+effect = \"permit\"
+[[endpoint]]",
+        rendered: "
+f.toml:3:1: error: write [[rule]] instead of [rule]: there may be several
+  |
+3 | [rule]
+  | ^^^^^^
+
+f.toml:4:8: error: not a name: use 1 to 64 letters, digits and `.`, `_`, `-`
+  |
+4 | name = \"a b\"
+  |        ^^^^^
+
+f.toml:5:10: error: `effect`: must be one of `allow`, `deny`
+  |
+5 | effect = \"permit\"
+  |          ^^^^^^^^ did you mean `allow`?
 ",
     },
     Case {

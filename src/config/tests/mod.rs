@@ -95,7 +95,9 @@ fn a_small_configuration_gets_its_defaults() {
         state_directory: None,
         shared: None,
         listeners: vec![Listener {
-            address: "127.0.0.1:8080".parse().unwrap(),
+            address: ListenAddress::Address("127.0.0.1:8080".parse().unwrap()),
+            socket_mode: 0o600,
+            socket_group: None,
             proxy_protocol: false,
             tls: None,
         }],
@@ -144,7 +146,7 @@ fn a_small_configuration_gets_its_defaults() {
             file: None,
             access: None,
         },
-        metrics: MetricsConfig { tools_max: 1000, durations: true },
+        metrics: MetricsConfig { tools_max: 1000, durations: true, address: None, token: None },
         trace: None,
         reload: Reload { watch: false },
         session: SessionConfig {
@@ -186,6 +188,7 @@ fn a_small_configuration_gets_its_defaults() {
             allow_unauthenticated: false,
             origins: None,
             hosts: None,
+            name: "/mcp".to_owned(),
             public_url: None,
             audiences: Vec::new(),
             scopes: Vec::new(),

@@ -92,7 +92,7 @@ f.toml:10:1: error: [admin] has no `address`: write for example `address = "127.
         replace: r#"address = "127.0.0.1:8080""#,
         by: r#"address = "localhost:8080""#,
         rendered: r#"
-f.toml:2:11: error: not an IP address and port: write for example "127.0.0.1:8080", "0.0.0.0:8080" or "[::]:8080"
+f.toml:2:11: error: an IP address is needed, not a name: write "127.0.0.1:8080"
   |
 2 | address = "localhost:8080"
   |           ^^^^^^^^^^^^^^^^
@@ -103,7 +103,7 @@ f.toml:2:11: error: not an IP address and port: write for example "127.0.0.1:808
         replace: r#"address = "127.0.0.1:8080""#,
         by: r#"address = "127.0.0.1""#,
         rendered: r#"
-f.toml:2:11: error: not an IP address and port: write for example "127.0.0.1:8080", "0.0.0.0:8080" or "[::]:8080"
+f.toml:2:11: error: the port is missing: write for example "127.0.0.1:8080"
   |
 2 | address = "127.0.0.1"
   |           ^^^^^^^^^^^

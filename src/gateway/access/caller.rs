@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::identity::Principal;
+use crate::telemetry::callers::CallerCounts;
 
 #[derive(Debug)]
 pub(crate) struct Caller {
@@ -15,14 +16,21 @@ pub(crate) struct Caller {
     pub class: Arc<Class>,
     /// When its credentials end: what it holds open ends with them.
     pub ends: Option<Instant>,
+    /// Where its calls are counted.
+    pub counts: Arc<CallerCounts>,
 }
 
 impl Caller {
-    pub(crate) fn new(principal: Principal, class: Arc<Class>, ends: Option<Instant>) -> Self {
+    pub(crate) fn new(
+        principal: Principal,
+        class: Arc<Class>,
+        ends: Option<Instant>,
+        counts: Arc<CallerCounts>,
+    ) -> Self {
         let payer = match &principal {
             Principal::Anonymous => None,
             Principal::Known(identity) => Some(Payer::principal(&identity.id)),
         };
-        Self { principal, payer, class, ends }
+        Self { principal, payer, class, ends, counts }
     }
 }

@@ -45,13 +45,13 @@ impl Refused {
         }
     }
 
-    /// For whoever asked.
-    pub(super) fn text(self) -> &'static str {
+    /// For whoever asked, at the listener of this section.
+    pub(super) fn text(self, section: &str) -> String {
         match self {
-            Self::Origin => "not for pages of other sites\n",
-            Self::Host => "address it by IP address or as localhost\n",
-            Self::Token => "the token of [admin] is needed: Authorization: Bearer TOKEN\n",
-            Self::Form => "send it with Content-Type: application/json\n",
+            Self::Origin => "not for pages of other sites\n".into(),
+            Self::Host => "address it by IP address or as localhost\n".into(),
+            Self::Token => format!("the token of [{section}] is needed: Authorization: Bearer TOKEN\n"),
+            Self::Form => "send it with Content-Type: application/json\n".into(),
         }
     }
 }

@@ -4,28 +4,27 @@
 //! a form could not have sent. `/livez` and `/readyz` need neither token nor name: load balancers have none. The page needs
 //! no token: it is where a person gives it; and a person may come to it from anywhere.
 
-use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::header::CONTENT_SECURITY_POLICY;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+use super::answers::{self, HttpAnswer, RefusedOperators, TEXT, closing, not_allowed, page};
+use super::connections::Answering;
 use super::door::{self, Refused};
 use super::latest::Latest;
+use super::metrics::MetricsText;
 use super::page::Page;
 use super::sampler::StatusSampler;
 use super::{StartRecord, servers, status, tools};
-use crate::clock;
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
@@ -34,37 +33,27 @@ use ::status::ToolsQuery;
 use config::LogLevel;
 use net::tasks::Tasks;
 
-const TEXT: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
-const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /livez and /readyz, \
                      and POST to /reload, /log-level and /drain\n";
 
 const BODY_BYTES_MAX: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// An answer to a wrong token waits, so that guessing takes long.
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(200);
-/// The log speaks of wrong tokens at most this often.
-const WRONG_TOKEN_LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-type HttpAnswer = Response<Full<Bytes>>;
-
 /// Answers requests.
 pub(super) struct Routes {
     state: Arc<State>,
     tasks: Tasks,
     process: Arc<StartRecord>,
-    place: String,
+    refusals: RefusedOperators,
     is_named_freely: bool,
-    metrics: Latest<Bytes>,
+    metrics: Rc<MetricsText>,
     status: Latest<Bytes>,
     history: Latest<Bytes>,
     sampler: Arc<StatusSampler>,
     /// One list of tools is made at a time.
     tools: Arc<Mutex<()>>,
     page: Page,
-    wrong_token_logged: Cell<Option<Instant>>,
 }
 
 #[derive(Deserialize)]
@@ -74,51 +63,45 @@ struct WantedLevel {
 }
 
 impl Routes {
-    /// `place` is how the log calls it; `is_named_freely` if any name may lead to it.
+    /// `is_named_freely`: any name may lead to it.
     pub(super) fn new(
         state: Arc<State>,
         tasks: Tasks,
         process: StartRecord,
-        place: String,
+        refusals: RefusedOperators,
         is_named_freely: bool,
         sampler: Arc<StatusSampler>,
+        metrics: Rc<MetricsText>,
     ) -> Self {
         Self {
             state,
             tasks,
             process: Arc::new(process),
-            place,
+            refusals,
             is_named_freely,
-            metrics: Latest::default(),
+            metrics,
             status: Latest::default(),
             history: Latest::default(),
             sampler,
             tools: Arc::default(),
             page: Page::new(),
-            wrong_token_logged: Cell::default(),
         }
     }
+}
 
+impl Answering for Routes {
     /// Answers one request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> HttpAnswer {
+    async fn answer(&self, request: Request<Incoming>) -> HttpAnswer {
         let mut answer = match self.admit(&request) {
             Ok(is_operator) => self.route(request, is_operator).await,
-            Err(refused) => self.refuse(refused).await,
+            Err(refused) => self.refusals.answer(refused).await,
         };
-        let headers = answer.headers_mut();
-        for (name, value) in [
-            (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            (CACHE_CONTROL, "no-store"),
-            (REFERRER_POLICY, "no-referrer"),
-            (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        let nothing = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-        headers.entry(CONTENT_SECURITY_POLICY).or_insert(nothing);
+        answers::close_doors(&mut answer);
         answer
     }
+}
 
+impl Routes {
     /// True for operators; false for those who get no more than a yes or a no.
     fn admit<B>(&self, request: &Request<B>) -> Result<bool, Refused> {
         let headers = request.headers();
@@ -139,25 +122,6 @@ impl Routes {
         Ok(true)
     }
 
-    async fn refuse(&self, refused: Refused) -> HttpAnswer {
-        self.state.metrics.gateway.admin_refused.with_label_values(&[refused.label()]).inc();
-        let mut answer = page(refused.status(), TEXT, refused.text());
-        if refused == Refused::Token {
-            let now = clock::now();
-            let is_due = |last: Instant| now.duration_since(last) >= WRONG_TOKEN_LOG_INTERVAL;
-            if self.wrong_token_logged.get().is_none_or(is_due) {
-                self.wrong_token_logged.set(Some(now));
-                tracing::warn!(place = self.place, "a request to the admin listener without the right token");
-            }
-            tokio::time::sleep(WRONG_TOKEN_DELAY).await;
-            let challenge = HeaderValue::from_static("Bearer realm=\"trunkline\"");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-        }
-        // Its body is not read.
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        answer
-    }
-
     async fn route(&self, request: Request<Incoming>, is_operator: bool) -> HttpAnswer {
         let (parts, body) = request.into_parts();
         let is_change = parts.method == Method::POST;
@@ -171,7 +135,7 @@ impl Routes {
                     "/" => self.page(),
                     "/livez" => page(StatusCode::OK, TEXT, "ok\n"),
                     "/readyz" => self.readiness(is_operator),
-                    "/metrics" => self.metrics().await,
+                    "/metrics" => self.metrics.answer().await,
                     "/status/history" => self.history().await,
                     "/status/tools" => self.tools(parts.uri.query().unwrap_or_default()).await,
                     _ => self.status().await,
@@ -204,12 +168,6 @@ impl Routes {
         let mut answer = page(StatusCode::OK, HTML, self.page.text.clone());
         answer.headers_mut().insert(CONTENT_SECURITY_POLICY, self.page.policy.clone());
         answer
-    }
-
-    async fn metrics(&self) -> HttpAnswer {
-        let state = Arc::clone(&self.state);
-        let render = move || Bytes::from(state.render_metrics());
-        page(StatusCode::OK, PROMETHEUS_TEXT, self.metrics.get(&self.tasks, render).await)
     }
 
     async fn status(&self) -> HttpAnswer {
@@ -293,23 +251,4 @@ fn is_probe(path: &str) -> bool {
 
 fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
-}
-
-fn not_allowed(allowed: &'static str) -> HttpAnswer {
-    let mut answer = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("use {allowed}\n"));
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
-}
-
-fn closing(status: StatusCode, text: &'static str) -> HttpAnswer {
-    let mut answer = page(status, TEXT, text);
-    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    answer
-}
-
-fn page(status: StatusCode, media: &'static str, body: impl Into<Bytes>) -> HttpAnswer {
-    let mut answer = Response::new(Full::new(body.into()));
-    *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    answer
 }

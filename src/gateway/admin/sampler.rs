@@ -78,6 +78,6 @@ impl StatusSampler {
 
 /// Paths of endpoints, and names of upstreams.
 fn subjects(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
-    let paths = snapshot.endpoints.iter().map(|endpoint| endpoint.config.path.clone());
+    let paths = snapshot.endpoints.iter().map(|endpoint| endpoint.config.name.clone());
     (paths.collect(), snapshot.upstreams.iter().map(|upstream| upstream.config.name.clone()).collect())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::{IntCounter, IntGauge};
 use status::{
@@ -9,7 +10,8 @@ use status::{
 };
 
 use super::samples::{Samples, Subject};
-use super::status::count;
+use super::status::{count, unix_s};
+use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::tables::lists::part::ListPart;
@@ -53,7 +55,7 @@ pub(super) fn unhealthy(state: &State) -> impl Iterator<Item = String> {
     let snapshot = state.snapshot.load_full();
     let paths = snapshot.endpoints.iter().filter(|endpoint| !is_healthy(&snapshot, endpoint));
     let lines: Vec<_> =
-        paths.map(|endpoint| format!("{}: no healthy upstream", endpoint.config.path)).collect();
+        paths.map(|endpoint| format!("{}: no healthy upstream", endpoint.config.name)).collect();
     lines.into_iter()
 }
 
@@ -71,7 +73,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources
         let known: Vec<_> = members.filter_map(|upstream| seen.tools.get(&upstream.id)).collect();
         // What crosses untouched is kept as its upstream's.
         let untouched = || known.iter().map(|known| known.bytes).sum::<usize>();
-        let path = &endpoint.config.path;
+        let path = &endpoint.config.name;
         let names = match endpoint.config.names {
             Names::Transparent => "transparent",
             Names::Prefixed => "prefixed",
@@ -84,6 +86,7 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources
             names: Some(names.to_owned()),
             auth: Some(endpoint.config.auth.iter().copied().map(auth_method).collect()),
             healthy: Some(is_healthy(snapshot, endpoint)),
+            down_since_s: endpoint_down_since_s(snapshot, endpoint),
             tools: Some(count(known.iter().map(|known| known.count).sum::<usize>())),
             list_bytes: Some(count(lists.get(&endpoint.id).copied().unwrap_or_else(untouched))),
             figures: seen.figures(|figures| &figures.endpoints, path, Subject::Endpoint(path)),
@@ -106,6 +109,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
             transport: transport.to_owned(),
             eras: eras(upstream.eras()),
             healthy: Some(is_upstream_healthy(upstream)),
+            down_since_s: down_since_s(upstream),
             tools: known.map(|known| count(known.count)),
             list_bytes: known.map(|known| count(known.bytes)),
             connections: count(series.connections.get()),
@@ -164,7 +168,9 @@ fn bridge(series: &BridgeSeries) -> BridgeStatus {
 fn replica(replica: &Replica) -> ReplicaStatus {
     ReplicaStatus {
         address: replica.label.to_string(),
+        url: replica.url(),
         breaker: replica.breaker.0.state().label().to_owned(),
+        down_since_s: replica.down_for(clock::now()).and_then(ago_s),
         in_flight: replica.load.in_flight(),
         answered: replica.load.answered(),
         resolved: Some(replica.address.is_some()),
@@ -213,6 +219,31 @@ fn is_upstream_healthy(upstream: &Upstream) -> bool {
         Transport::Http(_) => false,
     };
     !(upstream.is_out_of_order() || is_crashing)
+}
+
+/// Since when an upstream is not healthy, in seconds since 1970.
+fn down_since_s(upstream: &Upstream) -> Option<u64> {
+    let crashing = match &upstream.transport {
+        Transport::Stdio(children) => children.crash_loop_since_s(),
+        Transport::Http(_) => None,
+    };
+    let replicas = upstream.replicas.load();
+    let (now, is_out) = (clock::now(), upstream.is_out_of_order());
+    // Since the last of them went.
+    let last = is_out.then(|| replicas.iter().filter_map(|replica| replica.down_for(now)).min()).flatten();
+    crashing.into_iter().chain(last.and_then(ago_s)).min()
+}
+
+/// Since when none of its upstreams is healthy.
+fn endpoint_down_since_s(snapshot: &Snapshot, endpoint: &Endpoint) -> Option<u64> {
+    let members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
+    let since: Option<Vec<u64>> = members.map(|upstream| down_since_s(upstream)).collect();
+    since?.into_iter().max()
+}
+
+/// So long ago, in seconds since 1970.
+fn ago_s(span: Duration) -> Option<u64> {
+    clock::calendar().checked_sub(span).map(unix_s)
 }
 
 fn eras(eras: Option<Eras>) -> Vec<String> {

@@ -1,4 +1,5 @@
-//! Where the admin listener listens: a TCP socket, or a Unix socket that only our own user can open.
+//! Where the admin listener listens: a TCP socket, or a Unix socket that only our own user can open. Unix sockets of clients
+//! are made here, too.
 //!
 //! Invariant: at no moment can others connect to a Unix socket of ours; its file is removed at the end, unless another
 //! process has put its own there.
@@ -6,7 +7,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ pub(crate) struct UnixSocket {
 
 /// The file of a socket, removed when this is dropped.
 #[derive(Debug)]
-struct SocketFile {
+pub(crate) struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }
@@ -54,16 +55,7 @@ impl Socket {
     /// Listens at `path`, in place of a socket that nobody answers at. Fails where somebody does, and where there is
     /// a file of another kind.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
-        refuse_taken(path)?;
-        // Made where nobody else can look, and moved when its mode is right.
-        let hidden = Hidden::new(path)?;
-        let made = hidden.0.join("s");
-        let listener = UnixListener::bind(&made)?;
-        listener.set_nonblocking(true)?;
-        fs::set_permissions(&made, fs::Permissions::from_mode(0o600))?;
-        let metadata = fs::metadata(&made)?;
-        fs::rename(&made, path)?;
-        let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+        let (listener, file) = bind(path, 0o600, None)?;
         Ok(Self::Unix(UnixSocket { listener, path: path.to_owned(), file: Some(file) }))
     }
 
@@ -96,6 +88,39 @@ impl Socket {
             }
         }))
     }
+}
+
+/// A Unix socket at `path`, in place of one that nobody answers at, with this mode and group of its file.
+pub(crate) fn bind(path: &Path, mode: u32, group: Option<&str>) -> io::Result<(UnixListener, SocketFile)> {
+    refuse_taken(path)?;
+    // Made where nobody else can look, and moved when its mode is right.
+    let hidden = Hidden::new(path)?;
+    let socket = hidden.0.join("s");
+    let listener = UnixListener::bind(&socket)?;
+    listener.set_nonblocking(true)?;
+    fs::set_permissions(&socket, fs::Permissions::from_mode(mode))?;
+    if let Some(group) = group {
+        chown(&socket, None, Some(group_id(group)?))?;
+    }
+    let metadata = fs::metadata(&socket)?;
+    fs::rename(&socket, path)?;
+    let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+    Ok((listener, file))
+}
+
+/// The number of a group of this machine.
+fn group_id(group: &str) -> io::Result<u32> {
+    if let Ok(id) = group.parse() {
+        return Ok(id);
+    }
+    let groups = fs::read_to_string("/etc/group")?;
+    let id_in = |line: &str| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(group);
+        fields.nth(1).filter(|_| is_it)?.parse().ok()
+    };
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, format!("/etc/group has no group {group}"));
+    groups.lines().find_map(id_in).ok_or_else(unknown)
 }
 
 impl fmt::Display for Socket {
@@ -183,6 +208,14 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         drop(socket);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn groups_have_names_or_numbers() {
+        assert_eq!(group_id("root").expect("every machine has it"), 0);
+        assert_eq!(group_id("4711").expect("a number"), 4711);
+        let error = group_id("no-such-group").expect_err("nobody has it");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -1,17 +1,16 @@
 //! The state of the gateway as one JSON object: what a person or a page wants to see at a glance.
 //!
-//! Its members are documented in the book's chapter on the admin API. Nothing in it is a secret, a URL's query or a name of
-//! a caller. Made on the blocking pool from counters and what is shared anyway; it takes no lock that a call waits for.
+//! Its members are documented in the book's chapter on the admin API. Nothing in it is a secret, a URL's query or a
+//! message. Made on the blocking pool from counters and what is shared anyway; it takes no lock that a call waits for.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Serialize;
 use status::{
-    Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, ReloadStatus,
-    SessionsStatus, SharedStatus, Status, TracesStatus,
+    Cache, CallerStatus, CallersStatus, Certificate, ConfigStatus, ConnectionsStatus, FailedCalls,
+    LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, Status, TracesStatus,
 };
 
 use super::sampler::StatusSampler;
@@ -23,9 +22,15 @@ use crate::access::tls::Expiry;
 use crate::clock;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
+use crate::telemetry::callers::CallerCounts;
+use crate::telemetry::recent_errors::RecentError;
+use config::ListenAddress;
 
 /// Counts that are read back from their metric, by the value of its label.
 const CONNECTION_BOUNDS: [&str; 2] = ["connections_max", "connections_per_address_max"];
+
+/// Principals in each of the two lists of them.
+const CALLERS_MAX: usize = 20;
 
 /// The state of the gateway as text.
 pub(super) fn text(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Bytes {
@@ -68,6 +73,8 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
             .as_ref()
             .map(|figures| tools::rankings(&snapshot, &known, figures, &history))
             .unwrap_or_default(),
+        recent_errors: state.recent_errors.all().into_iter().map(failed_calls).collect(),
+        callers: callers(state),
         limits: snapshot.rates.all().map(limit).collect(),
         cache: cache(state),
         sessions: sessions(state),
@@ -75,6 +82,45 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
         shared: shared(state),
         traces: traces(state),
     }
+}
+
+fn failed_calls(error: RecentError) -> FailedCalls {
+    FailedCalls {
+        at_s: error.at_s,
+        first_s: error.first_s,
+        calls: error.calls,
+        outcome: error.outcome().to_owned(),
+        endpoint: error.endpoint.map(String::from),
+        upstream: error.upstream.map(String::from),
+        method: error.method.to_owned(),
+        name: error.name.map(String::from),
+        reason: error.reason.label().to_owned(),
+        principal: error.principal.map(String::from),
+        request_id: error.request_id.into(),
+    }
+}
+
+fn callers(state: &State) -> CallersStatus {
+    let all = state.callers.all();
+    let mut all: Vec<_> = all.iter().map(|caller| told(caller)).filter(|caller| caller.calls > 0).collect();
+    let first = |all: &[CallerStatus], of: fn(&CallerStatus) -> u64| {
+        all.iter().take_while(|caller| of(caller) > 0).take(CALLERS_MAX).cloned().collect()
+    };
+    let by_name = |a: &CallerStatus, b: &CallerStatus| a.principal.cmp(&b.principal);
+    all.sort_unstable_by(|a, b| b.calls.cmp(&a.calls).then_with(|| by_name(a, b)));
+    let busiest = first(&all, |caller| caller.calls);
+    all.sort_unstable_by(|a, b| b.refused.cmp(&a.refused).then_with(|| by_name(a, b)));
+    CallersStatus {
+        known: count(all.len()),
+        unidentified: state.callers.unidentified(),
+        busiest,
+        most_refused: first(&all, |caller| caller.refused),
+    }
+}
+
+fn told(caller: &CallerCounts) -> CallerStatus {
+    let (calls, errors, refused) = caller.counts();
+    CallerStatus { principal: caller.principal.as_deref().map(str::to_owned), calls, errors, refused }
 }
 
 fn config(state: &State, process: &StartRecord, digest: &str) -> ConfigStatus {
@@ -97,7 +143,8 @@ fn config(state: &State, process: &StartRecord, digest: &str) -> ConfigStatus {
 }
 
 fn listeners(state: &State) -> Vec<ListenerStatus> {
-    let one = |&(address, tls): &(SocketAddr, bool)| ListenerStatus { address: address.to_string(), tls };
+    let one =
+        |(address, tls): &(ListenAddress, bool)| ListenerStatus { address: address.to_string(), tls: *tls };
     state.listeners.load().iter().map(one).collect()
 }
 
@@ -158,8 +205,10 @@ fn sessions(state: &State) -> SessionsStatus {
 
 fn shared(state: &State) -> Option<SharedStatus> {
     let series = &state.metrics.shared;
-    state.shared.as_ref().map(|_| SharedStatus {
-        connected: series.connected.get() == 1,
+    let since_s = state.shared.as_ref().map(|redis| redis.disconnected_since_s());
+    since_s.map(|disconnected_since_s| SharedStatus {
+        connected: disconnected_since_s.is_none(),
+        disconnected_since_s,
         replicas: count(series.replicas.get()),
         mismatched: count(series.mismatched.get()),
     })

@@ -309,7 +309,7 @@ fn public(row: &ToolRow<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<Pu
         let name = endpoint.naming.public(Kind::Tool, member, &row.name)?;
         let directory = endpoint.names.directory();
         let leads_back = endpoint.naming.leads_back(Kind::Tool, &name, (member, &row.name), &directory);
-        leads_back.then(|| PublicName { endpoint: endpoint.config.path.clone(), name: short(&name) })
+        leads_back.then(|| PublicName { endpoint: endpoint.config.name.clone(), name: short(&name) })
     });
     if row.left_out.is_some() { Vec::new() } else { named.take(PUBLIC_MAX).collect() }
 }
@@ -318,7 +318,7 @@ fn public(row: &ToolRow<'_>, upstream: &Upstream, snapshot: &Snapshot) -> Vec<Pu
 fn counted<'f>(snapshot: &'f Snapshot, figures: &'f Counts) -> Counted<'f> {
     let mut counted = Counted::new();
     for endpoint in &snapshot.endpoints {
-        let path = endpoint.config.path.as_str();
+        let path = endpoint.config.name.as_str();
         let directory = endpoint.names.directory();
         let answered = figures.tools.get(path).into_iter().flat_map(|tools| tools.iter());
         let answered = answered.map(|(public, total)| (public, Some(total), 0));

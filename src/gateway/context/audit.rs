@@ -73,7 +73,7 @@ impl AuditLog {
         }
         let AuditedDecision { principal, endpoint, member, kind, name } = decision;
         let upstream = endpoint.config.upstreams.get(*member).map_or("-", String::as_str);
-        let (endpoint, kind, name) = (&endpoint.config.path, kind.word(), shorten(name));
+        let (endpoint, kind, name) = (&endpoint.config.name, kind.word(), shorten(name));
         let (id, principal, rule) = (shorten(principal.id()), shorten(principal.name()), rule.unwrap_or("-"));
         tracing::info!(target: "audit", outcome, rule, principal, id, endpoint, upstream, kind, name, "decision");
     }

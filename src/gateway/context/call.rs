@@ -21,7 +21,7 @@ use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
 use crate::telemetry::tools::ToolId;
-use config::Networks;
+use config::{Networks, UNIX_CLIENT};
 use protocol::error::{Error, PolicyError, Reason};
 use protocol::fields::Fields;
 use protocol::forwarded;
@@ -190,11 +190,17 @@ impl Call {
         self.end = CallOutcome::Failed(error.outcome().reason);
         let peer = self.connection.0.address;
         let is_forwarded = peer.ip() != self.client_address;
-        let client = if is_forwarded { self.client_address.to_string() } else { peer.to_string() };
+        let client = if is_forwarded {
+            self.client_address.to_string()
+        } else if peer == UNIX_CLIENT {
+            "unix".to_owned()
+        } else {
+            peer.to_string()
+        };
         self.observers.failures.write(
             &Failure {
                 request_id: &self.watch.request_id,
-                endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.path),
+                endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.name),
                 method: self.seen.method.label(),
                 name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
                 upstream: self.upstream.as_deref().unwrap_or("-"),
@@ -215,7 +221,7 @@ impl Call {
             request_id: &request_id,
             started: self.started,
             ended,
-            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.path),
+            endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.name),
             method: self.seen.method.label(),
             name: self.name.as_deref(),
             upstream: self.upstream.as_deref(),
@@ -253,6 +259,11 @@ impl Drop for Call {
             reason,
             seconds: now.duration_since(self.started).as_secs_f64(),
         });
+        match &self.caller {
+            Some(caller) => caller.counts.observe(reason),
+            None if reason.is_some() => self.observers.callers.note_unidentified(),
+            None => {}
+        }
         if self.watch.is_awaited(reason) {
             self.show(now, spoken, reason);
         }

@@ -1,7 +1,6 @@
 //! What every thread of the process shares: the snapshot, the process-wide limits and counters, the drain.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -23,16 +22,18 @@ use crate::snapshot::{Snapshot, SnapshotError};
 use crate::tables::lists::Catalog;
 use crate::tables::sse_sessions::SseSessions;
 use crate::tables::subscriptions::Hub;
+use crate::telemetry::callers::CallerRegistry;
 use crate::telemetry::metrics::families::ReplicaMetrics;
 use crate::telemetry::metrics::{Metrics, gauge};
 use crate::telemetry::pulse::Pulses;
+use crate::telemetry::recent_errors::RecentErrors;
 use crate::telemetry::trace::{self, Traces};
 use crate::upstream::Replica;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
 use crate::upstream::mux;
-use config::Config;
+use config::{Config, ListenAddress};
 use net::drain::Drain;
 
 #[derive(Debug)]
@@ -61,10 +62,14 @@ pub(crate) struct State {
     /// An operator wants the process to end.
     pub stop_wanted: Notify,
     /// Where clients connect, and whether TLS is spoken there, in configured order.
-    pub listeners: ArcSwap<Vec<(SocketAddr, bool)>>,
+    pub listeners: ArcSwap<Vec<(ListenAddress, bool)>>,
     pub drain: Drain,
     /// Whether the workers live, and what they have under way.
     pub pulses: Arc<Pulses>,
+    /// The latest calls that did not succeed.
+    pub recent_errors: Arc<RecentErrors>,
+    /// Who called how often.
+    pub callers: Arc<CallerRegistry>,
 }
 
 /// Why a configuration cannot take effect.
@@ -146,6 +151,8 @@ impl State {
             listeners: ArcSwap::default(),
             drain: Drain::default(),
             pulses: Arc::default(),
+            recent_errors: Arc::default(),
+            callers: Arc::default(),
             metrics,
         }))
     }
@@ -191,8 +198,8 @@ impl State {
         let is_gone = |gone: &&str| new.upstreams.iter().all(|upstream| upstream.config.name != **gone);
         let before = old.upstreams.iter().map(|upstream| upstream.config.name.as_str());
         before.filter(is_gone).for_each(|gone| self.metrics.forget_upstream(gone));
-        let is_gone = |gone: &&str| new.endpoint_at(gone).is_none();
-        let before = old.endpoints.iter().map(|endpoint| endpoint.config.path.as_str());
+        let is_gone = |gone: &&str| new.endpoint_named(gone).is_none();
+        let before = old.endpoints.iter().map(|endpoint| endpoint.config.name.as_str());
         before.filter(is_gone).for_each(|gone| self.metrics.forget_endpoint(gone));
         self.hub.reloaded(&new);
     }

@@ -15,6 +15,7 @@ use crate::context::state::State;
 use crate::identity::Principal;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::telemetry::access::AccessLog;
+use crate::telemetry::callers::CallerRegistry;
 use crate::telemetry::logs::FailureLog;
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::Observers;
@@ -59,10 +60,10 @@ pub(crate) struct View {
 }
 
 impl View {
-    fn new(snapshot: Arc<Snapshot>) -> Self {
+    fn new(snapshot: Arc<Snapshot>, callers: &CallerRegistry) -> Self {
         let anonymous = |endpoint: &Arc<Endpoint>| {
             let class = endpoint.policy.class_of(&Principal::Anonymous);
-            Rc::new(Caller::new(Principal::Anonymous, class, None))
+            Rc::new(Caller::new(Principal::Anonymous, class, None, callers.of(&Principal::Anonymous)))
         };
         Self {
             anonymous: snapshot.endpoints.iter().map(anonymous).collect(),
@@ -96,9 +97,17 @@ impl Worker {
         let failures = FailureLog::new(lines_max, state.metrics.gateway.log_lines_dropped.clone());
         let access = AccessLog::new(log, state.metrics.gateway.log_lines_dropped.clone());
         let tracer = state.traces.as_deref().map(Tracer::new);
-        let observers = Observers { failures, access, request_ids: RequestIds::default(), tracer, pulse };
+        let observers = Observers {
+            failures,
+            access,
+            request_ids: RequestIds::default(),
+            tracer,
+            pulse,
+            recent_errors: Arc::clone(&state.recent_errors),
+            callers: Arc::clone(&state.callers),
+        };
         let audit = AuditLog::new(log.audit, lines_max, state.metrics.gateway.log_lines_dropped.clone());
-        let view = Rc::new(View::new(state.snapshot.load_full()));
+        let view = Rc::new(View::new(state.snapshot.load_full(), &state.callers));
         Rc::new(Self {
             client: UpstreamClient {
                 pools: Rc::default(),
@@ -125,7 +134,7 @@ impl Worker {
         let current = self.state.snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(&view.snapshot, &current) {
-            *view = Rc::new(View::new(Arc::clone(&current)));
+            *view = Rc::new(View::new(Arc::clone(&current), &self.state.callers));
             let living: Vec<_> = current.upstreams.iter().map(|upstream| upstream.id).collect();
             self.client.pools.retain(&living);
             self.callers.borrow_mut().clear();

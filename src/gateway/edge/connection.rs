@@ -53,7 +53,7 @@ pub(super) async fn serve_http2(
     let noted = Rc::clone(peer);
     let stream = Observed::new(start, stream, move |_| noted.received());
     let service = service_fn(|request: Request<Incoming>| {
-        let (proxy, worker, payer) = (Rc::clone(proxy), Rc::clone(worker), peer.payer);
+        let (proxy, worker, other_end) = (Rc::clone(proxy), Rc::clone(worker), (peer.payer, peer.address));
         let connection = peer.enter();
         let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
@@ -61,7 +61,7 @@ pub(super) async fn serve_http2(
             let mut header = parts.into();
             let call = proxy.handle(connection, &mut header, ClientBody::Http2(body));
             let response = Response::from(Box::pin(call).await);
-            Ok::<_, Infallible>(response.map(|body| Http2Body::new(body, &worker, payer)))
+            Ok::<_, Infallible>(response.map(|body| Http2Body::new(body, &worker, other_end)))
         }
     });
     let mut builder = http2::Builder::new(worker.client.tasks.clone());

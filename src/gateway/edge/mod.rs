@@ -24,15 +24,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::socket::{self, ListeningSocket, TcpListener, TcpStream};
+use net::socket::{self, ClientAcceptor, ListeningSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::access::limit::connections::{ConnectionLimit, ConnectionPermit};
 use crate::access::tls::{ListenerProtocols, TlsServer};
+use crate::clock;
 use crate::context::peer::Peer;
 use crate::context::worker::Worker;
 use crate::line::proxy::Proxy;
-use config::{self, LimitsConfig};
+use config::{self, LimitsConfig, UNIX_CLIENT};
 use net::drain::{Drain, PhaseWatch};
 use net::stream::MaybeTls;
 
@@ -41,6 +42,8 @@ use self::handshake::SecuredStream;
 use self::http1::ClientExchanges;
 use self::proxy_protocol::ProxyProtocolError;
 
+/// The clock of clients that read too slowly, by its key.
+const REPLY_CLOCK: &str = "reply_rate_min";
 /// How long to wait when the process has no more file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
 
@@ -67,7 +70,7 @@ pub(crate) async fn serve(
     drain: Rc<Drain>,
 ) {
     let ListeningSocket { socket, outlives_us } = listening;
-    let accepting = match TcpListener::from_std(socket) {
+    let accepting = match ClientAcceptor::new(socket) {
         Ok(accepting) => accepting,
         Err(error) => return tracing::error!(%error, address = %config.address, "cannot listen"),
     };
@@ -76,7 +79,7 @@ pub(crate) async fn serve(
         proxy: Rc::new(Proxy::new(Rc::clone(&worker), Rc::clone(&drain))),
         place,
         drain: Rc::clone(&drain),
-        on_loopback: config.address.ip().is_loopback(),
+        on_loopback: config.address.is_loopback(),
         exchanges: ClientExchanges::default(),
         worker,
     });
@@ -109,7 +112,9 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), Kind::ConnectionAborted | Kind::ConnectionReset | Kind::Interrupted)
 }
 
-fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) {
+/// `address`: that of the client, if it comes from a network.
+fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, address: Option<SocketAddr>) {
+    let client = address.unwrap_or(UNIX_CLIENT);
     let worker = &listener.worker;
     let metrics = &worker.state.metrics;
     let is_proxy = listener.is_proxy(client.ip());
@@ -123,7 +128,7 @@ fn accept(listener: &Rc<WorkerListener>, stream: TcpStream, client: SocketAddr) 
         Err(refused) => return listener.refuse(refused),
     };
     metrics.connections.accepted.inc();
-    if socket::tune(&stream).is_err() {
+    if address.is_some() && socket::tune(&stream).is_err() {
         return;
     }
     let accepted = AcceptedConnection {
@@ -210,9 +215,13 @@ impl AcceptedConnection {
     }
 
     fn note_end(&self, reason: &CloseReason) {
-        if let CloseReason::Clock(clock) = reason {
-            self.listener.worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
-            tracing::debug!(client = %self.peer.address, clock, "connection cut");
+        let CloseReason::Clock(clock) = *reason else { return };
+        let (worker, client) = (&self.listener.worker, self.peer.address);
+        worker.state.metrics.connections.timed_out.with_label_values(&[clock]).inc();
+        if clock == REPLY_CLOCK {
+            worker.observers.failures.write_slow_reader(client, "connection", clock::now());
+        } else {
+            tracing::debug!(%client, clock, "connection cut");
         }
     }
 }

@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -16,6 +17,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::REPLY_CLOCK;
 use crate::access::limit::least_rate::{RateBound, ReaderRate};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
@@ -37,13 +39,17 @@ pub(super) enum Http2Body {
 }
 
 impl Http2Body {
-    /// Memory for it is charged to whose call it answers, or else to `peer`.
-    pub(super) fn new(mut body: ReplyBody, worker: &Rc<Worker>, peer: Payer) -> Self {
+    /// Memory for it is charged to whose call it answers, or else to `payer`, the one at the other end of the connection.
+    pub(super) fn new(
+        mut body: ReplyBody,
+        worker: &Rc<Worker>,
+        (payer, client): (Payer, SocketAddr),
+    ) -> Self {
         if matches!(body, ReplyBody::Whole(..)) {
             return Self::Whole(body, Bytes::new());
         }
-        let payer = body.payer().unwrap_or(peer);
-        Self::Ahead(ReadAhead::spawn(body, worker, payer))
+        let payer = body.payer().unwrap_or(payer);
+        Self::Ahead(ReadAhead::spawn(body, worker, payer, client))
     }
 }
 
@@ -83,7 +89,7 @@ struct Source {
 
 impl ReadAhead {
     /// Reads a reply in a task of its own.
-    fn spawn(body: ReplyBody, worker: &Rc<Worker>, payer: Payer) -> Self {
+    fn spawn(body: ReplyBody, worker: &Rc<Worker>, payer: Payer, client: SocketAddr) -> Self {
         let (queue, size) = (Rc::<RefCell<Queue>>::default(), body.size_hint());
         let mut source = Source {
             queue: Rc::clone(&queue),
@@ -93,11 +99,12 @@ impl ReadAhead {
             deadline: RecurringDeadline::default(),
             held: worker.state.buffered.open(payer),
         };
-        let timed_out = worker.state.metrics.connections.timed_out.clone();
+        let (timed_out, observers) =
+            (worker.state.metrics.connections.timed_out.clone(), Rc::clone(&worker.observers));
         worker.client.tasks.spawn_unboxed(async move {
             if poll_fn(|cx| source.poll(cx)).await == SourceEnd::TooSlow {
-                timed_out.with_label_values(&["reply_rate_min"]).inc();
-                tracing::debug!("a client reads its reply too slowly; the reply is ended");
+                timed_out.with_label_values(&[REPLY_CLOCK]).inc();
+                observers.failures.write_slow_reader(client, "reply", clock::now());
             }
         });
         Self { queue, size }

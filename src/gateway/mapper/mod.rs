@@ -247,7 +247,7 @@ impl Mapper {
     fn task<'a>(&'a self, tasks: &'a TaskNames, id: &'a str) -> TaskOf<'a> {
         let config = &self.endpoint.config;
         let upstream = config.upstreams.get(self.member).map(String::as_str).unwrap_or_default();
-        TaskOf { endpoint: &config.path, principal: &tasks.principal, upstream, id }
+        TaskOf { endpoint: &config.name, principal: &tasks.principal, upstream, id }
     }
 }
 

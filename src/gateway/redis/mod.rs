@@ -62,6 +62,8 @@ pub(crate) struct Redis {
     outbox: Outbox,
     pub(crate) leases: lease::LeaseServer,
     connector: Option<Arc<Connector>>,
+    /// Since when there is no connection, in seconds since 1970; 0: there is one.
+    disconnected_s: AtomicU64,
     pub(crate) series: SharedMetrics,
 }
 
@@ -116,12 +118,34 @@ impl Redis {
             outbox: Outbox::new(),
             leases: lease::LeaseServer::new(),
             connector,
+            disconnected_s: AtomicU64::new(clock::now_s()),
             series,
         }))
     }
 
     pub(crate) fn is_connected(&self) -> bool {
         self.link.load().is_some()
+    }
+
+    /// Since when there is no connection, in seconds since 1970.
+    pub(crate) fn disconnected_since_s(&self) -> Option<u64> {
+        Some(self.disconnected_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
+    }
+
+    fn note_connected(&self, is_connected: bool) {
+        self.series.connected.set(is_connected.into());
+        if is_connected {
+            self.disconnected_s.store(0, Ordering::Relaxed);
+        } else {
+            // Where it was gone already, nothing changes.
+            let (was_connected, now_s) = (0, clock::now_s());
+            let _ = self.disconnected_s.compare_exchange(
+                was_connected,
+                now_s,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
     }
 
     /// Changes whenever something may have been missed.
@@ -220,7 +244,7 @@ impl Redis {
         let before = self.link.compare_and_swap(link, None);
         if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, link)) {
             tracing::warn!(why, "the connection to what replicas share is given up");
-            self.series.connected.set(0);
+            self.note_connected(false);
             self.broken.notify_one();
         }
     }

@@ -75,7 +75,7 @@ impl Redis {
             let epoch = self.epoch();
             let result = self.serve(&keys, &hear).await;
             self.link.store(None);
-            self.series.connected.set(0);
+            self.note_connected(false);
             if self.epoch() != epoch {
                 logged = None;
                 if started.elapsed() > PAUSE_MAX {
@@ -126,7 +126,7 @@ impl Redis {
         let _ = timeout(Duration::ZERO, self.broken.notified()).await;
         self.epoch.fetch_add(1, Ordering::AcqRel);
         self.link.store(Some(Arc::new(RedisConnection { connection, failures: AtomicU32::new(0) })));
-        self.series.connected.set(1);
+        self.note_connected(true);
         tracing::info!(replicas = peers.count + 1, "connected to what replicas share");
         self.meet(None, peers);
         hear(PeerEvent::Joined);

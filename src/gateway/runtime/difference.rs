@@ -12,7 +12,7 @@ pub(super) fn difference(old: &Config, new: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let mut all = ChangeLines(&mut lines);
     all.of("listener", (&old.listeners, &new.listeners), |listener| listener.address.to_string());
-    all.of("endpoint", (&old.endpoints, &new.endpoints), |endpoint| endpoint.path.clone());
+    all.of("endpoint", (&old.endpoints, &new.endpoints), |endpoint| endpoint.name.clone());
     all.of("upstream", (&old.upstreams, &new.upstreams), |upstream| upstream.name.clone());
     all.of("api_key", (&old.api_keys, &new.api_keys), |key| key.name.clone());
     all.of("jwt", (&old.jwt, &new.jwt), |issuer| issuer.name.clone());

@@ -33,6 +33,8 @@ pub struct FileFindings {
     pub errors: Vec<String>,
     /// It would start, or it cannot be told from here.
     pub warnings: Vec<String>,
+    /// Upstreams whose program cannot be started, by name, and why.
+    pub programs: Vec<(String, String)>,
     /// Secrets that only the service has.
     unknown: usize,
 }
@@ -51,6 +53,8 @@ impl FileFindings {
         }
         let operators = Operators::read(config.admin.as_ref(), None).map_err(AccessError::Secret);
         findings.part("admin: ", operators, secret_of);
+        let scrapers = Operators::of_metrics(&config.metrics).map_err(AccessError::Secret);
+        findings.part("metrics: ", scrapers, secret_of);
         for issuer in &config.jwt {
             let issuers = Issuers::new(std::slice::from_ref(issuer), None);
             findings.part("", issuers, |_| None);
@@ -60,7 +64,7 @@ impl FileFindings {
                 .and_then(|material| UpstreamAccess::new(upstream, material, &mut Connectors::default()));
             findings.part(&format!("upstream {}: ", upstream.name), access, secret_of);
             if let Some(Err(error)) = upstream.command.as_ref().map(program::find) {
-                findings.warnings.push(format!("upstream {}: {error}", upstream.name));
+                findings.programs.push((upstream.name.clone(), error.to_string()));
             }
         }
         let shared = config.shared.as_ref().map(|shared| Redis::new(shared, metrics.shared.clone()));

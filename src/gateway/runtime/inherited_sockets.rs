@@ -33,6 +33,12 @@ enum ListenerKind {
     Unix(UnixListener, PathBuf),
 }
 
+/// Where a Unix socket is that was passed, and what it is called.
+struct InheritedSocketPlace {
+    label: Label,
+    path: PathBuf,
+}
+
 /// What a socket is called in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
@@ -133,18 +139,37 @@ impl InheritedSockets {
         self.tcp(ADMIN, address)
     }
 
+    /// That of the listener at `place` in the configuration, with a path. Who may open it is for the service manager to say.
+    pub(super) fn listener_at(
+        &mut self,
+        place: usize,
+        path: &Path,
+    ) -> Result<Option<UnixListener>, InheritError> {
+        Ok(self.unix(&name_of(place), path)?.map(|(socket, _)| socket))
+    }
+
     /// That of `[admin]` with a path.
     pub(super) fn admin_at(&mut self, path: &Path) -> Result<Option<UnixListener>, InheritError> {
+        match self.unix(ADMIN, path)? {
+            Some((_, InheritedSocketPlace { label, path })) if may_be_opened_by_all(&path) => {
+                Err(InheritError::OpenToAll { label, path })
+            }
+            taken => Ok(taken.map(|(socket, _)| socket)),
+        }
+    }
+
+    fn unix(
+        &mut self,
+        name: &str,
+        path: &Path,
+    ) -> Result<Option<(UnixListener, InheritedSocketPlace)>, InheritError> {
         let is_it = |socket: &InheritedSocket| match &socket.kind {
             ListenerKind::Unix(_, at) => at == path,
             ListenerKind::Tcp(..) => false,
         };
-        let Some(InheritedSocket { label, kind }) = self.find(ADMIN, is_it) else { return Ok(None) };
+        let Some(InheritedSocket { label, kind }) = self.find(name, is_it) else { return Ok(None) };
         match kind {
-            ListenerKind::Unix(_, ref at) if may_be_opened_by_all(at) => {
-                Err(InheritError::OpenToAll { label, path: at.clone() })
-            }
-            ListenerKind::Unix(socket, _) => Ok(Some(socket)),
+            ListenerKind::Unix(socket, path) => Ok(Some((socket, InheritedSocketPlace { label, path }))),
             ListenerKind::Tcp(..) => {
                 Err(InheritError::unlike(label, &kind, path.display(), "write its path in ListenStream="))
             }
@@ -340,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_for_the_admin_listener_alone() {
+    fn a_path_is_for_who_has_a_path() {
         let folder = std::env::temp_dir().join(format!("passed-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("admin.sock");
@@ -355,6 +380,8 @@ mod tests {
         assert!(unix("admin").admin_at(Path::new("/elsewhere")).expect("it may be used").is_some());
         assert!(unix("").admin_at(Path::new("/elsewhere")).expect("it may be used").is_none());
         assert!(unix("listener").listener(0, other()).is_err());
+        assert!(unix("listener").listener_at(0, Path::new("/elsewhere")).expect("it may be used").is_some());
+        assert!(unix("").listener_at(1, &path).expect("it may be used").is_some());
         assert!(unix("admin").admin(other()).is_err());
         let mut open_to_all = unix("admin");
         std::fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("its mode");

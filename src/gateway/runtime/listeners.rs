@@ -5,14 +5,11 @@
 //! what is connected there is drained by the same clocks as at the end of the process. A socket that the service
 //! manager opened is its own: it cannot be left while the process runs.
 
-use std::net::SocketAddr;
-
-use anyhow::Context as _;
 use tokio::sync::mpsc;
 
 use super::serving::ListenerChange;
-use super::sockets;
-use config::{Config, DrainConfig, Listener};
+use super::sockets::{self, OpenPlace};
+use config::{Config, DrainConfig, ListenAddress, Listener};
 use net::socket::ListeningSocket;
 
 /// Changes that a worker has not taken up yet. A worker takes them up at once.
@@ -28,9 +25,8 @@ pub(super) struct Listeners {
 #[derive(Clone, Debug)]
 struct OpenListener {
     number: usize,
-    /// As it was configured, with the port that the system chose for port 0 in `address`.
-    configured: SocketAddr,
-    address: SocketAddr,
+    configured: ListenAddress,
+    place: OpenPlace,
     has_tls: bool,
     outlives_us: bool,
 }
@@ -49,15 +45,15 @@ impl Listeners {
     /// Those that the process started with; `changes` lead to the workers.
     pub(super) fn new(
         config: &Config,
-        addresses: &[SocketAddr],
+        places: Vec<OpenPlace>,
         of_one_worker: &[(Listener, ListeningSocket)],
         changes: Vec<mpsc::Sender<ListenerChange>>,
     ) -> Self {
-        let open = config.listeners.iter().zip(addresses).zip(of_one_worker).enumerate();
-        let open = open.map(|(number, ((listener, address), (_, listening)))| OpenListener {
+        let open = config.listeners.iter().zip(places).zip(of_one_worker).enumerate();
+        let open = open.map(|(number, ((listener, place), (_, listening)))| OpenListener {
             number,
-            configured: listener.address,
-            address: *address,
+            configured: listener.address.clone(),
+            place,
             has_tls: listener.tls.is_some(),
             outlives_us: listening.outlives_us,
         });
@@ -65,8 +61,8 @@ impl Listeners {
     }
 
     /// Where clients connect, and whether TLS is spoken there, in configured order.
-    pub(super) fn places(&self) -> Vec<(SocketAddr, bool)> {
-        self.open.iter().map(|open| (open.address, open.has_tls)).collect()
+    pub(super) fn places(&self) -> Vec<(ListenAddress, bool)> {
+        self.open.iter().map(|open| (open.place.address.clone(), open.has_tls)).collect()
     }
 
     /// What `config` needs beside what is open. Opens every new socket, or none.
@@ -76,7 +72,7 @@ impl Listeners {
         let mut taken: Vec<Option<OpenListener>> = config
             .listeners
             .iter()
-            .map(|listener| take(&mut left, |open| open.address == listener.address))
+            .map(|listener| take(&mut left, |open| open.place.address == listener.address))
             .collect();
         for (listener, taken) in config.listeners.iter().zip(&mut taken) {
             if taken.is_none() {
@@ -87,7 +83,7 @@ impl Listeners {
             anyhow::bail!(
                 "the listener at {} cannot be left while the gateway runs, as the service manager opened its socket: \
                  take it out of the socket unit, too, and restart",
-                passed.address
+                passed.place.address
             );
         }
         let mut plan = ListenPlan {
@@ -102,7 +98,7 @@ impl Listeners {
                 Some(open) => {
                     let number = open.number;
                     let has_tls = listener.tls.is_some();
-                    plan.kept.push(OpenListener { configured: listener.address, has_tls, ..open });
+                    plan.kept.push(OpenListener { configured: listener.address.clone(), has_tls, ..open });
                     number
                 }
                 None => plan.open(listener, self.changes.len())?,
@@ -121,7 +117,7 @@ impl Listeners {
                 // A worker that is gone ends the process.
                 let _ = worker.send(ListenerChange::Open(open.number, listener.clone(), socket)).await;
             }
-            tracing::info!(address = %open.address, "listening");
+            tracing::info!(address = %open.place.address, "listening");
             self.open.push(open);
         }
         self.open.sort_by_key(|open| numbers.iter().position(|number| *number == open.number));
@@ -129,7 +125,7 @@ impl Listeners {
             for worker in &self.changes {
                 let _ = worker.send(ListenerChange::Close(open.number, drain.clone())).await;
             }
-            tracing::info!(address = %open.address, "no longer listening");
+            tracing::info!(address = %open.place.address, "no longer listening");
         }
     }
 }
@@ -137,19 +133,17 @@ impl Listeners {
 impl ListenPlan {
     /// Whether a network can still reach what is connected to a listener that is left.
     pub(super) fn leaves_to_network(&self) -> bool {
-        self.closed.iter().any(|open| !open.address.ip().to_canonical().is_loopback())
+        self.closed.iter().any(|open| !open.place.address.is_loopback())
     }
 
     fn open(&mut self, listener: &Listener, count: usize) -> anyhow::Result<usize> {
-        let mut address = listener.address;
-        let sockets = sockets::own(&mut address, count)
-            .with_context(|| format!("cannot listen at {}", listener.address))?;
+        let (place, sockets) = sockets::own(listener, count)?;
         let number = self.next;
         self.next += 1;
-        let has_tls = listener.tls.is_some();
-        let open =
-            OpenListener { number, configured: listener.address, address, has_tls, outlives_us: false };
-        self.opened.push((open, Listener { address, ..listener.clone() }, sockets));
+        let (configured, has_tls) = (listener.address.clone(), listener.tls.is_some());
+        let listener = Listener { address: place.address.clone(), ..listener.clone() };
+        let open = OpenListener { number, configured, place, has_tls, outlives_us: false };
+        self.opened.push((open, listener, sockets));
         Ok(number)
     }
 }

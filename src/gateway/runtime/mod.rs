@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `sockets.rs` | what the gateway listens at |
 //! | `passed.rs` | sockets that were open before the process |
+//! | `control_tasks.rs` | what runs beside it on the control thread |
 //! | `control.rs` | signals, and the three clocks of the end |
 //! | `reload.rs`, `difference.rs` | a new configuration, completely or not at all |
 //! | `listeners.rs` | what is listened at, as that changes |
@@ -20,6 +21,7 @@
 mod certificate_expiry;
 mod config_files;
 mod control;
+mod control_tasks;
 mod difference;
 mod files;
 mod inherited_sockets;
@@ -36,7 +38,6 @@ mod supervisor;
 mod watch;
 mod watchdog;
 
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -46,31 +47,31 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::{self, Receiver};
 
 use self::serving::ListenerChange;
 use crate::access::limit::open_files;
-use crate::catalog::pin_watch::PinWatcher;
+use crate::admin::metrics::MetricsText;
+use crate::admin::socket::Socket;
 use crate::catalog::probe::Prober;
-use crate::catalog::{lists, subscriptions};
 use crate::context::state::{State, StateError};
 use crate::context::worker::Worker;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::shards;
-use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
 use crate::{admin, clock};
-use config::{self, Config, Listener};
+use config::{self, Config, ListenAddress, Listener};
 use net::socket::ListeningSocket;
 use net::tasks::Tasks;
 
 use self::control::{Control, Signals};
+use self::control_tasks::{ControlTasks, UPSTREAM_CONNECTIONS_OF_CONTROL};
 use self::inherited_sockets::InheritedSockets;
 use self::listeners::{CHANGES_WAITING_MAX, Listeners};
 use self::notify::Notifier;
 use self::reload::Reloader;
-use self::sockets::Sockets;
+use self::sockets::{OpenPlace, Sockets};
 use self::supervisor::{JournalThread, LEAVE_MAX, Supervisor};
 
 pub use self::config_files::ConfigFiles;
@@ -81,8 +82,6 @@ pub use self::reload::warn_about;
 pub use self::sockets::SocketsError;
 pub use self::supervisor::EXIT_BUG;
 
-/// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
-const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
 /// Threads of each worker's pool for long computations and name lookups.
 const BLOCKING_THREADS_MAX: usize = 2;
 /// The last of Linux's nice values.
@@ -95,9 +94,10 @@ pub struct Gateway {
     state: Arc<State>,
     config: Config,
     source: Option<PathBuf>,
-    addresses: Vec<SocketAddr>,
+    places: Vec<OpenPlace>,
     sockets: Vec<Vec<(Listener, ListeningSocket)>>,
-    admin: Option<admin::socket::Socket>,
+    admin: Option<Socket>,
+    metrics: Option<Socket>,
     sockets_outlive_us: bool,
 }
 
@@ -149,14 +149,14 @@ impl Gateway {
         let metrics = Metrics::of(&config.metrics)?;
         logs::count_in(&metrics.gateway.log_lines_dropped);
         let state = State::new(&config, metrics)?;
-        let Sockets { addresses, workers: sockets, admin, outlive_us: sockets_outlive_us } =
+        let Sockets { places, workers: sockets, admin, metrics, outlive_us: sockets_outlive_us } =
             Sockets::open(&config, passed, worker_count(&config))?;
-        Ok(Self { state, config, source, addresses, sockets, admin, sockets_outlive_us })
+        Ok(Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us })
     }
 
     /// Where clients connect.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn addresses(&self) -> impl Iterator<Item = &ListenAddress> {
+        self.places.iter().map(|place| &place.address)
     }
 
     /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
@@ -192,7 +192,7 @@ impl Gateway {
         watchdog: Option<Duration>,
         supervise: impl FnOnce() + Send + 'static,
     ) -> anyhow::Result<ExitCause> {
-        let Self { state, config, source, addresses, sockets, admin, sockets_outlive_us } = self;
+        let Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us } = self;
         let (started, since) = (clock::calendar(), clock::now());
         // Signals are caught before anybody is told that we are ready.
         let signals = Signals::new()?;
@@ -207,12 +207,14 @@ impl Gateway {
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
         prober.resolve().await;
-        let channels = || tokio::sync::mpsc::channel(CHANGES_WAITING_MAX);
+        let channels = || mpsc::channel(CHANGES_WAITING_MAX);
         let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
         let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
-        let listeners = Listeners::new(&config, &addresses, first, to_workers);
+        let listeners = Listeners::new(&config, places, first, to_workers);
         state.listeners.store(Arc::new(listeners.places()));
-        let mut reloader = Reloader::new(&state, &config, source.clone(), listeners);
+        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone()));
+        let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
+        let mut reloader = Reloader::new(&state, &config, source.clone(), (listeners, to_metrics));
         spawned.meet_replicas().await;
         let workers = sockets
             .into_iter()
@@ -225,13 +227,11 @@ impl Gateway {
         supervisor.spawn(supervise).context("the supervisor cannot start")?;
         if let Some(admin) = admin {
             let process = admin::StartRecord { started, since, source, workers: workers.len() };
-            spawned.serve_admin(admin, process);
+            spawned.serve_admin(admin, process, text);
         }
         spawned.ask_upstreams(prober, config.state_directory.as_deref());
         spawned.look_after_process(&notifier, watchdog);
-        for address in addresses {
-            tracing::info!(%address, "listening");
-        }
+        say_where(&state);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
         notifier.ready(&state);
         let control = Control {
@@ -248,65 +248,9 @@ impl Gateway {
     }
 }
 
-/// What runs on the control thread beside its own loop, for as long as the process does.
-struct ControlTasks<'s> {
-    state: &'s Arc<State>,
-    tasks: Tasks,
-    host: Rc<Host>,
-}
-
-impl ControlTasks<'_> {
-    fn client(&self, open_max: usize) -> UpstreamClient {
-        let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
-        UpstreamClient {
-            pools: Rc::default(),
-            tasks,
-            open: Rc::default(),
-            open_max,
-            buffers: Rc::default(),
-            host,
-        }
-    }
-
-    async fn meet_replicas(&self) {
-        if let Some(shared) = &self.state.shared {
-            self.tasks.spawn(replicas::run(Arc::clone(self.state), Arc::clone(shared)));
-            // The first call may be of a session that another replica carries on.
-            shared.first_connection().await;
-        }
-    }
-
-    fn serve_admin(&self, admin: admin::socket::Socket, process: admin::StartRecord) {
-        tracing::info!(address = %admin, "admin listening");
-        let serving = admin::serve(Arc::clone(self.state), self.tasks.clone(), admin, process);
-        let pulses = Arc::clone(&self.state.pulses);
-        self.tasks.spawn_vital(serving, move || pulses.give_up());
-    }
-
-    fn ask_upstreams(&self, prober: Prober, state_directory: Option<&Path>) {
-        let state = || Arc::clone(self.state);
-        self.tasks.spawn(prober.run());
-        let learning = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-        self.tasks.spawn(lists::learn::run(state(), learning));
-        let looking = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-        self.tasks.spawn(PinWatcher::new(state(), looking, state_directory).run());
-        let listening = self.client(open_files::listening_connections_max());
-        self.tasks.spawn(subscriptions::upstream::run(state(), listening));
-    }
-
-    fn look_after_process(&self, notifier: &Rc<Notifier>, watchdog: Option<Duration>) {
-        let state = || Arc::clone(self.state);
-        if let Some(traces) = &self.state.traces {
-            self.tasks.spawn(Arc::clone(traces).run(self.tasks.clone()));
-        }
-        self.tasks.spawn(certificate_expiry::watch(state()));
-        self.tasks.spawn(key_refresh::run(state(), self.tasks.clone()));
-        if notifier.is_heard() {
-            self.tasks.spawn(watchdog::report(state(), Rc::clone(notifier)));
-        }
-        if let Some(watchdog) = watchdog {
-            self.tasks.spawn(watchdog::watch(state(), Rc::clone(notifier), watchdog));
-        }
+fn say_where(state: &State) {
+    for (address, _) in state.listeners.load().iter() {
+        tracing::info!(%address, "listening");
     }
 }
 
@@ -441,7 +385,7 @@ mod tests {
         let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
         let gateway = Gateway::open(config.clone(), None).expect("it listens");
         let state = Arc::clone(&gateway.state);
-        let (sender, changes) = tokio::sync::mpsc::channel(1);
+        let (sender, changes) = mpsc::channel(1);
         let sockets = gateway.sockets.into_iter().next().expect("those of a worker");
         let worker = spawn_worker(0, &state, &config, (sockets, changes), None).expect("it starts");
         let drain = config.drain.clone();

@@ -10,12 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep_until};
 
 use super::difference::{difference, renewed};
 use super::listeners::{ListenPlan, Listeners};
 use super::load;
+use super::sockets::open_metrics;
 use super::watch::FileWatch;
+use crate::admin::socket::Socket;
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{NextState, State};
@@ -33,6 +36,8 @@ pub(super) struct Reloader {
     started_with: Arc<Config>,
     current: Arc<Config>,
     listeners: Listeners,
+    /// Leads to the listener of metrics.
+    to_metrics: Sender<Option<Socket>>,
     watch: FileWatch,
     not_before: Instant,
 }
@@ -42,7 +47,15 @@ struct Ready {
     plan: ListenPlan,
     logs: logs::Opened,
     prepared: NextState,
+    metrics: MetricsPlace,
     changes: Vec<String>,
+}
+
+/// Where metrics are served from now on.
+enum MetricsPlace {
+    AsBefore,
+    /// At this socket; `None`: at no address of their own.
+    Moved(Option<Socket>),
 }
 
 impl Reloader {
@@ -51,7 +64,7 @@ impl Reloader {
         state: &Arc<State>,
         config: &Config,
         source: Option<PathBuf>,
-        listeners: Listeners,
+        (listeners, to_metrics): (Listeners, Sender<Option<Socket>>),
     ) -> Self {
         let config = Arc::new(config.clone());
         Self {
@@ -61,6 +74,7 @@ impl Reloader {
             started_with: Arc::clone(&config),
             current: config,
             listeners,
+            to_metrics,
             not_before: Instant::now(),
         }
     }
@@ -115,7 +129,7 @@ impl Reloader {
     }
 
     async fn take_up(&mut self, ready: Ready) -> ReloadOutcome {
-        let Ready { config, plan, logs, prepared, mut changes } = ready;
+        let Ready { config, plan, logs, prepared, metrics, mut changes } = ready;
         if catch_unwind(AssertUnwindSafe(|| self.state.take_up(&config, prepared))).is_err() {
             self.state.metrics.gateway.panics.inc();
             // Half of it may be in force: nobody should go on with that for long.
@@ -127,6 +141,10 @@ impl Reloader {
         }
         logs.take_effect();
         self.listeners.follow(plan, &config.drain).await;
+        if let MetricsPlace::Moved(socket) = metrics {
+            // Whoever serves them is gone only with the process.
+            let _ = self.to_metrics.send(socket).await;
+        }
         self.state.listeners.store(Arc::new(self.listeners.places()));
         self.watch = self.watch.follow(&config, self.source.as_deref());
         warn_about(&config);
@@ -168,11 +186,17 @@ fn prepare(
     let plan = listeners.plan(&config)?;
     refuse_to_open(&config, &plan)?;
     let logs = logs::open(&config.log)?;
+    let address = config.metrics.address;
+    let metrics = if address == current.metrics.address {
+        MetricsPlace::AsBefore
+    } else {
+        MetricsPlace::Moved(address.map(open_metrics).transpose()?)
+    };
     let prepared = state.prepare(&config, &plan.numbers)?;
     let mut changes = difference(current, &config);
     let (old, new) = prepared.snapshots();
     changes.extend(renewed(old, new));
-    Ok(Ready { config, plan, logs, prepared, changes })
+    Ok(Ready { config, plan, logs, prepared, metrics, changes })
 }
 
 /// The new configuration was judged by its own listeners, but what is connected to one that is left goes on a while.
@@ -183,7 +207,7 @@ fn refuse_to_open(config: &Config, plan: &ListenPlan) -> anyhow::Result<()> {
         Some(endpoint) if plan.leaves_to_network() => anyhow::bail!(
             "endpoint {} would be open to a network until a listener that is left has drained: remove the listener \
              first, and open the endpoint by another reload",
-            endpoint.path
+            endpoint.name
         ),
         _ => Ok(()),
     }
@@ -193,7 +217,8 @@ fn needs_restart(config: &Config, started_with: &Config) -> Vec<&'static str> {
     let differs = [
         ("admin", config.admin != started_with.admin),
         ("limits.cache_bytes_max", config.limits.cache_bytes_max != started_with.limits.cache_bytes_max),
-        ("metrics", config.metrics != started_with.metrics),
+        ("metrics.durations", config.metrics.durations != started_with.metrics.durations),
+        ("metrics.tools_max", config.metrics.tools_max != started_with.metrics.tools_max),
         ("shared", config.shared != started_with.shared),
         ("state_directory", config.state_directory != started_with.state_directory),
         ("trace", config.trace != started_with.trace),

@@ -1,25 +1,38 @@
 //! What the gateway listens at: a socket for each worker and listener, and one for operators.
 //!
-//! Sockets of our own share their address by `SO_REUSEPORT`, one for each worker. Of one that was passed each worker
-//! has a duplicate, and whoever is first accepts.
+//! Sockets of our own share their address by `SO_REUSEPORT`, one for each worker. Of one that was passed, and of a Unix socket,
+//! each worker has a duplicate, and whoever is first accepts.
 
+use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 
 use super::inherited_sockets::{InheritError, InheritedSockets};
-use crate::admin::socket as admin;
-use config::{AdminPlace, Config, Listener};
-use net::socket::{self, ListeningSocket};
+use crate::admin::socket::{self as admin, SocketFile};
+use config::{Config, ListenAddress, Listener};
+use net::socket::{self, ListenerSocket, ListeningSocket};
+
+/// Where a listener is, with the port that the system chose for port 0.
+#[derive(Clone, Debug)]
+pub(super) struct OpenPlace {
+    pub(super) address: ListenAddress,
+    /// The file of a Unix socket of our own: it goes with the last who knows of it.
+    #[expect(dead_code, reason = "removed when dropped")]
+    pub(super) file: Option<Arc<SocketFile>>,
+}
 
 /// Open sockets.
 pub(super) struct Sockets {
     /// Where clients connect.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) places: Vec<OpenPlace>,
     /// Each worker's.
     pub(super) workers: Vec<Vec<(Listener, ListeningSocket)>>,
     /// That of the admin listener.
     pub(super) admin: Option<admin::Socket>,
+    /// That of metrics alone.
+    pub(super) metrics: Option<admin::Socket>,
     /// Whether every listener's was open before the process and stays open after it.
     pub(super) outlive_us: bool,
 }
@@ -43,39 +56,36 @@ impl Sockets {
         worker_count: usize,
     ) -> Result<Self, SocketsError> {
         let mut workers: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
-        let mut addresses = Vec::new();
+        let mut places = Vec::new();
         let mut outlive_us = true;
-        for (place, listener) in config.listeners.iter().enumerate() {
-            let (address, sockets) =
-                if let Some((socket, address)) = passed.listener(place, listener.address)? {
-                    (address, duplicates(socket, worker_count))
+        for (number, listener) in config.listeners.iter().enumerate() {
+            let (place, sockets) =
+                if let Some((socket, address)) = inherited(&mut passed, number, &listener.address)? {
+                    let sockets = copies(socket, worker_count, true).map_err(anyhow::Error::from);
+                    (OpenPlace { address, file: None }, sockets.map_err(SocketsError::Listen)?)
                 } else {
                     outlive_us = false;
-                    let mut address = listener.address;
-                    let sockets = own(&mut address, worker_count);
-                    (address, sockets)
+                    own(listener, worker_count).map_err(SocketsError::Listen)?
                 };
-            let sockets = sockets
-                .with_context(|| format!("cannot listen at {}", listener.address))
-                .map_err(SocketsError::Listen)?;
             for (worker, socket) in workers.iter_mut().zip(sockets) {
-                worker.push((Listener { address, ..listener.clone() }, socket));
+                worker.push((Listener { address: place.address.clone(), ..listener.clone() }, socket));
             }
-            addresses.push(address);
+            places.push(place);
         }
         let admin = config.admin.as_ref().map(|admin| open_admin(&admin.place, &mut passed)).transpose()?;
         passed.finish()?;
-        Ok(Self { addresses, workers, admin, outlive_us })
+        let metrics = config.metrics.address.map(open_metrics).transpose().map_err(SocketsError::Listen)?;
+        Ok(Self { places, workers, admin, metrics, outlive_us })
     }
 }
 
-fn open_admin(place: &AdminPlace, passed: &mut InheritedSockets) -> Result<admin::Socket, SocketsError> {
+fn open_admin(place: &ListenAddress, passed: &mut InheritedSockets) -> Result<admin::Socket, SocketsError> {
     let (opened, at) = match place {
-        AdminPlace::Address(address) => match passed.admin(*address)? {
+        ListenAddress::Address(address) => match passed.admin(*address)? {
             Some((socket, _)) => return Ok(admin::Socket::Tcp(socket)),
             None => (socket::listen(*address, false).map(admin::Socket::Tcp), address.to_string()),
         },
-        AdminPlace::Socket(path) => match passed.admin_at(path)? {
+        ListenAddress::Socket(path) => match passed.admin_at(path)? {
             Some(socket) => return Ok(admin::Socket::passed(socket, path)),
             None => (admin::Socket::at(path), format!("unix:{}", path.display())),
         },
@@ -83,26 +93,64 @@ fn open_admin(place: &AdminPlace, passed: &mut InheritedSockets) -> Result<admin
     opened.with_context(|| format!("cannot listen at {at}")).map_err(SocketsError::Listen)
 }
 
-/// Sockets of our own. Port 0: the first one chooses, and `address` says what.
-pub(super) fn own(address: &mut SocketAddr, count: usize) -> anyhow::Result<Vec<ListeningSocket>> {
-    refuse_taken(*address)?;
-    let mut sockets = Vec::with_capacity(count);
-    for _ in 0..count {
-        let socket = socket::listen(*address, count > 1)?;
-        *address = socket.local_addr()?;
-        sockets.push(ListeningSocket { socket, outlives_us: false });
-    }
-    Ok(sockets)
+/// A socket for metrics alone.
+pub(super) fn open_metrics(address: SocketAddr) -> anyhow::Result<admin::Socket> {
+    let socket = socket::listen(address, false).with_context(|| format!("cannot listen at {address}"))?;
+    Ok(admin::Socket::Tcp(socket))
 }
 
-fn duplicates(socket: std::net::TcpListener, count: usize) -> anyhow::Result<Vec<ListeningSocket>> {
+/// That of the listener of this number, if it was passed, and where it really is.
+fn inherited(
+    passed: &mut InheritedSockets,
+    number: usize,
+    address: &ListenAddress,
+) -> Result<Option<(ListenerSocket, ListenAddress)>, InheritError> {
+    Ok(match address {
+        ListenAddress::Address(address) => {
+            let socket = passed.listener(number, *address)?;
+            socket.map(|(socket, at)| (ListenerSocket::Tcp(socket), ListenAddress::Address(at)))
+        }
+        ListenAddress::Socket(path) => {
+            let socket = passed.listener_at(number, path)?;
+            socket.map(|socket| (ListenerSocket::Unix(socket), address.clone()))
+        }
+    })
+}
+
+/// Sockets of our own, and where they are: port 0 lets the system choose.
+pub(super) fn own(listener: &Listener, count: usize) -> anyhow::Result<(OpenPlace, Vec<ListeningSocket>)> {
+    let opened = match &listener.address {
+        ListenAddress::Address(address) => own_at(*address, count),
+        ListenAddress::Socket(path) => {
+            let bound = admin::bind(path, listener.socket_mode, listener.socket_group.as_deref());
+            bound.and_then(|(socket, file)| {
+                let sockets = copies(ListenerSocket::Unix(socket), count, false)?;
+                Ok((OpenPlace { address: listener.address.clone(), file: Some(Arc::new(file)) }, sockets))
+            })
+        }
+    };
+    opened.with_context(|| format!("cannot listen at {}", listener.address))
+}
+
+fn own_at(mut address: SocketAddr, count: usize) -> io::Result<(OpenPlace, Vec<ListeningSocket>)> {
+    refuse_taken(address)?;
+    let mut sockets = Vec::with_capacity(count);
+    for _ in 0..count {
+        let socket = socket::listen(address, count > 1)?;
+        address = socket.local_addr()?;
+        sockets.push(ListeningSocket { socket: ListenerSocket::Tcp(socket), outlives_us: false });
+    }
+    Ok((OpenPlace { address: ListenAddress::Address(address), file: None }, sockets))
+}
+
+fn copies(socket: ListenerSocket, count: usize, outlives_us: bool) -> io::Result<Vec<ListeningSocket>> {
     let further = (1..count).map(|_| socket.try_clone()).collect::<Result<Vec<_>, _>>()?;
     let all = std::iter::once(socket).chain(further);
-    Ok(all.map(|socket| ListeningSocket { socket, outlives_us: true }).collect())
+    Ok(all.map(|socket| ListeningSocket { socket, outlives_us }).collect())
 }
 
 /// Sockets that share an address would quietly share it with another gateway's, too.
-fn refuse_taken(address: SocketAddr) -> std::io::Result<()> {
+fn refuse_taken(address: SocketAddr) -> io::Result<()> {
     if address.port() != 0 {
         drop(socket::listen(address, false)?);
     }

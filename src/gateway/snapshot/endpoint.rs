@@ -150,20 +150,20 @@ pub(super) fn build(
     metrics: &Metrics,
     old: Option<&Snapshot>,
 ) -> Result<Endpoint, SnapshotError> {
-    let path = &endpoint.path;
+    let name = &endpoint.name;
     let members = members(endpoint, upstreams)?;
     let member_ids: Vec<UpstreamId> = members.iter().map(|member| upstreams[*member].id).collect();
     let prefixes: Vec<String> =
         members.iter().map(|member| upstreams[*member].config.prefix.clone()).collect();
     let before = old.and_then(|old| {
-        let endpoint = old.endpoints.get(old.endpoint_at(path)?)?;
+        let endpoint = old.endpoints.get(old.endpoint_named(name)?)?;
         (endpoint.member_ids == member_ids).then_some(endpoint)
     });
     let served_eras = before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.served));
     // With what is known already, so that no call between here and the next probe is judged by less.
     served_eras.set(served(members.iter().map(|member| upstreams[*member].reached_in())));
     let naming = naming(endpoint, &prefixes)
-        .map_err(|source| SnapshotError::Pattern { path: path.clone(), source })?;
+        .map_err(|source| SnapshotError::Pattern { path: name.clone(), source })?;
     // What the classes of a policy know of names, they know of these names.
     let same = before.filter(|old| naming.spells_as(&old.naming) && *old.policy == policy);
     Ok(Endpoint {
@@ -176,7 +176,7 @@ pub(super) fn build(
             public_host: endpoint.public_url.as_deref().and_then(host_of),
         },
         names: before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.names)),
-        series: metrics.endpoint(path, members.len()),
+        series: metrics.endpoint(name, members.len()),
         auth: Authenticator::new(endpoint, credentials),
         challenge: Challenge::new(endpoint),
         binds_tasks: true,
@@ -191,7 +191,7 @@ pub(super) fn build(
 fn members(endpoint: &EndpointConfig, upstreams: &[Arc<Upstream>]) -> Result<Vec<usize>, SnapshotError> {
     let place = |name: &String| {
         let place = upstreams.iter().position(|upstream| upstream.config.name == *name);
-        let path = endpoint.path.clone();
+        let path = endpoint.name.clone();
         place.ok_or_else(|| SnapshotError::NoSuchUpstream { path, name: name.clone() })
     };
     endpoint.upstreams.iter().map(place).collect()
@@ -237,8 +237,8 @@ pub(super) fn policies(config: &Config, upstreams: &[Arc<Upstream>]) -> Result<V
             let upstream = upstreams.iter().find(|upstream| upstream.config.name == *name)?;
             Some((name.as_str(), Arc::clone(&upstream.hinted)))
         });
-        Policy::new(&config.rules, &endpoint.path, &members.collect::<Vec<_>>())
-            .map_err(|source| SnapshotError::Pattern { path: endpoint.path.clone(), source })
+        Policy::new(&config.rules, endpoint, &members.collect::<Vec<_>>())
+            .map_err(|source| SnapshotError::Pattern { path: endpoint.name.clone(), source })
     };
     config.endpoints.iter().map(policy).collect()
 }

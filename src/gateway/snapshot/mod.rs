@@ -7,9 +7,10 @@
 
 mod endpoint;
 pub(crate) mod eras;
+mod routing_table;
 mod upstreams;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,13 +21,16 @@ use crate::access::auth::authenticator::AcceptedCredentials;
 use crate::access::auth::certificate::CertificateRules;
 use crate::access::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::access::auth::operator::Operators;
-use crate::access::auth::resource;
+use crate::access::auth::resource::{self, Documents};
 use crate::access::limit::rate::RateLimits;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::Upstream;
 use crate::upstream::credentials::AccessError;
 use config::{self, Config, LimitsConfig, Networks};
 use net::secret::SecretError;
+use protocol::error::{ClientError, Error};
+
+use self::routing_table::RoutingTable;
 
 pub(crate) use self::endpoint::Endpoint;
 
@@ -45,14 +49,16 @@ pub(crate) struct Snapshot {
     pub keep_alive_interval: Duration,
     pub rates: RateLimits,
     pub operators: Operators,
+    /// Those who may read metrics at the listener for these.
+    pub scrapers: Operators,
     /// SHA-256 of the configuration's text, in hexadecimal digits.
     pub digest: String,
     /// Counts requests that no endpoint took.
     pub unmatched: Arc<EndpointSeries>,
     pub issuers: Issuers,
     /// What clients are told of authorization servers, by path.
-    metadata: HashMap<Box<str>, Bytes>,
-    by_path: BTreeMap<Box<[u8]>, usize>,
+    metadata: HashMap<Box<str>, Documents>,
+    routes: RoutingTable,
     next_generation: u64,
 }
 
@@ -70,6 +76,9 @@ pub enum SnapshotError {
     /// The token of the admin listener cannot be read.
     #[error("admin: {0}")]
     Operators(#[from] SecretError),
+    /// That of the metrics listener cannot be read.
+    #[error("metrics: {0}")]
+    Scrapers(SecretError),
     #[error("endpoint {path}: there is no upstream {name}")]
     NoSuchUpstream { path: String, name: String },
     /// A pattern of a limit that cannot be compiled.
@@ -116,16 +125,12 @@ impl Snapshot {
             .collect::<Result<Vec<_>, _>>()?;
         endpoint::bind_tasks(&mut endpoints);
         let endpoints: Vec<_> = endpoints.into_iter().map(Arc::new).collect();
-        let by_path = endpoints
-            .iter()
-            .enumerate()
-            .map(|(index, endpoint)| (endpoint.config.path.as_bytes().into(), index))
-            .collect();
         let unmatched = match old {
             Some(old) => Arc::clone(&old.unmatched),
             None => metrics.endpoint("", 0),
         };
         Ok(Self {
+            routes: RoutingTable::new(&endpoints),
             endpoints,
             upstreams,
             limits: Arc::new(config.limits.clone()),
@@ -134,11 +139,11 @@ impl Snapshot {
             keep_alive_interval: config.session.keep_alive_interval,
             rates: RateLimits::new(config, metrics, old.map(|old| &old.rates))?,
             operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
+            scrapers: Operators::of_metrics(&config.metrics).map_err(SnapshotError::Scrapers)?,
             digest: config.digest.clone(),
             unmatched,
             issuers: credentials.issuers,
             metadata: resource::documents(config),
-            by_path,
             next_generation,
         })
     }
@@ -161,12 +166,34 @@ impl Snapshot {
         upstreams.any(|upstream| upstream.has_local_sessions())
     }
 
-    /// What clients are told of the authorization servers of an endpoint, at `path`.
-    pub(crate) fn metadata_at(&self, path: &str) -> Option<&Bytes> {
-        self.metadata.get(path)
+    /// What clients are told of the authorization servers of an endpoint, at `path`: of several, the one for the host that
+    /// the request names.
+    pub(crate) fn metadata_at<'h>(
+        &self,
+        path: &str,
+        host: impl FnOnce() -> Result<&'h str, ClientError>,
+    ) -> Option<&Bytes> {
+        let documents = self.metadata.get(path)?;
+        if let [(_, only)] = documents.as_slice() {
+            return Some(only);
+        }
+        let indexes: Vec<usize> = documents.iter().map(|(index, _)| *index).collect();
+        let best = host().ok().and_then(|host| routing_table::best_for(&self.endpoints, &indexes, host));
+        let (_, document) = documents.iter().find(|(index, _)| Some(*index) == best).or(documents.first())?;
+        Some(document)
     }
 
-    pub(crate) fn endpoint_at(&self, path: impl AsRef<[u8]>) -> Option<usize> {
-        self.by_path.get(path.as_ref()).copied()
+    /// The endpoint that a request for `path` is for. `host`: the one that it names, which several endpoints of a path are
+    /// told apart by.
+    pub(crate) fn endpoint_for<'h>(
+        &self,
+        path: &[u8],
+        host: impl FnOnce() -> Result<&'h str, ClientError>,
+    ) -> Result<Option<usize>, Error> {
+        self.routes.find(&self.endpoints, path, host)
+    }
+
+    pub(crate) fn endpoint_named(&self, name: &str) -> Option<usize> {
+        self.routes.named(name)
     }
 }

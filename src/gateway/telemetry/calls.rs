@@ -158,7 +158,7 @@ impl EndpointSeries {
 }
 
 /// The coarse answer to what became of a call.
-fn outcome(reason: Option<Reason>) -> &'static str {
+pub(crate) fn outcome(reason: Option<Reason>) -> &'static str {
     use Reason as R;
     match reason {
         None => "answered",

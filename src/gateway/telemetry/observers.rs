@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use http::Request;
+use http::HeaderMap;
 
 use super::access::AccessLog;
 use super::call_record::CallRecord;
+use super::callers::CallerRegistry;
 use super::logs::FailureLog;
+use super::recent_errors::RecentErrors;
 use super::request_id::{RequestId, RequestIds};
-use super::trace::{CallSpan, Tracer};
+use super::trace::{CallSpan, Tracer, Trail};
 use crate::telemetry::pulse::Pulse;
 use config::Log;
 use protocol::error::{Error, Reason};
@@ -22,6 +24,8 @@ pub(crate) struct Observers {
     pub tracer: Option<Tracer>,
     /// Where calls under way are counted.
     pub pulse: Arc<Pulse>,
+    pub recent_errors: Arc<RecentErrors>,
+    pub callers: Arc<CallerRegistry>,
 }
 
 #[derive(Debug, Default)]
@@ -50,6 +54,9 @@ impl Observers {
     pub(crate) fn ended(&self, watch: &mut Watch, call: &CallRecord<'_>) {
         let (method, endpoint, status) = (call.method, call.endpoint, call.status);
         tracing::debug!(request_id = %call.request_id, method, endpoint, status, "call ended");
+        if let Some(reason) = call.reason {
+            self.recent_errors.note(call, reason);
+        }
         if watch.is_logged || call.reason.is_some() {
             self.access.write(call);
         }
@@ -74,11 +81,9 @@ impl Watch {
         }
     }
 
-    /// A request leaves for an upstream, by HTTP or for a child process.
-    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
-        if let Some(span) = &mut self.span {
-            span.leaves(request, is_child);
-        }
+    /// A request with these headers leaves for an upstream, by HTTP or for a child process.
+    pub(crate) fn leaves(&mut self, headers: &mut HeaderMap, is_child: bool) -> Option<Arc<Trail>> {
+        Some(self.span.as_mut()?.leaves(headers, is_child))
     }
 
     pub(crate) fn failed(&mut self, error: &Error) {

@@ -10,13 +10,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
-use http_body_util::BodyExt as _;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{FireAndForget, Reply, ReplyFields, RequestBody, SendOptions, UpstreamClient};
-use super::incoming::Incoming;
-use super::mux::{self, OwnRequest};
+use super::exchange::{ExpectedReply, Reply, ReplyFields, RequestBody, SendOptions, UpstreamClient};
+use super::incoming::{Incoming, IncomingPiece};
+use super::messages::ReplyPart;
+use super::mux;
 use super::own_id::{self, OwnId, SessionTag};
 use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use crate::access::limit::payer::Payer;
@@ -90,6 +90,8 @@ pub(crate) struct OneWayMessage {
     /// When the head of the reply must be there.
     pub deadline: Instant,
     pub is_question: bool,
+    /// The identity of the principal for which it is sent, where processes are told apart by that.
+    pub principal: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -128,11 +130,14 @@ impl<'a> Asker<'a> {
         upstream: &Upstream,
         message: OneWayMessage,
     ) -> Result<Reply, UpstreamError> {
-        let OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question } = message;
+        let OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question, principal } =
+            message;
         let mut request = RequestBody::from(Segments::from(body)).posted(headers);
-        request.extensions_mut().insert(OwnRequest);
+        let attributes = &mut request.body_mut().attributes;
+        attributes.is_own = true;
+        attributes.principal = principal;
         if !is_question {
-            request.extensions_mut().insert(FireAndForget);
+            attributes.reply = ExpectedReply::Receipt;
         }
         let delivery =
             SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None, payer: self.payer };
@@ -145,10 +150,27 @@ impl<'a> Asker<'a> {
         upstream: &Upstream,
         question: AskRequest,
     ) -> Result<AskReply, UpstreamError> {
+        self.ask_for(None, upstream, question).await
+    }
+
+    /// As [`ask`](Self::ask), for the principal with this identity, where processes are told apart by that.
+    pub(crate) async fn ask_for(
+        &self,
+        principal: Option<Arc<str>>,
+        upstream: &Upstream,
+        question: AskRequest,
+    ) -> Result<AskReply, UpstreamError> {
         let AskRequest { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
-        let message =
-            OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question: true };
+        let message = OneWayMessage {
+            headers,
+            body,
+            is_safe_to_repeat,
+            replica,
+            deadline,
+            is_question: true,
+            principal,
+        };
         let Reply { head, mut body, mut lease, replica, .. } = self.post(upstream, message).await?;
         let media = head.media;
         let answer = |body: Bytes| {
@@ -203,7 +225,7 @@ impl<'a> Asker<'a> {
             return true;
         }
         let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
-        request.extensions_mut().insert(FireAndForget);
+        request.body_mut().attributes.reply = ExpectedReply::Receipt;
         *request.method_mut() = HttpMethod::DELETE;
         *request.headers_mut() = legacy_headers(session.version, session.id);
         let delivery = SendOptions {
@@ -246,8 +268,14 @@ impl<'a> Asker<'a> {
         let mut events = Events::new(bytes_max);
         let mut held = self.share(upstream);
         let mut bytes = 0;
-        while let Some(frame) = body.frame().await {
-            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
+        while let Some(piece) = body.piece().await {
+            let data = match piece.map_err(|_| body.fault())? {
+                IncomingPiece::Bytes(data) => data,
+                IncomingPiece::Part(ReplyPart::Message(message)) if self.is_answer(&message, own_id) => {
+                    return Ok(message);
+                }
+                IncomingPiece::Part(_) => continue,
+            };
             bytes += data.len();
             if bytes > bytes_max {
                 return Err(UpstreamError::TooLarge);

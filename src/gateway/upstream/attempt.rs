@@ -14,10 +14,7 @@ use http::{Request, StatusCode, Uri};
 use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
-use super::exchange::{
-    CallerDeadline, DedicatedConnection, FireAndForget, Reply, ReplyHead, RequestBody, SendOptions,
-    UpstreamClient,
-};
+use super::exchange::{ExpectedReply, Reply, ReplyHead, RequestBody, SendOptions, UpstreamClient};
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::ConnectionError;
@@ -28,7 +25,6 @@ use super::pool::{ConnectionLease, ReplicaRequest};
 use super::{ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::clock;
-use crate::telemetry::trace::Trail;
 use protocol::error::UpstreamError;
 use protocol::media::Media;
 
@@ -43,10 +39,10 @@ impl UpstreamClient {
         request: &mut Request<RequestBody>,
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
-        let is_stream = request.extensions().get::<DedicatedConnection>().is_some();
-        let is_message = request.extensions().get::<FireAndForget>().is_some();
-        let may_be_late = is_stream || is_message;
-        let trail = Trail::of(request);
+        let expected = request.body().attributes.reply;
+        let is_stream = expected == ExpectedReply::Stream;
+        let may_be_late = is_stream || expected == ExpectedReply::Receipt;
+        let trail = request.body().attributes.trail.clone();
         // Where there is no choice, this is known even if there is no connection to be had.
         if let Some(trail) = &trail
             && let [only] = upstream.replicas.load().as_slice()
@@ -54,14 +50,14 @@ impl UpstreamClient {
             trail.goes_to(&only.host, only.port);
         }
         let mut repetition = Repetition { may_repeat: is_safe_to_repeat, fresh_id: None };
-        let head_deadline = if is_stream || request.extensions().get::<CallerDeadline>().is_some() {
+        let head_deadline = if is_stream || expected == ExpectedReply::SlowAnswer {
             clock.deadline
         } else {
             clock.deadline.min(clock.now + upstream.config.first_byte_timeout)
         };
         self.pools.earn(upstream);
         loop {
-            let kind = ConnectionKind { is_stream, may_break: is_message && repetition.may_repeat };
+            let kind = ConnectionKind::of(expected, repetition.may_repeat);
             let (mut lease, is_pooled) = self.lease(upstream, (aim, payer), kind, clock).await?;
             if let Some(trail) = &trail {
                 let replica = lease.in_flight.replica();
@@ -201,6 +197,15 @@ struct ConnectionKind {
     is_stream: bool,
     /// Any will do: it is a message that may be sent again.
     may_break: bool,
+}
+
+impl ConnectionKind {
+    fn of(expected: ExpectedReply, may_repeat: bool) -> Self {
+        Self {
+            is_stream: expected == ExpectedReply::Stream,
+            may_break: expected == ExpectedReply::Receipt && may_repeat,
+        }
+    }
 }
 
 /// How a request may be sent again, and was.

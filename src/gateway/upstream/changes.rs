@@ -3,12 +3,17 @@
 //! A list that was fetched at one count is invalid at any later one. The count is taken before the fetch begins, so a
 //! change that happens meanwhile is not missed.
 //!
+//! Some servers tell of a change only in the session that caused it. What a session of a client or of the bridge is
+//! told is *overheard*: whoever listens to the upstream for others tells them, too.
+//!
 //! Here is also which lists are *watched*: their upstream speaks the legacy era alone, said that it tells of their
 //! changes, and the stream on which it would stands. Invariant: when that ends, first no list is watched any more, then
 //! all lists are invalid.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
 
 use crate::clock;
 use protocol::subscription::Lists;
@@ -36,6 +41,11 @@ impl ChangedList {
         }
     }
 
+    /// The list that a notification of this method speaks of.
+    pub(crate) fn of_method(method: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|changed| changed.method() == method)
+    }
+
     pub(crate) fn method(self) -> &'static str {
         match self {
             Self::Tools => "notifications/tools/list_changed",
@@ -51,6 +61,9 @@ pub(crate) struct Changes {
     counts: [AtomicU64; 3],
     /// A bit for each kind that is watched.
     watched: AtomicU8,
+    /// A bit for each kind of which others are to be told.
+    overheard: AtomicU8,
+    is_overheard: Notify,
     made: Instant,
     /// When refusals count again, in milliseconds since `made`.
     refusals_from_ms: AtomicU64,
@@ -61,6 +74,8 @@ impl Default for Changes {
         Self {
             counts: Default::default(),
             watched: AtomicU8::new(0),
+            overheard: AtomicU8::new(0),
+            is_overheard: Notify::new(),
             made: clock::now(),
             refusals_from_ms: AtomicU64::new(0),
         }
@@ -71,6 +86,24 @@ impl Changes {
     /// Makes every list of this kind invalid that was fetched so far.
     pub(crate) fn note(&self, changed: ChangedList) {
         self.counts[changed as usize].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A session was told that a list has changed, of which others may not have been told.
+    pub(crate) fn overhear(&self, changed: ChangedList) {
+        self.note(changed);
+        self.overheard.fetch_or(Lists::one(changed as usize).bits(), Ordering::AcqRel);
+        self.is_overheard.notify_one();
+    }
+
+    /// Waits for lists of which others are to be told. What was overheard while nobody listened is of no use.
+    pub(crate) async fn overheard(&self) -> Lists {
+        loop {
+            self.is_overheard.notified().await;
+            let kinds = Lists::from_bits(self.overheard.swap(0, Ordering::AcqRel));
+            if kinds != Lists::default() {
+                return kinds;
+            }
+        }
     }
 
     /// From now on exactly these are watched.

@@ -21,26 +21,49 @@ use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::telemetry::calls::CallLabels;
+use crate::telemetry::trace::Trail;
 use net::tasks::Tasks;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
 use protocol::media::Media;
 use protocol::splice::Segments;
-use protocol::version::Era;
 
-/// Marks a request that somebody else ends if its reply takes too long to begin.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallerDeadline;
+/// What is known of a request beside what it says. Nothing of it is sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestAttributes {
+    /// The identity of the principal that makes it, where processes or sessions are told apart by that. `None` for those
+    /// whom nobody tells apart, and for the gateway itself.
+    pub principal: Option<Arc<str>>,
+    /// Who is charged for what is held for it.
+    pub payer: Payer,
+    /// The gateway itself asks.
+    pub is_own: bool,
+    pub reply: ExpectedReply,
+    /// Where it is noted where it went, if it is traced.
+    pub trail: Option<Arc<Trail>>,
+}
 
-/// Marks what is not asked for an answer, as a notification or the end of a session: that it is taken in late, or not at all,
-/// says nothing of how a replica answers calls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FireAndForget;
+/// What comes of a request, and when it is late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ExpectedReply {
+    /// An answer, which begins within the time of the upstream for a first byte.
+    #[default]
+    Answer,
+    /// An answer that may take longer: somebody else ends what takes too long.
+    SlowAnswer,
+    /// Nothing of use, as of a notification or the end of a session: that it is taken in late, or not at all, says nothing
+    /// of how a replica answers calls.
+    Receipt,
+    /// A stream that is held open for long. It has a connection of its own, which whoever asks has to bound.
+    Stream,
+}
 
-/// Marks a request whose reply is a stream that is held open for long. It has a connection of its own, which whoever
-/// sends it has to bound.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DedicatedConnection;
+impl RequestAttributes {
+    /// The principal with this identity; `None` for an empty one.
+    pub(crate) fn principal(identity: &str) -> Option<Arc<str>> {
+        (!identity.is_empty()).then(|| identity.into())
+    }
+}
 
 /// The head of a reply, as far as anybody looks at it.
 #[derive(Debug)]
@@ -193,10 +216,8 @@ impl UpstreamClient {
         let result = match bridge::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
-                let mut request = RequestBody::take_spelled_out(request);
-                if era == Era::Legacy {
-                    request.extensions_mut().insert(delivery.payer);
-                }
+                request.body_mut().attributes.payer = delivery.payer;
+                let request = RequestBody::take_spelled_out(request);
                 // Written where it stays: it is many kilobytes, which nobody needs to move.
                 let crossing =
                     Box::write(Box::new_uninit(), bridge::send(self, upstream, era, request, deadline));
@@ -220,8 +241,8 @@ impl UpstreamClient {
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
-                let mut request = RequestBody::take_spelled_out(request);
-                request.extensions_mut().insert(delivery.payer);
+                request.body_mut().attributes.payer = delivery.payer;
+                let request = RequestBody::take_spelled_out(request);
                 Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline)).await
             }
             Transport::Http(_) => {
@@ -233,8 +254,8 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
-                let mut request = RequestBody::take_spelled_out(request);
-                request.extensions_mut().insert(delivery.payer);
+                request.body_mut().attributes.payer = delivery.payer;
+                let request = RequestBody::take_spelled_out(request);
                 Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
             }
         }
@@ -262,6 +283,7 @@ pub(crate) struct RequestBody {
     pub forwarded: Option<ForwardedFields>,
     /// Told how far it has come, where somebody must not overtake it.
     pub sending: Option<Arc<Sending>>,
+    pub attributes: RequestAttributes,
 }
 
 impl RequestBody {
@@ -306,6 +328,6 @@ impl RequestBody {
 
 impl From<Segments> for RequestBody {
     fn from(message: Segments) -> Self {
-        Self { message, forwarded: None, sending: None }
+        Self { message, ..Self::default() }
     }
 }

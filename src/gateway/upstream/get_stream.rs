@@ -7,13 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
-use http_body_util::BodyExt as _;
 use tokio::time::timeout;
 
 use super::Upstream;
 use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
-use super::exchange::{DedicatedConnection, Reply, RequestBody, SendOptions, UpstreamClient};
-use super::incoming::Incoming;
+use super::exchange::{ExpectedReply, Reply, RequestBody, SendOptions, UpstreamClient};
+use super::incoming::{Incoming, IncomingPiece};
 use super::pool::{self, ConnectionLease};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
@@ -64,7 +63,7 @@ pub(crate) async fn open(
         headers.insert(LAST_EVENT_ID, after);
     }
     *request.headers_mut() = headers;
-    request.extensions_mut().insert(DedicatedConnection);
+    request.body_mut().attributes.reply = ExpectedReply::Stream;
     let now = clock::now();
     let delivery = SendOptions {
         is_safe_to_repeat: true,
@@ -194,8 +193,11 @@ impl Messages {
                 }
                 return Ok(Some(event));
             }
-            let Some(frame) = self.body.frame().await else { return Ok(self.events.finish()) };
-            let data = frame.map_err(|_| UpstreamError::Reset)?.into_data().unwrap_or_default();
+            let Some(piece) = self.body.piece().await else { return Ok(self.events.finish()) };
+            let data = match piece.map_err(|_| self.body.fault())? {
+                IncomingPiece::Part(part) => return Ok(Some(part.into_event())),
+                IncomingPiece::Bytes(data) => data,
+            };
             self.begun_bytes += data.len();
             self.held.grow_to(self.begun_bytes).map_err(|_| UpstreamError::TooLarge)?;
             self.events.push(data);

@@ -1,15 +1,15 @@
 //! The body of a reply while it arrives from an upstream, whatever carries it.
 
+use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::bridge::EventBody;
 use super::fresh_id::RestoringBody;
 use super::http1::reply::HttpBody;
-use super::mux::exchange::MuxBody;
+use super::messages::{MessageStream, ReplyPart};
 use protocol::error::UpstreamError;
 
 #[derive(Debug)]
@@ -18,12 +18,10 @@ pub(crate) enum Incoming {
     Http(Box<HttpBody>),
     /// A reply that was complete when it began.
     Whole(Option<Bytes>),
-    /// From a process or another connection that many calls share, piece by piece.
-    Pieces(Box<MuxBody>),
     /// The reply to a request that was sent again.
     Restored(Box<RestoringBody>),
-    /// Server-sent events of the other era, translated as they come.
-    Translated(EventBody),
+    /// No bytes, but messages.
+    Messages(Box<MessageStream>),
 }
 
 impl Default for Incoming {
@@ -42,11 +40,37 @@ impl From<BrokenReply> for UpstreamError {
     }
 }
 
+/// What comes of a body at once.
+pub(crate) enum IncomingPiece {
+    /// Bytes of it, of whatever length.
+    Bytes(Bytes),
+    Part(ReplyPart),
+}
+
 impl Incoming {
+    /// The next piece; `None` at the end. Whoever can take messages as they are reads by this.
+    pub(crate) fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<IncomingPiece, BrokenReply>>> {
+        if let Self::Messages(messages) = self {
+            return messages.poll_next(cx).map(|part| part.map(|part| part.map(IncomingPiece::Part)));
+        }
+        let frame = ready!(Pin::new(self).poll_frame(cx));
+        Poll::Ready(
+            frame.map(|frame| frame.map(|frame| IncomingPiece::Bytes(frame.into_data().unwrap_or_default()))),
+        )
+    }
+
+    /// As [`poll_piece`](Self::poll_piece).
+    pub(crate) async fn piece(&mut self) -> Option<Result<IncomingPiece, BrokenReply>> {
+        poll_fn(|cx| self.poll_piece(cx)).await
+    }
+
     /// What a reply that broke off means.
     pub(crate) fn fault(&self) -> UpstreamError {
         let told = match self {
-            Self::Translated(translated) => translated.fault().cloned(),
+            Self::Messages(messages) => messages.fault().cloned(),
             _ => None,
         };
         told.unwrap_or(UpstreamError::Reset)
@@ -66,11 +90,10 @@ impl Body for Incoming {
                 body.poll_data(cx).map(|data| data.map(|data| data.map(Frame::data).map_err(|_| BrokenReply)))
             }
             Self::Whole(whole) => Poll::Ready(whole.take().map(|whole| Ok(Frame::data(whole)))),
-            Self::Pieces(pieces) => {
-                pieces.poll_next(cx).map(|piece| piece.map(|piece| piece.map(Frame::data)))
-            }
             Self::Restored(restored) => restored.poll_frame(cx),
-            Self::Translated(translated) => translated.poll_frame(cx),
+            Self::Messages(messages) => messages
+                .poll_next(cx)
+                .map(|part| part.map(|part| part.map(|part| Frame::data(part.into_event().bytes())))),
         }
     }
 
@@ -79,7 +102,7 @@ impl Body for Incoming {
             Self::Http(body) => body.is_over(),
             Self::Whole(whole) => whole.is_none(),
             Self::Restored(restored) => restored.is_end(),
-            Self::Pieces(_) | Self::Translated(_) => false,
+            Self::Messages(_) => false,
         }
     }
 
@@ -87,7 +110,7 @@ impl Body for Incoming {
         match self {
             Self::Http(body) => body.size_hint(),
             Self::Whole(whole) => SizeHint::with_exact(whole.as_ref().map_or(0, Bytes::len) as u64),
-            Self::Pieces(_) | Self::Restored(_) | Self::Translated(_) => SizeHint::default(),
+            Self::Messages(_) | Self::Restored(_) => SizeHint::default(),
         }
     }
 }

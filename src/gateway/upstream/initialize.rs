@@ -11,9 +11,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
+use super::exchange::RequestAttributes;
 use super::exchange::UpstreamClient;
-use super::mux::exchange::CALLER;
-use super::{ReplicaKey, ReplicaSelection, Upstream, stdio};
+use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
 use crate::clock;
@@ -99,13 +99,9 @@ pub(crate) async fn open(
 ) -> Result<InitializedSession, InitializeError> {
     let body = offer.initialize.request("1");
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
-    let mut headers = HeaderMap::new();
-    if upstream.is_child()
-        && let Some(caller) = stdio::caller(offer.principal)
-    {
-        headers.insert(CALLER, caller);
-    }
-    let answer = asker.ask(upstream, question(asker, (headers, None), body, deadline)).await?;
+    let principal = RequestAttributes::principal(offer.principal).filter(|_| upstream.is_child());
+    let question_of_all = question(asker, (HeaderMap::new(), None), body, deadline);
+    let answer = asker.ask_for(principal, upstream, question_of_all).await?;
     let mut unfinished = UnclaimedSession::new(asker, upstream, &answer, offer.initialize.version);
     let opened = read(asker, &answer)?;
     unfinished.agree_on(opened.version);

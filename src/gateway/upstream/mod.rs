@@ -23,6 +23,7 @@ pub(crate) mod incoming;
 pub(crate) mod initialize;
 pub(crate) mod listing;
 pub(crate) mod message_turns;
+pub(crate) mod messages;
 pub(crate) mod mux;
 pub(crate) mod own_id;
 pub(crate) mod pins;

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Uri};
 use net::socket::TcpStream;
 use prometheus::IntCounter;
 use sha2::{Digest as _, Sha256};
 
-use super::health::breaker::{Breaker, Pass, RequestFault, Rules};
+use super::health::breaker::{Breaker, BreakerState, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
 use super::http1::request::RequestAddress;
@@ -48,6 +49,8 @@ pub(crate) struct Replica {
     /// Whether they do.
     pub breaker: Padded<Breaker>,
     pub load: Load,
+    /// Since when it is known.
+    known_since: Instant,
     is_gone: AtomicBool,
     upstream: Box<str>,
     openings: IntCounter,
@@ -100,6 +103,7 @@ impl Replica {
             rules,
             breaker: Padded(breaker),
             load: Load::default(),
+            known_since: clock::now(),
             is_gone: AtomicBool::new(false),
             upstream,
             openings,
@@ -116,6 +120,23 @@ impl Replica {
     /// Whether its address is no longer one of its upstream.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// For how long it has had no address, or its breaker has not been closed; `None`: requests go there.
+    pub(crate) fn down_for(&self, now: Instant) -> Option<Duration> {
+        if self.address.is_none() {
+            return Some(now.saturating_duration_since(self.known_since));
+        }
+        let breaker = &self.breaker.0;
+        let is_closed = breaker.state() == BreakerState::Closed;
+        (!is_closed).then(|| Duration::from_millis(breaker.open_for_ms(clock_ms(now))))
+    }
+
+    /// Its URL, without the query, which may hold a secret.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let authority = self.authority.to_str().unwrap_or(&self.host);
+        format!("{scheme}://{authority}{}", self.target.path())
     }
 
     /// Its address is no longer one of its upstream; what is on its way ends as it may.

@@ -175,6 +175,14 @@ fn a_request_is_read() {
             RequestHead { minor: 0, is_persistent: false, ..plain },
         ),
         ("POST /mcp HTTP/1.0\r\nconnection: Keep-Alive\r\n\r\n", RequestHead { minor: 0, ..plain }),
+        (
+            "POST /mcp HTTP/1.0\r\nconnection: \u{e9}, keep-alive\r\n\r\n",
+            RequestHead { minor: 0, is_persistent: false, ..plain },
+        ),
+        (
+            "POST /mcp HTTP/1.1\r\nconnection: \u{e9}, close\r\n\r\n",
+            RequestHead { is_persistent: false, ..plain },
+        ),
         ("m! http://a/b?c HTTP/1.1\r\n\r\n", RequestHead { method: "m!", target: "http://a/b?c", ..plain }),
     ] {
         assert_eq!(read(bytes), Ok(expected), "{bytes:?}");

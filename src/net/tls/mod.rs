@@ -87,7 +87,7 @@ pub enum TlsSettingsError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFault {
     /// Nobody who is believed has signed its certificate.
-    #[error("its certificate is signed by nobody who is trusted")]
+    #[error("no trusted authority has signed its certificate")]
     UnknownIssuer,
     /// The certificate is for somebody else.
     #[error("its certificate is for another name")]

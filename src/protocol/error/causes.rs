@@ -90,6 +90,8 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooManyBridged => "All of `sessions_max` of the upstream's bridge are in use.",
         BridgedOfPrincipal => "The caller uses more than its share of `sessions_max` of the upstream's bridge.",
         TooManySuspended => "`suspended_calls_max` or `suspended_calls_per_principal_max` of the upstream's bridge is met.",
+        NoBuffers => "`buffered_bytes_max` is used up when the upstream asks something during a call.",
+        BuffersOfPrincipal => "Then the caller holds more than its share of `buffered_bytes_max`.",
         SessionLost => "The upstream forgot its session twice in a row; not executed.",
         SessionDoubted => "The upstream answered 400 within a session.",
         TooManyConnections => "`connections_max` of the upstream, or of `[limits]`, is used up.",

@@ -235,6 +235,12 @@ pub enum UpstreamError {
     /// As many calls as may wait for answers to a legacy server's questions.
     #[error("the gateway keeps as many unanswered calls as it may, try again later")]
     TooManySuspended,
+    /// There is no memory for what the upstream asks during a call.
+    #[error("the gateway has no memory for what the server behind this name asks, try again in a moment")]
+    NoBuffers,
+    /// Likewise, and this caller uses more than its share.
+    #[error("this client uses as much of the gateway's memory as it may, try again in a moment")]
+    BuffersOfPrincipal,
     /// The upstream forgot a session twice in a row.
     #[error("the server behind this name does not keep its sessions; the call was not executed")]
     SessionLost,

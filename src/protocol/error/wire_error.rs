@@ -163,6 +163,8 @@ impl UpstreamError {
             Self::TooManyBridged => soon(503, R::BridgeSessions, 1),
             Self::BridgedOfPrincipal => soon(429, R::BridgeSessions, 1),
             Self::TooManySuspended => soon(503, R::SuspendedCalls, 30),
+            Self::NoBuffers => soon(503, R::Buffers, 1),
+            Self::BuffersOfPrincipal => soon(429, R::Buffers, 1),
             Self::SessionLost => row(502, 502, R::UpstreamSession),
             Self::TimedOut => row(504, 504, R::UpstreamTimeout),
             Self::Nonsense | Self::TooLarge | Self::SessionDoubted => row(502, 502, R::UpstreamInvalid),

@@ -116,10 +116,14 @@ impl Events {
     }
 }
 
+/// Tells a client that its stream is alive.
+pub const COMMENT: &[u8] = b":\n\n";
+
 /// One event of a stream, or a blank line or comments that end like one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// All its bytes, with the blank line that ends it.
+    /// All its bytes, with the blank line that ends it. Empty for one that was made of its data: see
+    /// [`bytes`](Self::bytes).
     pub raw: Bytes,
     /// Its data, with LF between several lines. `None` if there is no data line, so that the event
     /// reaches nobody.
@@ -160,6 +164,26 @@ impl Event {
         Self { raw, data, event, id, retry_ms, bom_length }
     }
 
+    /// One that has nothing but data.
+    pub fn of(data: Bytes) -> Self {
+        let raw = Bytes::new();
+        Self { raw, data: Some(data), event: None, id: None, retry_ms: None, bom_length: 0 }
+    }
+
+    /// One that says nothing but that its server is there.
+    pub fn comment() -> Self {
+        let raw = Bytes::from_static(COMMENT);
+        Self { raw, data: None, event: None, id: None, retry_ms: None, bom_length: 0 }
+    }
+
+    /// All its bytes, with the blank line that ends it.
+    pub fn bytes(&self) -> Bytes {
+        match &self.data {
+            Some(data) if self.raw.is_empty() => data_event(data.clone()),
+            _ => self.raw.clone(),
+        }
+    }
+
     /// The bytes of an event with other data and all else as it was. The new data stands where the first
     /// data line stood; an event without data stays as it is. All lines end as the first of those that are replaced
     /// did: with mixed line ends, a CR and an LF that a dropped line kept apart would become one line end.
@@ -169,6 +193,9 @@ impl Event {
 
     /// The bytes of an event with other data, or another id, or both, in the same way.
     pub fn with(&self, mut data: Option<Segments>, mut id: Option<&[u8]>) -> Bytes {
+        if self.raw.is_empty() {
+            return data.map_or_else(|| self.bytes(), data_event);
+        }
         let (has_data, has_id) = (data.is_some(), id.is_some());
         let is_data = |line: &EventLine| has_data && &self.raw[line.name.clone()] == b"data";
         let is_id = |line: &EventLine| has_id && &self.raw[line.name.clone()] == b"id";

@@ -134,6 +134,17 @@ fn the_size_of_an_event_is_limited() {
 }
 
 #[test]
+fn an_event_that_was_made_of_its_data_is_framed_when_it_is_written() {
+    let made = Event::of(Bytes::from_static(b"{}"));
+    assert_eq!(made.bytes(), "data: {}\n\n");
+    assert_eq!(made.with_data(Bytes::from_static(b"[1]")), "data: [1]\n\n");
+    assert_eq!(made.with(None, Some(b"7")), "data: {}\n\n", "there is no id to replace");
+    assert_eq!(Event::comment().bytes(), ":\n\n");
+    let (events, _) = read(&[b"event: x\ndata: {}\n\n"]);
+    assert_eq!(events[0].bytes(), "event: x\ndata: {}\n\n");
+}
+
+#[test]
 fn data_can_be_replaced() {
     for (stream, data, expected) in [
         ("data: a\n\n", "b", "data: b\n\n"),

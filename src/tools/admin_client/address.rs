@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use http::uri::Authority;
 
-use config::AdminPlace;
+use config::ListenAddress;
 
 /// Where an admin listener is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,14 +71,14 @@ impl FromStr for AdminAddress {
     }
 }
 
-impl TryFrom<&AdminPlace> for AdminAddress {
+impl TryFrom<&ListenAddress> for AdminAddress {
     type Error = AdminAddressError;
 
-    fn try_from(place: &AdminPlace) -> Result<Self, AdminAddressError> {
+    fn try_from(place: &ListenAddress) -> Result<Self, AdminAddressError> {
         match place {
-            AdminPlace::Socket(path) => Ok(Self::Socket(path.clone())),
-            AdminPlace::Address(address) if address.port() == 0 => Err(AdminAddressError::AnyPort),
-            AdminPlace::Address(address) => {
+            ListenAddress::Socket(path) => Ok(Self::Socket(path.clone())),
+            ListenAddress::Address(address) if address.port() == 0 => Err(AdminAddressError::AnyPort),
+            ListenAddress::Address(address) => {
                 Ok(Self::Address { host: reachable(*address).to_string(), port: address.port() })
             }
         }
@@ -151,7 +151,7 @@ mod tests {
             ("10.0.0.7:9", Ok("10.0.0.7:9")),
             ("127.0.0.1:0", Err(AdminAddressError::AnyPort)),
         ] {
-            let place = AdminPlace::Address(address.parse().unwrap());
+            let place = ListenAddress::Address(address.parse().unwrap());
             let place = AdminAddress::try_from(&place).map(|place| place.to_string());
             assert_eq!(place.as_deref().map_err(|error| *error), expected, "{address}");
         }

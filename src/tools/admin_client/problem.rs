@@ -3,7 +3,7 @@
 //! What counts as an error and what as a warning is the same as on the status page (`admin/page/findings.js`), which also
 //! knows the last minutes.
 
-use status::{Recent, Status, UpstreamStatus};
+use status::{Figures, Recent, Status, UpstreamStatus};
 
 use super::figures::{number_of, span};
 
@@ -17,6 +17,8 @@ const FAILING_SHARE: f64 = 0.05;
 const FAILING_CALLS_MIN: f64 = 3.0;
 /// Connections that are this share of all that may be, in percent, get a warning.
 const CONNECTIONS_WARNING_PERCENT: u64 = 90;
+/// Replicas that are named.
+const NAMES_MAX: usize = 3;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +38,12 @@ pub struct Problem {
     pub subject: String,
     /// What.
     pub what: String,
-    /// What to do.
+    /// Since when, in seconds since 1970, as far as the gateway knows.
+    pub since_s: Option<u64>,
+    /// What to do: a command.
     pub advice: Option<String>,
+    /// The section of the runbook, `docs/operate/runbook.md`.
+    pub runbook: Option<&'static str>,
 }
 
 /// Everything that is wrong, worst first; `now_s` is the time since 1970.
@@ -45,11 +51,9 @@ pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
     let mut found = Vec::new();
     of_process(status, &mut found);
     for endpoint in status.endpoints.iter().filter(|endpoint| endpoint.healthy == Some(false)) {
-        found.push(error(
-            format!("endpoint {}", endpoint.path),
-            "none of its upstreams is up: every call fails",
-            "",
-        ));
+        let subject = format!("endpoint {}", endpoint.path);
+        let problem = error(subject, "none of its upstreams is up: every call fails");
+        found.push(problem.since(endpoint.down_since_s).runbook("TrunklineNoHealthyReplica"));
     }
     for upstream in &status.upstreams {
         of_upstream(upstream, status.sample.interval_s, &mut found);
@@ -77,12 +81,19 @@ pub fn summary(problems: &[Problem]) -> Option<String> {
 }
 
 fn of_process(status: &Status, found: &mut Vec<Problem>) {
-    if let Some(phase) = status.draining() {
-        found.push(warning("gateway", format!("is about to stop (drain: {phase})"), ""));
+    match status.draining() {
+        None => {}
+        Some("quiet") => found
+            .push(warning("gateway", "is about to stop; load balancers are told, new clients still come in")),
+        Some("closing") => found
+            .push(warning("gateway", "is about to stop: takes no new clients, finishes the calls in flight")),
+        Some("cut") => found.push(warning("gateway", "stops: aborts the calls still in flight")),
+        Some(_) => found.push(warning("gateway", "is about to stop")),
     }
     if status.panics > 0 {
         let what = format!("{} ended by a bug", number_of(status.panics, "connection", "connections"));
-        found.push(warning("gateway", what, "report what the log says of `panic`"));
+        let log = journal("-1h", "panicked|this is a bug|which is a bug");
+        found.push(warning("gateway", what).advice(log).runbook("TrunklinePanic"));
     }
     if let Some(reload) = &status.config.last_reload {
         if !reload.ok {
@@ -90,64 +101,98 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
             let first = why.lines().find(|line| !line.trim().is_empty()).unwrap_or(why);
             let what =
                 format!("the last reload was refused, the old configuration is in force: {}", first.trim());
-            found.push(error("configuration".to_owned(), what, "trunkline check"));
+            let check = command(["trunkline", "check"].into_iter().chain(status.config.file.as_deref()));
+            let problem = error("configuration", what).since(Some(reload.at_s));
+            found.push(problem.advice(check).runbook("TrunklineReloadFailed"));
         } else if !reload.needs_restart.is_empty() {
             let what = format!("takes effect at the next start only: {}", reload.needs_restart.join(", "));
-            found.push(warning("configuration", what, ""));
+            let problem = warning("configuration", what).since(Some(reload.at_s));
+            found.push(problem.advice("systemctl restart trunkline".to_owned()));
         }
     }
     if let Some(shared) = &status.shared {
         if !shared.connected {
-            let what = "the store cannot be reached: each gateway counts for itself";
-            found.push(error("shared state".to_owned(), what, ""));
+            let problem = error("shared store", "cannot be reached: each gateway counts for itself");
+            let problem = problem.advice(journal("-15min", "what replicas share"));
+            found.push(problem.since(shared.disconnected_since_s).runbook("TrunklineSharedDisconnected"));
         }
         if shared.mismatched > 0 {
-            let what = format!("{} with another session key", shared.mismatched);
-            found.push(warning("shared state", what, "give all gateways the same [session] key"));
+            let gateways = number_of(shared.mismatched, "gateway", "gateways");
+            found.push(warning("shared store", format!("{gateways} with another session key")));
         }
     }
 }
 
 fn of_upstream(upstream: &UpstreamStatus, interval_s: Option<f64>, found: &mut Vec<Problem>) {
     let subject = || format!("upstream {}", upstream.name);
-    let is_looping = upstream.is_crashing();
-    let open = upstream.replicas.iter().filter(|replica| replica.breaker == "open").count();
-    let unresolved = upstream.replicas.iter().filter(|replica| replica.resolved == Some(false)).count();
-    let all = upstream.replicas.len();
-    if upstream.healthy == Some(false) {
-        let why = match () {
-            () if is_looping => "its process is in a crash loop".to_owned(),
-            () if all > 0 && unresolved == all => "its name does not resolve".to_owned(),
-            () if all == 1 && open == 1 => "does not answer: its circuit breaker is open".to_owned(),
-            () if open > 0 => {
-                format!("{open} of {all} replicas do not answer: their circuit breakers are open")
-            }
-            () => "is down".to_owned(),
-        };
-        found.push(error(subject(), why, "see its log, and the gateway's"));
-    } else {
-        if is_looping {
-            found.push(warning(subject(), "a process of it is in a crash loop", "see its log"));
-        }
-        if open > 0 {
-            let what = format!("{open} of {} not answering", number_of(all as u64, "replica", "replicas"));
-            found.push(warning(subject(), what, ""));
-        }
-        if unresolved > 0 {
-            found.push(warning(subject(), format!("{unresolved} of {all} names do not resolve"), ""));
-        }
-        if open == 0 && upstream.replicas.iter().any(|replica| replica.breaker == "half_open") {
-            found.push(warning(subject(), "is being probed after failures", ""));
-        }
-        if let Some(failing) = failing(&upstream.figures.recent, interval_s) {
-            let what = format!("{failing} % of its calls failed lately");
-            found.push(warning(subject(), what, "see the gateway's log"));
-        }
+    let (down, all) = upstream.replicas_down();
+    let ask = || ask_server(upstream);
+    let since_s = upstream.replicas.iter().filter_map(|replica| replica.down_since_s).min();
+    if upstream.is_crashing() {
+        let crashes = upstream.children.as_ref().map_or(0, |children| children.crashes);
+        let crashes = number_of(crashes, "crash", "crashes");
+        let what = format!("its child process is in a crash loop, {crashes} so far");
+        let is_down = upstream.healthy == Some(false);
+        let problem = if is_down { error(subject(), what) } else { warning(subject(), what) };
+        let problem = problem.since(upstream.down_since_s).advice_if(ask());
+        found.push(problem.runbook("TrunklineChildCrashLoop"));
+    } else if upstream.healthy == Some(false) {
+        let what = format!("{}{}", why_down(upstream), mostly(&upstream.figures));
+        let problem = error(subject(), what).since(upstream.down_since_s).advice_if(ask());
+        found.push(problem.runbook("TrunklineNoHealthyReplica"));
+    } else if down > 0 {
+        let which = upstream.replicas.iter().filter(|replica| replica.is_down());
+        let which: Vec<&str> = which.take(NAMES_MAX).map(|replica| &*replica.address).collect();
+        let replicas = number_of(all as u64, "replica", "replicas");
+        let what = format!("{down} of {replicas} down: {}", which.join(", "));
+        let problem = warning(subject(), what).since(since_s).advice_if(ask());
+        found.push(problem.runbook("TrunklineBreakerOpen"));
+    } else if upstream.replicas.iter().any(|replica| replica.breaker == "half_open") {
+        let problem = warning(subject(), "is being probed after failures").since(since_s);
+        found.push(problem.advice_if(ask()).runbook("TrunklineBreakerOpen"));
+    }
+    if upstream.healthy != Some(false)
+        && let Some(failing) = failing(&upstream.figures.recent, interval_s)
+    {
+        let what = format!("{failing} % of its calls failed lately{}", mostly(&upstream.figures));
+        found.push(warning(subject(), what).advice_if(ask()).runbook("TrunklineUpstreamErrors"));
     }
     of_pins(upstream, found);
     if let Some(bound) = upstream.concurrency.as_ref().filter(|bound| bound.waiting > 0) {
-        let what = format!("{} calls wait, {} are in flight", bound.waiting, bound.in_use);
-        found.push(warning(subject(), what, ""));
+        let calls = number_of(bound.waiting, "call", "calls");
+        let what = format!("{calls} waiting: it takes {} at once", bound.max);
+        found.push(warning(subject(), what).runbook("TrunklineCallsRefused"));
+    }
+}
+
+fn why_down(upstream: &UpstreamStatus) -> String {
+    let all = &upstream.replicas;
+    if !all.is_empty() && all.iter().all(|replica| replica.resolved == Some(false)) {
+        return "its name does not resolve".to_owned();
+    }
+    match all.len() {
+        0 => "is down".to_owned(),
+        1 => "does not answer: its circuit breaker is open".to_owned(),
+        many => {
+            let replicas = number_of(many as u64, "replica", "replicas");
+            format!("none of its {replicas} answers: their circuit breakers are open")
+        }
+    }
+}
+
+/// Why most of its calls failed since the start, if any did.
+fn mostly(figures: &Figures) -> String {
+    let most = figures.reasons.iter().max_by_key(|(_, times)| **times);
+    most.map(|(why, _)| format!(" (mostly {why})")).unwrap_or_default()
+}
+
+/// What asks a server itself, or shows the log of one that has no URL.
+fn ask_server(upstream: &UpstreamStatus) -> Option<String> {
+    let replicas = &upstream.replicas;
+    let asked = replicas.iter().find(|replica| replica.breaker != "closed").or(replicas.first());
+    match asked.map(|replica| &*replica.url).filter(|url| !url.is_empty()) {
+        Some(url) => Some(command(["trunkline", "doctor", url])),
+        None => (upstream.transport == "stdio").then(|| journal("-15min", "child process|stderr")),
     }
 }
 
@@ -161,11 +206,10 @@ fn failing(recent: &Recent, interval_s: Option<f64>) -> Option<f64> {
 fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
-    if pins.unreadable {
-        found.push(error(subject(), "its pins cannot be read", "see the log"));
-    }
-    if pins.unwritable {
-        found.push(error(subject(), "its pins cannot be written", "see the log"));
+    let faults =
+        [(pins.unreadable, "its pins cannot be read"), (pins.unwritable, "its pins cannot be written")];
+    for (_, what) in faults.into_iter().filter(|(is_so, _)| *is_so) {
+        found.push(error(subject(), what).advice(journal("-1d", "pins")).runbook("TrunklinePinsWait"));
     }
     let mut said = Vec::new();
     if pins.changed > 0 {
@@ -181,52 +225,98 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     if !pins.waiting.is_empty() {
         what = format!("{what}: {}", pins.waiting.join(", "));
     }
-    found.push(warning(subject(), what, &format!("trunkline pins show {}", upstream.name)));
+    let which = if let [one] = &pins.waiting[..] { one } else { "--all" };
+    let approve = command(["trunkline", "pins", "approve", &upstream.name, which]);
+    found.push(warning(subject(), what).advice(approve).runbook("TrunklinePinsWait"));
 }
 
 fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
     for certificate in &status.certificates {
         let Some(ends_s) = certificate.expires_s else { continue };
         let subject = format!("certificate {}", certificate.file);
-        match ends_s.checked_sub(now_s) {
-            None => found.push(error(subject, format!("expired {} ago", span(now_s - ends_s)), "")),
-            Some(left) if left < CERTIFICATE_WRONG_S => {
-                found.push(error(subject, format!("expires in {}", span(left)), ""));
-            }
+        let problem = match ends_s.checked_sub(now_s) {
+            None => error(subject, format!("the certificate expired {} ago", span(now_s - ends_s))),
             Some(left) if left < CERTIFICATE_WARNING_S => {
-                found.push(warning(subject, format!("expires in {}", span(left)), ""));
+                let what = format!("the certificate expires in {}", span(left));
+                if left < CERTIFICATE_WRONG_S { error(subject, what) } else { warning(subject, what) }
             }
-            Some(_) => {}
-        }
+            Some(_) => continue,
+        };
+        let look = command(["openssl", "x509", "-noout", "-enddate", "-in", &certificate.file]);
+        found.push(problem.advice(look).runbook("TrunklineCertificateExpires"));
     }
 }
 
 fn of_bounds(status: &Status, found: &mut Vec<Problem>) {
     let connections = &status.connections;
     if let Some(max) = connections.max.filter(|max| *max > 0) {
+        let runbook = "TrunklineConnectionsHigh";
         if connections.open >= max {
-            found.push(error("connections".to_owned(), format!("all {max} are in use"), ""));
+            found.push(error("connections", format!("all {max} are in use")).runbook(runbook));
         } else if connections.open.saturating_mul(100) / max >= CONNECTIONS_WARNING_PERCENT {
-            found.push(warning("connections", format!("{} of {max} are open", connections.open), ""));
+            let what = format!("{} of {max} are in use", connections.open);
+            found.push(warning("connections", what).runbook(runbook));
         }
     }
     for limit in status.limits.iter().filter(|limit| limit.overflowed > 0) {
-        let what = format!("{} calls counted together, beyond limiter_keys_max", limit.overflowed);
-        found.push(warning(format!("limit {}", limit.name), what, ""));
+        let calls = number_of(limit.overflowed, "call", "calls");
+        let what = format!("{calls} counted together, beyond limiter_keys_max");
+        found.push(warning(format!("limit {}", limit.name), what));
     }
 }
 
-fn error(subject: String, what: impl Into<String>, advice: &str) -> Problem {
-    problem(ProblemLevel::Error, subject, what.into(), advice)
+/// Words as a shell reads them.
+fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
+    let quoted = |word: &str| {
+        if !word.is_empty() && word.chars().all(is_plain) {
+            word.to_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-fn warning(subject: impl Into<String>, what: impl Into<String>, advice: &str) -> Problem {
-    problem(ProblemLevel::Warning, subject.into(), what.into(), advice)
+/// What shows lines of the gateway's log.
+fn journal(since: &str, text: &str) -> String {
+    command(["journalctl", "--unit", "trunkline", "--since", since, "--grep", text])
 }
 
-fn problem(severity: ProblemLevel, subject: String, what: String, advice: &str) -> Problem {
-    let advice = Some(advice.to_owned()).filter(|advice| !advice.is_empty());
-    Problem { severity, subject, what, advice }
+fn error(subject: impl Into<String>, what: impl Into<String>) -> Problem {
+    problem(ProblemLevel::Error, subject.into(), what.into())
+}
+
+fn warning(subject: impl Into<String>, what: impl Into<String>) -> Problem {
+    problem(ProblemLevel::Warning, subject.into(), what.into())
+}
+
+fn problem(severity: ProblemLevel, subject: String, what: String) -> Problem {
+    Problem { severity, subject, what, since_s: None, advice: None, runbook: None }
+}
+
+impl Problem {
+    /// Since when, as people say it; empty where it is not known.
+    pub fn since_words(&self, now_s: u64) -> String {
+        let known = self.since_s.map(|since_s| format!(", for {}", span(now_s.saturating_sub(since_s))));
+        known.unwrap_or_default()
+    }
+
+    fn since(self, since_s: Option<u64>) -> Self {
+        Self { since_s, ..self }
+    }
+
+    fn advice(self, advice: String) -> Self {
+        self.advice_if(Some(advice))
+    }
+
+    fn advice_if(self, advice: Option<String>) -> Self {
+        Self { advice, ..self }
+    }
+
+    fn runbook(self, section: &'static str) -> Self {
+        Self { runbook: Some(section), ..self }
+    }
 }
 
 #[cfg(test)]
@@ -260,7 +350,7 @@ mod tests {
             (upstream(json!({"healthy": false, "replicas": [open]})), "Error upstream a: does not answer"),
             (
                 upstream(json!({"healthy": false, "replicas": [open, open]})),
-                "Error upstream a: 2 of 2 replicas",
+                "Error upstream a: none of its 2 replicas answers",
             ),
             (upstream(json!({"replicas": [open, closed]})), "Warning upstream a: 1 of 2 replicas"),
             (
@@ -269,7 +359,7 @@ mod tests {
             ),
             (
                 upstream(json!({"healthy": false, "children": {"crash_loop": true}})),
-                "Error upstream a: its process",
+                "Error upstream a: its child process",
             ),
             (
                 upstream(json!({"pins": {"changed": 2, "new": 1}})),
@@ -290,26 +380,26 @@ mod tests {
             (upstream(json!({"pins": {"unwritable": true}})), "Error upstream a: its pins cannot be written"),
             (
                 upstream(json!({"concurrency": {"max": 1, "in_use": 1, "waiting": 3}})),
-                "Warning upstream a: 3 calls wait",
+                "Warning upstream a: 3 calls waiting",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S - 60}]}),
-                "Error certificate c: expired 1 min ago",
+                "Error certificate c: the certificate expired 1 min ago",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400}]}),
-                "Error certificate c: expires in 1 d",
+                "Error certificate c: the certificate expires in 1 d",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 7 * 86_400}]}),
-                "Warning certificate c: expires in 7 d",
+                "Warning certificate c: the certificate expires in 7 d",
             ),
             (json!({"connections": {"open": 10, "max": 10}}), "Error connections: all 10"),
             (json!({"connections": {"open": 9, "max": 10}}), "Warning connections: 9 of 10"),
             (json!({"limits": [{"name": "l", "overflowed": 4}]}), "Warning limit l: 4 calls"),
             (json!({"drain": "quiet"}), "Warning gateway: is about to stop"),
             (json!({"panics": 1}), "Warning gateway: 1 connection ended"),
-            (json!({"shared": {"connected": false}}), "Error shared state"),
+            (json!({"shared": {"connected": false}}), "Error shared store"),
             (
                 json!({"config": {"last_reload": {"ok": false, "error": "\nline 3"}}}),
                 "Error configuration: the last",
@@ -323,6 +413,51 @@ mod tests {
             assert_eq!(found.len(), 1, "{status}: {found:?}");
             assert!(found[0].starts_with(expected), "{expected}: {found:?}");
         }
+    }
+
+    #[test]
+    fn the_page_says_it_in_the_same_words() {
+        let page = include_str!("../../gateway/admin/page/findings.js");
+        let here = include_str!("problem.rs");
+        for words in [
+            "none of its upstreams is up: every call fails",
+            "is about to stop; load balancers are told, new clients still come in",
+            "is about to stop: takes no new clients, finishes the calls in flight",
+            "stops: aborts the calls still in flight",
+            "ended by a bug",
+            "the last reload was refused, the old configuration is in force: ",
+            "takes effect at the next start only: ",
+            "cannot be reached: each gateway counts for itself",
+            "with another session key",
+            "its child process is in a crash loop, ",
+            "its name does not resolve",
+            "does not answer: its circuit breaker is open",
+            " answers: their circuit breakers are open",
+            " down: ",
+            "is being probed after failures",
+            " of its calls failed ",
+            " waiting: it takes ",
+            "its pins cannot be read",
+            ", waiting for approval",
+            "the certificate expires in ",
+            " are in use",
+            " counted together, beyond limiter_keys_max",
+        ] {
+            assert!(page.contains(words) && here.contains(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn every_section_of_the_runbook_is_there_and_commands_are_quoted() {
+        let runbook = include_str!("../../../docs/operate/runbook.md");
+        let sources = [include_str!("problem.rs"), include_str!("../../gateway/admin/page/findings.js")];
+        let named = sources.into_iter().flat_map(|source| source.split(['"', '\'']));
+        let named: Vec<_> = named.filter(|word| word.len() > 12 && word.starts_with("Trunkline")).collect();
+        assert!(named.len() > 20, "{named:?}");
+        for section in named {
+            assert!(runbook.contains(&format!("\n## {section}\n")), "{section}");
+        }
+        assert_eq!(command(["a", "b c", "it's", "", "x;y"]), r"a 'b c' 'it'\''s' '' 'x;y'");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl StatusReport<'_> {
                 ProblemLevel::Warning => (WARNING, "!"),
             };
             let subject = padded(&problem.subject, width, false);
-            let what = shown(&problem.what);
+            let what = shown(&(problem.what.clone() + &problem.since_words(self.now_s)));
             let _ = writeln!(text, "{} {subject}  {}", painted(style, mark), fit(&what, PROBLEM_COLUMNS));
             if let Some(advice) = &problem.advice {
                 let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
@@ -228,7 +228,7 @@ pub fn replicas(upstream: &UpstreamStatus) -> String {
             crashes => format!("{running}, {}", number_of(crashes, "crash", "crashes")),
         };
     }
-    match upstream.replicas_out() {
+    match upstream.replicas_down() {
         (_, 0) => super::figures::UNKNOWN.to_owned(),
         (0, all) => all.to_string(),
         (out, all) => format!("{} of {all}", all - out),

@@ -13,9 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::terminal_user::{Interactivity, TerminalUser};
 use crate::terminal;
 use crate::terminal::paint::{BAD, FAINT, painted};
+use client::exchange_error::ExchangeError;
 use client::server::Server;
 use client::tool::{Tool, nearest};
 use client::{Client, ClientSettings, EraChoice, RequestError, RpcError, UserInteraction};
+use net::tls::TlsFault;
 use protocol::level::Level;
 use protocol::text::{fit, shown, shown_lines};
 
@@ -32,6 +34,8 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// The error of servers that want to ask what a client does not answer.
 const LACKS_CAPABILITY: i64 = -32021;
+/// The error of a gateway that knows no credentials of the caller.
+const UNAUTHORIZED: i64 = 401;
 /// The error of servers of the legacy era that want a page to be visited before a call.
 const WANTS_A_VISIT: i64 = -32042;
 const VISITS_MAX: usize = 8;
@@ -169,6 +173,12 @@ fn tell(ended: &CallError) -> u8 {
                     for line in shown_lines(last_words.trim_end()).lines() {
                         terminal::say(format_args!("  {line}"));
                     }
+                }
+                RequestError::Exchange(ExchangeError::Tls(TlsFault::UnknownIssuer)) => {
+                    terminal::say("Name the certificate of its authority, or its own, with --ca FILE.");
+                }
+                RequestError::Rpc(RpcError { code: UNAUTHORIZED, .. }) => {
+                    terminal::say("Give a key with --key-file FILE, or in TRUNKLINE_KEY.");
                 }
                 RequestError::Rpc(RpcError { code: LACKS_CAPABILITY, .. }) => terminal::say(
                     "It wants to ask something: call it at a terminal, or give --answer FIELD=VALUE.",

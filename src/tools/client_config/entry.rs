@@ -103,7 +103,8 @@ impl Entry {
             return;
         }
         if words.len() > ITEMS_MAX {
-            self.remarks.push(format!("Its command has {} words: the first {ITEMS_MAX} are taken", words.len()));
+            self.remarks
+                .push(format!("Its command has {} words: the first {ITEMS_MAX} are taken", words.len()));
         }
         self.words = words.into_iter().take(ITEMS_MAX).collect();
     }

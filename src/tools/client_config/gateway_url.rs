@@ -17,15 +17,20 @@ pub struct GatewayUrl {
 }
 
 impl GatewayUrl {
-    /// That of the endpoint with this path, which may be left out where there is only one.
+    /// That of the endpoint with this path or name, which may be left out where there is only one.
     pub fn of(config: &Config, path: Option<&str>) -> anyhow::Result<Self> {
-        let paths = || config.endpoints.iter().map(|endpoint| endpoint.path.as_str());
-        let all = || paths().map(shown).collect::<Vec<_>>().join(", ");
+        let names = || config.endpoints.iter().map(|endpoint| endpoint.name.as_str());
+        let all = || names().map(shown).collect::<Vec<_>>().join(", ");
         let endpoint = match (path, config.endpoints.as_slice()) {
             (Some(path), endpoints) => {
-                endpoints.iter().find(|endpoint| endpoint.path == path).with_context(|| {
+                let called = |endpoint: &&EndpointConfig| endpoint.name == path;
+                let only = || {
+                    let mut at_path = endpoints.iter().filter(|endpoint| endpoint.path == path);
+                    at_path.next().filter(|_| at_path.next().is_none())
+                };
+                endpoints.iter().find(called).or_else(only).with_context(|| {
                     let near =
-                        config::nearest(path, paths()).map(|near| format!("; {near}")).unwrap_or_default();
+                        config::nearest(path, names()).map(|near| format!("; {near}")).unwrap_or_default();
                     format!("there is no endpoint {}: there is {}{near}", shown(path), all())
                 })?
             }
@@ -48,13 +53,22 @@ fn url(config: &Config, endpoint: &EndpointConfig) -> anyhow::Result<String> {
     if let Some(url) = &endpoint.public_url {
         return Ok(url.clone());
     }
-    let reachable = |listener: &&config::Listener| {
-        !listener.proxy_protocol && !listener.address.ip().is_unspecified() && listener.address.port() != 0
+    let reachable = |listener: &config::Listener| {
+        let address = listener.address.ip_address().filter(|_| !listener.proxy_protocol)?;
+        (!address.ip().is_unspecified() && address.port() != 0).then_some((address, listener.tls.is_some()))
     };
-    let listener = config.listeners.iter().find(reachable).context(
+    let (address, has_tls) = config.listeners.iter().find_map(reachable).context(
         "the configuration does not say by which address clients reach the gateway: set `public_url` of the endpoint, or \
          give --url",
     )?;
-    let scheme = if listener.tls.is_some() { "https" } else { "http" };
-    Ok(format!("{scheme}://{}{}", listener.address, endpoint.path))
+    let scheme = if has_tls { "https" } else { "http" };
+    // Where endpoints share a path, the address alone leads to another.
+    let host = endpoint.hosts.iter().flatten().find(|host| !host.starts_with("*."));
+    match host.filter(|_| endpoint.name != endpoint.path) {
+        Some(host) if host.rsplit(']').next().is_some_and(|port| port.contains(':')) => {
+            Ok(format!("{scheme}://{host}{}", endpoint.path))
+        }
+        Some(host) => Ok(format!("{scheme}://{host}:{}{}", address.port(), endpoint.path)),
+        None => Ok(format!("{scheme}://{}{}", address, endpoint.path)),
+    }
 }

@@ -42,7 +42,7 @@ pub(crate) enum Reached {
     #[default]
     Program,
     Http {
-        /// Whether nobody on the way can read it.
+        /// Whether the transport is encrypted, or stays on this machine.
         is_tls: bool,
         is_loopback: bool,
     },

@@ -1,13 +1,13 @@
 //! What is looked at: keys and answers in, what to draw and to ask for out. No clock, no terminal.
 
-use status::{History, Status, ToolStatus, ToolsPage, ToolsQuery, ToolsSort};
+use status::{FailedCalls, History, Status, ToolStatus, ToolsPage, ToolsQuery, ToolsSort};
 
 use super::feed::{News, WantedTools};
 use super::key::{Key, KeyInput};
-use super::listing;
 use super::tab::{ListView, Tab, TabView};
 use super::table::sort;
 use super::view::Layout;
+use super::{calls, listing};
 use crate::admin_client::problem::{Problem, problems};
 
 /// Characters of a filter.
@@ -38,6 +38,7 @@ pub(super) enum Detail {
     Tool(Box<ToolStatus>),
     Limit(String),
     Problem(Problem),
+    FailedCalls(Box<FailedCalls>),
 }
 
 /// Everything that is looked at.
@@ -56,7 +57,7 @@ pub(super) struct App {
     pub(super) gone: Option<(u64, String)>,
     pub(super) now_s: u64,
     pub(super) tab: Tab,
-    looks: [TabView; 6],
+    looks: [TabView; Tab::COUNT],
     pub(super) subject: Option<Detail>,
     /// The first line that is shown of what is shown in full.
     pub(super) scroll: usize,
@@ -75,7 +76,7 @@ pub(super) struct App {
 impl App {
     /// Nothing is known yet of the gateway at `place`.
     pub(super) fn new(place: &str, now_s: u64) -> Self {
-        let mut looks: [TabView; 6] = Default::default();
+        let mut looks: [TabView; Tab::COUNT] = Default::default();
         for tab in [Tab::Upstreams, Tab::Endpoints] {
             looks[tab.at()].by = Some(listing::STATE);
         }
@@ -214,7 +215,9 @@ impl App {
             Tab::Upstreams => listing::upstreams(&self.status, &self.history, filter),
             Tab::Endpoints => listing::endpoints(&self.status, &self.history, filter),
             Tab::Limits => listing::limits(&self.status, filter),
-            Tab::Problems => listing::problems(&self.problems, filter),
+            Tab::Problems => listing::problems(&self.problems, self.now_s, filter),
+            Tab::Errors => calls::errors(&self.status, self.now_s, filter),
+            Tab::Callers => calls::callers(&self.status, filter),
             Tab::Tools | Tab::Gateway => Vec::new(),
         };
         sort(&mut rows, look.by, look.is_reversed);
@@ -248,7 +251,7 @@ impl App {
         match key {
             Key::Char('?') => self.is_helping = true,
             Key::Char('p') => self.is_paused = !self.is_paused,
-            Key::Char(digit @ '1'..='6') => {
+            Key::Char(digit @ '1'..='8') => {
                 self.go_to(Tab::ALL[usize::from(digit as u8 - b'1')]);
             }
             Key::Tab | Key::Right | Key::Char('l') if self.subject.is_none() => self.turn(1),
@@ -369,7 +372,11 @@ impl App {
                 None => Detail::Limit(id),
             }),
             Tab::Problems => id.parse().ok().and_then(|at: usize| self.problems.get(at)).map(subject_of),
-            Tab::Gateway => None,
+            Tab::Errors => {
+                let error = self.status.recent_errors.iter().find(|error| calls::error_id(error) == id);
+                error.map(|error| Detail::FailedCalls(Box::new(error.clone())))
+            }
+            Tab::Callers | Tab::Gateway => None,
         };
         self.scroll = 0;
     }

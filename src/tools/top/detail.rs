@@ -35,8 +35,9 @@ pub(super) fn lines(app: &App, subject: &Detail, width: usize, palette: Palette)
         Detail::Limit(id) => text.limit(app, id),
         Detail::Problem(problem) => {
             text.title(&problem.subject);
-            text.problem(problem);
+            text.problem(problem, app.now_s);
         }
+        Detail::FailedCalls(error) => text.failed_calls(error, app.now_s),
     }
     text.lines
 }
@@ -53,7 +54,7 @@ pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
     let mut text = StyledText { lines: Vec::new(), width, palette };
     text.title("Keys");
     for (keys, what) in [
-        ("1 … 6, Tab", "upstreams, endpoints, tools, limits, problems, gateway"),
+        ("1 … 8, Tab", "upstreams, endpoints, tools, limits, problems, errors, callers, gateway"),
         ("↑ ↓ or j k", "select; also PgUp PgDn, Home End"),
         ("Enter, Esc", "open; back"),
         ("t", "tools of the upstream"),
@@ -90,7 +91,7 @@ impl StyledText {
         self.curves(app.history.upstreams.get(name), app.history.interval_s);
         self.blank();
         self.server(upstream);
-        self.replicas(upstream);
+        self.replicas(app, upstream);
         if let Some((of, page)) = &app.upstream_tools
             && of == name
         {
@@ -149,7 +150,7 @@ impl StyledText {
         }
     }
 
-    fn replicas(&mut self, upstream: &UpstreamStatus) {
+    fn replicas(&mut self, app: &App, upstream: &UpstreamStatus) {
         if upstream.replicas.is_empty() {
             return;
         }
@@ -157,13 +158,15 @@ impl StyledText {
         for replica in &upstream.replicas {
             let (word, look) = match (replica.resolved, replica.breaker.as_str()) {
                 (Some(false), _) => ("✗ unresolved", Look::Bad),
-                (_, "open") => ("✗ open", Look::Bad),
+                (_, "open") => ("✗ down", Look::Bad),
                 (_, "half_open") => ("◐ half-open", Look::Warning),
                 (_, "closed") => ("● up", Look::Good),
                 _ => ("?", Look::Faint),
             };
             let calls = counts([(replica.in_flight, "in flight"), (replica.answered, "answered")]);
-            self.marked(word, look, &format!("{}  {calls}", shown(&replica.address)));
+            let down = replica.down_since_s.map(|since_s| app.now_s.saturating_sub(since_s));
+            let down = down.map(|down_s| format!(", for {}", span(down_s))).unwrap_or_default();
+            self.marked(word, look, &format!("{}  {calls}{down}", shown(&replica.address)));
         }
     }
 
@@ -399,18 +402,22 @@ impl StyledText {
 
     fn problems_of(&mut self, app: &App, subject: &str) {
         for problem in app.problems.iter().filter(|problem| problem.subject == subject) {
-            self.problem(problem);
+            self.problem(problem, app.now_s);
         }
     }
 
-    fn problem(&mut self, problem: &Problem) {
+    fn problem(&mut self, problem: &Problem, now_s: u64) {
         let (mark, look) = match problem.severity {
             ProblemLevel::Error => ("✗ error", Look::Bad),
             ProblemLevel::Warning => ("! warning", Look::Warning),
         };
-        self.fact_in(mark, &problem.what, look);
+        self.fact_in(mark, &(problem.what.clone() + &problem.since_words(now_s)), look);
         if let Some(advice) = &problem.advice {
             self.fact_in("", &format!("→ {advice}"), Look::Use);
+        }
+        if let Some(section) = problem.runbook {
+            let place = format!("docs/operate/runbook.md#{}", section.to_lowercase());
+            self.fact_in("", &place, Look::Faint);
         }
     }
 

@@ -5,7 +5,7 @@ use status::{EndpointStatus, Figures, History, HistoryLines, Status, ToolStatus,
 use super::palette::Look;
 use super::table::{By, Column, ColumnKind, Row, TableCell};
 use crate::admin_client::figures::{
-    UNKNOWN, bytes, count, known_bytes, known_count, latency, period, rate, share,
+    UNKNOWN, bytes, count, known_bytes, known_count, latency, period, rate, share, span,
 };
 use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::report::replicas;
@@ -14,7 +14,7 @@ use crate::admin_client::report::replicas;
 pub(super) const STATE: usize = 0;
 
 pub(super) const UPSTREAMS: &[Column] = &[
-    mark("STATE", 8),
+    mark("STATE", 10),
     name_column("UPSTREAM", 40),
     number("CALLS/S", 8, 1),
     plain("TREND", 8, 60, 5),
@@ -31,7 +31,7 @@ pub(super) const UPSTREAMS: &[Column] = &[
 ];
 
 pub(super) const ENDPOINTS: &[Column] = &[
-    mark("STATE", 8),
+    mark("STATE", 10),
     name_column("ENDPOINT", 40),
     number("CALLS/S", 8, 1),
     plain("TREND", 8, 60, 5),
@@ -68,8 +68,12 @@ pub(super) const LIMITS: &[Column] = &[
     plain("OF", 10, 24, 5),
 ];
 
-pub(super) const PROBLEMS: &[Column] =
-    &[Column { is_sortable: false, ..mark("", 9) }, plain("WHERE", 8, 28, 0), plain("WHAT", 8, 400, 1)];
+pub(super) const PROBLEMS: &[Column] = &[
+    Column { is_sortable: false, ..mark("", 9) },
+    plain("WHERE", 8, 28, 0),
+    plain("FOR", 8, 10, 2),
+    plain("WHAT", 8, 400, 1),
+];
 
 /// The column of [`TOOLS`] that stands for a way to sort.
 pub(super) fn tools_column(sort: ToolsSort) -> usize {
@@ -210,7 +214,7 @@ pub(super) fn limits(status: &Status, filter: &str) -> Vec<Row> {
 }
 
 /// What is wrong.
-pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
+pub(super) fn problems(problems: &[Problem], now_s: u64, filter: &str) -> Vec<Row> {
     let row = |(at, problem): (usize, &Problem)| {
         let (mark, look) = match problem.severity {
             ProblemLevel::Error => ("✗ error", Look::Bad),
@@ -219,6 +223,11 @@ pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
         let cells = vec![
             (TableCell::Text(mark.to_owned(), look), By::Number(0.0)),
             name(&problem.subject),
+            words(
+                &problem
+                    .since_s
+                    .map_or_else(|| UNKNOWN.to_owned(), |since_s| span(now_s.saturating_sub(since_s))),
+            ),
             words(&problem.what),
         ];
         Row { id: at.to_string(), cells }
@@ -230,8 +239,8 @@ pub(super) fn problems(problems: &[Problem], filter: &str) -> Vec<Row> {
 
 /// How an upstream is: word, look and how far from well.
 pub(super) fn state(upstream: &UpstreamStatus) -> (&'static str, Look, f64) {
-    let (out, _) = upstream.replicas_out();
-    if upstream.healthy != Some(false) && (upstream.is_crashing() || out > 0) {
+    let (down, _) = upstream.replicas_down();
+    if upstream.healthy != Some(false) && (upstream.is_crashing() || down > 0) {
         return ("◐ degraded", Look::Warning, 1.0);
     }
     fitness(upstream.healthy)
@@ -259,15 +268,15 @@ fn bound(id: &str, what: &str, now: Option<u64>, waiting: Option<u64>, refused: 
     Row { id: id.to_owned(), cells }
 }
 
-fn is_in(filter: &str, text: &str) -> bool {
+pub(super) fn is_in(filter: &str, text: &str) -> bool {
     filter.is_empty() || text.to_lowercase().contains(&filter.to_lowercase())
 }
 
-fn name(text: &str) -> (TableCell, By) {
+pub(super) fn name(text: &str) -> (TableCell, By) {
     (TableCell::text(text), By::Text(text.to_lowercase()))
 }
 
-fn words(text: &str) -> (TableCell, By) {
+pub(super) fn words(text: &str) -> (TableCell, By) {
     (TableCell::text(text), By::Text(text.to_owned()))
 }
 
@@ -282,7 +291,7 @@ fn latency_cell(seconds: Option<f64>) -> (TableCell, By) {
     (TableCell::Text(latency(seconds), look), By::Number(seconds.unwrap_or(-1.0)))
 }
 
-fn count_cell(known: Option<u64>) -> (TableCell, By) {
+pub(super) fn count_cell(known: Option<u64>) -> (TableCell, By) {
     let look = if known.is_some_and(|known| known > 0) { Look::Plain } else { Look::Faint };
     (TableCell::Text(known_count(known), look), known.map_or(By::Number(-1.0), by_count))
 }
@@ -292,7 +301,7 @@ fn by_count(count: u64) -> By {
     By::Number(count as f64)
 }
 
-const fn text(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
+pub(super) const fn text(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
     Column { head, least, most, is_number: false, rank, is_sortable: true, kind: ColumnKind::Other }
 }
 
@@ -300,15 +309,15 @@ const fn mark(head: &'static str, most: usize) -> Column {
     Column { kind: ColumnKind::Mark, ..text(head, 1, most, 0) }
 }
 
-const fn name_column(head: &'static str, most: usize) -> Column {
+pub(super) const fn name_column(head: &'static str, most: usize) -> Column {
     Column { kind: ColumnKind::Name, ..text(head, 8, most, 0) }
 }
 
-const fn plain(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
+pub(super) const fn plain(head: &'static str, least: usize, most: usize, rank: u8) -> Column {
     Column { is_sortable: false, ..text(head, least, most, rank) }
 }
 
-const fn number(head: &'static str, width: usize, rank: u8) -> Column {
+pub(super) const fn number(head: &'static str, width: usize, rank: u8) -> Column {
     Column { is_number: true, ..text(head, width, width, rank) }
 }
 

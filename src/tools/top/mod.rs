@@ -8,6 +8,7 @@
 //! | `app.rs` | what is looked at: keys and answers in, what to draw and to ask for out |
 //! | `tab.rs` | the tabs, and how the table of each is looked at |
 //! | `table.rs`, `listing.rs` | tables that fit into any width; what is in them |
+//! | `calls.rs` | which calls failed lately, and who calls |
 //! | `detail.rs`, `text.rs` | one thing in full; lines that fit into any width |
 //! | `view.rs` | the whole screen |
 //! | `palette.rs`, `spark.rs` | colours and small curves |
@@ -17,6 +18,7 @@
 //! what was last known stays, and is said to be old.
 
 mod app;
+mod calls;
 mod detail;
 mod feed;
 mod key;

@@ -1,7 +1,7 @@
 //! The tabs, and the table of each. Pure.
 
-use super::listing;
 use super::table::{Column, Row};
+use super::{calls, listing};
 
 /// What there is to look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +11,23 @@ pub(super) enum Tab {
     Tools,
     Limits,
     Problems,
+    Errors,
+    Callers,
     Gateway,
 }
 
 impl Tab {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Upstreams, Self::Endpoints, Self::Tools, Self::Limits, Self::Problems, Self::Gateway];
+    pub(super) const COUNT: usize = 8;
+    pub(super) const ALL: [Self; Self::COUNT] = [
+        Self::Upstreams,
+        Self::Endpoints,
+        Self::Tools,
+        Self::Limits,
+        Self::Problems,
+        Self::Errors,
+        Self::Callers,
+        Self::Gateway,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -25,6 +36,8 @@ impl Tab {
             Self::Tools => "Tools",
             Self::Limits => "Limits",
             Self::Problems => "Problems",
+            Self::Errors => "Errors",
+            Self::Callers => "Callers",
             Self::Gateway => "Gateway",
         }
     }
@@ -40,6 +53,8 @@ impl Tab {
             Self::Tools => listing::TOOLS,
             Self::Limits => listing::LIMITS,
             Self::Problems => listing::PROBLEMS,
+            Self::Errors => calls::ERRORS,
+            Self::Callers => calls::CALLERS,
             Self::Gateway => &[],
         }
     }

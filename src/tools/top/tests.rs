@@ -140,10 +140,53 @@ fn enter_shows_one_thing_in_full_and_esc_goes_back() {
         assert!(app.has_table());
     }
     let mut app = app();
-    press(&mut app, &[Key::Char('6')]);
+    press(&mut app, &[Key::Char('8')]);
     assert!(screen(&app).contains("1.2.3, up 1 min"));
     press(&mut app, &[Key::Char('?')]);
     assert!(screen(&app).contains("Ctrl-C"));
+}
+
+#[test]
+fn problems_errors_and_callers_are_told() {
+    let mut app = app();
+    let down = json!({
+        "name": "gamma", "healthy": false, "down_since_s": NOW_S - 240, "reasons": {"upstream_timeout": 9, "upstream_reset": 2},
+        "replicas": [{"address": "b:1/mcp", "url": "http://b:1/mcp", "breaker": "open", "down_since_s": NOW_S - 240}],
+        "calls": 11, "errors": 11,
+    });
+    let error = json!({
+        "at_s": NOW_S - 3, "first_s": NOW_S - 90, "calls": 31, "endpoint": "/mcp", "upstream": "gamma",
+        "method": "tools/call", "name": "forecast", "outcome": "failed", "reason": "upstream_timeout",
+        "principal": "ci", "request_id": "ab-1",
+    });
+    let status = json!({
+        "upstreams": [down],
+        "recent_errors": [error],
+        "callers": {
+            "known": 2,
+            "busiest": [{"principal": "ci", "calls": 900, "errors": 31, "refused": 4}],
+            "most_refused": [{"principal": "ci", "calls": 900}, {"principal": null, "calls": 7, "errors": 7, "refused": 7}],
+        },
+    });
+    app.hear(News::State(Box::new(read::<Status>(&status)), None));
+    let text = drawn(&app, 140, 24).join("\n");
+    assert!(text.contains("circuit breaker is open (mostly upstream_timeout), for 4 min"), "{text}");
+    for (keys, expected) in [
+        (&[Key::Char('1'), Key::Enter][..], "✗ down b:1/mcp 0 in flight, 0 answered, for 4 min"),
+        (&[Key::Char('1'), Key::Enter], "→ trunkline doctor http://b:1/mcp"),
+        (&[Key::Char('1'), Key::Enter], "docs/operate/runbook.md#trunklinenohealthyreplica"),
+        (&[Key::Char('5')], "4 min"),
+        (&[Key::Char('6')], "failed forecast upstream_timeout 31 3 s ago gamma ci"),
+        (&[Key::Char('6'), Key::Enter], "request id ab-1"),
+        (&[Key::Char('7')], "ci 900 31 3.4 % 4"),
+        (&[Key::Char('7')], "anonymous 7 7"),
+    ] {
+        press(&mut app, &[Key::Esc]);
+        press(&mut app, keys);
+        let text = drawn(&app, 120, 40).join(" ");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
 }
 
 #[test]
@@ -298,6 +341,8 @@ fn any_status() -> impl Strategy<Value = Value> {
             "endpoints": [{"path": name, "upstreams": [name], "healthy": false, "auth": [name]}],
             "limits": [{"name": name, "calls": count, "period_s": 1e300, "refused": count}],
             "certificates": [{"file": name, "expires_s": count}], "connections": {"open": count, "max": count},
+            "recent_errors": [{"name": name, "method": name, "outcome": name, "reason": name, "at_s": count, "calls": count}],
+            "callers": {"known": count, "busiest": [{"principal": name, "calls": count, "errors": count}]},
         })
     })
 }
@@ -320,7 +365,7 @@ fn any_input() -> impl Strategy<Value = KeyInput> {
     ];
     prop_oneof![
         prop::sample::select(&KEYS[..]).prop_map(KeyInput::Key),
-        prop::sample::select("123456/sSrtp?jkgG hlx天".chars().collect::<Vec<_>>())
+        prop::sample::select("12345678/sSrtp?jkgG hlx天".chars().collect::<Vec<_>>())
             .prop_map(|c| KeyInput::Key(Key::Char(c))),
         (0u16..200, 0u16..60).prop_map(|(columns, rows)| KeyInput::Resize(columns, rows)),
     ]

@@ -2,7 +2,7 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
-use ratatui::style::Style;
+use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::app::App;
@@ -145,7 +145,8 @@ fn state(app: &App, width: usize, palette: Palette) -> Line<'static> {
     if columns(&head) > width {
         return Line::styled(fit(&head, width).into_owned(), palette.style(look));
     }
-    let rest = format!(": {} {}", shown(&worst.subject), shown(&worst.what));
+    let since = worst.since_words(app.now_s);
+    let rest = format!(": {} {}{since}", shown(&worst.subject), shown(&worst.what));
     let rest = fit(&rest, width - columns(&head)).into_owned();
     Line::from(vec![Span::styled(head, palette.style(look)), Span::raw(rest)])
 }
@@ -230,6 +231,8 @@ fn tabs(app: &App, width: usize, palette: Palette) -> Line<'static> {
         Tab::Endpoints => Some(app.status.endpoints.len() as u64),
         Tab::Tools => app.status.tools.known.or(app.tools.as_ref().map(|page| page.total)),
         Tab::Problems => Some(app.problems.len() as u64),
+        Tab::Errors => Some(app.status.recent_errors.len() as u64),
+        Tab::Callers => Some(app.status.callers.known),
         Tab::Limits | Tab::Gateway => None,
     };
     let full = |tab: Tab, at: usize| {
@@ -300,6 +303,7 @@ fn nothing(app: &App) -> String {
         (Tab::Tools, Some(why)) => format!("no tools: {}", shown(why)),
         _ if !filter.is_empty() => format!("nothing has {:?} in it: Esc shows all", shown(filter)),
         (Tab::Problems, _) => "no problems".to_owned(),
+        (Tab::Errors, _) => "no errors".to_owned(),
         (Tab::Tools, _) if app.tools.is_none() => "asking …".to_owned(),
         (Tab::Tools, _) => "no tools are known".to_owned(),
         _ => "there are none".to_owned(),
@@ -316,7 +320,7 @@ fn foot(app: &App, width: usize, palette: Palette) -> Line<'static> {
         let hints: &[_] = match () {
             () if app.is_helping => &[("any key", "back")],
             () if app.subject.is_some() => &[("Esc", "back"), ("↑↓", "scroll"), ("q", "quit")],
-            () => &[("1-6", "tabs"), ("↑↓", "scroll"), ("?", "help"), ("q", "quit")],
+            () => &[("1-8", "tabs"), ("↑↓", "scroll"), ("?", "help"), ("q", "quit")],
         };
         return hint_line(Vec::new(), hints, width, palette);
     }
@@ -335,6 +339,7 @@ fn foot(app: &App, width: usize, palette: Palette) -> Line<'static> {
     let all =
         [("Enter", "open"), ("/", "filter"), ("s", "sort"), ("t", "tools"), ("?", "help"), ("q", "quit")];
     let is_of_use = |(key, _): &(&str, &str)| match *key {
+        "Enter" => app.tab != Tab::Callers,
         "t" => app.tab == Tab::Upstreams,
         "s" => app.tab != Tab::Problems,
         _ => true,
@@ -395,7 +400,9 @@ fn mark_chosen(frame: &mut Frame<'_>, app: &App, layout: Layout, palette: Palett
     }
     let y = area.y.saturating_add(layout.above()).saturating_add(row);
     let line = Rect { x: area.x, y, width: area.width, height: 1 }.intersection(area);
-    frame.buffer_mut().set_style(line, palette.style(Look::Chosen));
+    // In one colour: reversed, curves of another would be a bar with holes.
+    let chosen = palette.style(Look::Chosen).fg(Color::Reset).remove_modifier(Modifier::DIM);
+    frame.buffer_mut().set_style(line, chosen);
 }
 
 /// What is old.

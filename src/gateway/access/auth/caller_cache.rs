@@ -135,13 +135,15 @@ mod tests {
     use super::*;
     use crate::access::policy::Policy;
     use crate::identity::Principal;
+    use crate::telemetry::callers::CallerRegistry;
 
     fn known(endpoint: u64, credential: Option<&str>, ends: Option<Instant>) -> Rc<CachedCaller> {
+        let counts = CallerRegistry::default().of(&Principal::Anonymous);
         let class = Policy::default().class_of(&Principal::Anonymous);
         Rc::new(CachedCaller {
             endpoint,
             credential: credential.map(|credential| credential.as_bytes().into()),
-            caller: Rc::new(Caller::new(Principal::Anonymous, class, ends)),
+            caller: Rc::new(Caller::new(Principal::Anonymous, class, ends, counts)),
             keys: None,
         })
     }

@@ -1,13 +1,13 @@
-//! What operators show at the admin listener: one token, where there is one.
+//! What operators show at the admin listener, and scrapers at that of metrics: one token each, where there is one.
 
 use http::HeaderValue;
 
-use config::{Admin, AdminPlace};
+use config::{Admin, ListenAddress, MetricsConfig};
 use net::secret::{Secret, SecretError};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operators {
-    place: Option<AdminPlace>,
+    place: Option<ListenAddress>,
     token: Option<Secret>,
 }
 
@@ -21,6 +21,11 @@ impl Operators {
         }
         let source = admin.and_then(|admin| admin.token.as_ref());
         Ok(Self { place, token: source.map(Secret::read).transpose()? })
+    }
+
+    /// Those who may scrape: the listener moves with its token.
+    pub(crate) fn of_metrics(metrics: &MetricsConfig) -> Result<Self, SecretError> {
+        Ok(Self { place: None, token: metrics.token.as_ref().map(Secret::read).transpose()? })
     }
 
     /// Whether everybody who reaches the listener may use it.
@@ -49,7 +54,7 @@ mod tests {
     use config::SecretSource;
 
     fn admin(port: u16, token: Option<&SecretSource>) -> Admin {
-        Admin { place: AdminPlace::Address(([127, 0, 0, 1], port).into()), token: token.cloned() }
+        Admin { place: ListenAddress::Address(([127, 0, 0, 1], port).into()), token: token.cloned() }
     }
 
     #[test]

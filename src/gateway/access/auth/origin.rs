@@ -15,6 +15,15 @@ pub(crate) struct OriginPolicy {
     pub public_host: Option<String>,
 }
 
+/// How well an endpoint fits the host of a request; the greatest wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HostFit {
+    /// It is for whatever host no other is for.
+    Any,
+    Wildcard,
+    Exact,
+}
+
 impl OriginPolicy {
     pub(crate) fn check_origin(&self, origin: HeaderField<'_>, on_loopback: bool) -> Result<(), PolicyError> {
         let is_allowed = match (origin, origin.as_str()) {
@@ -36,29 +45,55 @@ impl OriginPolicy {
         authority: Option<&'h str>,
         on_loopback: bool,
     ) -> Result<&'h str, Error> {
-        let named = match (host, host.as_str(), authority) {
-            (HeaderField::One(_), Some(host), Some(other)) if !host.eq_ignore_ascii_case(other) => None,
-            (HeaderField::One(_), Some(host), _) => Some(host),
-            (HeaderField::Absent, _, Some(authority)) => Some(authority),
-            _ => None,
-        };
-        let named = named.filter(|named| is_authority(named)).ok_or(ClientError::Host)?;
+        let named = named_host(host, authority)?;
         if self.serves(named, on_loopback) { Ok(without_port(named)) } else { Err(PolicyError::Host.into()) }
     }
 
     fn serves(&self, named: &str, on_loopback: bool) -> bool {
         let bare = without_port(named);
-        let equals = |allowed: &str| {
-            allowed.eq_ignore_ascii_case(named)
-                || (without_port(allowed) == allowed && allowed.eq_ignore_ascii_case(bare))
-        };
         if let Some(hosts) = &self.hosts {
-            return hosts.iter().any(|allowed| equals(allowed));
+            return hosts.iter().any(|host| fit(host, named).is_some());
         }
-        let is_public = self.public_host.as_deref().is_some_and(equals);
+        let is_public = self.public_host.as_deref().is_some_and(|host| fit(host, named).is_some());
         let is_local = on_loopback && is_loopback_name(bare);
         let takes_any = !on_loopback && self.public_host.is_none();
         is_public || is_local || takes_any
+    }
+
+    /// How well it fits a request for this host, as one of several endpoints at a path.
+    pub(crate) fn fit(&self, named: &str) -> Option<HostFit> {
+        match (&self.hosts, &self.public_host) {
+            (Some(hosts), _) => hosts.iter().filter_map(|host| fit(host, named)).max(),
+            (None, Some(public)) => fit(public, named).or(Some(HostFit::Any)),
+            (None, None) => Some(HostFit::Any),
+        }
+    }
+}
+
+/// The host that a request names, with its port if it has one.
+pub(crate) fn named_host<'h>(
+    host: HeaderField<'h>,
+    authority: Option<&'h str>,
+) -> Result<&'h str, ClientError> {
+    let named = match (host, host.as_str(), authority) {
+        (HeaderField::One(_), Some(host), Some(other)) if !host.eq_ignore_ascii_case(other) => None,
+        (HeaderField::One(_), Some(host), _) => Some(host),
+        (HeaderField::Absent, _, Some(authority)) => Some(authority),
+        _ => None,
+    };
+    named.filter(|named| is_authority(named)).ok_or(ClientError::Host)
+}
+
+/// How well `host` of a configuration fits the host that a request names.
+fn fit(host: &str, named: &str) -> Option<HostFit> {
+    // A port that is not configured may be any.
+    let named = if without_port(host) == host { without_port(named) } else { named };
+    match host.strip_prefix("*.") {
+        None => host.eq_ignore_ascii_case(named).then_some(HostFit::Exact),
+        Some(parent) => {
+            let (label, rest) = named.split_once('.')?;
+            (!label.is_empty() && rest.eq_ignore_ascii_case(parent)).then_some(HostFit::Wildcard)
+        }
     }
 }
 
@@ -126,7 +161,7 @@ mod tests {
         let open = OriginPolicy::default();
         let public = OriginPolicy { public_host: Some("mcp.example".into()), ..OriginPolicy::default() };
         let named = OriginPolicy {
-            hosts: Some(vec!["a.example".into(), "b.example:8443".into()]),
+            hosts: Some(vec!["a.example".into(), "b.example:8443".into(), "*.w.example".into()]),
             ..OriginPolicy::default()
         };
         for (doors, host, on_loopback, passes) in [
@@ -142,6 +177,10 @@ mod tests {
             (&named, "A.example:1", false, true),
             (&named, "b.example:8443", false, true),
             (&named, "b.example", false, false),
+            (&named, "one.w.example:8443", false, true),
+            (&named, "w.example", false, false),
+            (&named, ".w.example", false, false),
+            (&named, "two.one.w.example", false, false),
             (&named, "localhost", true, false),
             (&open, "", true, false),
             (&open, "a b", false, false),

@@ -8,19 +8,28 @@ use serde_json::json;
 use super::challenge::metadata_path;
 use config::{self, AuthMethod, Config};
 
+/// Those found at a path, each with the index of its endpoint: several where endpoints differ by host.
+pub(crate) type Documents = Vec<(usize, Bytes)>;
+
 /// The documents of all endpoints that take tokens, by the paths that they are found at: after that of the public URL,
 /// and after that of the endpoint, where a proxy before the gateway makes them differ.
-pub(crate) fn documents(config: &Config) -> HashMap<Box<str>, Bytes> {
-    let mut documents = HashMap::new();
+pub(crate) fn documents(config: &Config) -> HashMap<Box<str>, Documents> {
+    let mut documents: HashMap<Box<str>, Documents> = HashMap::new();
     let mut by_own_path = Vec::new();
-    for endpoint in config.endpoints.iter().filter(|endpoint| endpoint.auth.contains(&AuthMethod::Jwt)) {
+    for (index, endpoint) in config.endpoints.iter().enumerate() {
         let Some(url) = &endpoint.public_url else { continue };
+        if !endpoint.auth.contains(&AuthMethod::Jwt) {
+            continue;
+        }
         let document = document(endpoint, url, &config.jwt);
-        documents.insert(metadata_path(path_of(url)).into(), document.clone());
-        by_own_path.push((metadata_path(&endpoint.path).into(), document));
+        documents.entry(metadata_path(path_of(url)).into()).or_default().push((index, document.clone()));
+        by_own_path.push((metadata_path(&endpoint.path).into(), (index, document)));
     }
-    for (path, document) in by_own_path {
-        documents.entry(path).or_insert(document);
+    for (path, (index, document)) in by_own_path {
+        let at_path = documents.entry(path).or_default();
+        if at_path.iter().all(|(other, _)| *other != index) {
+            at_path.push((index, document));
+        }
     }
     documents
 }
@@ -32,7 +41,7 @@ fn document(endpoint: &config::EndpointConfig, url: &str, issuers: &[config::Jwt
         "resource": url,
         "authorization_servers": servers,
         "bearer_methods_supported": ["header"],
-        "resource_name": format!("MCP endpoint {}", endpoint.path),
+        "resource_name": format!("MCP endpoint {}", endpoint.name),
     });
     if !endpoint.scopes.is_empty() {
         document["scopes_supported"] = json!(endpoint.scopes);

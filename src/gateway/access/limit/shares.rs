@@ -112,6 +112,11 @@ impl Shares {
         Share { of: Arc::clone(self), payer, count: 1 }
     }
 
+    /// How much of it this payer holds.
+    pub(crate) fn held_by(&self, payer: Payer) -> usize {
+        self.shard(payer).lock().get(&payer).copied().unwrap_or_default()
+    }
+
     /// Whether less than half of what may be taken is.
     pub(crate) fn is_half_empty(&self) -> bool {
         self.taken() < self.max() / 2
@@ -234,21 +239,17 @@ mod tests {
         Payer::principal(&format!("key:{number}"))
     }
 
-    fn held_by(shares: &Shares, payer: Payer) -> usize {
-        shares.shard(payer).lock().get(&payer).copied().unwrap_or_default()
-    }
-
     #[test]
     fn gives_back_what_it_took() {
         let shares = Shares::new(10);
         let mut one = shares.open(payer(1));
         assert!(one.grow(4).is_ok() && one.grow_to(8).is_ok() && one.grow_to(3).is_ok());
-        assert_eq!((shares.taken(), held_by(&shares, payer(1))), (8, 8));
+        assert_eq!((shares.taken(), shares.held_by(payer(1))), (8, 8));
         assert_eq!(one.grow(4), Err(NoShare::NothingLeft));
         assert_eq!(one.grow(2), Err(NoShare::TooMuchOfPayer), "the last is for somebody else");
         assert_eq!(shares.take(payer(2)).map(|share| share.count), Ok(1));
         drop(one);
-        assert_eq!((shares.taken(), held_by(&shares, payer(1))), (0, 0));
+        assert_eq!((shares.taken(), shares.held_by(payer(1))), (0, 0));
         assert!(shares.held.iter().all(|shard| shard.lock().is_empty()));
     }
 

@@ -75,13 +75,13 @@ impl Policy {
     /// Of all rules, those that hold at the endpoint with this path and these upstreams.
     pub(crate) fn new(
         rules: &[config::RuleConfig],
-        path: &str,
+        endpoint: &config::EndpointConfig,
         upstreams: &[(&str, Arc<HintCell>)],
     ) -> Result<Self, globset::Error> {
         let names: Vec<&str> = upstreams.iter().map(|(name, _)| *name).collect();
         let mut held = Vec::new();
         for source in rules {
-            if Rule::covers(source, path)? {
+            if Rule::covers(source, endpoint)? {
                 held.push(Arc::new(Rule::new(source, &names)?));
             }
         }

@@ -31,7 +31,7 @@ impl<'c> EndpointRules<'c> {
         });
         Ok(Self {
             endpoint,
-            policy: Policy::new(&config.rules, &endpoint.path, &members)?,
+            policy: Policy::new(&config.rules, endpoint, &members)?,
             naming: naming(endpoint, &prefixes.collect::<Vec<_>>())?,
         })
     }
@@ -44,7 +44,7 @@ impl<'c> EndpointRules<'c> {
     /// Writes the rules that apply to callers of a class.
     pub fn describe(&self, class: &Class, text: &mut String) {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}", self.endpoint.path);
+        let _ = writeln!(text, "{}", self.endpoint.name);
         if self.policy.is_trivial() {
             let _ = writeln!(text, "  no rule is about this endpoint: everything is allowed");
         }

@@ -95,10 +95,14 @@ impl Rule {
         })
     }
 
-    /// Whether it holds at the endpoint with this path.
-    pub fn covers(source: &config::RuleConfig, path: &str) -> Result<bool, globset::Error> {
+    /// Whether it holds at this endpoint.
+    pub fn covers(
+        source: &config::RuleConfig,
+        endpoint: &config::EndpointConfig,
+    ) -> Result<bool, globset::Error> {
         let Some(globs) = &source.endpoints else { return Ok(true) };
-        Ok(compile(globs)?.is_match(path))
+        let globs = compile(globs)?;
+        Ok(globs.is_match(&endpoint.path) || globs.is_match(&endpoint.name))
     }
 
     /// Whether it is about this caller.

@@ -39,7 +39,12 @@ impl Bed {
         let tools = |tools: &[&str]| Some(MemberNames { tools: own(tools), ..MemberNames::default() });
         let listed = [tools(&["x", "y", "caf\u{e9}"]), tools(&["x", "z"])];
         let directory = Arc::new(Directory::build(&listed, true));
-        Self { policy: Policy::new(&config.rules, "/mcp", &members).unwrap(), naming, directory, hinted }
+        Self {
+            policy: Policy::new(&config.rules, &config.endpoints[0], &members).unwrap(),
+            naming,
+            directory,
+            hinted,
+        }
     }
 
     fn place(&self) -> NameScope<'_> {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -240,11 +240,20 @@ fn not_a_certificate(path: &Path) -> TlsError {
 fn read_chain(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| content(path, format!("not a PEM file: {error}")))?;
+        .map_err(|error| content(path, format!("not a PEM file: {}", pem_fault(&error))))?;
     if chain.is_empty() {
         return Err(content(path, "holds no certificate in PEM form"));
     }
     Ok(chain)
+}
+
+/// What is wrong with a PEM file; the error itself shows text as numbers.
+fn pem_fault(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { .. } => "it ends before its END line".to_owned(),
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
+        error => error.to_string(),
+    }
 }
 
 fn first_end(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {

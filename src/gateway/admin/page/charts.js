@@ -1,4 +1,4 @@
-// Lines over time, and the shapes of states. Pure: descriptions of elements.
+// Lines over time with their scales, and the shapes of states: descriptions of elements.
 
 const SHAPES = {
   ok: ['circle', { cx: 6, cy: 6, r: 4 }],
@@ -71,12 +71,126 @@ function chart({ calls, errors, slow }, width, height, kind) {
   );
 }
 
+/** What is said of one value of a series. */
+const SAYS = {
+  calls: (value) => `${rate(value)}/s`,
+  errors: (value) => `${rate(value)}/s failed`,
+  slow: latency,
+};
+/** The same, as short as a scale has it. */
+const SCALES = { calls: (value) => `${rate(value)}/s`, errors: (value) => `${rate(value)}/s`, slow: latency };
+const TIP_GAP_PX = 8;
+
+/** Of each series what it was at this place, and when. */
+function pointWords(series, at_s, at) {
+  const said = Object.entries(series).map(([kind, values]) => SAYS[kind](values[at]));
+  const length = Object.values(series)[0].length;
+  const when = number(at_s[at - length + at_s.length]);
+  return [when === null ? null : clock(when), ...said].filter(Boolean).join(' · ');
+}
+
+/** What is shown beside the pointer, or the point that keys chose. */
+function tell(plot, series, at_s, at) {
+  const { left, top, width } = plot.getBoundingClientRect();
+  const { length } = Object.values(series)[0];
+  const tip = byId('tip');
+  tip.textContent = pointWords(series, at_s, at);
+  tip.hidden = false;
+  const x = left + width * (1 - (length - 1 - at) / (SAMPLES_MAX - 1));
+  const furthest = document.documentElement.clientWidth - tip.offsetWidth - TIP_GAP_PX;
+  tip.style.left = `${Math.max(TIP_GAP_PX, Math.min(furthest, x - tip.offsetWidth / 2))}px`;
+  tip.style.top = `${Math.max(0, top - tip.offsetHeight - 4)}px`;
+}
+
+const untell = () => {
+  byId('tip').hidden = true;
+};
+
+/** A chart that tells its values to pointers. */
+function pointed(series, at_s) {
+  const { length } = Object.values(series)[0];
+  return {
+    onpointermove: ({ currentTarget: plot, clientX }) => {
+      const { left, width } = plot.getBoundingClientRect();
+      const at = length - 1 - Math.round((1 - (clientX - left) / width) * (SAMPLES_MAX - 1));
+      if (at < 0 || at >= length) untell();
+      else tell(plot, series, at_s, at);
+    },
+    onpointerleave: untell,
+  };
+}
+
+/** When a chart begins and ends: it has room for all samples, however few there are. */
+function timesOf(at_s) {
+  const [first, to] = [at_s[0], at_s.at(-1)].map(number);
+  if (first === null || at_s.length < 2) return [null, to];
+  return [to - ((to - first) / (at_s.length - 1)) * (SAMPLES_MAX - 1), to];
+}
+
+/** A chart with its scale and its time, which keys and pointers read value by value. */
+function plot(label, series, at_s) {
+  const [[kind, values]] = Object.entries(series);
+  const top = highest(values);
+  const last = values.length - 1;
+  const onkeydown = (event) => {
+    const now = Number(event.currentTarget.dataset.at ?? last);
+    const next = { ArrowLeft: now - 1, ArrowRight: now + 1, Home: 0, End: last }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    const at = Math.min(Math.max(next, 0), last);
+    event.currentTarget.dataset.at = at;
+    event.currentTarget.setAttribute('aria-valuenow', at + 1);
+    event.currentTarget.setAttribute('aria-valuetext', pointWords(series, at_s, at));
+    tell(event.currentTarget, series, at_s, at);
+  };
+  const [from, to] = timesOf(at_s);
+  return h(
+    'div.plot',
+    h('div.scale', { 'aria-hidden': 'true' }, top > 0 && [h('span', SCALES[kind](top)), h('span', '0')]),
+    h(
+      'div.reader',
+      values.length > 1 && {
+        role: 'slider',
+        tabindex: 0,
+        'aria-label': `${label} over time`,
+        'aria-valuemin': 1,
+        'aria-valuemax': last + 1,
+        'aria-valuenow': last + 1,
+        'aria-valuetext': pointWords(series, at_s, last),
+        'aria-readonly': 'true',
+        onkeydown,
+        onblur: untell,
+        ...pointed(series, at_s),
+      },
+      chart(series, 240, 48, 'tall'),
+    ),
+    h(
+      'div.times',
+      { 'aria-hidden': 'true' },
+      h('span', from === null ? '' : clock(from)),
+      h('span', to === null ? '' : clock(to)),
+    ),
+  );
+}
+
 const drawn = new WeakMap();
 
 /** One for a row: drawn again only when there is something new. */
-function spark(series) {
+function spark(series, at_s) {
   const values = series.calls ?? series.slow;
-  if (!drawn.has(values)) drawn.set(values, chart(series, 150, 24, 'spark'));
+  if (!drawn.has(values)) {
+    const [[kind]] = Object.entries(series);
+    const peak = highest(values);
+    const label = values.length ? `up to ${SAYS[kind](peak)}` : 'not known yet';
+    drawn.set(
+      values,
+      h(
+        'div',
+        { role: 'img', 'aria-label': label, ...(values.length ? pointed(series, at_s) : {}) },
+        chart(series, 150, 24, 'spark'),
+      ),
+    );
+  }
   return drawn.get(values);
 }
 

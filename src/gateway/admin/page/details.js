@@ -46,6 +46,7 @@ function endpointDetails(view, path) {
     ),
     band(view.history.endpoints.get(path) ?? NOTHING, view),
     upstreamTable(view, shownUpstreams, upstreams.length, 'Its upstreams'),
+    recentErrors(view, list(view.status.recent_errors).filter((one) => one.endpoint === path)),
     factSection('Since the start', [
       ...totals(endpoint),
       ['Names of tools', endpoint.names],
@@ -111,6 +112,7 @@ function upstreamDetails(view, name) {
     band(view.history.upstreams.get(name) ?? NOTHING, view),
     replicaTable(view, list(upstream.replicas)),
     toolSection(view, name),
+    recentErrors(view, list(view.status.recent_errors).filter((one) => one.upstream === name)),
     factSection('Since the start', upstreamFacts(upstream)),
     reasons(upstream),
   ];
@@ -121,7 +123,7 @@ const BREAKERS = {
   __proto__: null,
   closed: ['ok', 'up'],
   half_open: ['warn', 'half-open'],
-  open: ['bad', 'out'],
+  open: ['bad', 'down'],
 };
 
 function replicaTable(view, replicas) {
@@ -138,6 +140,12 @@ function replicaTable(view, replicas) {
       class: 'what',
       of: (row) => row.address,
       show: (row) => h('span.name', shown(row.address)),
+    },
+    {
+      label: 'Down since',
+      class: 'since',
+      of: (row) => row.down_since_s,
+      show: (row) => (number(row.down_since_s) === null ? NONE : clock(row.down_since_s)),
     },
     {
       label: 'In flight',

@@ -7,6 +7,8 @@ const CERTIFICATE_BAD_S = 3 * DAY_S;
 const FAILING_SHARE = 0.05;
 const FAILING_CALLS_MIN = 3;
 const FULL_SHARE = 0.9;
+/** So many samples without an error are a minute. */
+const QUIET_SAMPLES = 12;
 
 const DRAINS = {
   __proto__: null,
@@ -24,15 +26,16 @@ const some = (names) =>
     .map((name) => shown(name, 60))
     .join(', ') + (names.length > 3 ? ' …' : '');
 
-/** All findings: `level` (`bad`, `warn`), `word`, `subject`, `href`, `text`. `before` is the state of a
-   minute ago. */
+/** All findings: `level` (`bad`, `warn`), `word`, `subject`, `href`, `text`, and as far as they are known
+   `since_s`, `reasons`, `command` and `runbook`. `before` is the state of a minute ago. */
 function findings(status, history, before, now_s) {
-  const ofUpstreams = list(status.upstreams).flatMap((upstream) => upstreamFindings(upstream, history));
+  const past = before?.reasons ?? new Map();
+  const ofUpstreams = list(status.upstreams).flatMap((upstream) => upstreamFindings(upstream, history, past));
   const troubled = new Set(
     ofUpstreams.filter(({ word }) => word === 'down' || word === 'failing').map(({ name }) => name),
   );
   const found = [
-    ...list(status.endpoints).flatMap((endpoint) => endpointFindings(endpoint, history, troubled)),
+    ...list(status.endpoints).flatMap((endpoint) => endpointFindings(endpoint, history, troubled, past)),
     ...ofUpstreams,
     ...processFindings(status, now_s),
     ...risen(status, before),
@@ -40,84 +43,118 @@ function findings(status, history, before, now_s) {
   return [...found.filter(({ level }) => level === 'bad'), ...found.filter(({ level }) => level === 'warn')];
 }
 
-function endpointFindings({ path, healthy, upstreams }, history, troubled) {
+function endpointFindings(endpoint, history, troubled, past) {
+  const { path, healthy, upstreams, down_since_s: since_s, reasons } = endpoint;
   const about = { kind: 'endpoint', name: path, subject: path, href: link('endpoint', path) };
-  if (healthy === false)
-    return [{ ...about, level: 'bad', word: 'down', text: 'none of its upstreams is up' }];
+  if (healthy === false) {
+    const text = 'none of its upstreams is up: every call fails';
+    return [{ ...about, level: 'bad', word: 'down', text, since_s, runbook: 'TrunklineNoHealthyReplica' }];
+  }
   if (list(upstreams).some((name) => troubled.has(name))) return [];
-  return failing(about, history.endpoints.get(path), history.interval_s);
+  return failing(
+    { ...about, runbook: 'TrunklineRequestsFail', command: journal('-15min', 'call failed') },
+    history.endpoints.get(path),
+    history,
+    whyWords(reasons, past.get(`endpoint ${path}`)),
+  );
 }
 
-function failing(about, history, interval_s) {
-  const { errors, failing: portion } = figures(lastMinute(history ?? NOTHING, interval_s), interval_s);
+function failing(about, lines, { interval_s, at_s }, reasons) {
+  const { errors, failing: portion } = figures(lastMinute(lines ?? NOTHING, interval_s), interval_s);
   if (portion < FAILING_SHARE || errors < FAILING_CALLS_MIN) return [];
-  return [
-    {
-      ...about,
-      level: 'warn',
-      word: 'failing',
-      text: `${share(portion, 1)} of its calls failed in the last minute`,
-    },
-  ];
+  const text = `${share(portion, 1)} of its calls failed in the last minute`;
+  return [{ ...about, level: 'warn', word: 'failing', text, reasons, since_s: failingSince(lines, at_s) }];
 }
 
-function upstreamFindings(upstream, history) {
-  const { name } = upstream;
-  const about = { kind: 'upstream', name, subject: name, href: link('upstream', name) };
-  const bad = (word, text) => ({ ...about, level: 'bad', word, text });
-  const warn = (word, text) => ({ ...about, level: 'warn', word, text });
+/** Since when some calls fail in every few samples: the first of them after a minute without. */
+function failingSince({ errors_per_s }, at_s) {
+  let first = null;
+  let quiet = 0;
+  for (let at = errors_per_s.length - 1; at >= 0 && quiet < QUIET_SAMPLES; at -= 1) {
+    quiet = errors_per_s[at] > 0 ? 0 : quiet + 1;
+    if (errors_per_s[at] > 0) first = at;
+  }
+  return first === null ? null : number(at_s[first - errors_per_s.length + at_s.length]);
+}
+
+function upstreamFindings(upstream, history, past) {
+  const { name, down_since_s: since_s, reasons } = upstream;
+  const recent = whyWords(reasons, past.get(`upstream ${name}`));
+  const about = {
+    kind: 'upstream',
+    name,
+    subject: name,
+    href: link('upstream', name),
+    runbook: 'TrunklineUpstreamErrors',
+    command: askServer(upstream),
+  };
+  const bad = (word, text, more) => ({ ...about, level: 'bad', word, text, ...more });
+  const warn = (word, text, more) => ({ ...about, level: 'warn', word, text, ...more });
   const replicas = list(upstream.replicas);
-  const isOut = ({ breaker, resolved }) => breaker === 'open' || resolved === false;
-  const out = replicas.filter(isOut).map(({ address }) => address);
+  const down = replicas.filter(({ breaker, resolved }) => breaker === 'open' || resolved === false);
+  const replicaSince_s = earliest(replicas);
   const found = [];
-  const crashing = `its program keeps crashing, ${plural(upstream.children?.crashes, 'time')} so far`;
+  const crashing = `its child process is in a crash loop, ${plural(upstream.children?.crashes, 'crash', 'crashes')} so far`;
+  const loop = { since_s, runbook: 'TrunklineChildCrashLoop' };
   if (upstream.children?.crash_loop)
-    found.push(upstream.healthy === false ? bad('down', crashing) : warn('crashing', crashing));
-  else if (upstream.healthy === false) found.push(bad('down', whyDown(upstream, replicas)));
-  else if (out.length) {
+    found.push(upstream.healthy === false ? bad('down', crashing, loop) : warn('crashing', crashing, loop));
+  else if (upstream.healthy === false)
     found.push(
-      warn('degraded', `${count(out.length)} of ${plural(replicas.length, 'replica')} out: ${some(out)}`),
+      bad('down', whyDown(replicas), { since_s, reasons: recent, runbook: 'TrunklineNoHealthyReplica' }),
     );
-  } else if (replicas.some(({ breaker }) => breaker === 'half_open'))
-    found.push(warn('half-open', 'is being probed after failures'));
-  if (upstream.healthy !== false) found.push(...failing(about, history.upstreams.get(name), history.interval_s));
+  else if (down.length) {
+    const which = some(down.map(({ address }) => address));
+    const text = `${count(down.length)} of ${plural(replicas.length, 'replica')} down: ${which}`;
+    found.push(warn('degraded', text, { since_s: replicaSince_s, runbook: 'TrunklineBreakerOpen' }));
+  } else if (replicas.some(({ breaker }) => breaker === 'half_open')) {
+    const more = { since_s: replicaSince_s, runbook: 'TrunklineBreakerOpen' };
+    found.push(warn('half-open', 'is being probed after failures', more));
+  }
+  if (upstream.healthy !== false) found.push(...failing(about, history.upstreams.get(name), history, recent));
   const waiting = number(upstream.concurrency?.waiting);
   if (waiting > 0) {
-    found.push(
-      warn(
-        'busy',
-        `${plural(waiting, 'call')} wait: it takes ${count(upstream.concurrency.max)} at once`,
-      ),
-    );
+    const text = `${plural(waiting, 'call')} waiting: it takes ${count(upstream.concurrency.max)} at once`;
+    found.push(warn('busy', text, { command: null, runbook: 'TrunklineCallsRefused' }));
   }
-  return [...found, ...pinFindings(upstream.pins, bad, warn)];
+  return [...found, ...pinFindings(name, upstream.pins, bad, warn)];
 }
 
-function whyDown({ connects_failed }, replicas) {
+/** Since when the first of those that are down is. */
+function earliest(replicas) {
+  const all = replicas.map(({ down_since_s }) => number(down_since_s)).filter((at) => at !== null);
+  return all.length ? all.reduce((a, b) => Math.min(a, b)) : null;
+}
+
+function whyDown(replicas) {
   const unresolved = replicas.filter(({ resolved }) => resolved === false).length;
   if (replicas.length && unresolved === replicas.length) return 'its name does not resolve';
-  // It takes connections, so to look for it in the network would be in vain.
-  if (connects_failed === 0) return 'can be reached, but answers with errors, too late or not at all';
-  return replicas.length > 1
-    ? `none of its ${count(replicas.length)} replicas can be reached`
-    : 'cannot be reached';
+  if (!replicas.length) return 'is down';
+  if (replicas.length === 1) return 'does not answer: its circuit breaker is open';
+  return `none of its ${plural(replicas.length, 'replica')} answers: their circuit breakers are open`;
 }
 
-function pinFindings(pins, bad, warn) {
+function pinFindings(name, pins, bad, warn) {
   if (!pins) return [];
-  if (pins.unreadable) return [bad('pins', 'its pins cannot be read')];
-  if (pins.unwritable) return [bad('pins', 'its pins cannot be written')];
-  const which = list(pins.waiting).length ? `: ${some(pins.waiting)}` : '';
-  if (pins.changed > 0)
-    return [warn('pins', `${plural(pins.changed, 'tool')} changed since approval${which}`)];
-  if (pins.new > 0) return [warn('pins', `${plural(pins.new, 'new tool')} not approved yet`)];
-  return [];
+  const runbook = 'TrunklinePinsWait';
+  const log = { runbook, command: journal('-1d', 'pins') };
+  if (pins.unreadable) return [bad('pins', 'its pins cannot be read', log)];
+  if (pins.unwritable) return [bad('pins', 'its pins cannot be written', log)];
+  const said = [
+    pins.changed > 0 && plural(pins.changed, 'tool has changed', 'tools have changed'),
+    pins.new > 0 && plural(pins.new, 'tool is new', 'tools are new'),
+  ].filter(Boolean);
+  if (!said.length) return [];
+  const waiting = list(pins.waiting);
+  const which = waiting.length ? `: ${some(waiting)}` : '';
+  const command = commandOf('trunkline', 'pins', 'approve', name, ...(waiting.length === 1 ? waiting : ['--all']));
+  return [warn('pins', `${and(said)}, waiting for approval${which}`, { runbook, command })];
 }
 
 function processFindings(status, now_s) {
   const found = [];
-  const say = (level, word, subject, text) => found.push({ kind: 'gateway', level, word, subject, text });
-  const reload = status.config?.last_reload;
+  const say = (level, word, subject, text, more) =>
+    found.push({ kind: 'gateway', level, word, subject, text, ...more });
+  const { file, last_reload: reload } = status.config ?? {};
   if (status.drain && status.drain !== 'none')
     say('warn', 'draining', 'Gateway', DRAINS[status.drain] ?? 'is about to stop');
   if (reload?.ok === false)
@@ -125,43 +162,61 @@ function processFindings(status, now_s) {
       'bad',
       'refused',
       'Configuration',
-      `that of ${clock(reload.at_s)} was refused, the one before is in force: ${firstLine(reload.error)}`,
+      `the last reload was refused, the old configuration is in force: ${firstLine(reload.error)}`,
+      {
+        since_s: reload.at_s,
+        command: commandOf('trunkline', 'check', ...(file ? [file] : [])),
+        runbook: 'TrunklineReloadFailed',
+      },
     );
   if (list(reload?.needs_restart).length)
-    say('warn', 'restart', 'Configuration', `needs a restart for ${some(reload.needs_restart)}`);
-  if (status.shared?.connected === false)
-    say('bad', 'down', 'Shared store', 'cannot be reached; each gateway counts and remembers for itself');
-  for (const { file, expires_s } of list(status.certificates)) {
+    say(
+      'warn',
+      'restart',
+      'Configuration',
+      `takes effect at the next start only: ${some(reload.needs_restart)}`,
+      { since_s: reload.at_s, command: 'systemctl restart trunkline' },
+    );
+  sharedFindings(status.shared, say);
+  for (const { file: path, expires_s } of list(status.certificates)) {
     const left = expires_s - now_s;
     if (left > CERTIFICATE_WARN_S) continue;
     say(
       left < CERTIFICATE_BAD_S ? 'bad' : 'warn',
       left > 0 ? 'expires soon' : 'expired',
-      shown(fileName(file), 60),
-      `this certificate ${timeLeft(left)}`,
+      shown(fileName(path), 60),
+      left > 0 ? `the certificate expires in ${duration(left)}` : `the certificate expired ${duration(-left)} ago`,
+      {
+        command: commandOf('openssl', 'x509', '-noout', '-enddate', '-in', path),
+        runbook: 'TrunklineCertificateExpires',
+      },
     );
   }
-  if (status.shared?.mismatched > 0)
-    say(
-      'warn',
-      'mismatch',
-      'Shared store',
-      `${count(status.shared.mismatched)} with another session key`,
-    );
   for (const { name, overflowed } of list(status.limits))
     if (overflowed > 0)
       say('warn', 'limit', name, `${plural(overflowed, 'call')} counted together, beyond limiter_keys_max`);
   const { open, max } = status.connections ?? {};
-  if (max > 0 && open >= max * FULL_SHARE)
-    say(
-      open >= max ? 'bad' : 'warn',
-      'full',
-      'Connections',
-      `${count(open)} of at most ${count(max)} are taken`,
-    );
+  if (max > 0 && open >= max * FULL_SHARE) {
+    const text = open >= max ? `all ${count(max)} are in use` : `${count(open)} of ${count(max)} are in use`;
+    say(open >= max ? 'bad' : 'warn', 'full', 'Connections', text, { runbook: 'TrunklineConnectionsHigh' });
+  }
   if (status.panics > 0)
-    say('warn', 'bug', 'Gateway', `${plural(status.panics, 'panic')} since it started; the log says where`);
+    say('warn', 'bug', 'Gateway', `${plural(status.panics, 'connection')} ended by a bug`, {
+      command: journal('-1h', 'panicked|this is a bug|which is a bug'),
+      runbook: 'TrunklinePanic',
+    });
   return found;
+}
+
+function sharedFindings(shared, say) {
+  if (shared?.connected === false)
+    say('bad', 'down', 'Shared store', 'cannot be reached: each gateway counts for itself', {
+      since_s: shared.disconnected_since_s,
+      command: journal('-15min', 'what replicas share'),
+      runbook: 'TrunklineSharedDisconnected',
+    });
+  if (shared?.mismatched > 0)
+    say('warn', 'mismatch', 'Shared store', `${plural(shared.mismatched, 'gateway')} with another session key`);
 }
 
 const fileName = (path) =>
@@ -172,7 +227,7 @@ const fileName = (path) =>
 /** Counts that should stand still and do not. */
 function risen(status, before) {
   const found = [];
-  const say = (kind, word, subject, now, then, one, what) => {
+  const say = (kind, word, subject, now, then, one, what, runbook) => {
     const more = now - (then ?? now);
     if (more > 0)
       found.push({
@@ -181,12 +236,13 @@ function risen(status, before) {
         word,
         subject,
         text: `${plural(more, one)} ${what} in the last minute`,
+        runbook,
       });
   };
   if (!before) return found;
   const then = new Map(list(before.limits).map((limit) => [limit.name, limit]));
   for (const { name, refused } of list(status.limits))
-    say('limit', 'limit', name, refused, then.get(name)?.refused, 'call', 'refused');
+    say('limit', 'limit', name, refused, then.get(name)?.refused, 'call', 'refused', 'TrunklineRateLimited');
   say(
     'gateway',
     'full',
@@ -195,9 +251,10 @@ function risen(status, before) {
     before.connections?.refused,
     'connection',
     'refused',
+    'TrunklineConnectionsRefused',
   );
   for (const how of ['dropped', 'failed'])
-    say('gateway', 'traces', 'Traces', status.traces?.[how], before.traces?.[how], 'span', how);
+    say('gateway', 'traces', 'Traces', status.traces?.[how], before.traces?.[how], 'span', how, 'TrunklineTracesLost');
   return found;
 }
 

@@ -5,7 +5,7 @@ const MEASURES = ['calls_per_s', 'errors_per_s', 'p50_s', 'p99_s'];
 const NOTHING = Object.freeze({ calls_per_s: [], errors_per_s: [], p50_s: [], p99_s: [] });
 
 function emptyHistory() {
-  return { number: null, interval_s: 5, all: NOTHING, endpoints: new Map(), upstreams: new Map() };
+  return { number: null, interval_s: 5, at_s: [], all: NOTHING, endpoints: new Map(), upstreams: new Map() };
 }
 
 function historyOf(told) {
@@ -13,6 +13,7 @@ function historyOf(told) {
   return {
     number: number(told?.number),
     interval_s: number(told?.interval_s) || 5,
+    at_s: list(told?.at_s).slice(-SAMPLES_MAX),
     all: measures(told?.all),
     endpoints: each(told?.endpoints),
     upstreams: each(told?.upstreams),
@@ -39,6 +40,7 @@ function historyWith(history, status) {
   return {
     number: at,
     interval_s: number(status.sample.interval_s) || history.interval_s,
+    at_s: [...history.at_s, number(status.sample.at_s)].slice(-SAMPLES_MAX),
     all: longer(history.all, status.calls?.recent),
     endpoints: each(history.endpoints, status.endpoints, 'path'),
     upstreams: each(history.upstreams, status.upstreams, 'name'),

@@ -19,6 +19,8 @@ function overview(view) {
     endpointTable(view, endpoints, list(status.endpoints).length),
     upstreamTable(view, upstreams, list(status.upstreams).length),
     query ? toolSection(view) : topTools(view),
+    !query && recentErrors(view, list(status.recent_errors)),
+    !query && whoCalls(view),
     !query && gatewayFacts(view),
   ];
 }
@@ -57,18 +59,25 @@ function findingList(found, key, isNamed = true) {
       h(
         'ul',
         { class: `findings ${isNamed ? '' : 'unnamed'}` },
-        rows.map(({ level, word, subject, href, text }) =>
-          h(
-            'li',
-            badge(level, word),
-            isNamed &&
-              h(href ? 'a' : 'span', { href, class: href ? 'row name' : 'name' }, shown(subject, 80)),
-            h('span.what', text),
-          ),
-        ),
+        rows.map((one) => findingItem(one, isNamed)),
       ),
       more(key, rows.length, found.length),
     ]
+  );
+}
+
+function findingItem({ level, word, subject, href, text, reasons, since_s, command, runbook }, isNamed) {
+  const told = [since_s && sinceWords(since_s), reasons].filter(Boolean).join(' · ');
+  return h(
+    'li',
+    badge(level, word),
+    isNamed && h(href ? 'a' : 'span', { href, class: href ? 'row name' : 'name' }, shown(subject, 80)),
+    h(
+      'div.what',
+      h('span', text),
+      told && h('span.note', told),
+      (canCopy(command) || runbook) && h('div.advice', canCopy(command) && commandLine(command), runbook && runbookPlace(runbook)),
+    ),
   );
 }
 
@@ -96,32 +105,41 @@ function band(history, view) {
   const minutes = Math.round((history.calls_per_s.length * view.history.interval_s) / 60);
   const minutesSaid = minutes > 1 ? `last ${minutes} min` : 'last minute';
   const span = history.calls_per_s.length ? minutesSaid : 'not known yet';
+  const { at_s } = view.history;
   const peak = (values, say) => (highest(values) > 0 ? `peak ${say(highest(values))}` : span);
   return h(
     'dl.band',
     { key: 'band' },
     measure('Calls per second', rate(now.calls_per_s), peak(history.calls_per_s, rate), {
-      calls: history.calls_per_s,
+      series: { calls: history.calls_per_s },
+      at_s,
     }),
     measure(
       'Failed',
       now.calls ? share(now.errors, now.calls) : NONE,
       now.errors ? `${count(now.errors)} of ${count(now.calls)}, ${span}` : span,
-      { errors: history.errors_per_s },
+      { series: { errors: history.errors_per_s }, at_s },
     ),
     measure('p50 latency', latency(now.p50_s), peak(history.p50_s, latency), {
-      slow: history.p50_s,
+      series: { slow: history.p50_s },
+      at_s,
     }),
     measure('p99 latency', latency(now.p99_s), peak(history.p99_s, latency), {
-      slow: history.p99_s,
+      series: { slow: history.p99_s },
+      at_s,
     }),
   );
 }
 
-function measure(label, value, note, series) {
+function measure(label, value, note, drawing) {
   return h(
     'div.measure',
     h('dt', label),
-    h('dd', h('b', value), h('span.note', note), series && chart(series, 240, 48, 'tall')),
+    h(
+      'dd',
+      h('b', value),
+      h('span.note', note),
+      drawing && plot(label, drawing.series, drawing.at_s),
+    ),
   );
 }

@@ -71,6 +71,7 @@ async function refresh() {
       limits: status.limits,
       connections: status.connections,
       traces: status.traces,
+      reasons: reasonsOf(status),
     });
     while (known.past.length > 40 || known.past[0].at_ms < known.answered_ms - 60_000) known.past.shift();
   } catch (trouble) {
@@ -78,6 +79,13 @@ async function refresh() {
     known.trouble = trouble;
   }
 }
+
+/** Why calls failed so far, by kind and name. */
+const reasonsOf = ({ endpoints, upstreams }) =>
+  new Map([
+    ...list(endpoints).map(({ path, reasons }) => [`endpoint ${path}`, reasons]),
+    ...list(upstreams).map(({ name, reasons }) => [`upstream ${name}`, reasons]),
+  ]);
 
 function forget() {
   known.history = emptyHistory();

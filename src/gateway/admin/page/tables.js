@@ -1,6 +1,6 @@
 // Endpoints, upstreams and what else stands in rows: what is wrong first, sorted by a click.
 
-const ROWS_SHOWN = { endpoints: 10, upstreams: 40 };
+const ROWS_SHOWN = { endpoints: 10, upstreams: 40, errors: 8, callers: 8 };
 
 /** What is wrong first; the rest as configured, so that rows stay where they are. */
 const LEVELS = { bad: 0, warn: 1, off: 2, ok: 2 };
@@ -34,10 +34,9 @@ const TRAFFIC = [
     show: (row) => rate(row.now.calls_per_s),
   },
   {
-    label: '',
-    name: 'Calls over time',
+    label: 'Calls over time',
     class: 'line',
-    show: ({ history }) => spark({ calls: history.calls_per_s, errors: history.errors_per_s }),
+    show: ({ history, at_s }) => spark({ calls: history.calls_per_s, errors: history.errors_per_s }, at_s),
   },
   {
     label: 'Failed',
@@ -48,10 +47,9 @@ const TRAFFIC = [
   { label: 'p50', class: 'figure p50', of: (row) => row.now.p50_s, show: (row) => latency(row.now.p50_s) },
   { label: 'p99', class: 'figure', of: (row) => row.now.p99_s, show: (row) => latency(row.now.p99_s) },
   {
-    label: '',
-    name: 'p99 over time',
+    label: 'p99 over time',
     class: 'line p99',
-    show: ({ history }) => spark({ slow: history.p99_s }),
+    show: ({ history, at_s }) => spark({ slow: history.p99_s }, at_s),
   },
 ];
 
@@ -87,6 +85,7 @@ function rowOf(view, kind, name, { tools }) {
     href: link(kind, name),
     tools,
     history,
+    at_s: view.history.at_s,
     now: figures(history, view.history.interval_s),
   };
 }
@@ -129,7 +128,8 @@ const named = ({ href, name, about }) => [
 
 function tableSection(key, title, rows, all, columns, view) {
   const sort = chosen.sorts[key] ?? {};
-  const sorted = sortedBy(rows, (columns[sort.at] ?? STATE).of, sort.falls);
+  const byLevel = ({ state }) => LEVELS[state?.level] ?? 0;
+  const sorted = sortedBy(rows, columns[sort.at]?.of ?? byLevel, sort.falls);
   const kept = chosen.whole.has(key) ? sorted : sorted.slice(0, ROWS_SHOWN[key] ?? 60);
   const head = ({ of, class: name }, at) =>
     of && {
@@ -161,7 +161,6 @@ function sortedBy(rows, of, falls) {
 function table(key, title, rows, columns, head) {
   const heads = columns.map((column, at) => {
     const { sorted, onclick } = head(column, at) || {};
-    const label = column.label || h('span.unseen', column.name);
     const arrow = h(
       'span.arrow',
       { 'aria-hidden': 'true' },
@@ -170,7 +169,7 @@ function table(key, title, rows, columns, head) {
     return h(
       'th',
       { scope: 'col', class: column.class, 'aria-sort': sorted },
-      onclick ? h('button', { onclick }, label, arrow) : label,
+      onclick ? h('button', { onclick }, column.label, arrow) : column.label,
     );
   });
   const cell = (column, row) =>

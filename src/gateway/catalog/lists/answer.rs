@@ -207,7 +207,7 @@ impl<'r> ListQuery<'r> {
             self.worker.client.tasks.compute(move || merge.run()).await
         };
         let bytes = merged.0.iter().map(MergedPage::bytes).sum();
-        self.worker.state.metrics.list_merged(&self.endpoint.config.path, list.method(), bytes);
+        self.worker.state.metrics.list_merged(&self.endpoint.config.name, list.method(), bytes);
         Ok(merged)
     }
 

@@ -25,19 +25,19 @@ struct EndpointReport {
 
 impl Endpoints {
     pub(super) fn refresh(&mut self, snapshot: &Snapshot) {
-        self.said.retain(|path, _| snapshot.endpoint_at(path).is_some());
+        self.said.retain(|name, _| snapshot.endpoint_named(name).is_some());
         for endpoint in &snapshot.endpoints {
             let now = EndpointReport::of(snapshot, endpoint);
             endpoint.served.set(now.eras);
-            let path = &endpoint.config.path;
-            let is_news = match self.said.get(path) {
+            let name = &endpoint.config.name;
+            let is_news = match self.said.get(name) {
                 // While upstreams are asked for the first time, what is known changes with every answer.
                 Some(said) => *said != now && members(snapshot, endpoint).all(was_tried),
                 None => true,
             };
             if is_news {
-                now.say(path);
-                self.said.insert(path.clone(), now);
+                now.say(name);
+                self.said.insert(name.clone(), now);
             }
         }
     }

@@ -73,7 +73,7 @@ pub(crate) fn open(
         let share = held.insert(state.buffered.open(payer));
         share.grow(filter.names_bytes()).map_err(no_memory)?;
     }
-    let inbox = Inbox::new(endpoint, caller, None);
+    let inbox = Inbox::new(endpoint, caller, payer, None);
     let (key, place) = state.hub.admit(&inbox, payer, &snapshot.limits)?;
     let lists = filter.lists;
     let mut subscriber = Subscriber::new(state, inbox, key, lists, routed(endpoint, filter));

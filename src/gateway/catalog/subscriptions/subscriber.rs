@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use crate::access::caller::Caller;
+use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::context::state::State;
 use crate::session::outbox::SessionOutbox;
@@ -53,7 +54,8 @@ pub(crate) fn join(
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
     outbox: Option<Arc<SessionOutbox>>,
 ) -> Subscriber {
-    let inbox = Inbox::new(endpoint, caller, outbox);
+    // It wants lists, for which nobody is charged.
+    let inbox = Inbox::new(endpoint, caller, caller.payer.unwrap_or(Payer::OTHERS), outbox);
     let key = state.hub.admit_session(&inbox);
     let mut subscriber = Subscriber::new(state, inbox, key, Lists::ALL, Box::default());
     subscriber.join(snapshot, endpoint, &caller.class);

@@ -24,6 +24,7 @@ use crate::access::limit::payer::Payer;
 use crate::buffers::{Buffers, poll_read};
 use crate::clock::{self, RecurringDeadline};
 use crate::edge::AcceptedConnection;
+use crate::edge::REPLY_CLOCK;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
 use crate::line::request_header::RequestHeader;
 use net::drain::DrainPhase;
@@ -250,7 +251,7 @@ impl ClientConnection {
     ) -> Poll<&'static str> {
         let bound = RateBound::of_replies(&self.accepted.limits);
         match writer.reader_deadline(bound, clock::now()) {
-            Some(deadline) => self.deadline.borrow_mut().poll(cx, deadline).map(|()| "reply_rate_min"),
+            Some(deadline) => self.deadline.borrow_mut().poll(cx, deadline).map(|()| REPLY_CLOCK),
             None => Poll::Pending,
         }
     }

@@ -149,6 +149,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, 
             replica: session.replica,
             deadline,
             is_question: false,
+            principal: None,
         };
         let reply = worker.asker(&worker.view(), client).post(upstream, message).await?;
         Ok::<_, UpstreamError>((reply, turn))

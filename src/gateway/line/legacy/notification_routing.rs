@@ -96,7 +96,7 @@ pub(crate) fn in_reply(
         // What the client asks for after this must not be from before.
         let changed = ChangedList::ALL.into_iter().find(|kind| is_method(envelope, message, kind.method()));
         if let Some(changed) = changed {
-            session.upstream.changes.note(changed);
+            session.upstream.changes.overhear(changed);
         }
     }
     if matches!(seen, CrossingMessage::Answer(_)) {

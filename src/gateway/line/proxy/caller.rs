@@ -61,7 +61,8 @@ impl Proxy {
         let ends = ends_s
             .and_then(|ends_s| clock::now().checked_add(Duration::from_secs(ends_s.saturating_sub(now_s()))));
         let class = endpoint.policy.class_of(&principal);
-        let caller = Rc::new(Caller::new(principal, class, ends));
+        let counts = self.worker.state.callers.of(&principal);
+        let caller = Rc::new(Caller::new(principal, class, ends, counts));
         let known = Rc::new(CachedCaller {
             endpoint: endpoint.id,
             credential: credential.map(Box::from),

@@ -26,11 +26,9 @@ use crate::line::response::ClientResponse;
 use crate::session::outbox::InFlightCall;
 use crate::session::{Session, UpstreamSession};
 use crate::telemetry::observers::Watch;
-use crate::upstream::bridge::BridgedCaller;
-use crate::upstream::exchange::{RequestBody, SendOptions};
+use crate::upstream::exchange::{RequestAttributes, RequestBody, SendOptions};
 use crate::upstream::headers::ForwardedFields;
-use crate::upstream::mux::exchange::CALLER;
-use crate::upstream::{ReplicaSelection, Upstream, get_stream, stdio};
+use crate::upstream::{ReplicaSelection, Upstream, get_stream};
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::fields::Fields;
 use protocol::splice::Segments;
@@ -89,14 +87,9 @@ impl Proxy {
         request.body_mut().message = std::mem::take(&mut outbound.body);
         request.body_mut().forwarded =
             Some(ForwardedFields::new(fields, inner_name, &upstream.access.forward));
-        if upstream.is_child()
-            && let Some(caller) = stdio::caller(call.principal().id())
-        {
-            request.headers_mut().insert(CALLER, caller);
-        }
-        // It may have become known while the call waited.
-        if upstream.lacks(Era::Modern) {
-            request.extensions_mut().insert(BridgedCaller::new(call.principal().id(), call.payer()));
+        // That it lacks the era may have become known while the call waited.
+        if upstream.is_child() || upstream.lacks(Era::Modern) {
+            request.body_mut().attributes.principal = RequestAttributes::principal(call.principal().id());
         }
         leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();
@@ -312,7 +305,8 @@ fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> Send
 }
 
 fn post(message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
-    let mut request = Request::new(RequestBody { message, forwarded: Some(forwarded), sending: None });
+    let mut request =
+        Request::new(RequestBody { message, forwarded: Some(forwarded), ..RequestBody::default() });
     *request.method_mut() = HttpMethod::POST;
     request
 }
@@ -325,7 +319,7 @@ fn post_in(session: &UpstreamSession, message: Segments, forwarded: ForwardedFie
 fn leave(watch: &mut Watch, request: &mut Request<RequestBody>, upstream: &Upstream) {
     if watch.span.is_some() {
         RequestBody::spell_out(request);
-        watch.leaves(request, upstream.is_child());
+        request.body_mut().attributes.trail = watch.leaves(request.headers_mut(), upstream.is_child());
     }
 }
 

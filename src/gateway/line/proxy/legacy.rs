@@ -56,10 +56,10 @@ impl Proxy {
     }
 
     fn open_session(&self, cx: &RequestContext<'_>, token: &str) -> Result<Session, Error> {
-        let path = &cx.endpoint.config.path;
+        let name = &cx.endpoint.config.name;
         let who = (cx.call.principal().id(), Some(cx.call.client_address()));
         let (sessions, remembered) = (&self.worker.state.sessions, &cx.call.peer().session);
-        let session = sessions.open_on(remembered, token, path, who, now_s());
+        let session = sessions.open_on(remembered, token, name, who, now_s());
         session.map_err(|no_session| {
             self.worker.state.metrics.sessions.ids_refused.with_label_values(&[no_session.label()]).inc();
             ClientError::SessionGone.into()
@@ -118,7 +118,7 @@ impl Proxy {
             lists::initialize::result(snapshot, cx.endpoint, class, &params.version).await;
         cx.call.spoken.set(Spoken::Legacy(version));
         let opening = SessionRequest {
-            endpoint: &cx.endpoint.config.path,
+            endpoint: &cx.endpoint.config.name,
             principal: cx.call.principal().id(),
             version,
             client_name: &params.client_name,

@@ -17,11 +17,15 @@ const METHODS: &str = "GET, HEAD, OPTIONS";
 const ANY: HeaderValue = HeaderValue::from_static("*");
 const MAX_AGE: HeaderValue = HeaderValue::from_static("public, max-age=300");
 
-/// The answer to a request for metadata, where there are any at this path.
-pub(super) fn metadata(view: &View, request: &RequestHeader) -> Result<ClientResponse, ClientError> {
+/// The answer to a request for metadata, where there are any at this path. `host`: the one that the request names.
+pub(super) fn metadata<'h>(
+    view: &View,
+    request: &RequestHeader,
+    host: impl FnOnce() -> Result<&'h str, ClientError>,
+) -> Result<ClientResponse, ClientError> {
     let document = std::str::from_utf8(request.path())
         .ok()
-        .and_then(|path| view.snapshot.metadata_at(path))
+        .and_then(|path| view.snapshot.metadata_at(path, host))
         .ok_or(ClientError::NoEndpoint)?;
     let mut response = match request.method {
         HttpMethod::GET | HttpMethod::HEAD => json_response(StatusCode::OK, document.clone()),

@@ -33,6 +33,7 @@ use self::address::Outbound;
 use self::context::RequestContext;
 use self::metadata::metadata;
 use self::permit::AdmittedByName;
+use crate::access::auth::origin::named_host;
 use crate::context::call::Call;
 use crate::context::peer::InCall;
 use crate::context::worker::{View, Worker};
@@ -153,8 +154,9 @@ impl Proxy {
             return Err(ClientError::TooManyHeaders.into());
         }
         let head = Head::read(&request.fields);
-        let Some(index) = view.snapshot.endpoint_at(request.path()) else {
-            return Ok(LineAnswer::Response(metadata(view, request)?));
+        let host = || named_host(head.host, request.authority());
+        let Some(index) = view.snapshot.endpoint_for(request.path(), host)? else {
+            return Ok(LineAnswer::Response(metadata(view, request, host)?));
         };
         let cx = &mut RequestContext::new(view, &view.endpoints[index], &head, &request.fields, call);
         cx.note_endpoint();

@@ -315,7 +315,7 @@ fn stopped(stop: RateError) -> Error {
 
 fn subject<'a>(cx: &'a RequestContext<'_>, target: Option<LimitTarget<'a>>) -> LimitSubject<'a> {
     let (principal, address) = (cx.call.principal(), cx.call.client_address());
-    LimitSubject { principal, address, endpoint: &cx.endpoint.config.path, target }
+    LimitSubject { principal, address, endpoint: &cx.endpoint.config.name, target }
 }
 
 /// What limits may tell a call by on its way to an upstream.

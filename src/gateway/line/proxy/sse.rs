@@ -87,7 +87,7 @@ impl Proxy {
     ) -> Result<LineAnswer, Error> {
         cx.call.seen.era = Era::Legacy;
         let lines = &self.worker.state.lines;
-        let line = lines.find(id, &cx.endpoint.config.path, cx.call.principal().id());
+        let line = lines.find(id, &cx.endpoint.config.name, cx.call.principal().id());
         let line = line.ok_or(ClientError::SessionGone)?;
         let limits = &cx.view.snapshot.limits;
         let body = intake.collect(limits, &self.worker.state.buffered, || cx.call.payer()).await?;
@@ -193,8 +193,8 @@ impl Proxy {
         if let Some(turn) = turn {
             let token = response.headers_mut().remove(SESSION_ID).ok_or(GatewayError::Sessions)?;
             let token = token.to_str().map_err(|_| GatewayError::Sessions)?;
-            let (path, sessions) = (&cx.endpoint.config.path, &self.worker.state.sessions);
-            let session = sessions.open(token, path, &line.principal, now_s());
+            let (name, sessions) = (&cx.endpoint.config.name, &self.worker.state.sessions);
+            let session = sessions.open(token, name, &line.principal, now_s());
             let session = session.map_err(|_| GatewayError::Sessions)?;
             let address = Some(cx.call.client_address());
             let session = Session { has_resumption: false, address, ..session };

@@ -385,5 +385,5 @@ impl Proxy {
 
 fn task_of<'a>(endpoint: &'a Endpoint, caller: &'a Caller, member: usize, id: &'a str) -> TaskOf<'a> {
     let upstream = endpoint.config.upstreams.get(member).map(String::as_str).unwrap_or_default();
-    TaskOf { endpoint: &endpoint.config.path, principal: caller.principal.id(), upstream, id }
+    TaskOf { endpoint: &endpoint.config.name, principal: caller.principal.id(), upstream, id }
 }

@@ -23,6 +23,7 @@ use crate::line::legacy::answers;
 use crate::line::legacy::notification_routing::{self, AwaitedAnswer, NotificationRouting};
 use crate::mapper::Mapper;
 use crate::upstream::exchange::Reply;
+use crate::upstream::messages::ReplyPart;
 use crate::upstream::own_id::OwnId;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
@@ -46,6 +47,8 @@ pub(super) struct EventStream {
     boundary: Boundary,
     /// Where events must be looked at one by one.
     events: Option<Events>,
+    /// The next of them, where they come one by one.
+    part: Option<Event>,
     mapper: Option<Mapper>,
     session: Option<InSession>,
     /// What is forgotten as subscribed to if the answer is an error.
@@ -89,6 +92,7 @@ impl EventStream {
             event_bytes_max,
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),
+            part: None,
             mapper: plan.mapper.take(),
             session: plan.session.take(),
             subscribing: plan.subscribing.take(),
@@ -151,6 +155,18 @@ impl EventStream {
         Some(data)
     }
 
+    /// Adds a message of the upstream, or a sign of life; gives the event of one that is not looked at.
+    pub(super) fn push_part(&mut self, worker: &Worker, part: ReplyPart) -> Option<Bytes> {
+        if self.events.is_some() {
+            self.part = Some(part.into_event());
+            return None;
+        }
+        if let (Some(new_task), ReplyPart::Message(message)) = (&self.new_task, &part) {
+            new_task.read(&mut worker.scratch.borrow_mut(), message);
+        }
+        Some(part.into_event().bytes())
+    }
+
     pub(super) fn push_last(&mut self, event: Bytes) {
         self.events = self.events.take().map(|_| Events::new(0));
         self.waiting.push_back(event);
@@ -165,8 +181,17 @@ impl EventStream {
             if let Some(event) = self.waiting.pop_front() {
                 return Some(Ok(event));
             }
-            let Ok(event) = self.events.as_mut()?.next()? else { return Some(Err(UpstreamError::TooLarge)) };
-            if let Some(passed) = self.pass(worker, event, is_detached).transpose() {
+            let event = match self.part.take() {
+                Some(part) if part.data.as_ref().is_some_and(|data| data.len() > self.event_bytes_max) => {
+                    return Some(Err(UpstreamError::TooLarge));
+                }
+                Some(part) => part,
+                None => match self.events.as_mut()?.next()? {
+                    Ok(event) => event,
+                    Err(_) => return Some(Err(UpstreamError::TooLarge)),
+                },
+            };
+            if let Some(passed) = self.pass(worker, &event, is_detached).transpose() {
                 return Some(passed);
             }
         }
@@ -180,7 +205,7 @@ impl EventStream {
         }
         // An event without its blank line is none; one that a final CR ended is.
         let last = self.events.as_mut().and_then(Events::finish);
-        let passed = last.and_then(|event| self.pass(worker, event, is_detached).transpose());
+        let passed = last.and_then(|event| self.pass(worker, &event, is_detached).transpose());
         match passed {
             Some(Ok(event)) => self.waiting.push_back(event),
             Some(Err(_)) => return AtEnd::Unanswered,
@@ -223,14 +248,14 @@ impl EventStream {
     fn pass(
         &mut self,
         worker: &Rc<Worker>,
-        event: Event,
+        event: &Event,
         is_detached: bool,
     ) -> Result<Option<Bytes>, UpstreamError> {
         if self.session.is_some() {
-            return self.pass_in_session(worker, &event, is_detached);
+            return self.pass_in_session(worker, event, is_detached);
         }
         let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
-            return Ok(Some(event.raw));
+            return Ok(Some(event.bytes()));
         };
         let id = match answer_in(worker, data, self.own_id.as_ref()) {
             AnswerIn::None => None,
@@ -253,7 +278,7 @@ impl EventStream {
             (None, id) => Ok(id.map(|id| splice(data, &[id]))),
         };
         match mapped {
-            Ok(None) => Ok(Some(event.raw)),
+            Ok(None) => Ok(Some(event.bytes())),
             Ok(Some(data)) => Ok(Some(event.with_data(data))),
             Err(_) => Err(UpstreamError::Nonsense),
         }
@@ -366,7 +391,7 @@ fn with_public_id(session: &InSession, event: &Event, data: Option<Segments>) ->
     // The client would send a longer one back in vain.
     let public = public.map(|id| if id.len() <= event_id::ID_BYTES_MAX { id } else { Bytes::new() });
     match (data, &public) {
-        (None, None) => event.raw.clone(),
+        (None, None) => event.bytes(),
         (data, id) => event.with(data, id.as_deref()),
     }
 }

@@ -104,7 +104,7 @@ impl NewTask {
         let upstream = self.endpoint.config.upstreams.get(self.member).map(String::as_str);
         for Made { id, ttl_ms } in &made {
             let task = TaskOf {
-                endpoint: &self.endpoint.config.path,
+                endpoint: &self.endpoint.config.name,
                 principal: &self.principal,
                 upstream: upstream.unwrap_or_default(),
                 id,

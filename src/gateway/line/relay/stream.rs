@@ -25,7 +25,8 @@ use crate::context::worker::Worker;
 use crate::session::outbox::CallInFlight;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::upstream::exchange::Reply;
-use crate::upstream::incoming::Incoming;
+use crate::upstream::incoming::{Incoming, IncomingPiece};
+use crate::upstream::messages::ReplyPart;
 use crate::upstream::pool::{self, ConnectionLease};
 use protocol::error::{Error, UpstreamError};
 use protocol::sse::data_event;
@@ -70,6 +71,7 @@ enum ReplySource {
 
 enum Arrival {
     Data(Bytes),
+    Part(ReplyPart),
     /// The end as it should be.
     End,
     /// The end as it should not be.
@@ -198,10 +200,18 @@ impl RelayedReply {
             }
             match self.poll_upstream(cx) {
                 Poll::Ready(Arrival::Data(data)) => {
-                    if self.is_too_much(&data) {
+                    if self.is_too_much(data.len()) {
                         return self.fail(UpstreamError::TimedOut);
                     }
                     if let Some(passed) = self.take(data) {
+                        return passed;
+                    }
+                }
+                Poll::Ready(Arrival::Part(part)) => {
+                    if self.is_too_much(part.len()) {
+                        return self.fail(UpstreamError::TimedOut);
+                    }
+                    if let Some(passed) = self.take_part(part) {
                         return passed;
                     }
                 }
@@ -235,8 +245,9 @@ impl RelayedReply {
                 reopened.map_or(Arrival::NotReopened, |reply| Arrival::Reopened(Box::new(reply))),
             );
         }
-        Poll::Ready(match ready!(Pin::new(&mut self.incoming).poll_frame(cx)) {
-            Some(Ok(frame)) => Arrival::Data(frame.into_data().unwrap_or_default()),
+        Poll::Ready(match ready!(self.incoming.poll_piece(cx)) {
+            Some(Ok(IncomingPiece::Bytes(data))) => Arrival::Data(data),
+            Some(Ok(IncomingPiece::Part(part))) => Arrival::Part(part),
             Some(Err(_)) => Arrival::Break,
             None => Arrival::End,
         })
@@ -266,13 +277,25 @@ impl RelayedReply {
         }
     }
 
+    /// As [`take`](Self::take), of a reply that consists of messages.
+    fn take_part(&mut self, part: ReplyPart) -> Option<BytesPoll> {
+        let ReplySource::Events(events) = &mut self.source else {
+            return self.take(part.into_event().bytes());
+        };
+        if !self.is_detached && !events.has_answered() {
+            let deadline = at_most(clock::now() + events.idle(), self.answer_by);
+            self.clock.as_mut().reset(deadline.into());
+        }
+        events.push_part(&self.worker, part).map(|data| Poll::Ready(Some(Ok(data))))
+    }
+
     /// What nobody hears is read for its time and up to the size of a reply, and what somebody hears for its time, even
     /// if it never pauses.
-    fn is_too_much(&mut self, data: &Bytes) -> bool {
+    fn is_too_much(&mut self, bytes: usize) -> bool {
         if !self.is_detached && !self.has_answered() {
             return self.answer_by.is_some_and(|bound| clock::now() >= bound);
         }
-        self.leftover_bytes += data.len();
+        self.leftover_bytes += bytes;
         self.leftover_bytes > self.worker.limits().reply_bytes_max
             || clock::now() >= self.clock.deadline().into_std()
     }

@@ -25,7 +25,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::pulse::Life;
 use crate::upstream::mux::host::Host;
 use config::Config;
-use net::socket::{self, ListeningSocket};
+use net::socket::{self, ListenerSocket, ListeningSocket};
 use net::tasks::Tasks;
 
 const CLIENTS: usize = 6;
@@ -94,9 +94,11 @@ impl World {
         prober.resolve().await;
         control.ask_upstreams(prober, None);
         let listener = config.listeners[0].clone();
-        let listening = socket::listen(listener.address, false).expect("a port");
+        let address = listener.address.ip_address().expect("an address");
+        let listening = socket::listen(address, false).expect("a port");
         let gateway = listening.local_addr().expect("an address");
-        let sockets = vec![(listener, ListeningSocket { socket: listening, outlives_us: false })];
+        let sockets =
+            vec![(listener, ListeningSocket { socket: ListenerSocket::Tcp(listening), outlives_us: false })];
         let (changes, of_worker) = mpsc::channel(1);
         let (pulse, life) = state.pulses.add();
         let worker = Worker::new(Arc::clone(&state), pulse, &config.log, 10_000);

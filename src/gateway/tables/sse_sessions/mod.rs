@@ -63,10 +63,10 @@ impl SseSessions {
         self.open.lock().remove(&id);
     }
 
-    /// The open line of this name, for a message of `principal` to the endpoint at `path`.
-    pub(crate) fn find(&self, id: SseSessionId, path: &str, principal: &str) -> Option<Arc<SseSession>> {
+    /// The open line of this name, for a message of `principal` to the endpoint of this name.
+    pub(crate) fn find(&self, id: SseSessionId, endpoint: &str, principal: &str) -> Option<Arc<SseSession>> {
         let line = self.open.lock().get(&id).cloned()?;
-        let may_use = line.endpoint.config.path == path && *line.principal == *principal;
+        let may_use = line.endpoint.config.name == endpoint && *line.principal == *principal;
         (may_use && !line.is_closed()).then_some(line)
     }
 

@@ -135,7 +135,7 @@ impl SseSession {
         };
         timeout(READING_PATIENCE, put).await.unwrap_or_else(|_| {
             tracing::debug!(
-                endpoint = self.endpoint.config.path,
+                endpoint = self.endpoint.config.name,
                 "a client does not read its stream; it is ended"
             );
             self.close();

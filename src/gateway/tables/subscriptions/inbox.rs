@@ -14,6 +14,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::access::caller::Caller;
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
 use crate::identity::Principal;
@@ -33,6 +34,7 @@ const ENDED: u8 = 1 << 7;
 #[derive(Debug)]
 pub(crate) struct Inbox {
     principal: Principal,
+    payer: Payer,
     standing: ArcSwap<SubscriptionContext>,
     outbox: Option<Arc<SessionOutbox>>,
     flags: AtomicU8,
@@ -79,15 +81,17 @@ pub(crate) enum UpdateTarget {
 }
 
 impl Inbox {
-    /// `outbox` is that of the stream's session, if it is one's.
+    /// `payer` is charged for the names that it wants; `outbox` is that of the stream's session, if it is one's.
     pub(crate) fn new(
         endpoint: &Arc<Endpoint>,
         caller: &Caller,
+        payer: Payer,
         outbox: Option<Arc<SessionOutbox>>,
     ) -> Arc<Self> {
         let (endpoint, class) = (Arc::clone(endpoint), Arc::clone(&caller.class));
         Arc::new(Self {
             principal: caller.principal.clone(),
+            payer,
             standing: ArcSwap::from_pointee(SubscriptionContext { endpoint, class }),
             outbox,
             flags: AtomicU8::new(0),
@@ -100,6 +104,11 @@ impl Inbox {
         &self.principal
     }
 
+    /// Who is charged for the names that it wants.
+    pub(crate) fn payer(&self) -> Payer {
+        self.payer
+    }
+
     /// The endpoint it belongs to, and what its client may use there.
     pub(crate) fn standing(&self) -> arc_swap::Guard<Arc<SubscriptionContext>> {
         self.standing.load()
@@ -108,7 +117,7 @@ impl Inbox {
     /// Goes on at the endpoint as `snapshot` has it. False if that is not what it was to this client.
     pub(crate) fn go_on(&self, snapshot: &Snapshot) -> bool {
         let before = self.standing.load_full();
-        let endpoint = snapshot.endpoint_at(&before.endpoint.config.path);
+        let endpoint = snapshot.endpoint_named(&before.endpoint.config.name);
         let Some(endpoint) = endpoint.and_then(|index| snapshot.endpoints.get(index)) else { return false };
         if Arc::ptr_eq(endpoint, &before.endpoint) {
             return true;
@@ -245,7 +254,6 @@ impl Deref for HeldNotice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::limit::payer::Payer;
     use crate::access::limit::shares::Shares;
     use protocol::json::Scratch;
     use protocol::subscription::{Heard, hear, updated};

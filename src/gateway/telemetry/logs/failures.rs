@@ -1,6 +1,7 @@
-//! Lines about calls that did not succeed, bounded per second.
+//! Lines about calls that did not succeed, and about clients that are cut off, bounded per second.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
@@ -56,9 +57,8 @@ impl FailureLog {
 
     /// Writes one line, or counts it as dropped.
     pub(crate) fn write(&self, failure: &Failure<'_>, now: Instant) {
-        let Some(dropped) = self.0.admit(now) else { return };
-        if dropped > 0 {
-            tracing::warn!(dropped, "lines about refused or failed calls were left out");
+        if !self.admits(now) {
+            return;
         }
         let outcome = failure.error.outcome();
         let Failure { request_id, endpoint, method, name, upstream, principal, client, error } = *failure;
@@ -69,6 +69,23 @@ impl FailureLog {
         } else {
             tracing::warn!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call failed");
         }
+    }
+
+    /// Writes one line about a client that reads its reply too slowly, or counts it as dropped. `ended` is what ends for
+    /// that.
+    pub(crate) fn write_slow_reader(&self, client: SocketAddr, ended: &'static str, now: Instant) {
+        if self.admits(now) {
+            tracing::info!(target: TARGET, %client, ended, "a client reads its reply too slowly");
+        }
+    }
+
+    /// Whether a line may be written; says before it how many were left out.
+    fn admits(&self, now: Instant) -> bool {
+        let Some(dropped) = self.0.admit(now) else { return false };
+        if dropped > 0 {
+            tracing::warn!(dropped, "lines about refused or failed calls were left out");
+        }
+        true
     }
 }
 

@@ -541,8 +541,8 @@ metrics! {
         config_current: IntGauge = "trunkline_config_last_load_successful";
         /// When the configuration in force was loaded, in seconds since 1970.
         config_loaded_at: IntGauge = "trunkline_config_last_success_timestamp_seconds";
-        /// Requests to the admin listener that were refused, by reason: `token`, `origin`, `host`, `form`; `evicted` for
-        /// connections that made room for others.
+        /// Requests to the admin listener, or to that of metrics, that were refused, by reason: `token`, `origin`, `host`,
+        /// `form`; `evicted` for connections that made room for others.
         admin_refused: IntCounterVec["reason"] = "trunkline_admin_requests_refused_total";
         /// Spans of traced calls, by result: `exported`; `rejected` by the collector; `failed` to be sent; `dropped`
         /// because the queue was full.

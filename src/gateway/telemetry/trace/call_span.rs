@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use http::Request;
+use http::HeaderMap;
 use opentelemetry::trace::TraceState;
 
 use super::context::{self, SAMPLED, SpanId, TRACEPARENT, TRACESTATE, TraceId};
@@ -93,12 +93,11 @@ impl CallSpan {
         self.request_id = Some(shorten(literal.trim_matches('"')));
     }
 
-    /// A request leaves for an upstream, which is told of a span of its own.
-    pub(crate) fn leaves<B>(&mut self, request: &mut Request<B>, is_child: bool) {
+    /// A request with these headers leaves for an upstream, which is told of a span of its own. Where it goes is to be noted
+    /// in what is returned.
+    pub(crate) fn leaves(&mut self, headers: &mut HeaderMap, is_child: bool) -> Arc<Trail> {
         let span_id = new_span_id();
         let trail = Arc::new(Trail::default());
-        request.extensions_mut().insert(Arc::clone(&trail));
-        let headers = request.headers_mut();
         let name = headers.get("mcp-name").and_then(|name| decode_value(name.as_bytes()));
         let name = name.map(|name| shorten(&name));
         headers.remove(TRACEPARENT);
@@ -108,7 +107,9 @@ impl CallSpan {
         if !self.keeps_state {
             headers.remove(TRACESTATE);
         }
+        let noted = Arc::clone(&trail);
         self.exchanges.push(ChildSpan { span_id, started: clock::now(), end: None, name, is_child, trail });
+        noted
     }
 
     pub(crate) fn returned(&mut self, error: Option<&Error>) {

@@ -71,7 +71,7 @@ fn an_upstream_is_told_of_the_span_of_its_exchange() {
         let mut request = Request::new(());
         *request.headers_mut() = headers;
         request.headers_mut().insert("mcp-name", HeaderValue::from_static("inner"));
-        span.leaves(&mut request, false);
+        span.leaves(request.headers_mut(), false);
         let sent = Parent::of(&Fields::from(request.headers())).expect("a parent");
         assert_eq!(request.headers().contains_key("tracestate"), has_state, "{pairs:?}");
         let made = spans(&span, &ended(Some("up__inner"), None));
@@ -90,8 +90,7 @@ fn a_failed_exchange_is_no_failed_call() {
     let mut span = call_span(&headers(&[("traceparent", PARENT)]));
     for is_second in [false, true] {
         let mut request = Request::new(());
-        span.leaves(&mut request, false);
-        let trail = Trail::of(&request).expect("a trail");
+        let trail = span.leaves(request.headers_mut(), false);
         trail.goes_to("10.0.0.1", 9000);
         if is_second {
             trail.goes_again();
@@ -118,7 +117,7 @@ fn a_failed_exchange_is_no_failed_call() {
 #[test]
 fn an_open_exchange_ends_as_the_call_does() {
     let mut span = call_span(&HeaderMap::new());
-    span.leaves(&mut Request::new(()), true);
+    span.leaves(&mut HeaderMap::new(), true);
     let made = spans(&span, &ended(Some("echo"), Some(Reason::Cancelled)));
     for span in &made {
         assert_eq!(attribute(span, "error.type").as_deref(), Some(Reason::Cancelled.label()), "{span:?}");

@@ -1,12 +1,11 @@
 //! Where a traced request went: noted on its way by whoever sends it, and read when its span is made.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
-use http::{Request, StatusCode};
+use http::StatusCode;
 use parking_lot::Mutex;
 
-/// Where a request went. It travels among the extensions of the request; requests that are not traced have none.
+/// Where a request went. Requests that are not traced have none.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     at: Mutex<Option<(String, u16)>>,
@@ -16,11 +15,6 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// That of `request`, if it is traced.
-    pub(crate) fn of<B>(request: &Request<B>) -> Option<Arc<Self>> {
-        request.extensions().get::<Arc<Self>>().map(Arc::clone)
-    }
-
     pub(crate) fn goes_to(&self, host: &str, port: u16) {
         *self.at.lock() = Some((host.to_owned(), port));
     }

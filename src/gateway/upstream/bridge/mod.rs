@@ -1,8 +1,8 @@
 //! The bridge: clients of one era and servers of the other.
 //!
-//! A server that speaks one era only is served as if there were a Streamable HTTP server of the other era inside this
-//! process, so that relay, sessions, streams and subscriptions know nothing of it: a legacy request is answered by
-//! [`as_legacy`], a modern one by [`as_modern`], and each of them asks the server in its own era. What the messages look
+//! A server that speaks one era only is served as if it spoke the other one, too, so that relay, sessions, streams and
+//! subscriptions know nothing of it: a legacy request is answered by [`as_legacy`], a modern one by [`as_modern`], and each
+//! of them asks the server in its own era. They answer with messages ([`super::messages`]), which the relay frames. What the messages look
 //! like in the other era is in [`protocol::translation`].
 //!
 //! Lists, `server/discover` and `initialize` do not come by here: the catalog asks for them in an era that the server
@@ -17,20 +17,14 @@ pub(crate) mod as_modern;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::Bytes;
-use futures_util::Stream;
-use futures_util::stream::{LocalBoxStream, StreamExt as _};
 use http::{HeaderMap, Method, Request};
-use http_body::Frame;
 use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Reply, RequestBody, UpstreamClient};
 use super::headers::ForwardedFields;
-use super::incoming::{BrokenReply, Incoming};
 use super::{ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
@@ -48,19 +42,13 @@ pub(crate) struct Bridge {
     upstream: Mutex<Weak<Upstream>>,
 }
 
-/// Who makes a modern call that is bridged: an extension of the request.
+/// Who makes a modern call that is bridged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct BridgedCaller {
+    /// Its identity; empty for none.
     pub principal: Arc<str>,
     /// Who is charged for what is held for it.
     pub payer: Payer,
-}
-
-impl BridgedCaller {
-    /// The principal with this identity; empty for none.
-    pub(crate) fn new(principal: &str, payer: Payer) -> Self {
-        Self { principal: principal.into(), payer }
-    }
 }
 
 impl Bridge {
@@ -148,50 +136,5 @@ pub(crate) async fn send(
     match era {
         Era::Legacy => as_legacy::answer(client, &upstream, request, deadline).await,
         Era::Modern => as_modern::answer(client, &upstream, request, deadline).await,
-    }
-}
-
-/// Server-sent events that are made while they are read.
-pub(crate) struct EventBody {
-    events: LocalBoxStream<'static, Result<Bytes, UpstreamError>>,
-    fault: Option<UpstreamError>,
-}
-
-impl EventBody {
-    /// The events of this stream, each piece one or several of them, whole. An error is its end.
-    fn new<E: Into<UpstreamError>>(events: impl Stream<Item = Result<Bytes, E>> + 'static) -> Self {
-        let events = events.map(|event| event.map_err(Into::into));
-        Self { events: Box::pin(events), fault: None }
-    }
-
-    /// The reply whose body they are.
-    pub(crate) fn reply<E: Into<UpstreamError>>(
-        events: impl Stream<Item = Result<Bytes, E>> + 'static,
-    ) -> Reply {
-        Reply::events(Incoming::Translated(Self::new(events)))
-    }
-
-    pub(crate) fn poll_frame(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReply>>> {
-        let piece = ready!(self.events.as_mut().poll_next(cx));
-        Poll::Ready(piece.map(|piece| {
-            piece.map(Frame::data).map_err(|error| {
-                self.fault = Some(error);
-                BrokenReply
-            })
-        }))
-    }
-
-    /// Why it broke off, once it has.
-    pub(crate) fn fault(&self) -> Option<&UpstreamError> {
-        self.fault.as_ref()
-    }
-}
-
-impl std::fmt::Debug for EventBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Translated").finish_non_exhaustive()
     }
 }

@@ -22,7 +22,6 @@ use super::attempt::RequestClock;
 use super::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
 use super::throttle::Throttle;
 use crate::clock;
-use crate::telemetry::trace::Trail;
 use config::{self, Authorization, HeaderSource};
 use net::secret::{Secret, SecretError};
 use net::tls::{Connector, Connectors, PemFile, TlsFault, TlsSettings, TlsSettingsError};
@@ -215,7 +214,7 @@ impl UpstreamClient {
             return Ok(reply);
         }
         drop(reply);
-        if let Some(trail) = Trail::of(request) {
+        if let Some(trail) = &request.body().attributes.trail {
             trail.goes_again();
         }
         request.body_mut().message = message;

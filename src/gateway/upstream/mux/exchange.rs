@@ -2,11 +2,11 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | POST of a request | 200: JSON where the answer comes first, else server-sent events |
+//! | POST of a request | 200: JSON where the answer comes first, else messages |
 //! | the same, modern, answered by an error at once | the status that goes with the error |
 //! | POST of a notification or response | 202 |
 //! | POST of `initialize` | as any request, with an `Mcp-Session-Id` |
-//! | GET | 200: events that belong to no call |
+//! | GET | 200: messages that belong to no call |
 //! | DELETE | 200, and the session is over |
 //! | anything of a session that is gone | 404 |
 
@@ -16,27 +16,24 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http::{HeaderMap, Method as HttpMethod, Request, StatusCode};
 use memchr::memmem;
 use tokio::time::timeout_at;
 
 use super::sessions::{MuxSessions, SessionHandle};
-use super::{MuxCall, MuxConnection, MuxRequest, OwnRequest, outgoing, queue};
+use super::{MuxCall, MuxConnection, MuxRequest, outgoing, queue};
 use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
 use crate::upstream::bridge::era_of;
 use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
 use crate::upstream::incoming::{BrokenReply, Incoming};
+use crate::upstream::messages::MessageStream;
 use crate::upstream::sending::Sending;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
 use protocol::version::Era;
-
-/// Who calls, where connections are not for everybody: a header that only this process sees. Without it, it is the
-/// gateway itself, or a client that nobody asked who it is.
-pub(crate) const CALLER: HeaderName = HeaderName::from_static("trunkline-caller");
 
 /// How the connections of one kind of upstream are made.
 pub(crate) trait Connect {
@@ -62,8 +59,8 @@ pub(crate) trait Connect {
 pub(crate) struct ConnectRequest<'a> {
     pub client: &'a UpstreamClient,
     pub upstream: &'a Upstream,
-    /// The principal, for which sessions are told apart.
-    pub caller: Option<&'a HeaderValue>,
+    /// The identity of the principal, by which processes are told apart where they are not for everybody.
+    pub principal: Option<&'a str>,
     /// Who is charged.
     pub payer: Payer,
     pub deadline: Instant,
@@ -116,7 +113,7 @@ pub(crate) async fn send(
             let stream = handle.and_then(|handle| handle.connection.listen(handle.session));
             Ok(stream.map_or_else(
                 || Reply::empty(StatusCode::NOT_FOUND),
-                |stream| Reply::events(Incoming::Pieces(Box::new(MuxBody::new(None, stream, None)))),
+                |stream| MessageStream::reply_of_mux(MuxMessages::new(None, stream, None)),
             ))
         }
         HttpMethod::DELETE => {
@@ -126,9 +123,10 @@ pub(crate) async fn send(
             Ok(Reply::empty(StatusCode::OK))
         }
         _ => {
-            let caller = parts.headers.get(CALLER);
-            let payer = parts.extensions.get().copied().unwrap_or_else(|| upstream.payer());
-            let asking = ConnectRequest { client, upstream, caller, payer, deadline };
+            let principal = body.attributes.principal.clone();
+            let payer = body.attributes.payer;
+            let asking =
+                ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
             let posting = send_message(connect, asking, &parts, body);
             timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
         }
@@ -139,7 +137,7 @@ async fn send_message(
     connect: &impl Connect,
     asking: ConnectRequest<'_>,
     parts: &Parts,
-    RequestBody { message: body, sending, .. }: RequestBody,
+    RequestBody { message: body, sending, attributes, .. }: RequestBody,
 ) -> Result<Reply, UpstreamError> {
     let (headers, deadline) = (&parts.headers, asking.deadline);
     let message = body.to_bytes();
@@ -148,7 +146,7 @@ async fn send_message(
     // Only what was checked comes here; of what was not, an upstream would say the same.
     let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
     let era = era_of(headers);
-    let is_own = parts.extensions.get::<OwnRequest>().is_some();
+    let is_own = attributes.is_own;
     let envelope = &envelope;
     let sending = sending.as_deref();
     let post = MuxPost {
@@ -263,8 +261,8 @@ async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Resul
     match rest.next().await {
         Some(Ok(piece)) if piece.is_answer => Ok(Reply::json(piece.data)),
         Some(Ok(piece)) => {
-            let body = MuxBody::new(Some(piece.data), rest, Some(in_flight));
-            Ok(Reply::events(Incoming::Pieces(Box::new(body))))
+            let messages = MuxMessages::new(Some(piece.data), rest, Some(in_flight));
+            Ok(MessageStream::reply_of_mux(messages))
         }
         Some(Err(BrokenReply)) => Err(UpstreamError::Reset),
         None => Err(UpstreamError::TimedOut),
@@ -292,14 +290,15 @@ fn modern_status(answer: &[u8]) -> StatusCode {
     }
 }
 
+/// The messages of a reply, or of a session.
 #[derive(Debug)]
-pub(crate) struct MuxBody {
+pub(crate) struct MuxMessages {
     first: Option<Bytes>,
     rest: queue::PieceReceiver,
     _in_flight: Option<MuxCall>,
 }
 
-impl MuxBody {
+impl MuxMessages {
     fn new(first: Option<Bytes>, rest: queue::PieceReceiver, in_flight: Option<MuxCall>) -> Self {
         Self { first, rest, _in_flight: in_flight }
     }

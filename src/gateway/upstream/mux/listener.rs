@@ -42,19 +42,19 @@ impl NotificationListener {
         receiver
     }
 
-    pub(super) fn receive(&mut self, event: Bytes) {
+    pub(super) fn receive(&mut self, message: Bytes) {
         if let Some(stream) = self.stream.take() {
-            match stream.send(MuxPiece { data: event.clone(), is_answer: false }) {
+            match stream.send(MuxPiece { data: message.clone(), is_answer: false }) {
                 Ok(()) => {
                     self.stream = Some(stream);
                     return;
                 }
                 Err(NotSent::Gone) => {}
-                Err(NotSent::Full) => stream.break_off(),
+                Err(NotSent::Full | NotSent::NoMemory(_)) => stream.break_off(),
             }
         }
-        self.waiting_bytes += event.len();
-        self.waiting.push_back(event);
+        self.waiting_bytes += message.len();
+        self.waiting.push_back(message);
         while self.waiting.len() > WAITING_MAX || self.waiting_bytes > WAITING_BYTES_MAX {
             let Some(oldest) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= oldest.len();

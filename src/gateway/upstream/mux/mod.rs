@@ -45,10 +45,6 @@ use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::version::Era;
 
-/// Marks a request of the gateway itself.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnRequest;
-
 const OUTGOING_MAX: usize = 64;
 /// The session of a connection that carries only one.
 pub(crate) const ONLY_SESSION: u64 = 0;
@@ -145,7 +141,7 @@ impl MuxConnection {
             token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
             session,
             role,
-            handle: Some(ReplyHandle { sender, era, has_parts: false }),
+            handle: Some(ReplyHandle { sender, era }),
         };
         let own = {
             let mut state = self.lock();
@@ -248,7 +244,7 @@ impl MuxConnection {
     /// Sends a request whose answer nobody waits for. `params` is JSON. It is lost if the other side does not read.
     pub(crate) fn ask_in_passing(&self, method: &str, params: &str) {
         let (sender, _) = queue::queue(0, self.0.bounds.memory());
-        let handle = ReplyHandle { sender, era: Era::Legacy, has_parts: false };
+        let handle = ReplyHandle { sender, era: Era::Legacy };
         let call = PendingCall {
             id: Bytes::new(),
             token: None,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::access::limit::payer::Payer;
-use crate::access::limit::shares::{Share, Shares};
+use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::upstream::incoming::BrokenReply;
 
 /// What a message takes beside its bytes.
@@ -49,8 +49,10 @@ struct QueueState {
 /// Why a message did not go in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// The reader has not read what came before, or the process holds as much as it may.
+    /// The reader has not read what came before.
     Full,
+    /// There is no memory for it.
+    NoMemory(NoShare),
     /// There is no reader any more.
     Gone,
 }
@@ -78,9 +80,12 @@ impl PieceSender {
         let bytes = piece.data.len() + OVERHEAD_BYTES;
         let before = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut counted = self.shared.budget.open(self.shared.payer);
-        if (before > 0 && before + bytes > self.shared.bytes_max) || counted.grow(bytes).is_err() {
+        let is_full = before > 0 && before + bytes > self.shared.bytes_max;
+        let counted_in =
+            if is_full { Err(NotSent::Full) } else { counted.grow(bytes).map_err(NotSent::NoMemory) };
+        if let Err(not_sent) = counted_in {
             self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(NotSent::Full);
+            return Err(not_sent);
         }
         self.pieces.send((piece, counted)).map_err(|_| NotSent::Gone)
     }

@@ -15,7 +15,6 @@ use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
 use protocol::level::Level;
 use protocol::splice::Segments;
-use protocol::sse::data_event;
 use protocol::translation::question::unasked_answer;
 use protocol::version::Era;
 
@@ -49,15 +48,13 @@ pub(super) enum MuxKind {
 pub(super) struct ReplyHandle {
     pub(super) sender: queue::PieceSender,
     pub(super) era: Era,
-    /// Whether the reply has become a stream.
-    pub(super) has_parts: bool,
 }
 
 impl ReplyHandle {
     /// Hands over the answer, which is the last.
-    fn finish(self, answer: Segments) {
-        let data = if self.has_parts { data_event(answer) } else { answer.to_bytes() };
-        if self.sender.send(MuxPiece { data, is_answer: true }) == Err(NotSent::Full) {
+    fn finish(self, answer: &Segments) {
+        let sent = self.sender.send(MuxPiece { data: answer.to_bytes(), is_answer: true });
+        if matches!(sent, Err(NotSent::Full | NotSent::NoMemory(_))) {
             self.sender.break_off();
         }
     }
@@ -105,7 +102,7 @@ impl MuxState {
                 let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
-                done(self.answer(own, id.replaced(message, &caller_id, repeated.as_ref())))
+                done(self.answer(own, &id.replaced(message, &caller_id, repeated.as_ref())))
             }
             IncomingKind::Doubtful { id } => {
                 let call = id.own.and_then(|own| self.pending.leave(own));
@@ -119,14 +116,14 @@ impl MuxState {
                 let Some(own) = named.own else { return CallDelivery::Nobody };
                 let token = self.pending.get_mut(own).and_then(|call| call.token.clone());
                 let Some(token) = token else { return CallDelivery::Nobody };
-                self.deliver_part(own, named.replaced(message, &token, None))
+                self.deliver_part(own, &named.replaced(message, &token, None))
             }
             IncomingKind::OfSubscription { id } => {
                 let Some(own) = id.own else { return CallDelivery::Nobody };
                 let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
-                self.deliver_part(own, id.replaced(message, &caller_id, None))
+                self.deliver_part(own, &id.replaced(message, &caller_id, None))
             }
             IncomingKind::Cancelled { id } if self.kind == MuxKind::Modern => {
                 done(id.own.and_then(|own| self.pending.leave(own)).is_some())
@@ -147,15 +144,14 @@ impl MuxState {
     }
 
     /// Hands a message to a call, if somebody waits for it.
-    fn deliver_part(&mut self, own: u64, message: Segments) -> CallDelivery {
+    fn deliver_part(&mut self, own: u64, message: &Segments) -> CallDelivery {
         let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
-        let piece = MuxPiece { data: data_event(message), is_answer: false };
-        handle.has_parts = true;
+        let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
         match handle.sender.send(piece) {
             Ok(()) => CallDelivery::Done,
             Err(NotSent::Gone) => CallDelivery::Nobody,
-            Err(NotSent::Full) => {
+            Err(NotSent::Full | NotSent::NoMemory(_)) => {
                 let era = handle.era;
                 self.break_off(own, era)
             }
@@ -177,7 +173,7 @@ impl MuxState {
         }
     }
 
-    fn answer(&mut self, own: u64, message: Segments) -> bool {
+    fn answer(&mut self, own: u64, message: &Segments) -> bool {
         self.has_answered = true;
         self.used = clock::now();
         // An answer that nobody waits for any more is expected all the same.
@@ -192,7 +188,7 @@ impl MuxState {
     pub(super) fn cancel(&mut self, own: u64) {
         let Some(id) = self.pending.get_mut(own).map(|call| call.id.clone()) else { return };
         let Some(handle) = self.pending.abandon(own) else { return };
-        handle.finish(cancelled_answer(&id));
+        handle.finish(&cancelled_answer(&id));
     }
 
     /// The most verbose level that a session has set.
@@ -208,9 +204,8 @@ impl MuxState {
             if listener.is_some_and(|listener| !listener.wants(*level)) {
                 return CallDelivery::Done;
             }
-            return self.deliver_part(only, message.clone().into());
+            return self.deliver_part(only, &message.clone().into());
         }
-        let event = data_event(message.clone());
         for listener in self.listeners.values_mut() {
             let is_wanted = match incoming {
                 IncomingKind::Log { level } => listener.wants(*level),
@@ -218,7 +213,7 @@ impl MuxState {
                 _ => true,
             };
             if is_wanted {
-                listener.receive(event.clone());
+                listener.receive(message.clone());
             }
         }
         CallDelivery::Done
@@ -235,14 +230,14 @@ impl MuxState {
             None => self.pending.newest(),
         };
         if let Some(own) = call {
-            let delivery = self.deliver_part(own, message.clone().into());
+            let delivery = self.deliver_part(own, &message.clone().into());
             if !matches!(delivery, CallDelivery::Nobody) {
                 return delivery;
             }
         }
         match self.listeners.get_mut(&ONLY_SESSION) {
             Some(listener) => {
-                listener.receive(data_event(message.clone()));
+                listener.receive(message.clone());
                 CallDelivery::Done
             }
             None => CallDelivery::Nobody,

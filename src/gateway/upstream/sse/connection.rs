@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::upstream::exchange::{DedicatedConnection, ReplicaTarget, Reply, RequestBody, UpstreamClient};
+use crate::upstream::exchange::{ExpectedReply, ReplicaTarget, Reply, RequestBody, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
@@ -122,7 +122,7 @@ async fn open_at(
 ) -> Result<SseConnection, SseOpenError> {
     let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
     *request.method_mut() = Method::GET;
-    request.extensions_mut().insert(DedicatedConnection);
+    request.body_mut().attributes.reply = ExpectedReply::Stream;
     request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let reply =

@@ -16,11 +16,11 @@ mod starts;
 use std::collections::HashMap;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use parking_lot::Mutex;
-use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use self::shared::SharedChildren;
@@ -28,7 +28,6 @@ use self::starts::Starts;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Shares, is_scarce};
 use crate::clock;
-use crate::sealing::hex;
 use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
@@ -60,6 +59,8 @@ pub(crate) struct Children {
     starts: Mutex<Starts>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
+    /// Since when they end before they answer, in seconds since 1970; 0: they do not.
+    loop_since_s: AtomicU64,
     retired: CancellationToken,
 }
 
@@ -69,14 +70,6 @@ struct LogPaces {
     stderr: LogPace,
     garbage: LogPace,
     ends: LogPace,
-}
-
-/// What names a caller where children are not for everybody. `None` for those that nobody asks who they are.
-pub(crate) fn caller(identity: &str) -> Option<HeaderValue> {
-    if identity.is_empty() {
-        return None;
-    }
-    HeaderValue::from_str(&hex(&Sha256::digest(identity.as_bytes())[..16])).ok()
 }
 
 impl Children {
@@ -98,8 +91,14 @@ impl Children {
             starts: Mutex::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
+            loop_since_s: AtomicU64::new(0),
             retired: CancellationToken::new(),
         })
+    }
+
+    /// Since when they end before they answer anything, again and again, in seconds since 1970.
+    pub(crate) fn crash_loop_since_s(&self) -> Option<u64> {
+        Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
     }
 
     pub(crate) fn series(&self) -> &ChildSeries {
@@ -188,6 +187,7 @@ impl Children {
         let (pause, is_loop) = self.starts.lock().fail(since, now, random);
         if is_loop {
             self.series.crash_loop.set(1);
+            self.loop_since_s.store(clock::now_s(), Ordering::Relaxed);
             let upstream = &self.name;
             tracing::error!(
                 upstream,
@@ -200,6 +200,7 @@ impl Children {
     fn note_answer(&self) {
         if self.starts.lock().succeed() {
             self.series.crash_loop.set(0);
+            self.loop_since_s.store(0, Ordering::Relaxed);
             tracing::info!(upstream = self.name, "its child processes answer again");
         }
     }
@@ -264,7 +265,7 @@ impl Children {
         let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
         // Of a session's own the session pays, and this one is the gateway's.
         let is_anothers = self.command.isolation == Isolation::Session && asking.payer != Payer::GATEWAY;
-        if asking.caller.is_some() || is_anothers || is_modern {
+        if asking.principal.is_some() || is_anothers || is_modern {
             return None;
         }
         let mut modern = self.modern.lock();
@@ -280,13 +281,13 @@ impl Connect for Arc<Children> {
     }
 
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError> {
-        let caller = asking.caller.map_or(&[][..], HeaderValue::as_bytes);
+        let caller = asking.principal.unwrap_or_default().as_bytes();
         let mut modern = self.modern.lock();
         if let Some(connection) = modern.get(caller).filter(|connection| !connection.is_over()) {
             return Ok(Some(connection.clone()));
         }
         // Under the lock, so that callers who come together start one child.
-        let payer = if asking.caller.is_some() { asking.payer } else { Payer::GATEWAY };
+        let payer = if asking.principal.is_some() { asking.payer } else { Payer::GATEWAY };
         let connection = self.start(asking, payer)?;
         modern.retain(|_, connection| !connection.is_over());
         modern.insert(caller.into(), connection.clone());
@@ -311,12 +312,13 @@ impl Connect for Arc<Children> {
             }
             Isolation::Principal | Isolation::Shared => {
                 let is_for_all = self.command.isolation == Isolation::Shared;
-                let caller = asking.caller.filter(|_| !is_for_all);
+                let principal = asking.principal.filter(|_| !is_for_all);
                 // What serves all whom nobody tells apart is nobody's own.
-                let payer = if caller.is_some() { asking.payer } else { Payer::GATEWAY };
+                let payer = if principal.is_some() { asking.payer } else { Payer::GATEWAY };
                 let start = || self.take_asked_in_vain(asking).map_or_else(|| self.start(asking, payer), Ok);
-                let caller = caller.map_or(&[][..], HeaderValue::as_bytes);
-                self.shared.initialize(caller, &self.sessions, start, post).await
+                self.shared
+                    .initialize(principal.unwrap_or_default().as_bytes(), &self.sessions, start, post)
+                    .await
             }
         }
     }
@@ -364,11 +366,5 @@ mod tests {
         assert_eq!(clean("ok ä\u{1b}[31m\t\u{202e}x".as_bytes()), "ok ä\\u{1b}[31m\\t\\u{202e}x");
         assert_eq!(clean(b"\xff"), "\u{fffd}");
         assert_eq!(clean(&[b'x'; 5000]).len(), LOGGED_CHARS_MAX);
-    }
-
-    #[test]
-    fn callers_are_told_apart() {
-        assert_eq!(caller(""), None);
-        assert!(caller("key:a") != caller("key:b") && caller("key:a") == caller("key:a"));
     }
 }

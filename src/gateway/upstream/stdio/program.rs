@@ -8,13 +8,13 @@ use config::{CommandConfig, INHERITED};
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProgramError {
-    #[error("there is no program {0}")]
+    #[error("there is no program `{0}`")]
     Missing(String),
-    #[error("no directory of PATH holds a program {0}")]
+    #[error("program `{0}` not found in PATH")]
     NotInPath(String),
-    #[error("{0} is not an executable file")]
+    #[error("`{0}` is not an executable file")]
     NotExecutable(String),
-    #[error("there is no directory {0}")]
+    #[error("there is no directory `{0}`")]
     Directory(String),
 }
 

@@ -90,9 +90,7 @@ impl Inspection<'_> {
     fn why_not(&self) -> Option<String> {
         let Some(exchange) = self.facts.answer(Probe::Discover) else { return self.budget.spent.clone() };
         match (&exchange.answer, exchange.status) {
-            (_, Some(401)) => {
-                Some("it lets nobody in without a key, or not with this one (HTTP 401)".to_owned())
-            }
+            (_, Some(401)) => Some("it asks for a key, or rejects this one (HTTP 401)".to_owned()),
             (_, Some(403)) => Some("it refuses access (HTTP 403)".to_owned()),
             (_, Some(status @ 300..=399)) => Some(format!(
                 "it redirects (HTTP {status}), which is not followed: give the URL that it leads to"

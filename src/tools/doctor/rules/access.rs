@@ -4,7 +4,7 @@ use crate::doctor::rule::rules;
 
 rules! {
     CLEAR_TEXT: Warning Access "clear-text"
-        good "nobody on the way can read what is said"
+        good "the transport is encrypted, or stays on this machine"
         bad "everything is sent in clear text"
         why "Keys, arguments and results can be read and changed by everybody between client and server."
         fix "Serve https, or put a gateway with TLS in front of the server."

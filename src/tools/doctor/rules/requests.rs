@@ -75,8 +75,8 @@ rules! {
         fix "Answer 415 to a Content-Type that is not application/json."
         section "";
     ACCEPT: Advice Requests "accept"
-        good "who does not list both forms in Accept gets an answer that can be read, or a refusal"
-        bad "who does not list both forms in Accept gets neither an answer that can be read nor a refusal"
+        good "requests whose Accept lacks one of the two forms are answered in the other, or refused"
+        bad "requests whose Accept lacks one of the two forms get neither an answer in the other nor a refusal"
         why "Clients must list application/json and text/event-stream. Scripts often list only the first, or \
              nothing: refused plainly they are soon mended, while a stream looks to them like a broken answer."
         fix "Answer HTTP 406 to an Accept that lacks text/event-stream, or answer in JSON; without Accept, \

@@ -1,6 +1,9 @@
 //! The stream of an upstream that speaks the legacy era alone: the answer to a GET in the gateway's own session, the
 //! one in which its lists are fetched. What it says of them goes to everybody who listens.
 //!
+//! Meanwhile, what the upstream tells other sessions of its lists is passed on as well: some servers tell of a change
+//! only in the session that caused it.
+//!
 //! While it stands, lists of kinds that the upstream promised to tell of are watched, and so may be kept. Only notices
 //! about lists are heard here; of the session's other messages, requests are answered and the rest is nobody's.
 //!
@@ -53,7 +56,17 @@ pub(super) async fn run(thread: &Rc<Thread>, feed: &Arc<Feed>) {
         let mut watch = ResourceWatch::new(thread, feed);
         tokio::select! {
             never = watch.hold() => match never {},
+            never = pass_on(thread, feed) => match never {},
             () = over(thread, feed) => {}
+        }
+    }
+}
+
+/// Tells everybody what sessions of others were told.
+async fn pass_on(thread: &Thread, feed: &Feed) -> Infallible {
+    loop {
+        for index in feed.upstream.changes.overheard().await.indexes() {
+            thread.state.hub.tell(&feed.upstream, ChangedList::ALL[index]);
         }
     }
 }

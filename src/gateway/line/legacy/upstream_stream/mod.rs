@@ -325,7 +325,7 @@ fn in_session(
     upstream_session: Arc<UpstreamSession>,
 ) -> Option<InSession> {
     let upstreams = &view.snapshot.upstreams;
-    let endpoint = view.endpoints.iter().find(|endpoint| *endpoint.config.path == *session.grant.endpoint)?;
+    let endpoint = view.endpoints.iter().find(|endpoint| *endpoint.config.name == *session.grant.endpoint)?;
     let key = &upstream.session_key;
     let is_it = |slot: &usize| upstreams.get(*slot).is_some_and(|member| member.session_key == *key);
     let member = endpoint.members.iter().position(is_it)?;

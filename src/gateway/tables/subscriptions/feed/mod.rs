@@ -18,6 +18,9 @@ use tokio::sync::Notify;
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
 use super::inbox::Inbox;
+use crate::access::limit::digest::IdentityHash;
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares;
 use crate::clock;
 use crate::upstream::Upstream;
 use protocol::subscription::Lists;
@@ -29,8 +32,8 @@ mod suspects;
 
 /// Names that are asked of one upstream; further ones count as not offered.
 const NAMES_MAX: usize = 100_000;
-/// Those among them that one principal was first to want.
-const NAMES_PER_SOURCE_MAX: usize = NAMES_MAX / 4;
+/// Those among them that one payer was first to want; the last eighth of all is a reserve for those who want few.
+const NAMES_OF_PAYER_MAX: usize = NAMES_MAX / 4;
 
 /// Where names of both kinds are in [`FeedState`].
 const URIS: usize = 0;
@@ -63,8 +66,8 @@ struct FeedState {
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
-    /// How many names each source was first to want, of those who still do; and how many are wanted at all.
-    names_of: HashMap<u64, usize>,
+    /// How many names each payer was first to want, of those who still do; and how many are wanted at all.
+    names_of: HashMap<Payer, usize, IdentityHash>,
     wanted: usize,
     /// The number of the stream for names that is to carry more; those before it stay as they are.
     stream: u64,
@@ -179,7 +182,7 @@ impl Feed {
         }
         let refused = &self.upstream.series.subscription_names_refused;
         for wanted in names {
-            shared.join_name(key, source, wanted, now, (&refused.full, &refused.cut_off));
+            shared.join_name(key, wanted, now, (&refused.full, &refused.cut_off));
         }
         drop(shared);
         if !lists.is_empty() {
@@ -209,7 +212,7 @@ impl Feed {
                 names.remove(wanted.inner);
             }
             if was_first {
-                shared.pass_name(client.source, next);
+                shared.pass_name(client.inbox.payer(), next);
             }
         }
         let is_empty = shared.clients.len() == shared.free.len();
@@ -341,28 +344,34 @@ impl FeedState {
     /// Who the client that joins is, where names are refused.
     fn source(&self, inbox: &Inbox) -> u64 {
         let standing = inbox.standing();
-        self.refusals.source(&standing.endpoint.config.path, inbox.principal().id(), self.joined)
+        self.refusals.source(&standing.endpoint.config.name, inbox.principal().id(), self.joined)
     }
 
-    /// A client of `source` wants a name, unless there is no room for more.
+    /// Whether one more name is too much for this payer.
+    fn has_too_many(&self, payer: Payer) -> bool {
+        let held = self.names_of.get(&payer).copied().unwrap_or_default();
+        held >= NAMES_OF_PAYER_MAX || shares::refusal((NAMES_MAX, 1), self.wanted, 1, held + 1).is_some()
+    }
+
+    /// A client wants a name, unless there is no room for more.
     fn join_name(
         &mut self,
         key: u32,
-        source: u64,
         wanted: &WantedName<'_>,
         now: Instant,
         (full, cut_off): (&IntCounter, &IntCounter),
     ) {
+        let Some(client) = self.client(key) else { return };
+        let (source, payer) = (client.source, client.inbox.payer());
         let known_until = self.refusals.name_until(wanted.is_task, wanted.inner, now);
         let is_cut_off = self.refusals.is_cut_off(source, now);
-        let is_share_taken = self.names_of.get(&source).is_some_and(|count| *count >= NAMES_PER_SOURCE_MAX);
-        let [_, refused_names] = self.refused_until;
-        let is_full = is_share_taken || self.wanted >= NAMES_MAX;
+        let ([_, refused_names], has_too_many) = (self.refused_until, self.has_too_many(payer));
         let names = self.names(wanted.is_task);
         let is_new = !names.contains_key(wanted.inner);
         let name = match names.get_mut(wanted.inner) {
-            Some(name) if !(name.clients.is_empty() && is_share_taken) => name,
-            None if !is_full => names.entry(wanted.inner.into()).or_default(),
+            // What somebody else wants already costs nothing.
+            Some(name) if !(name.clients.is_empty() && has_too_many) => name,
+            None if !has_too_many => names.entry(wanted.inner.into()).or_default(),
             _ => return full.inc(),
         };
         let is_first = name.clients.is_empty();
@@ -378,22 +387,22 @@ impl FeedState {
             _ => name.offer.ask_again(now, refused_names),
         }
         if is_first {
-            *self.names_of.entry(source).or_default() += 1;
+            *self.names_of.entry(payer).or_default() += 1;
             self.wanted += 1;
         }
     }
 
-    /// A name counts no longer for one source, but for that of the next client that wants it.
-    fn pass_name(&mut self, source: u64, next: Option<u32>) {
-        if let Entry::Occupied(mut count) = self.names_of.entry(source) {
+    /// A name counts no longer for one payer, but for that of the next client that wants it.
+    fn pass_name(&mut self, payer: Payer, next: Option<u32>) {
+        if let Entry::Occupied(mut count) = self.names_of.entry(payer) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
             }
         }
-        let next = next.and_then(|key| self.client(key)).map(|client| client.source);
+        let next = next.and_then(|key| self.client(key)).map(|client| client.inbox.payer());
         match next {
-            Some(source) => *self.names_of.entry(source).or_default() += 1,
+            Some(payer) => *self.names_of.entry(payer).or_default() += 1,
             None => self.wanted -= 1,
         }
     }

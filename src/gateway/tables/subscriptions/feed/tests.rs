@@ -5,6 +5,7 @@ use super::*;
 use crate::access::caller::Caller;
 use crate::identity::Principal;
 use crate::snapshot::Snapshot;
+use crate::telemetry::callers::CallerRegistry;
 use crate::telemetry::metrics::Metrics;
 use protocol::subscription::Acknowledged;
 
@@ -19,13 +20,21 @@ const CONFIG: &str = r#"
 "#;
 
 fn feed() -> (Arc<Feed>, impl Fn() -> Arc<Inbox>) {
+    let (feed, inbox_of) = feed_and_payers();
+    (feed, move || inbox_of("one"))
+}
+
+/// A feed, and inboxes for which these principals pay.
+fn feed_and_payers() -> (Arc<Feed>, impl Fn(&str) -> Arc<Inbox>) {
     let metrics = Metrics::new(10).expect("metrics");
     let config = config::parse(CONFIG).expect("a configuration");
     let snapshot = Snapshot::build(&config, &metrics, None).expect("a snapshot");
     let endpoint = Arc::clone(&snapshot.endpoints[0]);
+    let counts = CallerRegistry::default().of(&Principal::Anonymous);
     let class = endpoint.policy.class_of(&Principal::Anonymous);
-    let caller = Caller::new(Principal::Anonymous, class, None);
-    (Feed::new(Arc::clone(&snapshot.upstreams[0])), move || Inbox::new(&endpoint, &caller, None))
+    let caller = Caller::new(Principal::Anonymous, class, None, counts);
+    let inbox_of = move |who: &str| Inbox::new(&endpoint, &caller, Payer::principal(who), None);
+    (Feed::new(Arc::clone(&snapshot.upstreams[0])), inbox_of)
 }
 
 fn uri(inner: &str) -> WantedName<'_> {
@@ -139,19 +148,38 @@ fn a_resource_is_part_of_what_stands_before_a_slash() {
 
 #[test]
 fn nobody_takes_every_name_of_an_upstream() {
-    let (feed, inbox) = feed();
+    let (feed, inbox_of) = feed_and_payers();
     let names: Vec<String> = (0..NAMES_MAX).map(|number| number.to_string()).collect();
     let greedy: Vec<WantedName<'_>> = names.iter().map(|name| uri(name)).collect();
     for _ in 0..2 {
-        let key = feed.join(inbox(), 0, Lists::default(), &greedy);
-        assert_eq!(asked(&feed).len(), NAMES_MAX / 4);
-        let other = feed.join(inbox(), 0, Lists::default(), &[uri("x:other")]);
+        let key = feed.join(inbox_of("greedy"), 0, Lists::default(), &greedy);
+        let again = feed.join(inbox_of("greedy"), 0, Lists::default(), &[uri("x:one-more")]);
+        assert_eq!(asked(&feed).len(), NAMES_MAX / 4, "in one subscription or in another");
+        feed.leave(again, [uri("x:one-more")].into_iter());
+        let other = feed.join(inbox_of("other"), 0, Lists::default(), &[uri("x:other")]);
         assert_eq!(offer(&feed, "x:other"), OfferState::Pending);
         feed.leave(key, greedy.iter().copied());
         assert_eq!(asked(&feed), ["x:other"]);
         feed.leave(other, [uri("x:other")].into_iter());
         assert!(asked(&feed).is_empty());
     }
+}
+
+#[test]
+fn many_who_take_all_the_names_they_can_leave_some_for_one_more() {
+    let (feed, inbox_of) = feed_and_payers();
+    for number in 0..40 {
+        let names: Vec<String> = (0..NAMES_MAX / 4).map(|name| format!("{number}/{name}")).collect();
+        let names: Vec<WantedName<'_>> = names.iter().map(|name| uri(name)).collect();
+        feed.join(inbox_of(&number.to_string()), 0, Lists::default(), &names);
+    }
+    let taken = asked(&feed).len();
+    assert!((NAMES_MAX - NAMES_MAX / 8..NAMES_MAX).contains(&taken), "{taken}");
+    feed.join(inbox_of("one more"), 0, Lists::default(), &[uri("x:other")]);
+    assert_eq!(offer(&feed, "x:other"), OfferState::Pending);
+    // What others want already is had by all.
+    feed.join(inbox_of("0"), 0, Lists::default(), &[uri("x:other")]);
+    assert_eq!(asked(&feed).len(), taken + 1);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::session::LegacySession;
 use crate::access::limit::payer::Payer;
@@ -12,10 +12,9 @@ use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::collect_answer;
-use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
+use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::headers::MCP_NAME;
-use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, MessageKind};
@@ -47,7 +46,7 @@ pub(super) struct LegacyCall {
     tool: Option<Box<str>>,
     headers: HeaderMap,
     /// What travels with the first request.
-    extensions: Option<Extensions>,
+    attributes: RequestAttributes,
     is_safe_to_repeat: bool,
 }
 
@@ -64,13 +63,13 @@ impl LegacyCall {
         upstream: &Arc<Upstream>,
         session: &Arc<LegacySession>,
         (message, envelope): (Bytes, &Envelope),
-        (headers, extensions): (HeaderMap, Extensions),
+        (headers, attributes): (HeaderMap, RequestAttributes),
     ) -> Option<Self> {
         let text = envelope.method.as_ref()?.decode(&message)?;
         let method = Method::of(&text);
         let name = method.name_source().and_then(|source| name_in_body(envelope, source));
         let name = name.and_then(|name| name.decode(&message));
-        let headers = modern_headers(headers, HeaderValue::from_str(&text).ok()?, name.as_deref(), session);
+        let headers = modern_headers(headers, HeaderValue::from_str(&text).ok()?, name.as_deref());
         let tool = name.filter(|_| method == Method::ToolsCall).map(Box::from);
         let is_safe_to_repeat =
             method.is_safe_to_repeat() || tool.as_ref().is_some_and(|tool| upstream.may_call_twice(tool));
@@ -83,8 +82,8 @@ impl LegacyCall {
             method,
             tool,
             headers,
-            payer: extensions.get().copied().unwrap_or_else(|| upstream.payer()),
-            extensions: Some(extensions),
+            payer: attributes.payer,
+            attributes: RequestAttributes { principal: session.principal.clone(), ..attributes },
             is_safe_to_repeat,
             message,
         })
@@ -115,9 +114,7 @@ impl LegacyCall {
         let body = self.body(added, own_id)?;
         let mut request = RequestBody::from(body).posted(self.headers.clone());
         self.mirror(request.headers_mut());
-        if let Some(extensions) = self.extensions.take() {
-            *request.extensions_mut() = extensions;
-        }
+        request.body_mut().attributes = self.attributes.clone();
         let delivery = SendOptions {
             is_safe_to_repeat: self.is_safe_to_repeat,
             aim: ReplicaSelection::Any,
@@ -206,12 +203,7 @@ impl LegacyCall {
 }
 
 /// Headers of a legacy request as those of a modern one.
-fn modern_headers(
-    mut headers: HeaderMap,
-    method: HeaderValue,
-    name: Option<&str>,
-    session: &LegacySession,
-) -> HeaderMap {
+fn modern_headers(mut headers: HeaderMap, method: HeaderValue, name: Option<&str>) -> HeaderMap {
     let stale: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with(PARAM)).cloned().collect();
     for name in stale.into_iter().chain([SESSION_ID, MCP_NAME]) {
@@ -222,9 +214,6 @@ fn modern_headers(
     if let Some(name) = name.and_then(|name| HeaderValue::from_str(&encode_value(name)).ok()) {
         headers.insert(MCP_NAME, name);
     }
-    if let Some(caller) = &session.caller {
-        headers.insert(CALLER, caller.clone());
-    }
     headers
 }
 
@@ -234,7 +223,6 @@ mod tests {
 
     #[test]
     fn the_headers_are_those_of_a_modern_request() {
-        let session = LegacySession::new("".into(), Some(HeaderValue::from_static("me")));
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("mcp-session-id", "s"),
@@ -247,7 +235,7 @@ mod tests {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         let method = HeaderValue::from_static("tools/call");
-        let headers = modern_headers(headers, method, Some("ä"), &session);
+        let headers = modern_headers(headers, method, Some("ä"));
         let request = RequestBody::from(Segments::from(Bytes::new())).posted(headers);
         let mut written: Vec<String> = request
             .headers()
@@ -264,7 +252,6 @@ mod tests {
                 "mcp-name: =?base64?w6Q=?=",
                 "mcp-protocol-version: 2026-07-28",
                 "traceparent: 00-1-2-01",
-                "trunkline-caller: me",
             ]
         );
     }

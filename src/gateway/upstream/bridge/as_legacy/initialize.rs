@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
 
 use super::session::LegacySession;
 use crate::upstream::Upstream;
-use crate::upstream::mux::exchange::CALLER;
 use protocol::initialize;
 use protocol::json::{Document, JsonKind, Scratch, Value};
 use protocol::translation::capabilities;
@@ -23,14 +21,14 @@ pub(super) struct ClientOffer {
     version: LegacyVersion,
     capabilities: Bytes,
     client_info: Option<Bytes>,
-    caller: Option<HeaderValue>,
+    principal: Option<Arc<str>>,
 }
 
 impl ClientOffer {
     /// Reads an `initialize`. `None`: it has no parameters.
     pub(super) fn read(
         message: &Bytes,
-        headers: &HeaderMap,
+        principal: Option<Arc<str>>,
         (scratch, depth_max): (&mut Scratch, usize),
     ) -> Option<Self> {
         let params = scratch.index(message, depth_max).map(Document::root).ok()?.get("params")?;
@@ -44,7 +42,7 @@ impl ClientOffer {
             version: version.unwrap_or(LegacyVersion::NEWEST),
             capabilities: capabilities::across(&declared, (scratch, depth_max)),
             client_info,
-            caller: headers.get(CALLER).cloned(),
+            principal,
         })
     }
 
@@ -52,7 +50,7 @@ impl ClientOffer {
         let text = |object: &Bytes| String::from_utf8_lossy(object).into_owned();
         let info = self.client_info.as_ref().map(text);
         let introduction = introduction(&text(&self.capabilities), info.as_deref());
-        LegacySession::new(introduction.into(), self.caller.clone())
+        LegacySession::new(introduction.into(), self.principal.clone())
     }
 
     /// The answer to the `initialize` with this id literal.

@@ -13,9 +13,8 @@ use crate::clock;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::bridge::next_number;
-use crate::upstream::exchange::{DedicatedConnection, RequestBody, SendOptions, UpstreamClient};
+use crate::upstream::exchange::{ExpectedReply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::{self, Messages};
-use crate::upstream::mux::exchange::CALLER;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::method::Method;
@@ -52,12 +51,11 @@ pub(super) async fn open(
     let uris = uris.iter().map(|uri| &**uri);
     let body = subscription::request(&id, Lists::default(), uris, std::iter::empty());
     let asked_bytes = body.len();
-    let mut headers = modern_headers(MODERN[0], Method::Listen);
-    if let Some(caller) = &session.caller {
-        headers.insert(CALLER, caller.clone());
-    }
+    let headers = modern_headers(MODERN[0], Method::Listen);
     let mut request = RequestBody::from(Segments::from(body)).posted(headers);
-    request.extensions_mut().insert(DedicatedConnection);
+    let attributes = &mut request.body_mut().attributes;
+    attributes.reply = ExpectedReply::Stream;
+    attributes.principal.clone_from(&session.principal);
     let now = clock::now();
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let delivery = SendOptions {

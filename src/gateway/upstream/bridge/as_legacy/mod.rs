@@ -5,7 +5,7 @@
 //! |---|---|
 //! | POST of `initialize` | 200, with an `Mcp-Session-Id`; the server is not asked |
 //! | POST of `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` | 200, by the bridge itself |
-//! | POST of any other request | 200: JSON, or server-sent events where more than the answer comes |
+//! | POST of any other request | 200: JSON, or messages where more than the answer comes |
 //! | POST of a notification or response | 202 |
 //! | GET | 200: changes of resources that the session subscribed to |
 //! | DELETE | 200, and the session is over, with everything under way in it |
@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, Method as HttpMethod, Request, StatusCode, request::Parts};
+use http::{HeaderValue, Method as HttpMethod, Request, StatusCode};
 use parking_lot::Mutex;
 
 use self::initialize::ClientOffer;
@@ -39,13 +39,12 @@ use self::notification_stream::NotificationStream;
 use self::post::LegacyPost;
 use self::session::LegacySession;
 use self::tools::ListTurn;
-use super::EventBody;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
 use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
-use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
-use crate::upstream::mux::OwnRequest;
+use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, UpstreamClient};
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::sessions::random_name;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -105,7 +104,7 @@ pub(crate) async fn answer(
     request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    let (parts, RequestBody { message: body, sending, .. }) = request.into_parts();
+    let (parts, RequestBody { message: body, sending, attributes, .. }) = request.into_parts();
     let server = &upstream.bridge.as_legacy;
     let id = parts.headers.get(SESSION_ID);
     match parts.method {
@@ -114,9 +113,9 @@ pub(crate) async fn answer(
                 return Ok(Reply::empty(StatusCode::NOT_FOUND));
             };
             let notifications = NotificationStream::new(client, &upstream.bridge, &session);
-            return Ok(EventBody::reply(stream::unfold(notifications, |mut notifications| async {
-                let event = notifications.next().await?;
-                Some((Ok::<_, UpstreamError>(event), notifications))
+            return Ok(MessageStream::reply(stream::unfold(notifications, |mut notifications| async {
+                let message = notifications.next().await?;
+                Some((Ok(ReplyPart::Message(message)), notifications))
             })));
         }
         HttpMethod::DELETE => {
@@ -135,7 +134,7 @@ pub(crate) async fn answer(
     let method = envelope.method.as_ref().and_then(|method| method.decode(&message));
     let method = method.as_deref().map_or(Method::Other, Method::of);
     if (envelope.kind, method) == (MessageKind::Request, Method::Initialize) {
-        return open(client, upstream, &parts, &message, &envelope);
+        return open(client, upstream, attributes, &message, &envelope);
     }
     let Some(session) = id.and_then(|id| server.get(id)) else {
         let status = if id.is_none() { StatusCode::BAD_REQUEST } else { StatusCode::NOT_FOUND };
@@ -143,13 +142,13 @@ pub(crate) async fn answer(
     };
     match envelope.kind {
         MessageKind::Request => {
-            if parts.extensions.get::<OwnRequest>().is_none() {
+            if !attributes.is_own {
                 upstream.bridge.series.requests.legacy.inc();
             }
             let sending = sending.as_deref();
             let post =
                 LegacyPost { client, upstream, session: &session, message, envelope: &envelope, sending };
-            post.answer(method, parts, deadline).await
+            post.answer(method, (parts.headers, attributes), deadline).await
         }
         MessageKind::Notification | MessageKind::Response => {
             receive(client, &session, &message, &envelope);
@@ -161,12 +160,12 @@ pub(crate) async fn answer(
 fn open(
     client: &UpstreamClient,
     upstream: &Upstream,
-    parts: &Parts,
+    attributes: RequestAttributes,
     message: &Bytes,
     envelope: &Envelope,
 ) -> Result<Reply, UpstreamError> {
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
-    let offer = client.read_json(|memory| ClientOffer::read(message, &parts.headers, memory));
+    let offer = client.read_json(|memory| ClientOffer::read(message, attributes.principal, memory));
     let offer = offer.ok_or(UpstreamError::Nonsense)?;
     let header = upstream.bridge.as_legacy.keep(offer.session(), &upstream.bridge.series)?;
     let mut reply = Reply::json(client.read_json(|memory| offer.answer(upstream, id, memory)));

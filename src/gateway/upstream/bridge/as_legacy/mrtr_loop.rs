@@ -4,6 +4,7 @@
 //! It is read by whoever sends the reply to the client, and by nobody else: nothing goes on when that ends. Between the
 //! client's answers it gives comments, so that nobody takes a client that thinks for a server that is silent.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,15 +18,15 @@ use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::bridge::next_number;
 use crate::upstream::get_stream::{self, Messages};
+use crate::upstream::messages::ReplyPart;
 use protocol::error::{UpstreamError, error_body};
 use protocol::json::quote;
-use protocol::sse::{Event, data_event};
+use protocol::sse::Event;
 use protocol::translation::answer::{self, Ids, Said};
 use protocol::translation::input::{ClientAnswer, Input, continuation};
 
 /// The longest pause between two comments.
 const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
-const COMMENT: &[u8] = b":\n\n";
 /// The code of a call that its client wants no answer to any more.
 const CANCELLED: i32 = -32800;
 /// The code of a call that cannot go on without an answer that the client does not give.
@@ -44,6 +45,8 @@ pub(super) struct MrtrLoop {
     own_id: String,
     may_list: bool,
     held: Share,
+    /// What the client is told before anything else.
+    waiting: VecDeque<Bytes>,
 }
 
 enum MrtrStage {
@@ -60,7 +63,7 @@ enum MrtrStage {
 pub(super) enum MrtrEvent {
     /// That there is a stream of events.
     Begun,
-    Events(Bytes),
+    Part(ReplyPart),
     Answer(Bytes),
 }
 
@@ -78,6 +81,7 @@ impl MrtrLoop {
             own_id: fresh_id(),
             may_list: true,
             held,
+            waiting: VecDeque::new(),
         }
     }
 
@@ -86,14 +90,14 @@ impl MrtrLoop {
         self.next().await?.ok_or(UpstreamError::Reset)
     }
 
-    /// Events for the client; `None` at the end, and after an error.
-    pub(super) async fn events(&mut self) -> Option<Result<Bytes, UpstreamError>> {
+    /// What comes next for the client; `None` at the end, and after an error.
+    pub(super) async fn part(&mut self) -> Option<Result<ReplyPart, UpstreamError>> {
         self.deadline = None;
         loop {
             return match self.next().await.transpose()? {
                 Ok(MrtrEvent::Begun) => continue,
-                Ok(MrtrEvent::Events(events)) => Some(Ok(events)),
-                Ok(MrtrEvent::Answer(answer)) => Some(Ok(data_event(answer))),
+                Ok(MrtrEvent::Part(part)) => Some(Ok(part)),
+                Ok(MrtrEvent::Answer(answer)) => Some(Ok(ReplyPart::Message(answer))),
                 Err(error) => {
                     self.stage = MrtrStage::Over;
                     Some(Err(error))
@@ -116,6 +120,9 @@ impl MrtrLoop {
 
     async fn step(&mut self) -> Result<Option<MrtrEvent>, UpstreamError> {
         loop {
+            if let Some(message) = self.waiting.pop_front() {
+                return Ok(Some(MrtrEvent::Part(ReplyPart::Message(message))));
+            }
             match &mut self.stage {
                 MrtrStage::Asking(added) => {
                     let added = std::mem::take(added);
@@ -130,7 +137,7 @@ impl MrtrLoop {
                     let event = event.inspect_err(|error| messages.note_error(error))?;
                     let message = get_stream::nonempty_message(event);
                     let Some(message) = message else {
-                        return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT))));
+                        return Ok(Some(MrtrEvent::Part(ReplyPart::KeepAlive)));
                     };
                     if let Some(next) = self.take(&message).await? {
                         return Ok(Some(next));
@@ -151,7 +158,7 @@ impl MrtrLoop {
                             let why = waiting.unanswered("nothing was heard of it in time");
                             return Ok(Some(self.give_up(&why, REFUSED)));
                         }
-                        () = sleep(interval) => return Ok(Some(MrtrEvent::Events(Bytes::from_static(COMMENT)))),
+                        () = sleep(interval) => return Ok(Some(MrtrEvent::Part(ReplyPart::KeepAlive))),
                     }
                 }
                 MrtrStage::Answered(answer) => {
@@ -205,7 +212,7 @@ impl MrtrLoop {
                 self.ask_client(input.detached())
             }
             Said::Notification(notification) if !is_alone => {
-                Ok(Some(MrtrEvent::Events(data_event(notification))))
+                Ok(Some(MrtrEvent::Part(ReplyPart::Message(notification.to_bytes()))))
             }
             Said::Other if !is_alone => {
                 tracing::debug!(
@@ -261,9 +268,10 @@ impl MrtrLoop {
             self.stage = MrtrStage::Asking(continuation(&[], input.state.as_ref()));
             return Ok(None);
         }
-        let (waiting, events) = MrtrRound::begin(session, input)?;
-        self.stage = MrtrStage::Waiting(waiting);
-        Ok(Some(MrtrEvent::Events(events)))
+        let (round, questions) = MrtrRound::begin(session, input)?;
+        self.stage = MrtrStage::Waiting(round);
+        self.waiting.extend(questions);
+        Ok(None)
     }
 
     /// The client answers a question.
@@ -290,12 +298,10 @@ impl MrtrLoop {
         let error = format!(r#"{{"code":{code},"message":{}}}"#, quote(why));
         let answer = Bytes::from(error_body(Some(&self.call.id), &error));
         let MrtrStage::Waiting(waiting) = stage else { return MrtrEvent::Answer(answer) };
-        let events = waiting.withdraw(why);
-        if events.is_empty() {
-            return MrtrEvent::Answer(answer);
-        }
+        self.waiting.extend(waiting.withdraw(why));
+        let Some(first) = self.waiting.pop_front() else { return MrtrEvent::Answer(answer) };
         self.stage = MrtrStage::Answered(answer);
-        MrtrEvent::Events(events)
+        MrtrEvent::Part(ReplyPart::Message(first))
     }
 
     /// The rest of a reply is read by itself, where nobody reads it on.

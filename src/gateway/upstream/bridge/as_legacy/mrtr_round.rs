@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::session::{LegacySession, PendingQuestions, withdrawal};
 use crate::clock;
 use crate::upstream::mux::sessions::random_name;
 use protocol::error::UpstreamError;
-use protocol::sse::data_event;
 use protocol::translation::input::{ClientAnswer, Input, continuation};
 
 /// One round: what the client was asked, and what it answered.
@@ -41,10 +40,14 @@ pub(super) enum AnswerOutcome {
 }
 
 impl MrtrRound {
-    /// Begins to ask. Returns also the questions, as events.
-    pub(super) fn begin(session: &Arc<LegacySession>, input: Input) -> Result<(Self, Bytes), UpstreamError> {
+    /// Begins to ask. Returns also the questions.
+    pub(super) fn begin(
+        session: &Arc<LegacySession>,
+        input: Input,
+    ) -> Result<(Self, Vec<Bytes>), UpstreamError> {
         let (mut asked, answers) = session.ask(input.questions.len());
-        let (mut events, mut open) = (BytesMut::new(), Vec::with_capacity(input.questions.len()));
+        let count = input.questions.len();
+        let (mut messages, mut open) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for question in input.questions {
             let number = asked.put();
             let elicitation_id = if question.needs_elicitation_id() {
@@ -52,12 +55,12 @@ impl MrtrRound {
             } else {
                 String::new()
             };
-            events.put(data_event(question.request(number, &elicitation_id)));
+            messages.push(question.request(number, &elicitation_id));
             open.push(RoundQuestion { number, about: question.asked.method(), key: question.key });
         }
         let given = Vec::with_capacity(open.len());
         let since = clock::now();
-        Ok((Self { since, asked, answers, open, given, state: input.state }, events.freeze()))
+        Ok((Self { since, asked, answers, open, given, state: input.state }, messages))
     }
 
     /// The next answer. May be dropped and called again.
@@ -88,13 +91,10 @@ impl MrtrRound {
         refusal(self.open.first().map_or("what it asked", |open| open.about), why)
     }
 
-    /// Nobody waits for the answers that are missing: what the client is told of that, as events.
-    pub(super) fn withdraw(mut self, why: &str) -> Bytes {
-        let mut events = BytesMut::new();
-        for number in self.asked.withdraw() {
-            events.put(data_event(Bytes::from(withdrawal(number, why))));
-        }
-        events.freeze()
+    /// Nobody waits for the answers that are missing: what the client is told of that.
+    pub(super) fn withdraw(mut self, why: &str) -> Vec<Bytes> {
+        let numbers = self.asked.withdraw();
+        numbers.into_iter().map(|number| Bytes::from(withdrawal(number, why))).collect()
     }
 }
 

@@ -21,7 +21,6 @@ use crate::upstream::bridge::{Bridge, or_never};
 use crate::upstream::exchange::UpstreamClient;
 use net::jitter::jittered;
 use protocol::json::quote;
-use protocol::sse::data_event;
 
 /// When a subscription that broke is opened again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -84,7 +83,7 @@ impl NotificationStream {
         }
     }
 
-    /// The next event; `None` once the stream is over.
+    /// The next message; `None` once the stream is over.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
@@ -136,7 +135,7 @@ impl NotificationStream {
             () = session.ended.cancelled() => NotificationEvent::Over,
             _ = streams.wait_for(|latest| *latest != *number) => NotificationEvent::Over,
             opened = opened => NotificationEvent::Opened(opened),
-            heard = heard => NotificationEvent::Heard(heard.ok().map(data_event)),
+            heard = heard => NotificationEvent::Heard(heard.ok().map(|message| message.to_bytes())),
             () = again => NotificationEvent::Again,
             // Its sender lives as long as the session.
             _ = changes.changed() => NotificationEvent::Changed,
@@ -182,7 +181,7 @@ impl NotificationStream {
 /// Tells of a resource that may have changed.
 fn updated(uri: &str) -> Bytes {
     let uri = quote(uri);
-    data_event(Bytes::from(format!(
+    Bytes::from(format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{{"uri":{uri}}}}}"#
-    )))
+    ))
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::request::Parts;
+use http::HeaderMap;
 use tokio::time::timeout_at;
 
 use super::call::LegacyCall;
@@ -13,8 +13,8 @@ use super::mrtr_loop::{MrtrEvent, MrtrLoop};
 use super::session::LegacySession;
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::EventBody;
-use crate::upstream::exchange::{Reply, UpstreamClient};
+use crate::upstream::exchange::{Reply, RequestAttributes, UpstreamClient};
+use crate::upstream::messages::MessageStream;
 use crate::upstream::sending::Sending;
 use protocol::envelope::Envelope;
 use protocol::error::{UpstreamError, error_body};
@@ -39,7 +39,7 @@ impl LegacyPost<'_> {
     pub(super) async fn answer(
         self,
         method: Method,
-        parts: Parts,
+        about: (HeaderMap, RequestAttributes),
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         match method {
@@ -55,16 +55,18 @@ impl LegacyPost<'_> {
             Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel => {
                 Ok(self.error(-32601, "the server behind this name has no tasks of this revision"))
             }
-            _ => self.call(parts, deadline).await,
+            _ => self.call(about, deadline).await,
         }
     }
 
     /// A request that the server answers.
-    async fn call(self, parts: Parts, deadline: Instant) -> Result<Reply, UpstreamError> {
+    async fn call(
+        self,
+        about: (HeaderMap, RequestAttributes),
+        deadline: Instant,
+    ) -> Result<Reply, UpstreamError> {
         let Self { client, upstream, session, ref message, envelope, sending } = self;
-        let request = (parts.headers, parts.extensions);
-        let Some(call) = LegacyCall::of(client, upstream, session, (message.clone(), envelope), request)
-        else {
+        let Some(call) = LegacyCall::of(client, upstream, session, (message.clone(), envelope), about) else {
             return Ok(self.error(-32601, "method not found"));
         };
         let mut line = MrtrLoop::new(call, deadline);
@@ -77,14 +79,14 @@ impl LegacyPost<'_> {
                 return Ok(Reply::json(answer));
             }
             MrtrEvent::Begun => None,
-            MrtrEvent::Events(events) => Some(events),
+            MrtrEvent::Part(part) => Some(part),
         };
-        Ok(EventBody::reply(stream::unfold((first, line), |(first, mut line)| async {
+        Ok(MessageStream::reply(stream::unfold((first, line), |(first, mut line)| async {
             let next = match first {
                 Some(first) => Some(Ok(first)),
-                None => line.events().await,
+                None => line.part().await,
             };
-            next.map(|event| (event, (None, line)))
+            next.map(|part| (part, (None, line)))
         })))
     }
 

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -26,7 +25,7 @@ pub(super) struct LegacySession {
     /// What every request says of the client, but for the level of log lines.
     pub(super) introduction: Box<str>,
     /// Who calls, where connections are not for everybody.
-    pub(super) caller: Option<HeaderValue>,
+    pub(super) principal: Option<Arc<str>>,
     /// Over, with everything that is under way in it.
     pub(super) ended: CancellationToken,
     pub(super) subscribed: LegacySubscriptions,
@@ -60,10 +59,10 @@ pub(super) struct PendingQuestions {
 
 impl LegacySession {
     /// Nothing happened in it yet.
-    pub(super) fn new(introduction: Box<str>, caller: Option<HeaderValue>) -> Arc<Self> {
+    pub(super) fn new(introduction: Box<str>, principal: Option<Arc<str>>) -> Arc<Self> {
         Arc::new(Self {
             introduction,
-            caller,
+            principal,
             ended: CancellationToken::new(),
             subscribed: LegacySubscriptions::default(),
             state: Mutex::default(),

@@ -17,7 +17,6 @@ use super::call::LegacyCall;
 use crate::clock;
 use crate::upstream::ask::{AskRequest, Asker, modern_headers};
 use crate::upstream::listing::Annotations;
-use crate::upstream::mux::exchange::CALLER;
 use protocol::ambiguity;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, JsonKind, Scratch, Value, quote};
@@ -115,10 +114,7 @@ async fn ask(
     );
     let limits = call.client.limits();
     let asker = Asker::of(&call.client, &limits);
-    let mut headers = modern_headers(MODERN[0], Method::ToolsList);
-    if let Some(caller) = &session.caller {
-        headers.insert(CALLER, caller.clone());
-    }
+    let headers = modern_headers(MODERN[0], Method::ToolsList);
     let question = AskRequest {
         headers,
         body: body.into(),
@@ -127,7 +123,7 @@ async fn ask(
         bytes_max: bytes_max.min(limits.all.reply_bytes_max),
         deadline,
     };
-    Ok(asker.ask(&call.upstream, question).await?.body)
+    Ok(asker.ask_for(session.principal.clone(), &call.upstream, question).await?.body)
 }
 
 fn read(body: &Bytes, (scratch, depth_max): (&mut Scratch, usize)) -> Option<ToolPage> {

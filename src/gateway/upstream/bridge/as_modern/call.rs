@@ -21,8 +21,7 @@ const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// What a client may declare so that it is asked; all else of its capabilities asks it nothing.
 const ASKED_BY: [&str; 3] = ["elicitation", "sampling", "roots"];
 /// Headers of the modern era alone, or that are written anew for the server.
-const OWN_HEADERS: [&str; 5] =
-    ["content-type", "accept", "mcp-protocol-version", "mcp-method", "trunkline-caller"];
+const OWN_HEADERS: [&str; 4] = ["content-type", "accept", "mcp-protocol-version", "mcp-method"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModernCall {
@@ -50,6 +49,8 @@ pub(crate) struct ModernCall {
     /// When the head of the reply is too late.
     pub deadline: Instant,
     pub may_be_asked: bool,
+    /// The server is to run it as a task.
+    pub as_task: bool,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
 }
@@ -61,7 +62,7 @@ impl ModernCall {
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
     ) -> Option<Self> {
-        let (parts, RequestBody { message: body, .. }) = request.into_parts();
+        let (parts, RequestBody { message: body, attributes, .. }) = request.into_parts();
         let message = body.to_bytes();
         let read = scratch.index(&message, depth_max).ok().and_then(|document| {
             let envelope = Envelope::read(document).ok()?;
@@ -85,11 +86,15 @@ impl ModernCall {
             level,
             request_state,
             input_responses,
-            caller: parts.extensions.get::<BridgedCaller>().cloned().unwrap_or_default(),
+            caller: BridgedCaller {
+                principal: attributes.principal.unwrap_or_default(),
+                payer: attributes.payer,
+            },
             headers: more(&parts.headers),
             deadline,
             may_be_asked,
-            trail: parts.extensions.get::<Arc<Trail>>().cloned(),
+            as_task: false,
+            trail: attributes.trail,
             message,
             envelope,
         })
@@ -185,6 +190,7 @@ mod tests {
 
     use super::*;
     use crate::access::limit::payer::Payer;
+    use crate::upstream::exchange::RequestAttributes;
 
     fn read(message: &str) -> Option<ModernCall> {
         let mut request =
@@ -193,7 +199,8 @@ mod tests {
         {
             request.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        request.extensions_mut().insert(BridgedCaller::new("p", Payer::principal("p")));
+        let attributes = &mut request.body_mut().attributes;
+        (attributes.principal, attributes.payer) = (RequestAttributes::principal("p"), Payer::principal("p"));
         ModernCall::read(request, crate::clock::now(), (&mut Scratch::default(), 16))
     }
 

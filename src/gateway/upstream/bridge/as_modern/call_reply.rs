@@ -15,14 +15,13 @@ use tokio::time::timeout_at;
 
 use super::answers::CallAnswer;
 use super::call::ModernCall;
-use super::multiplexed::COMMENT;
+use super::open_questions::no_memory;
 use crate::clock;
-use crate::upstream::bridge::EventBody;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::incoming::BrokenReply;
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::queue::{self, MuxPiece, NotSent};
 use protocol::error::UpstreamError;
-use protocol::sse::data_event;
 
 /// How long the end of a call is waited for once the server has begun a stream, before its client gets a stream, too.
 const STREAM_PATIENCE: Duration = Duration::from_secs(1);
@@ -80,6 +79,10 @@ impl CallReplySink {
                 self.sender.break_off();
                 false
             }
+            Err(NotSent::NoMemory(none)) => {
+                self.fail(no_memory(none));
+                false
+            }
             Err(NotSent::Gone) => false,
         }
     }
@@ -106,7 +109,7 @@ impl CallReply {
         let mut has_begun = false;
         loop {
             let piece = match timeout_at(until.into(), self.receiver.next()).await {
-                Err(_) if has_begun => return Ok(self.events(None)),
+                Err(_) if has_begun => return Ok(self.stream(None)),
                 Err(_) => return Err(UpstreamError::TimedOut),
                 Ok(piece) => piece,
             };
@@ -120,7 +123,7 @@ impl CallReply {
                         until = deadline.min(clock::now() + STREAM_PATIENCE);
                     }
                 }
-                Some(Ok(MuxPiece { data, .. })) => return Ok(self.events(Some(data))),
+                Some(Ok(MuxPiece { data, .. })) => return Ok(self.stream(Some(data))),
                 Some(Err(BrokenReply)) | None => {
                     return Err(self.error());
                 }
@@ -128,22 +131,22 @@ impl CallReply {
         }
     }
 
-    fn events(self, first: Option<Bytes>) -> Reply {
-        let events = unfold((first, self, false), |(first, mut waiting, is_over)| async move {
+    fn stream(self, first: Option<Bytes>) -> Reply {
+        let parts = unfold((first, self, false), |(first, mut waiting, is_over)| async move {
             if is_over {
                 return None;
             }
             if let Some(first) = first {
-                return Some((Ok(data_event(first)), (None, waiting, false)));
+                return Some((Ok(ReplyPart::Message(first)), (None, waiting, false)));
             }
-            let (event, is_last) = match waiting.receiver.next().await {
-                Some(Ok(piece)) if piece.data.is_empty() => (Ok(Bytes::from_static(COMMENT)), false),
-                Some(Ok(piece)) => (Ok(data_event(piece.data)), piece.is_answer),
+            let (part, is_last) = match waiting.receiver.next().await {
+                Some(Ok(piece)) if piece.data.is_empty() => (Ok(ReplyPart::KeepAlive), false),
+                Some(Ok(piece)) => (Ok(ReplyPart::Message(piece.data)), piece.is_answer),
                 Some(Err(BrokenReply)) | None => (Err(waiting.error()), true),
             };
-            Some((event, (None, waiting, is_last)))
+            Some((part, (None, waiting, is_last)))
         });
-        EventBody::reply(events)
+        MessageStream::reply(parts)
     }
 
     fn error(&self) -> UpstreamError {

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread::ThreadId;
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ use super::call::ModernCall;
 use super::call_reply::CallReplySink;
 use super::exclusive_session::{self, SessionCommand, SessionSetup};
 use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
+use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
@@ -66,14 +69,15 @@ struct ExclusiveTable {
     next: u64,
     /// By what they were opened for, and by their numbers.
     resting: HashMap<Arc<SessionKey>, BTreeMap<u64, IdleSession>>,
-    /// What each was opened for, the one that rests longest first.
-    order: BTreeMap<u64, Arc<SessionKey>>,
+    /// Since when each rests, and what it was opened for, the one that rests longest first.
+    order: BTreeMap<u64, (Instant, Arc<SessionKey>)>,
 }
 
 #[derive(Debug)]
 struct IdleSession {
     thread: ThreadId,
     commands: mpsc::Sender<SessionCommand>,
+    place: Arc<Mutex<Share>>,
 }
 
 /// That a session rests. Dropped, it does so no longer.
@@ -159,22 +163,30 @@ impl ExclusiveSessions {
         table.remove(number).map(|entry| entry.commands)
     }
 
-    /// Ends the session that rests longest, of all or of a payer. False: none does.
-    pub(crate) fn make_room(&self, payer: Option<Payer>) -> bool {
+    /// Of each session that rests: who is charged for it, and since when it does.
+    pub(crate) fn idle(&self) -> Vec<(Payer, Instant)> {
+        self.table.lock().order.values().map(|(since, key)| (key.payer, *since)).collect()
+    }
+
+    /// Ends the session of a payer that has been resting since then. False: there is none.
+    pub(crate) fn make_room(&self, (payer, since): (Payer, Instant)) -> bool {
         let mut table = self.table.lock();
-        let is_meant = |key: &SessionKey| payer.is_none_or(|payer| key.payer == payer);
-        let oldest = table.order.iter().find(|(_, key)| is_meant(key)).map(|(number, _)| *number);
-        let Some(oldest) = oldest else { return false };
-        let entry = table.remove(oldest);
+        let is_meant =
+            |(own_since, key): &(Instant, Arc<SessionKey>)| key.payer == payer && *own_since == since;
+        let found = table.order.iter().find(|(_, resting)| is_meant(resting)).map(|(number, _)| *number);
+        let entry = found.and_then(|number| table.remove(number));
         drop(table);
+        let Some(IdleSession { commands, place, .. }) = entry else { return false };
+        place.lock().clear();
         // One whose thread is gone makes room as well.
-        entry.map(|entry| entry.commands.try_send(SessionCommand::Close)).is_some()
+        let _ = commands.try_send(SessionCommand::Close);
+        true
     }
 }
 
 impl ExclusiveTable {
     fn remove(&mut self, number: u64) -> Option<IdleSession> {
-        let key = self.order.remove(&number)?;
+        let (_, key) = self.order.remove(&number)?;
         let entries = self.resting.get_mut(&key)?;
         let entry = entries.remove(&number);
         if entries.is_empty() {
@@ -190,13 +202,14 @@ impl<'s> IdleGuard<'s> {
         sessions: &'s ExclusiveSessions,
         key: &Arc<SessionKey>,
         commands: mpsc::Sender<SessionCommand>,
+        place: &Arc<Mutex<Share>>,
     ) -> Self {
         let mut table = sessions.table.lock();
         table.next += 1;
         let number = table.next;
-        let entry = IdleSession { thread: std::thread::current().id(), commands };
+        let entry = IdleSession { thread: std::thread::current().id(), commands, place: Arc::clone(place) };
         table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
-        table.order.insert(number, Arc::clone(key));
+        table.order.insert(number, (clock::now(), Arc::clone(key)));
         drop(table);
         Self { sessions, number }
     }
@@ -216,6 +229,7 @@ impl Drop for IdleGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::limit::shares::Shares;
 
     fn key(principal: &str) -> Arc<SessionKey> {
         let capabilities = "{}".into();
@@ -232,22 +246,28 @@ mod tests {
     #[test]
     fn a_session_rests_for_its_key_and_is_taken_once() {
         let (sessions, (commands, mut other_end)) = (ExclusiveSessions::default(), mpsc::channel(1));
-        let resting = IdleGuard::begin(&sessions, &key("p"), commands.clone());
+        let places = Shares::new(9);
+        let place = Arc::new(Mutex::new(places.take(Payer::principal("p")).expect("a place")));
+        let resting = IdleGuard::begin(&sessions, &key("p"), commands.clone(), &place);
         assert!(sessions.take(&key("q")).is_none());
         assert!(sessions.take(&key("p")).is_some());
         assert!(sessions.take(&key("p")).is_none());
         assert!(!resting.end());
-        drop(IdleGuard::begin(&sessions, &key("p"), commands.clone()));
+        drop(IdleGuard::begin(&sessions, &key("p"), commands.clone(), &place));
         assert!(sessions.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
         assert!(sessions.table.lock().order.is_empty());
         let (_first, _second) = (
-            IdleGuard::begin(&sessions, &key("p"), commands.clone()),
-            IdleGuard::begin(&sessions, &key("q"), commands),
+            IdleGuard::begin(&sessions, &key("p"), commands.clone(), &place),
+            IdleGuard::begin(&sessions, &key("q"), commands, &place),
         );
-        assert!(!sessions.make_room(Some(Payer::principal("r"))));
-        assert!(sessions.make_room(None));
+        let idle = sessions.idle();
+        assert_eq!(idle[0].0, Payer::principal("p"));
+        assert!(!sessions.make_room((Payer::principal("r"), idle[0].1)));
+        assert_eq!(places.taken(), 1);
+        assert!(sessions.make_room(idle[0]));
+        assert_eq!(places.taken(), 0, "another may have its place");
         assert!(matches!(other_end.try_recv(), Ok(SessionCommand::Close)));
         assert!(sessions.take(&key("p")).is_none() && sessions.take(&key("q")).is_some());
-        assert!(!sessions.make_room(Some(Payer::principal("p"))) && !sessions.make_room(None));
+        assert!(sessions.idle().is_empty() && !sessions.make_room(idle[0]));
     }
 }

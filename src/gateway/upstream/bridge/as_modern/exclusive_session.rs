@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::call_driver::{self, CallEnd};
 use super::call_reply::{CallReplySink, ClientAnswers};
 use super::exclusive_pool::{IdleGuard, SessionKey};
-use super::server_message::{self, ServerMessage};
+use super::server_message::{self, CallIds, ServerMessage};
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use crate::access::limit::shares::Share;
@@ -65,7 +66,9 @@ pub(crate) struct ExclusiveSession {
     pub retired: CancellationToken,
     /// It makes room for another.
     is_ousted: bool,
-    _counted: (GaugeGuard, Share),
+    _counted: GaugeGuard,
+    /// Its place, until it makes room for another.
+    place: Arc<Mutex<Share>>,
 }
 
 /// What a session is opened with.
@@ -79,7 +82,8 @@ pub(crate) struct SessionSetup {
 /// Opens a session for this call, and keeps it for others.
 pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
     let SessionSetup { client, upstream, key, place } = opening;
-    let counted = (GaugeGuard::new(&upstream.bridge.series.sessions.modern), place);
+    let (counted, place) =
+        (GaugeGuard::new(&upstream.bridge.series.sessions.modern), Arc::new(Mutex::new(place)));
     let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
     let retired = upstream.bridge.as_modern.exclusive.retired.clone();
     // What opening takes is not held for as long as the session is: a call may wait there for its client.
@@ -97,6 +101,7 @@ pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
         retired,
         is_ousted: false,
         _counted: counted,
+        place,
     };
     Box::pin(session.run(reply)).await;
 }
@@ -200,7 +205,8 @@ impl ExclusiveSession {
             return None;
         }
         let (host, bridge) = (Rc::clone(&self.server.client.host), Arc::clone(&self.server.bridge));
-        let resting = IdleGuard::begin(&bridge.as_modern.exclusive, &self.key, self.own_commands.clone());
+        let resting =
+            IdleGuard::begin(&bridge.as_modern.exclusive, &self.key, self.own_commands.clone(), &self.place);
         let mut idle = Box::pin(sleep(idle_timeout));
         loop {
             let message = tokio::select! {
@@ -237,9 +243,10 @@ impl ExclusiveSession {
 
     /// Answers what the server asks while there is nobody to ask.
     async fn refuse(&self, message: &Bytes) {
-        let Some(ServerMessage::Request { id, is_ping }) = server_message::read(&self.server, message, "")
-        else {
-            return;
+        let (id, is_ping) = match server_message::read(&self.server, message, CallIds::NONE) {
+            Some(ServerMessage::Request { id, is_ping }) => (id, is_ping),
+            Some(ServerMessage::ListChanged(changed)) => return self.server.overhear(changed),
+            _ => return,
         };
         let answer = question::unasked_answer(&id, is_ping);
         // A server that does not take it in does without.

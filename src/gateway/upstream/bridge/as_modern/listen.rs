@@ -13,23 +13,22 @@ use tokio::time::timeout_at;
 
 use super::answers;
 use super::call::ModernCall;
-use super::multiplexed::{COMMENT, failure};
+use super::multiplexed::failure;
 use super::session_client::{SessionClient, SessionName};
 use super::session_stream::SessionStream;
 use super::shared_session::apart;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::bridge::{BridgedCaller, EventBody, next_number, or_never};
+use crate::upstream::bridge::{BridgedCaller, next_number, or_never};
 use crate::upstream::exchange::{Reply, UpstreamClient};
-use crate::upstream::incoming::BrokenReply;
 use crate::upstream::initialize::InitializeOffer;
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::{Upstream, get_stream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value, quote};
 use protocol::splice::Segments;
-use protocol::sse::data_event;
 use protocol::subscription::{self, Filter, Lists, Name};
 use protocol::translation::notification;
 use protocol::version::{Era, Eras, LegacyVersion};
@@ -64,13 +63,13 @@ pub(crate) async fn open(
     }
     let uris = resources.iter().flat_map(|resources| &resources.session.uris).map(|uri| &*uri.literal);
     let first = subscription::acknowledgement(&call.id, Lists::default(), uris, std::iter::empty());
-    let first = Some(data_event(Bytes::from(first)));
+    let first = Some(Bytes::from(first));
     let open =
         OpenSubscription { client: client.clone(), upstream: Arc::clone(upstream), call, resources, first };
-    Ok(EventBody::reply(stream::unfold(Some(open), |open| async move {
+    Ok(MessageStream::reply(stream::unfold(Some(open), |open| async move {
         let mut open = open?;
-        let event = open.next().await;
-        event.map(|(event, goes_on)| (Ok::<_, BrokenReply>(event), goes_on.then_some(open)))
+        let part = open.next().await;
+        part.map(|(part, goes_on)| (Ok(part), goes_on.then_some(open)))
     })))
 }
 
@@ -85,18 +84,18 @@ struct OpenSubscription {
 }
 
 impl OpenSubscription {
-    /// The next event, and whether others follow.
-    async fn next(&mut self) -> Option<(Bytes, bool)> {
+    /// What comes next, and whether more follows.
+    async fn next(&mut self) -> Option<(ReplyPart, bool)> {
         if let Some(first) = self.first.take() {
-            return Some((first, true));
+            return Some((ReplyPart::Message(first), true));
         }
         let Self { client, upstream, call, resources, .. } = self;
-        let end = || data_event(Bytes::from(subscription::completion(&call.id)));
+        let end = || ReplyPart::Message(Bytes::from(subscription::completion(&call.id)));
         let told = or_never(resources.as_mut().map(|resources| resources.next(client, &call.id)));
         tokio::select! {
             told = told => Some(match told {
-                Ok(event) => (event, true),
-                Err(error) => (data_event(Bytes::from(failure(call, error))), false),
+                Ok(part) => (part, true),
+                Err(error) => (ReplyPart::Message(Bytes::from(failure(call, error))), false),
             }),
             // It is to be asked natively, or not at all.
             () = crosses_no_more(upstream) => Some((end(), false)),
@@ -149,14 +148,14 @@ impl ResourceStream {
         Ok(Some(Self { session, stream }))
     }
 
-    /// The next event. May be dropped and called again.
-    async fn next(&mut self, client: &UpstreamClient, id: &str) -> Result<Bytes, UpstreamError> {
+    /// What comes next. May be dropped and called again.
+    async fn next(&mut self, client: &UpstreamClient, id: &str) -> Result<ReplyPart, UpstreamError> {
         loop {
-            let Some(message) = self.stream.next().await? else { return Ok(Bytes::from_static(COMMENT)) };
+            let Some(message) = self.stream.next().await? else { return Ok(ReplyPart::KeepAlive) };
             if is_update(client, &message) {
                 let told = client.read_json(|memory| notification::in_subscription(&message, id, memory));
                 let told: Segments = told.map_err(|_| UpstreamError::Nonsense)?;
-                return Ok(data_event(told));
+                return Ok(ReplyPart::Message(told.to_bytes()));
             }
             self.session.server.refuse(&message);
         }

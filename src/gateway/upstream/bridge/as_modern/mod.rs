@@ -27,6 +27,7 @@ pub(crate) mod stream_progress;
 pub(crate) mod suspended;
 pub(crate) mod tasks;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -83,19 +84,43 @@ impl ModernFacade {
         self.shared.retire();
     }
 
-    /// A place for one more session of this caller. Where there is none, one that nobody uses ends; of a caller who has
-    /// more than its share, one of its own.
+    /// A place for one more session of this caller. Where there is none, one that nobody uses ends: of a caller who has
+    /// more than its share one of its own, else the one that [`chosen`] says.
     pub(crate) fn place(&self, upstream: &Upstream, payer: Payer) -> Result<Share, UpstreamError> {
         self.places.set_max(upstream.config.bridge.sessions_max);
-        let (is_own, error) = match self.places.take(payer) {
+        let (of_all, error) = match self.places.take(payer) {
             Ok(place) => return Ok(place),
-            Err(NoShare::NothingLeft) => (false, UpstreamError::TooManyBridged),
-            Err(NoShare::TooMuchOfPayer) => (true, UpstreamError::BridgedOfPrincipal),
+            Err(NoShare::NothingLeft) => (true, UpstreamError::TooManyBridged),
+            Err(NoShare::TooMuchOfPayer) => (false, UpstreamError::BridgedOfPrincipal),
         };
-        let of_whom = is_own.then_some(payer);
-        let has_room = self.shared.make_room(of_whom) || self.exclusive.make_room(of_whom);
-        if has_room { Ok(self.places.take_beyond(payer)) } else { Err(error) }
+        // Somebody may use the one that was chosen before it goes: then it is chosen anew.
+        while let Some(goes) = self.makes_room_for(payer, of_all) {
+            if self.shared.make_room(goes) || self.exclusive.make_room(goes) {
+                return Ok(self.places.take_beyond(payer));
+            }
+        }
+        Err(error)
     }
+
+    fn makes_room_for(&self, payer: Payer, of_all: bool) -> Option<(Payer, Instant)> {
+        let idle = self.shared.idle().into_iter().chain(self.exclusive.idle());
+        let candidates = idle.filter(|(holder, _)| of_all || *holder == payer);
+        chosen(payer, candidates, |holder| self.places.held_by(holder))
+    }
+}
+
+/// Which of the sessions that nobody uses makes room for one of `asker`: of whoever holds most, if that is more than the
+/// asker does, else of the asker itself; of these the one that has been idle for longest. Each is told by who is charged
+/// for it, and since when it is idle.
+fn chosen(
+    asker: Payer,
+    idle: impl Iterator<Item = (Payer, Instant)>,
+    held_by: impl Fn(Payer) -> usize,
+) -> Option<(Payer, Instant)> {
+    let own = held_by(asker);
+    let makes_room = |holder: Payer| holder == asker || held_by(holder) > own;
+    let candidates = idle.filter(|(holder, _)| makes_room(*holder));
+    candidates.min_by_key(|(holder, since)| (Reverse(held_by(*holder)), *since))
 }
 
 pub(crate) async fn open_session(
@@ -110,7 +135,12 @@ pub(crate) async fn open_session(
         // It may speak another era by now.
         upstream.facts.doubt();
     }
-    Ok(opened?)
+    let opened = opened?;
+    if upstream.facts.known().legacy.introduction().is_none() {
+        let servers = &upstream.bridge.as_modern.servers;
+        client.read_json(|memory| servers.learn(&opened.result, memory));
+    }
+    Ok(opened)
 }
 
 pub(crate) async fn answer(
@@ -154,7 +184,7 @@ async fn make(
     let call = Arc::new(call);
     let tools = &upstream.bridge.as_modern.tools;
     if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
-        let reply = tasks::call(client, upstream, Arc::clone(&call), &tool).await?;
+        let reply = make_as_task(client, upstream, &call, &tool).await?;
         if reply.head.status != StatusCode::NOT_FOUND {
             return Ok(reply);
         }
@@ -170,7 +200,52 @@ async fn make(
     if reply.head.status == StatusCode::NOT_FOUND
         && let Some(tool) = tasks::tool(client, upstream, &call)
     {
-        return tasks::call(client, upstream, call, &tool).await;
+        return make_as_task(client, upstream, &call, &tool).await;
     }
     Ok(reply)
+}
+
+/// Makes the call of this tool as a task: on a session of its own if the server may ask meanwhile.
+async fn make_as_task(
+    client: &UpstreamClient,
+    upstream: &Arc<Upstream>,
+    call: &Arc<ModernCall>,
+    tool: &str,
+) -> Result<Reply, UpstreamError> {
+    if !call.takes_messages() {
+        return tasks::call(client, upstream, Arc::clone(call), tool).await;
+    }
+    let call = ModernCall { as_task: true, ..(**call).clone() };
+    exclusive_pool::call(client, upstream, Arc::new(call)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Whose idle session goes, and when that was last used, where principals have sessions that were last used then, and
+    /// hold so many.
+    fn goes(asker: &str, idle: &[(&str, u64)], held: &[(&str, usize)]) -> Option<(Payer, u64)> {
+        let start = crate::clock::now();
+        let at = |(who, used): &(&str, u64)| (Payer::principal(who), start + Duration::from_secs(*used));
+        let held_by = |holder| {
+            let found = held.iter().find(|(who, _)| Payer::principal(who) == holder);
+            found.map_or(0, |(_, count)| *count)
+        };
+        let goes = chosen(Payer::principal(asker), idle.iter().map(at), held_by);
+        goes.map(|(who, since)| (who, (since - start).as_secs()))
+    }
+
+    #[test]
+    fn whoever_holds_most_makes_room_and_never_for_one_who_holds_more() {
+        let of = Payer::principal;
+        let idle = [("b", 1), ("c", 3), ("c", 2), ("a", 4)];
+        assert_eq!(goes("a", &idle, &[("a", 1), ("b", 2), ("c", 3)]), Some((of("c"), 2)));
+        assert_eq!(goes("a", &idle, &[("a", 3), ("b", 2), ("c", 3)]), Some((of("a"), 4)));
+        assert_eq!(goes("d", &idle, &[("a", 1), ("b", 1), ("c", 1)]), Some((of("b"), 1)));
+        assert_eq!(goes("a", &idle[..3], &[("a", 3), ("b", 2), ("c", 3)]), None);
+        assert_eq!(goes("a", &[], &[("c", 3)]), None);
+    }
 }

@@ -20,21 +20,19 @@ use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::{EventBody, next_number};
+use crate::upstream::bridge::next_number;
 use crate::upstream::exchange::{Reply, UpstreamClient};
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::queue;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::{Document, JsonError};
 use protocol::method::Method;
 use protocol::splice::Segments;
-use protocol::sse::data_event;
 use protocol::translation::notification;
 use protocol::version::Era;
 
 /// How long the server's first message is waited for before the client gets a stream: its answer may have a status.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
-/// Tells a client that its call is still under way.
-pub(crate) const COMMENT: &[u8] = b":\n\n";
 
 pub(crate) async fn call(
     client: &UpstreamClient,
@@ -67,7 +65,7 @@ pub(crate) enum ServerEvent {
     /// Nothing but that it is still there.
     Nothing,
     /// What the client is told meanwhile.
-    Event(Bytes),
+    Message(Bytes),
     Answer(Bytes),
 }
 
@@ -143,7 +141,7 @@ impl CallInProgress {
             .read_json(|memory| answers::last(&self.server.upstream(), &self.call, answer, memory))
     }
 
-    /// What a message that is no answer is to the client: an event, if it is for it.
+    /// What a message that is no answer is to the client; `None`: it is not for it.
     pub(crate) fn translate(&self, message: &Bytes) -> Option<Bytes> {
         let is_ours = self.server.client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(message, depth_max).map(Document::root).ok()?;
@@ -155,7 +153,7 @@ impl CallInProgress {
                     .server
                     .client
                     .read_json(|memory| notification::with_progress_token(message, token, memory));
-                renamed.ok().map(data_event)
+                renamed.ok().map(|message| message.to_bytes())
             }
             (Some(_), _) => None,
             (None, _) => {
@@ -183,8 +181,8 @@ impl CallInProgress {
                 },
                 message = self.told_elsewhere() => message,
             };
-            if let Some(event) = self.translate(&message) {
-                return Ok(ServerEvent::Event(event));
+            if let Some(message) = self.translate(&message) {
+                return Ok(ServerEvent::Message(message));
             }
         }
     }
@@ -215,38 +213,37 @@ async fn streamed(running: CallInProgress, stream: Box<SessionStream>) -> Result
     let says_something = async {
         loop {
             match under_way.next().await {
-                Ok(Some(ReplyEvent::Nothing)) => {}
+                Ok(Some(ReplyEvent::Part(ReplyPart::KeepAlive))) => {}
                 said => return said,
             }
         }
     };
     let first = match timeout(FIRST_PATIENCE, says_something).await {
         Ok(Ok(Some(ReplyEvent::Last(answer)))) => return Ok(answer.into_reply()),
-        Ok(Ok(Some(ReplyEvent::Event(event)))) => event,
-        Ok(Ok(Some(ReplyEvent::Nothing) | None)) | Err(_) => Bytes::from_static(COMMENT),
+        Ok(Ok(Some(ReplyEvent::Part(part)))) => part,
+        Ok(Ok(None)) | Err(_) => ReplyPart::KeepAlive,
         Ok(Err(error)) => return Err(error),
     };
-    Ok(events(first, under_way))
+    Ok(messages(first, under_way))
 }
 
-fn events(first: Bytes, under_way: StreamedCall) -> Reply {
+fn messages(first: ReplyPart, under_way: StreamedCall) -> Reply {
     let rest = stream::unfold((Some(first), under_way), |(first, mut under_way)| async move {
         if let Some(first) = first {
             return Some((Ok(first), (None, under_way)));
         }
-        let event = match under_way.next().await {
-            Ok(Some(ReplyEvent::Event(event))) => event,
-            Ok(Some(ReplyEvent::Nothing)) => Bytes::from_static(COMMENT),
-            Ok(Some(ReplyEvent::Last(answer))) => data_event(answer.message),
+        let part = match under_way.next().await {
+            Ok(Some(ReplyEvent::Part(part))) => part,
+            Ok(Some(ReplyEvent::Last(answer))) => ReplyPart::Message(answer.message),
             Ok(None) => return None,
             Err(error) => {
                 under_way.stream = None;
                 return Some((Err(error), (None, under_way)));
             }
         };
-        Some((Ok(event), (None, under_way)))
+        Some((Ok(part), (None, under_way)))
     });
-    EventBody::reply(rest)
+    MessageStream::reply(rest)
 }
 
 /// What a client is told in the middle of a stream that breaks off.
@@ -262,9 +259,7 @@ struct StreamedCall {
 }
 
 enum ReplyEvent {
-    /// The server is still there.
-    Nothing,
-    Event(Bytes),
+    Part(ReplyPart),
     Last(answers::CallAnswer),
 }
 
@@ -275,8 +270,8 @@ impl StreamedCall {
         let Some(reading) = stream else { return Ok(None) };
         let id = running.id.clone();
         Ok(Some(match running.next(reading, &id).await? {
-            ServerEvent::Nothing => ReplyEvent::Nothing,
-            ServerEvent::Event(event) => ReplyEvent::Event(event),
+            ServerEvent::Nothing => ReplyEvent::Part(ReplyPart::KeepAlive),
+            ServerEvent::Message(message) => ReplyEvent::Part(ReplyPart::Message(message)),
             ServerEvent::Answer(answer) => {
                 running.is_over = true;
                 if let Some(stream) = stream.take() {

@@ -19,7 +19,7 @@ use crate::clock;
 use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
 use crate::upstream::body::collect_answer;
-use crate::upstream::exchange::{CallerDeadline, Reply, RequestBody, SendOptions};
+use crate::upstream::exchange::{ExpectedReply, Reply, RequestBody, SendOptions};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::Document;
@@ -100,6 +100,13 @@ impl CallExchange {
         matches!(self, Self::Over)
     }
 
+    /// All that is of use was said.
+    pub(crate) fn finish(self) {
+        if let Self::Reading(stream) = self {
+            stream.finish();
+        }
+    }
+
     /// See [`SessionStream::rest`].
     pub(crate) async fn rest(&mut self) -> Option<Bytes> {
         match self {
@@ -115,11 +122,10 @@ impl SessionClient {
         let (upstream, now) = (self.upstream(), clock::now());
         headers.extend(self.session.headers());
         let mut request = RequestBody::from(message).posted(headers);
+        let attributes = &mut request.body_mut().attributes;
+        attributes.trail = trail;
         if deadline.is_none() {
-            request.extensions_mut().insert(CallerDeadline);
-        }
-        if let Some(trail) = trail {
-            request.extensions_mut().insert(trail);
+            attributes.reply = ExpectedReply::SlowAnswer;
         }
         let delivery =
             SendOptions { is_safe_to_repeat, aim: self.session.replica.into(), asked: None, payer };

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::session_client::SessionClient;
+use crate::upstream::changes::ChangedList;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::json::{Document, Scratch, Span, Value};
 use protocol::level::Level;
@@ -24,20 +25,40 @@ pub(crate) enum ServerMessage {
     /// The server wants no answer any more to the request of this id, a literal.
     TakenBack(Box<[u8]>),
     Elicited(Box<str>),
+    /// A list of the server has changed.
+    ListChanged(ChangedList),
     /// Nothing that is for the client of a call.
     Other,
 }
 
-/// What `message` is to the call that the server knows by the id `own`, a literal. `None`: it is no message.
-pub(crate) fn read(server: &SessionClient, message: &Bytes, own: &str) -> Option<ServerMessage> {
-    server.client.read_json(|memory| of(message, own, memory))
+/// What the server knows a call by: literals of JSON.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallIds<'a> {
+    /// The id of its answer.
+    pub answer: &'a str,
+    /// Its progress token.
+    pub token: &'a str,
 }
 
-fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -> Option<ServerMessage> {
+impl CallIds<'_> {
+    /// Those of no call.
+    pub(crate) const NONE: Self = Self { answer: "", token: "" };
+}
+
+/// What `message` is to the call with these ids. `None`: it is no message.
+pub(crate) fn read(server: &SessionClient, message: &Bytes, ids: CallIds<'_>) -> Option<ServerMessage> {
+    server.client.read_json(|memory| of(message, ids, memory))
+}
+
+fn of(
+    message: &Bytes,
+    ids: CallIds<'_>,
+    (scratch, depth_max): (&mut Scratch, usize),
+) -> Option<ServerMessage> {
     let envelope = Envelope::parse(scratch, message, depth_max).ok()?;
     let id = envelope.id.clone().and_then(|id| message.get(id)).unwrap_or_default();
     match envelope.kind {
-        MessageKind::Response if id == own.as_bytes() => return Some(ServerMessage::Answer),
+        MessageKind::Response if id == ids.answer.as_bytes() => return Some(ServerMessage::Answer),
         MessageKind::Response => return Some(ServerMessage::Other),
         MessageKind::Request => {
             let is_ping = envelope.method.is_some_and(|method| method.equals(message, "ping"));
@@ -50,7 +71,7 @@ fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -
     let heard = match &*envelope.method?.decode(message)? {
         "notifications/progress" => {
             let token = params.and_then(|params| params.get("progressToken"));
-            let token = token.filter(|token| token.raw() == own.as_bytes());
+            let token = token.filter(|token| token.raw() == ids.token.as_bytes());
             token.map(|token| ServerMessage::Progress(token.span()))
         }
         "notifications/message" => {
@@ -64,7 +85,7 @@ fn of(message: &Bytes, own: &str, (scratch, depth_max): (&mut Scratch, usize)) -
         "notifications/elicitation/complete" => {
             params.and_then(question::elicitation_id).map(ServerMessage::Elicited)
         }
-        _ => None,
+        method => ChangedList::of_method(method).map(ServerMessage::ListChanged),
     };
     Some(heard.unwrap_or(ServerMessage::Other))
 }
@@ -103,12 +124,17 @@ mod tests {
                 r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e"}}"#,
                 Some(ServerMessage::Elicited("e".into())),
             ),
-            (r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#, Some(ServerMessage::Other)),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+                Some(ServerMessage::ListChanged(ChangedList::Tools)),
+            ),
+            (r#"{"jsonrpc":"2.0","method":"notifications/else"}"#, Some(ServerMessage::Other)),
             ("{", None),
             ("[]", None),
         ] {
             let text = Bytes::copy_from_slice(message.as_bytes());
-            assert_eq!(of(&text, "7", (&mut Scratch::default(), 16)), expected, "{message}");
+            let ids = CallIds { answer: "7", token: "7" };
+            assert_eq!(of(&text, ids, (&mut Scratch::default(), 16)), expected, "{message}");
         }
     }
 }

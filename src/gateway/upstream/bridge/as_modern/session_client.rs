@@ -12,13 +12,14 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
+use super::server_message::{self, CallIds, ServerMessage};
 use crate::clock;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use crate::upstream::bridge::Bridge;
+use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializedSession;
 use crate::upstream::{ReplicaKey, Upstream, get_stream};
-use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::translation::question::unasked_answer;
 
@@ -127,15 +128,19 @@ impl SessionClient {
         self.tell_unawaited(cancellation(id, "the client has left"));
     }
 
-    /// Answers what a server asks where there is nobody to be asked; other messages are let be.
+    /// Takes what is for no call: answers what the server asks, where there is nobody to be asked, and notes that lists
+    /// have changed.
     pub(crate) fn refuse(self: &Rc<Self>, message: &Bytes) {
-        let envelope =
-            self.client.read_json(|(scratch, depth_max)| Envelope::parse(scratch, message, depth_max));
-        if let Ok(Envelope { kind: MessageKind::Request, id: Some(id), method: Some(method), .. }) = envelope
-        {
-            let id = message.get(id).unwrap_or_default();
-            self.tell_unawaited(unasked_answer(id, method.equals(message, "ping")));
+        match server_message::read(self, message, CallIds::NONE) {
+            Some(ServerMessage::Request { id, is_ping }) => self.tell_unawaited(unasked_answer(&id, is_ping)),
+            Some(ServerMessage::ListChanged(changed)) => self.overhear(changed),
+            _ => {}
         }
+    }
+
+    /// The server has told this session that a list has changed.
+    pub(crate) fn overhear(&self, changed: ChangedList) {
+        self.upstream().changes.overhear(changed);
     }
 
     /// Whether the server knows the session; `None` if it does not say.

@@ -54,8 +54,9 @@ struct SharedSlot {
     users: AtomicUsize,
     /// Grows with every use.
     uses: AtomicU64,
-    /// Somebody was the last to use it.
+    /// Somebody was the last to use it, and when.
     idle: Notify,
+    idle_since: Mutex<Option<Instant>>,
 }
 
 /// A session that all plain calls of one principal use.
@@ -68,8 +69,8 @@ pub(crate) struct SharedSession {
     /// It makes room for another.
     ousted: CancellationToken,
     _counted: GaugeGuard,
-    /// Its place, which its payer has.
-    place: Share,
+    /// Its place, which its payer has until it makes room for another.
+    place: Mutex<Share>,
 }
 
 #[derive(Debug)]
@@ -135,19 +136,22 @@ impl SharedSessions {
         self.retired.cancel();
     }
 
-    /// Ends a session that nobody uses, of all or of a payer. False: there is none.
-    pub(crate) fn make_room(&self, payer: Option<Payer>) -> bool {
+    /// Of each session that nobody uses: who is charged for it, and since when it is idle.
+    pub(crate) fn idle(&self) -> Vec<(Payer, Instant)> {
+        self.slots().values().filter_map(|slot| slot.idle()).collect()
+    }
+
+    /// Ends the session of a payer that has been idle since then. False: there is none.
+    pub(crate) fn make_room(&self, idle: (Payer, Instant)) -> bool {
         let mut slots = self.slots();
-        let is_meant =
-            |session: &Arc<SharedSession>| payer.is_none_or(|payer| session.place.payer() == payer);
-        let is_idle = |slot: &SharedSlot| {
-            slot.users.load(Ordering::Acquire) == 0 && slot.session.get().is_some_and(is_meant)
-        };
-        let idle = slots.iter().find(|(_, slot)| is_idle(slot));
-        let idle = idle.map(|(principal, _)| Arc::clone(principal));
-        let Some(slot) = idle.and_then(|principal| slots.remove(&principal)) else { return false };
+        let found = slots.iter().find(|(_, slot)| slot.idle() == Some(idle));
+        let found = found.map(|(principal, _)| Arc::clone(principal));
+        let Some(slot) = found.and_then(|principal| slots.remove(&principal)) else { return false };
         drop(slots);
-        slot.session.get().into_iter().for_each(|session| session.ousted.cancel());
+        if let Some(session) = slot.session.get() {
+            session.place.lock().clear();
+            session.ousted.cancel();
+        }
         true
     }
 
@@ -174,6 +178,14 @@ impl SessionUse {
         let SlotGuard { upstream, principal, slot, .. } = &self.held;
         upstream.bridge.as_modern.shared.remove(principal, slot, || true);
         self.session.lost.cancel();
+    }
+}
+
+impl SharedSlot {
+    /// Who is charged for its session, and since when nobody uses it. `None`: somebody does, or it is not open.
+    fn idle(&self) -> Option<(Payer, Instant)> {
+        let session = self.session.get().filter(|_| self.users.load(Ordering::Acquire) == 0)?;
+        Some((session.place.lock().payer(), (*self.idle_since.lock())?))
     }
 }
 
@@ -207,6 +219,7 @@ impl Drop for SlotGuard {
         if slot.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
+        *slot.idle_since.lock() = Some(clock::now());
         slot.idle.notify_waiters();
         if !slot.session.initialized() {
             // No session came of it.
@@ -273,10 +286,6 @@ async fn open(
     let place = upstream.bridge.as_modern.place(upstream, payer)?;
     let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
     let opened = super::open_session(client, upstream, offer, deadline).await?;
-    if upstream.facts.known().legacy.introduction().is_none() {
-        let servers = &upstream.bridge.as_modern.servers;
-        client.read_json(|memory| servers.learn(&opened.result, memory));
-    }
     let session = Arc::new(SharedSession {
         name: SessionName::from(&opened),
         // Some servers take a token of 0 for none.
@@ -284,7 +293,7 @@ async fn open(
         lost: CancellationToken::new(),
         ousted: CancellationToken::new(),
         _counted: GaugeGuard::new(&upstream.bridge.series.sessions.modern),
-        place,
+        place: Mutex::new(place),
     });
     let keeper = Keeper {
         server: SessionClient::new(client, upstream, session.name.clone()),
@@ -316,7 +325,7 @@ impl Keeper {
         };
         let server_sessions = &server.bridge.as_modern;
         server_sessions.shared.remove(principal, slot, || true);
-        // It holds its place until the server has heard of it: only so many of those that make room wait for that.
+        // Another has its place by now: only so many of those that make room wait until the server has heard of it.
         let turn = is_ousted.then(|| server_sessions.exclusive.ending.try_acquire());
         if is_known && !matches!(turn, Some(Err(_))) {
             server.close(CLOSE_TIMEOUT).await;

@@ -65,21 +65,21 @@ struct SuspendedEntry {
 pub(crate) struct TooMany;
 
 /// A call that waits. Dropped, it does so no longer.
-pub(super) struct Suspension {
-    pub(super) bridge: Arc<Bridge>,
+pub(crate) struct Suspension {
+    pub(crate) bridge: Arc<Bridge>,
     number: u64,
-    pub(super) until: Instant,
+    pub(crate) until: Instant,
     _counted: GaugeGuard,
 }
 
 impl Suspension {
-    pub(super) fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
+    pub(crate) fn new(bridge: &Arc<Bridge>, number: u64, until: Instant) -> Self {
         let counted = GaugeGuard::new(&bridge.series.suspended);
         Self { bridge: Arc::clone(bridge), number, until, _counted: counted }
     }
 
     /// Nobody can go on with it from now on. False: somebody does already.
-    pub(super) fn leave(&self) -> bool {
+    pub(crate) fn leave(&self) -> bool {
         self.bridge.as_modern.suspended.leave(self.number)
     }
 }
@@ -92,10 +92,10 @@ impl Drop for Suspension {
 
 /// Log lines for a client that is about to come back.
 #[derive(Default)]
-pub(super) struct LaterLines(pub(super) VecDeque<(Option<Level>, Bytes)>);
+pub(crate) struct LaterLines(pub(crate) VecDeque<(Option<Level>, Bytes)>);
 
 impl LaterLines {
-    pub(super) fn push(&mut self, level: Option<Level>, line: &Bytes) {
+    pub(crate) fn push(&mut self, level: Option<Level>, line: &Bytes) {
         // Kept alive by nothing but what it says itself.
         self.0.push_back((level, Bytes::copy_from_slice(line)));
         let bytes = |lines: &VecDeque<(_, Bytes)>| lines.iter().map(|(_, line)| line.len()).sum::<usize>();

@@ -5,7 +5,9 @@
 //! called: the server refuses a call without a task, and has executed nothing. What it refused is remembered until it
 //! refuses a task. Some refuse in a result instead, which is not looked at.
 //!
-//! Deliberately not here: questions. The task is made in a session that declares nothing, so that there are none.
+//! A task of a client that can be asked, or wants log lines, is made on a session of its own, by
+//! [`super::call_driver`]: its result is asked for at once, and what the server asks comes on the way there. Here is the
+//! task of any other client, which is made in a session that declares nothing, so that there are no questions.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,23 +22,22 @@ use tokio::time::{Sleep, sleep};
 
 use super::answers;
 use super::call::ModernCall;
-use super::multiplexed::{COMMENT, CallInProgress, ServerEvent, failure};
+use super::multiplexed::{CallInProgress, ServerEvent, failure};
 use super::response_reader::{BridgedRequest, ReplyStart};
 use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::{EventBody, next_number};
+use crate::upstream::bridge::next_number;
 use crate::upstream::exchange::{Reply, UpstreamClient};
-use crate::upstream::incoming::BrokenReply;
+use crate::upstream::messages::{MessageStream, ReplyPart};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
 use protocol::method::Method;
 use protocol::splice::Segments;
-use protocol::sse::data_event;
 
 /// For how long servers are asked to keep what came of a task.
-const TTL: &str = r#""task":{"ttl":3600000}"#;
+pub(crate) const TTL: &str = r#""task":{"ttl":3600000}"#;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// What came of a task is to be had for some time after it is looked at, whenever it was done.
@@ -45,6 +46,8 @@ const POLL_INTERVAL_MAX: Duration = Duration::from_mins(15);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// The longest time in which a client hears nothing of its task.
 const COMMENT_INTERVAL_MAX: Duration = Duration::from_secs(15);
+/// For clients that are kept by nothing else.
+const COMMENT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So often in a row a server may not say how a task stands.
 const FAILURES_MAX: u32 = 3;
@@ -72,7 +75,8 @@ impl TaskOnlyTools {
         }
     }
 
-    fn add(&self, tool: &str) {
+    /// It is not called without one.
+    pub(crate) fn add(&self, tool: &str) {
         let mut tools = self.0.lock();
         if tools.len() < TOOLS_MAX {
             tools.insert(tool.into());
@@ -127,7 +131,7 @@ pub(crate) async fn call(
             return running.last(&answer).map(answers::CallAnswer::into_reply);
         };
         upstream.bridge.as_modern.tools.add(tool);
-        return Ok(events(TaskDriver::new(running, task)));
+        return Ok(messages(TaskDriver::new(running, task)));
     }
 }
 
@@ -145,16 +149,27 @@ async fn answer_of(running: &CallInProgress, mut stream: Box<SessionStream>) -> 
     }
 }
 
+/// How long a client of this upstream may hear nothing of its task.
+pub(crate) fn comment_interval(upstream: &Upstream) -> Duration {
+    (upstream.config.stream_idle_timeout / 3).clamp(COMMENT_INTERVAL_MIN, COMMENT_INTERVAL_MAX)
+}
+
+/// A request about the task with this id, a literal.
+pub(crate) fn message(id: u64, method: &str, task_id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"taskId":{task_id}}}}}"#)
+}
+
 /// How a task stands.
-struct Task {
-    id: Box<str>,
+pub(crate) struct Task {
+    /// A literal.
+    pub id: Box<str>,
     is_under_way: bool,
     poll_interval: Duration,
 }
 
 impl Task {
     /// Reads an answer that makes a task, or tells of one.
-    fn read(client: &UpstreamClient, answer: &Bytes) -> Option<Self> {
+    pub(crate) fn read(client: &UpstreamClient, answer: &Bytes) -> Option<Self> {
         client.read_json(|(scratch, depth_max)| {
             let result = scratch.index(answer, depth_max).map(Document::root).ok()?.get("result")?;
             let task = result.get("task").unwrap_or(result);
@@ -184,23 +199,23 @@ struct TaskDriver {
     is_over: bool,
 }
 
-fn events(driven: TaskDriver) -> Reply {
-    let events = stream::unfold(driven, |mut driven| async move {
+fn messages(driven: TaskDriver) -> Reply {
+    let parts = stream::unfold(driven, |mut driven| async move {
         if driven.is_over {
             return None;
         }
-        let event = match driven.next().await {
-            Ok(event) => event,
+        let part = match driven.next().await {
+            Ok(part) => part,
             Err(error) => {
-                let told = data_event(Bytes::from(failure(&driven.running.call, error)));
+                let told = Bytes::from(failure(&driven.running.call, error));
                 driven.cancel();
                 driven.is_over = true;
-                told
+                ReplyPart::Message(told)
             }
         };
-        Some((Ok::<_, BrokenReply>(event), driven))
+        Some((Ok(part), driven))
     });
-    EventBody::reply(events)
+    MessageStream::reply(parts)
 }
 
 impl TaskDriver {
@@ -209,12 +224,12 @@ impl TaskDriver {
         Self { running, task, pause, failures: 0, result: None, is_over: false }
     }
 
-    async fn next(&mut self) -> Result<Bytes, UpstreamError> {
+    async fn next(&mut self) -> Result<ReplyPart, UpstreamError> {
         loop {
             if let Some((stream, id)) = &mut self.result {
                 match self.running.next(stream, id).await? {
-                    ServerEvent::Nothing => return Ok(Bytes::from_static(COMMENT)),
-                    ServerEvent::Event(event) => return Ok(event),
+                    ServerEvent::Nothing => return Ok(ReplyPart::KeepAlive),
+                    ServerEvent::Message(message) => return Ok(ReplyPart::Message(message)),
                     ServerEvent::Answer(answer) => {
                         if let Some((stream, _)) = self.result.take() {
                             stream.finish();
@@ -223,14 +238,13 @@ impl TaskDriver {
                     }
                 }
             } else if self.task.is_under_way {
-                let quiet = self.running.server.upstream().config.stream_idle_timeout / 3;
-                let quiet = quiet.clamp(Duration::from_millis(1), COMMENT_INTERVAL_MAX);
+                let quiet = comment_interval(&self.running.server.upstream());
                 tokio::select! {
                     () = &mut self.pause => {}
-                    () = sleep(quiet) => return Ok(Bytes::from_static(COMMENT)),
+                    () = sleep(quiet) => return Ok(ReplyPart::KeepAlive),
                     message = self.running.told_elsewhere() => {
-                        if let Some(event) = self.running.translate(&message) {
-                            return Ok(event);
+                        if let Some(message) = self.running.translate(&message) {
+                            return Ok(ReplyPart::Message(message));
                         }
                         continue;
                     }
@@ -239,7 +253,7 @@ impl TaskDriver {
                 let pause = self.task.poll_interval;
                 let pause = if self.failures > 0 { pause.min(RETRY_INTERVAL_MAX) } else { pause };
                 self.pause = Box::pin(sleep(pause));
-                return Ok(Bytes::from_static(COMMENT));
+                return Ok(ReplyPart::KeepAlive);
             } else if let Some(answer) = self.ask_for_result().await? {
                 return self.finish(&answer);
             }
@@ -288,14 +302,14 @@ impl TaskDriver {
         }
     }
 
-    fn finish(&mut self, answer: &Bytes) -> Result<Bytes, UpstreamError> {
+    fn finish(&mut self, answer: &Bytes) -> Result<ReplyPart, UpstreamError> {
         self.is_over = true;
         let answer = self.running.last(answer)?;
-        Ok(data_event(answer.message))
+        Ok(ReplyPart::Message(answer.message))
     }
 
     fn message(&self, id: u64, method: &str) -> String {
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{"taskId":{}}}}}"#, self.task.id)
+        message(id, method, &self.task.id)
     }
 
     fn cancel(&self) {

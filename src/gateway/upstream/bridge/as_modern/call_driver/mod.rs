@@ -1,9 +1,15 @@
 //! One call on a session that is its own meanwhile, from its request to its end: suspension while its client is asked.
 //!
+//! Here is what happens to it and what comes of that; [`rounds`] suspends it and goes on with it, [`running_task`] is what
+//! it does where the server has made a task of it.
+//!
 //! What the server says in its reply and on the session's stream belongs to this call. Its requests end the client's
 //! exchange with `input_required`; the client comes back with another one, which is given what follows.
 //!
 //! Invariant: the server gets one answer to each of its requests, and the client's call one end.
+
+mod rounds;
+mod running_task;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,17 +20,20 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::time::{sleep_until, timeout};
 
-use super::answers::{self, CallAnswer};
-use super::call_reply::CallReplySink;
-use super::exclusive_session::{ExclusiveSession, SessionCommand};
-use super::open_questions::{OpenQuestions, QUESTIONS_MAX};
-use super::response_reader::{BridgedRequest, CallExchange};
-use super::server_message::{self, ServerMessage};
-use super::session_client::{SessionClient, cancellation};
-use super::state::Binding;
-use super::suspended::{self, LaterLines, Suspension};
+use self::running_task::RunningTask;
+
 use crate::access::limit::shares::Share;
 use crate::clock;
+use crate::upstream::bridge::as_modern::answers;
+use crate::upstream::bridge::as_modern::call_reply::CallReplySink;
+use crate::upstream::bridge::as_modern::exclusive_session::{ExclusiveSession, SessionCommand};
+use crate::upstream::bridge::as_modern::open_questions::{NotOpen, OpenQuestions, QUESTIONS_MAX, no_memory};
+use crate::upstream::bridge::as_modern::response_reader::{BridgedRequest, CallExchange};
+use crate::upstream::bridge::as_modern::server_message::{self, CallIds, ServerMessage};
+use crate::upstream::bridge::as_modern::session_client::{SessionClient, cancellation};
+use crate::upstream::bridge::as_modern::state::Binding;
+use crate::upstream::bridge::as_modern::suspended::{self, LaterLines, Suspension};
+use crate::upstream::bridge::as_modern::tasks;
 use crate::upstream::bridge::{next_number, or_never};
 use crate::upstream::mux::queue::NotSent;
 use protocol::error::UpstreamError;
@@ -57,8 +66,11 @@ pub(crate) enum CallEnd {
 struct CallDriver<'s> {
     session: &'s mut ExclusiveSession,
     exchange: CallExchange,
-    /// The literal of the id, and of the progress token, that the server knows the call by.
+    /// The literal of the id that the server's answer has.
     own: Box<str>,
+    /// The literal of the progress token that the server knows the call by.
+    token: Box<str>,
+    task: Option<RunningTask>,
     reply: Option<Box<CallReplySink>>,
     may_be_asked: bool,
     has_spoken: bool,
@@ -80,6 +92,7 @@ enum DriverEvent {
     Notification(Bytes),
     Told(Result<(), UpstreamError>),
     Left,
+    KeepAlive,
     Command(Option<SessionCommand>),
     Ask,
     Expired,
@@ -94,7 +107,8 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
     let _ = timeout(LAST_PATIENCE, Box::pin(session.clear())).await;
     let own: Box<str> = next_number().to_string().into();
     let call = &reply.call;
-    let message = session.server.client.read_json(|memory| call.to_legacy((&own, &own), "", memory));
+    let added = if call.as_task { tasks::TTL } else { "" };
+    let message = session.server.client.read_json(|memory| call.to_legacy((&own, &own), added, memory));
     let Ok(message) = message else {
         reply.fail(UpstreamError::Nonsense);
         return CallEnd::Clean;
@@ -114,7 +128,9 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
         questions: OpenQuestions::of(call.caller.payer),
         session,
         exchange,
+        token: own.clone(),
         own,
+        task: None,
         reply: Some(reply),
         has_spoken: false,
         rounds: 0,
@@ -140,6 +156,10 @@ impl CallDriver<'_> {
                 DriverEvent::Told(Err(_)) if self.answered.is_some() => None,
                 DriverEvent::Told(Err(error)) => Some(self.broke(error)),
                 DriverEvent::Left => Some(CallEnd::Spoilt),
+                DriverEvent::KeepAlive => {
+                    self.keep_alive();
+                    None
+                }
                 DriverEvent::Command(command) => self.resume(command),
                 DriverEvent::Ask => self.park(),
                 DriverEvent::Expired => self.expire(),
@@ -172,6 +192,7 @@ impl CallDriver<'_> {
             message = self.exchange.next(), if listens => DriverEvent::Reply(message),
             command = self.session.commands.recv(), if is_suspended => DriverEvent::Command(command),
             () = or_never(self.reply.as_deref().map(CallReplySink::closed)) => DriverEvent::Left,
+            () = or_never(self.task.as_ref().map(RunningTask::quiet)) => DriverEvent::KeepAlive,
             () = or_never(self.questions.ask_at.map(|at| sleep_until(at.into()))) => DriverEvent::Ask,
             () = or_never(expiry) => DriverEvent::Expired,
             () = self.session.retired.cancelled(), if is_suspended => DriverEvent::Ending,
@@ -183,9 +204,7 @@ impl CallDriver<'_> {
     fn take(&mut self, message: Result<Option<Bytes>, UpstreamError>) -> Option<CallEnd> {
         match message {
             Ok(None) => {
-                if let Some(reply) = &self.reply {
-                    reply.keep_alive();
-                }
+                self.keep_alive();
                 None
             }
             Ok(Some(message)) => {
@@ -202,12 +221,13 @@ impl CallDriver<'_> {
 
     /// Takes a message of the server.
     fn receive(&mut self, message: &Bytes) -> Option<CallEnd> {
-        let incoming = server_message::read(&self.session.server, message, &self.own)?;
+        let ids = CallIds { answer: &self.own, token: &self.token };
+        let incoming = server_message::read(&self.session.server, message, ids)?;
         self.has_spoken = true;
         match incoming {
             ServerMessage::Answer => return self.answer(message),
             ServerMessage::Request { id, is_ping: true } => self.tell(question::answer(&id, b"{}")),
-            ServerMessage::Request { id, .. } => self.ask(message, &id),
+            ServerMessage::Request { id, .. } => return self.ask(message, &id),
             ServerMessage::Progress(token) => return self.progress(message, token),
             ServerMessage::Log(level) => return self.log(message, level),
             ServerMessage::TakenBack(id) => self.questions.withdraw(&id),
@@ -217,6 +237,7 @@ impl CallDriver<'_> {
                     self.tell(question::answer(&id, br#"{"action":"accept"}"#));
                 }
             }
+            ServerMessage::ListChanged(changed) => self.session.server.overhear(changed),
             ServerMessage::Other => {}
         }
         None
@@ -241,18 +262,21 @@ impl CallDriver<'_> {
     /// Gives the client a message that ends nothing.
     fn pass(&mut self, message: Bytes) -> Option<CallEnd> {
         // Who has left is noticed elsewhere; who does not read is given up.
-        let is_full = self.reply.as_ref()?.tell(message) == Err(NotSent::Full);
-        is_full.then(|| self.broke(UpstreamError::TooLarge))
+        match self.reply.as_ref()?.tell(message) {
+            Err(NotSent::Full) => Some(self.broke(UpstreamError::TooLarge)),
+            Err(NotSent::NoMemory(none)) => Some(self.broke(no_memory(none))),
+            Ok(()) | Err(NotSent::Gone) => None,
+        }
     }
 
     /// Takes a question of the server.
-    fn ask(&mut self, message: &Bytes, id: &[u8]) {
+    fn ask(&mut self, message: &Bytes, id: &[u8]) -> Option<CallEnd> {
         // The answer to the first is that to the second.
         if self.questions.has(id) {
-            return;
+            return None;
         }
         let asked = if !self.may_be_asked || self.answered.is_some() {
-            Err(NO_METHOD)
+            Err(NotOpen::Refused(NO_METHOD))
         } else {
             // A retry may declare less than the session was opened with.
             let declared = self.reply.as_ref().map(|reply| &*reply.call.capabilities);
@@ -262,12 +286,20 @@ impl CallDriver<'_> {
         match asked {
             Ok(()) if self.reply.is_some() => self.questions.ask_soon(),
             Ok(()) => {}
-            Err(why) => self.tell(question::refusal(id, why)),
+            Err(NotOpen::Refused(why)) => self.tell(question::refusal(id, why)),
+            Err(NotOpen::NoMemory(none)) => {
+                self.tell(question::refusal(id, NO_ANSWER));
+                return Some(self.broke(no_memory(none)));
+            }
         }
+        None
     }
 
     /// Takes the server's answer to the call.
     fn answer(&mut self, message: &Bytes) -> Option<CallEnd> {
+        if self.take_task(message) {
+            return None;
+        }
         self.refuse(NO_METHOD);
         let Some(reply) = self.reply.take() else {
             let mut held = self.questions.share(&self.session.server);
@@ -292,71 +324,6 @@ impl CallDriver<'_> {
         }
     }
 
-    /// Asks the client, which is to come back with its answers.
-    fn park(&mut self) -> Option<CallEnd> {
-        self.questions.ask_at = None;
-        let reply = self.reply.take()?;
-        let (client, upstream) = (&self.session.server.client, self.session.server.upstream());
-        let bounds = &upstream.config.bridge;
-        self.rounds += 1;
-        if self.rounds > bounds.input_requests_max {
-            reply.fail(UpstreamError::TooManyRounds);
-            return Some(CallEnd::Spoilt);
-        }
-        if self.binding.is_none() {
-            let whose = (&*upstream.session_key, &*self.session.key.principal);
-            self.binding = client.read_json(|memory| Binding::of(whose, &reply.call.message, memory));
-        }
-        let Some(binding) = self.binding else {
-            reply.fail(UpstreamError::Nonsense);
-            return Some(CallEnd::Spoilt);
-        };
-        let whose = (self.questions.payer, binding);
-        let parks = &upstream.bridge.series.suspensions;
-        let entered =
-            upstream.bridge.as_modern.suspended.enter(bounds, whose, self.session.own_commands.clone());
-        let Ok((number, state)) = entered else {
-            parks.refused.inc();
-            reply.fail(UpstreamError::TooManySuspended);
-            return Some(CallEnd::Spoilt);
-        };
-        let message = self.questions.input_required(&reply.call.id, &state);
-        self.suspension =
-            Some(Suspension::new(&upstream.bridge, number, clock::now() + bounds.suspended_call_timeout));
-        upstream.bridge.series.input_requests.modern.inc();
-        if !reply.finish(CallAnswer { status: http::StatusCode::OK, message }) {
-            return Some(self.unpark());
-        }
-        None
-    }
-
-    /// The client is back.
-    fn resume(&mut self, command: Option<SessionCommand>) -> Option<CallEnd> {
-        let Some(SessionCommand::Resume(reply, answers)) = command else { return None };
-        self.suspension = None;
-        self.may_be_asked = reply.call.may_be_asked;
-        let series = &self.session.server.bridge.series;
-        series.suspensions.resumed.inc();
-        for (key, answer) in answers {
-            if let Some(id) = self.questions.answered(&key) {
-                self.tell(question::answer(&id, &answer));
-            }
-        }
-        if let Some((message, _)) = self.answered.take() {
-            self.finish(*reply, &message);
-            return Some(CallEnd::Clean);
-        }
-        for (level, message) in std::mem::take(&mut self.later.0) {
-            if reply.call.wants(level) {
-                let _ = reply.tell(message);
-            }
-        }
-        reply.keep_alive();
-        self.reply = Some(reply);
-        self.questions.ask_now();
-        None
-    }
-
     /// The server ended it.
     fn broke(&mut self, error: UpstreamError) -> CallEnd {
         let Some(reply) = self.reply.take() else { return self.unpark() };
@@ -364,28 +331,6 @@ impl CallDriver<'_> {
             return CallEnd::Lost(reply);
         }
         reply.fail(error);
-        CallEnd::Spoilt
-    }
-
-    /// The client was waited for long enough.
-    fn expire(&mut self) -> Option<CallEnd> {
-        let suspension = self.suspension.as_mut()?;
-        if !suspension.leave() {
-            // It is on its way.
-            suspension.until = clock::now() + LAST_PATIENCE;
-            return None;
-        }
-        self.suspension = None;
-        self.session.server.bridge.series.suspensions.expired.inc();
-        Some(CallEnd::Spoilt)
-    }
-
-    /// The call is lost while it waits, if it does.
-    fn unpark(&mut self) -> CallEnd {
-        if let Some(suspension) = self.suspension.take() {
-            self.is_taken = !suspension.leave();
-            suspension.bridge.series.suspensions.lost.inc();
-        }
         CallEnd::Spoilt
     }
 
@@ -410,7 +355,7 @@ impl CallDriver<'_> {
                 break;
             }
             if let Some(ServerMessage::Request { id, is_ping }) =
-                server_message::read(&self.session.server, &message, &self.own)
+                server_message::read(&self.session.server, &message, CallIds::NONE)
             {
                 self.tell(question::unasked_answer(&id, is_ping));
             }
@@ -441,7 +386,11 @@ impl CallDriver<'_> {
             reply.finish(rejected);
         }
         self.refuse(NO_ANSWER);
-        self.tell(cancellation(&self.own, "the client waits no longer").into());
+        let cancellation = match &self.task {
+            Some(task) => tasks::message(next_number(), "tasks/cancel", &task.id),
+            None => cancellation(&self.own, "the client waits no longer"),
+        };
+        self.tell(cancellation.into());
         let telling = &mut self.telling;
         // Whether it hears or not, the session is closed.
         self.session.server.last(LAST_PATIENCE, async { while telling.next().await.is_some() {} }).await;

@@ -1,0 +1,103 @@
+//! What runs on the control thread beside its own loop: the listeners of operators, and those who ask upstreams.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::listeners::CHANGES_WAITING_MAX;
+use super::notify::Notifier;
+use super::{certificate_expiry, key_refresh, replicas, watchdog};
+use crate::access::limit::open_files;
+use crate::admin;
+use crate::admin::metrics::MetricsText;
+use crate::admin::socket::Socket;
+use crate::catalog::pin_watch::PinWatcher;
+use crate::catalog::probe::Prober;
+use crate::catalog::{lists, subscriptions};
+use crate::context::state::State;
+use crate::upstream::exchange::UpstreamClient;
+use crate::upstream::mux::host::Host;
+use net::tasks::Tasks;
+
+/// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
+pub(super) const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
+
+/// What runs on the control thread beside its own loop, for as long as the process does.
+pub(super) struct ControlTasks<'s> {
+    pub(super) state: &'s Arc<State>,
+    pub(super) tasks: Tasks,
+    pub(super) host: Rc<Host>,
+}
+
+impl ControlTasks<'_> {
+    pub(super) fn client(&self, open_max: usize) -> UpstreamClient {
+        let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
+        UpstreamClient {
+            pools: Rc::default(),
+            tasks,
+            open: Rc::default(),
+            open_max,
+            buffers: Rc::default(),
+            host,
+        }
+    }
+
+    pub(super) async fn meet_replicas(&self) {
+        if let Some(shared) = &self.state.shared {
+            self.tasks.spawn(replicas::run(Arc::clone(self.state), Arc::clone(shared)));
+            // The first call may be of a session that another replica carries on.
+            shared.first_connection().await;
+        }
+    }
+
+    /// Serves metrics at this socket, and then at those that are sent.
+    pub(super) fn serve_metrics(
+        &self,
+        first: Option<Socket>,
+        text: Rc<MetricsText>,
+    ) -> mpsc::Sender<Option<Socket>> {
+        let (sender, sockets) = mpsc::channel(CHANGES_WAITING_MAX);
+        // There is room for the first.
+        let _ = sender.try_send(first);
+        let serving = admin::metrics::serve(Arc::clone(self.state), self.tasks.clone(), text, sockets);
+        let pulses = Arc::clone(&self.state.pulses);
+        self.tasks.spawn_vital(serving, move || pulses.give_up());
+        sender
+    }
+
+    pub(super) fn serve_admin(&self, admin: Socket, process: admin::StartRecord, text: Rc<MetricsText>) {
+        tracing::info!(address = %admin, "admin listening");
+        let serving = admin::serve(Arc::clone(self.state), self.tasks.clone(), admin, process, text);
+        let pulses = Arc::clone(&self.state.pulses);
+        self.tasks.spawn_vital(serving, move || pulses.give_up());
+    }
+
+    pub(super) fn ask_upstreams(&self, prober: Prober, state_directory: Option<&Path>) {
+        let state = || Arc::clone(self.state);
+        self.tasks.spawn(prober.run());
+        let learning = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        self.tasks.spawn(lists::learn::run(state(), learning));
+        let looking = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        self.tasks.spawn(PinWatcher::new(state(), looking, state_directory).run());
+        let listening = self.client(open_files::listening_connections_max());
+        self.tasks.spawn(subscriptions::upstream::run(state(), listening));
+    }
+
+    pub(super) fn look_after_process(&self, notifier: &Rc<Notifier>, watchdog: Option<Duration>) {
+        let state = || Arc::clone(self.state);
+        if let Some(traces) = &self.state.traces {
+            self.tasks.spawn(Arc::clone(traces).run(self.tasks.clone()));
+        }
+        self.tasks.spawn(certificate_expiry::watch(state()));
+        self.tasks.spawn(key_refresh::run(state(), self.tasks.clone()));
+        if notifier.is_heard() {
+            self.tasks.spawn(watchdog::report(state(), Rc::clone(notifier)));
+        }
+        if let Some(watchdog) = watchdog {
+            self.tasks.spawn(watchdog::watch(state(), Rc::clone(notifier), watchdog));
+        }
+    }
+}
