@@ -648,50 +648,65 @@ fn a_process_that_ends_tells_all_servers_of_all_calls() {
     assert_eq!(server.legacy.client_sessions().len(), 0, "all sessions are closed");
 }
 
-/// A server with one tool that it runs as a task alone; the results of tasks are streams that the test writes.
-fn of_tasks() -> (Server, Arc<Mutex<Vec<Option<Stream>>>>) {
-    let results = Arc::<Mutex<Vec<Option<Stream>>>>::default();
-    let streams = Arc::clone(&results);
-    let server = Server::with(move |request| match request.method().as_str() {
-        "initialize" => {
-            let offer = json!({
-                "protocolVersion": "2025-11-25",
-                "capabilities": {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}},
-                "serverInfo": {"name": "tasks", "version": "1"},
-            });
-            Some(Reply::result(request, &offer.to_string()))
-        }
-        "tools/call" if request.json()["params"]["task"].is_null() => {
-            Some(Reply::error(request, "200 OK", -32601, "Only as a task"))
-        }
-        "tools/call" => {
-            let task = r#"{"task":{"taskId":"t","status":"working","ttl":60000,"pollInterval":50}}"#;
-            Some(Reply::result(request, task))
-        }
-        "tasks/result" => {
-            let (stream, bytes) = Stream::answering(request);
-            streams.lock().unwrap().push(Some(stream));
-            Some(Reply::stream().pipe(bytes))
-        }
-        "tasks/cancel" => Some(Reply::result(request, r#"{"taskId":"t","status":"cancelled","ttl":1}"#)),
-        "notifications/initialized" => Some(Reply::http("202 Accepted", "", "")),
-        "GET" => Some(Reply::http("405 Method Not Allowed", "", "")),
-        _ => None,
-    });
-    (server, results)
+/// A server with one tool that it runs as a task alone; the answers to requests of these methods are streams that the test
+/// writes, in the order in which they are asked for.
+struct TaskServer {
+    server: Server,
+    streams: Arc<Mutex<Vec<Option<Stream>>>>,
+}
+
+const TASK: &str = r#"{"task":{"taskId":"t","status":"working","ttl":60000,"pollInterval":50}}"#;
+
+impl TaskServer {
+    fn streaming(methods: &'static [&'static str]) -> Self {
+        let streams = Arc::<Mutex<Vec<Option<Stream>>>>::default();
+        let written = Arc::clone(&streams);
+        let server = Server::with(move |request| match request.method().as_str() {
+            "initialize" => {
+                let offer = json!({
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}, "tasks": {"requests": {"tools": {"call": {}}}}},
+                    "serverInfo": {"name": "tasks", "version": "1"},
+                });
+                Some(Reply::result(request, &offer.to_string()))
+            }
+            "tools/call" if request.json()["params"]["task"].is_null() => {
+                Some(Reply::error(request, "200 OK", -32601, "Only as a task"))
+            }
+            method if methods.contains(&method) => {
+                let (stream, bytes) = Stream::answering(request);
+                written.lock().unwrap().push(Some(stream));
+                // Dropped, it breaks.
+                Some(Reply::stream().pipe(bytes).reset())
+            }
+            "tools/call" => Some(Reply::result(request, TASK)),
+            "tasks/cancel" => Some(Reply::result(request, r#"{"taskId":"t","status":"cancelled","ttl":1}"#)),
+            "notifications/initialized" => Some(Reply::http("202 Accepted", "", "")),
+            "GET" => Some(Reply::http("405 Method Not Allowed", "", "")),
+            _ => None,
+        });
+        Self { server, streams }
+    }
+
+    /// The `count`th stream; waits for it.
+    fn stream(&self, count: usize) -> Stream {
+        eventually("a stream is asked for", || self.streams.lock().unwrap().get_mut(count - 1)?.take())
+    }
+
+    fn calls(&self) -> usize {
+        self.server.upstream.received_of("tools/call").len()
+    }
 }
 
 #[test]
 fn a_tool_that_is_run_as_a_task_may_ask_too() {
-    let (server, results) = of_tasks();
-    let result = |count: usize| {
-        eventually("the result is asked for", || results.lock().unwrap().get_mut(count - 1)?.take())
-    };
+    let tasks = TaskServer::streaming(&["tasks/result"]);
+    let server = &tasks.server;
     let daemon = Daemon::start(&server.config("stream_idle_timeout = \"900ms\"\n"));
     let request = call_as("1", EVERYTHING).replacing(r#""_meta":{"#, r#""_meta":{"progressToken":"mine","#);
     let mut connection = daemon.begin(&request);
     connection.head();
-    let stream = result(1);
+    let stream = tasks.stream(1);
     // Its client is kept while the server says nothing.
     assert!(connection.event().expect("an event").starts_with(':'));
     let made = &server.upstream.received_of("tools/call")[1].json()["params"];
@@ -715,12 +730,60 @@ fn a_tool_that_is_run_as_a_task_may_ask_too() {
 
     let mut leaving = daemon.begin(&call_as("3", EVERYTHING));
     leaving.head();
-    result(2);
+    tasks.stream(2);
     drop(leaving);
     let cancelled = server.upstream.wait_for("tasks/cancel", 1).json();
     assert_eq!(cancelled["params"], json!({"taskId": "t"}));
     // What was found out about the tool is remembered.
-    assert_eq!(server.upstream.received_of("tools/call").len(), 3);
+    assert_eq!(tasks.calls(), 3);
+}
+
+#[test]
+fn a_question_before_the_task_is_made_belongs_to_it() {
+    let tasks = TaskServer::streaming(&["tools/call", "tasks/result"]);
+    let daemon = Daemon::start(&tasks.server.config(""));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
+    let making = tasks.stream(1);
+    elicit(&making, "7", "Which city?");
+    let question = asked(&connection.response());
+    // The task is there before its client is back.
+    answer(&making, TASK);
+    let result = tasks.stream(2);
+    let again = retry(call_as("2", EVERYTHING), r#"{"q1":{"action":"accept"}}"#, &question);
+    let mut connection = daemon.begin(&again);
+    assert_eq!(tasks.server.told(1)["result"]["action"], "accept");
+    answer(&result, DONE);
+    let last = final_message(&mut connection);
+    assert_eq!(last["result"]["content"][0]["text"], "done", "{last}");
+}
+
+#[test]
+fn a_task_is_made_once_whatever_comes_of_it() {
+    let tasks = TaskServer::streaming(&["tasks/result"]);
+    let daemon = Daemon::start(&tasks.server.config(""));
+    let mut connection = daemon.begin(&call_as("1", EVERYTHING));
+    // A connection that breaks costs no task.
+    drop(tasks.stream(1));
+    let result = tasks.stream(2);
+    let error = r#"{"code":-32601,"message":"it was not found"}"#;
+    result.event(&format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, result.request.id()));
+    result.end();
+    let last = final_message(&mut connection);
+    assert_eq!(last["error"]["message"], "it was not found", "{last}");
+    // Without a task, and with one.
+    assert_eq!(tasks.calls(), 2);
+    assert_eq!(tasks.server.upstream.received_of("tasks/cancel").len(), 0);
+}
+
+/// The answer, in a reply that is a stream if it took long.
+#[track_caller]
+fn final_message(connection: &mut Connection) -> Value {
+    let head = connection.head();
+    assert_eq!(head.status, 200, "{head:?}");
+    if head.header("content-type") == Some("text/event-stream") {
+        return message(connection);
+    }
+    serde_json::from_slice(&connection.rest().expect("a body")).expect("JSON")
 }
 
 /// The next message on a stream; comments are passed over.

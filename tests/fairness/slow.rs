@@ -43,7 +43,9 @@ fn who_does_not_read_is_cut_off() {
     });
     drop(deaf);
     // Their connections to the upstream are free.
-    eventually("everyone else is served", || (daemon.send(&call("8", "echo")).status == 200).then_some(()));
+    eventually("everyone else is served", || {
+        (daemon.begin(&call("8", "echo")).head().status == 200).then_some(())
+    });
 }
 
 /// It is the client that is waited for, and not the upstream.

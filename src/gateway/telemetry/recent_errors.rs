@@ -79,7 +79,8 @@ impl RecentErrors {
             },
         };
         if entries.len() >= ENTRIES_MAX {
-            entries.pop_front();
+            let goes = oldest_of_most(&entries);
+            entries.remove(goes);
         }
         entries.push_back(entry);
     }
@@ -95,6 +96,18 @@ impl RecentError {
     pub(crate) fn outcome(&self) -> &'static str {
         outcome(Some(self.reason))
     }
+}
+
+/// The oldest entry of whoever has most of them at one endpoint: names are chosen by clients, so that one who fails with
+/// many hides nobody else.
+fn oldest_of_most(entries: &VecDeque<RecentError>) -> usize {
+    let is_alike = |one: &RecentError, other: &RecentError| {
+        one.endpoint == other.endpoint && one.principal == other.principal
+    };
+    let count = |entry| entries.iter().filter(|other| is_alike(entry, other)).count();
+    // Of several, the last that is looked at: the oldest.
+    let most = entries.iter().enumerate().rev().max_by_key(|(_, entry)| count(entry));
+    most.map_or(0, |(at, _)| at)
 }
 
 #[cfg(test)]

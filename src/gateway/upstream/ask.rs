@@ -271,10 +271,16 @@ impl<'a> Asker<'a> {
         while let Some(piece) = body.piece().await {
             let data = match piece.map_err(|_| body.fault())? {
                 IncomingPiece::Bytes(data) => data,
-                IncomingPiece::Part(ReplyPart::Message(message)) if self.is_answer(&message, own_id) => {
-                    return Ok(message);
+                IncomingPiece::Part(part) => {
+                    bytes += part.len();
+                    match part {
+                        _ if bytes > bytes_max => return Err(UpstreamError::TooLarge),
+                        ReplyPart::Message(message) if self.is_answer(&message, own_id) => {
+                            return Ok(message);
+                        }
+                        _ => continue,
+                    }
                 }
-                IncomingPiece::Part(_) => continue,
             };
             bytes += data.len();
             if bytes > bytes_max {

@@ -95,7 +95,12 @@ impl Changes {
         self.is_overheard.notify_one();
     }
 
-    /// Waits for lists of which others are to be told. What was overheard while nobody listened is of no use.
+    /// What was overheard while nobody listened is of no use.
+    pub(crate) fn forget_overheard(&self) {
+        self.overheard.store(0, Ordering::Release);
+    }
+
+    /// Waits for lists of which others are to be told.
     pub(crate) async fn overheard(&self) -> Lists {
         loop {
             self.is_overheard.notified().await;

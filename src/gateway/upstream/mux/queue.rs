@@ -165,7 +165,10 @@ mod tests {
         let ((one, first), (two, _second)) =
             (queue(1024, (&budget, payer(1))), queue(1024, (&budget, payer(2))));
         assert_eq!(one.send(piece("a")), Ok(()));
-        assert_eq!(two.send(piece("b")), Err(NotSent::Full), "the process holds as much as it may");
+        assert!(
+            matches!(two.send(piece("b")), Err(NotSent::NoMemory(_))),
+            "the process holds as much as it may"
+        );
         drop((one, first));
         assert_eq!(budget.taken(), 0, "what was never read is given back");
         assert_eq!(two.send(piece("b")), Ok(()));

@@ -204,8 +204,9 @@ impl MuxState {
             if listener.is_some_and(|listener| !listener.wants(*level)) {
                 return CallDelivery::Done;
             }
-            return self.deliver_part(only, &message.clone().into());
+            return self.deliver_part(only, &copy(message).into());
         }
+        let message = copy(message);
         for listener in self.listeners.values_mut() {
             let is_wanted = match incoming {
                 IncomingKind::Log { level } => listener.wants(*level),
@@ -230,19 +231,24 @@ impl MuxState {
             None => self.pending.newest(),
         };
         if let Some(own) = call {
-            let delivery = self.deliver_part(own, &message.clone().into());
+            let delivery = self.deliver_part(own, &copy(message).into());
             if !matches!(delivery, CallDelivery::Nobody) {
                 return delivery;
             }
         }
         match self.listeners.get_mut(&ONLY_SESSION) {
             Some(listener) => {
-                listener.receive(message.clone());
+                listener.receive(copy(message));
                 CallDelivery::Done
             }
             None => CallDelivery::Nobody,
         }
     }
+}
+
+/// A message that waits for its reader keeps nothing alive but itself: as it came, it would keep what was read with it.
+fn copy(message: &Bytes) -> Bytes {
+    Bytes::copy_from_slice(message)
 }
 
 /// What ends a call that its client has cancelled, for whoever waits on.

@@ -64,6 +64,7 @@ pub(super) async fn run(thread: &Rc<Thread>, feed: &Arc<Feed>) {
 
 /// Tells everybody what sessions of others were told.
 async fn pass_on(thread: &Thread, feed: &Feed) -> Infallible {
+    feed.upstream.changes.forget_overheard();
     loop {
         for index in feed.upstream.changes.overheard().await.indexes() {
             thread.state.hub.tell(&feed.upstream, ChangedList::ALL[index]);

@@ -95,7 +95,9 @@ impl ModernFacade {
         };
         // Somebody may use the one that was chosen before it goes: then it is chosen anew.
         while let Some(goes) = self.makes_room_for(payer, of_all) {
-            if self.shared.make_room(goes) || self.exclusive.make_room(goes) {
+            let has_gone = self.shared.make_room(goes) || self.exclusive.make_room(goes);
+            // Another may have taken its place meanwhile: then one more goes, so that there are never many too many.
+            if has_gone && self.places.taken() < upstream.config.bridge.sessions_max {
                 return Ok(self.places.take_beyond(payer));
             }
         }

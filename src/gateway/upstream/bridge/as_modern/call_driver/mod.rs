@@ -12,6 +12,7 @@ mod rounds;
 mod running_task;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use self::running_task::RunningTask;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::bridge::as_modern::answers;
+use crate::upstream::bridge::as_modern::call::ModernCall;
 use crate::upstream::bridge::as_modern::call_reply::CallReplySink;
 use crate::upstream::bridge::as_modern::exclusive_session::{ExclusiveSession, SessionCommand};
 use crate::upstream::bridge::as_modern::open_questions::{NotOpen, OpenQuestions, QUESTIONS_MAX, no_memory};
@@ -64,6 +66,8 @@ pub(crate) enum CallEnd {
 }
 
 struct CallDriver<'s> {
+    /// The call as it was first made; its client comes back with others.
+    made: Arc<ModernCall>,
     session: &'s mut ExclusiveSession,
     exchange: CallExchange,
     /// The literal of the id that the server's answer has.
@@ -93,6 +97,7 @@ enum DriverEvent {
     Told(Result<(), UpstreamError>),
     Left,
     KeepAlive,
+    AskForResult,
     Command(Option<SessionCommand>),
     Ask,
     Expired,
@@ -124,6 +129,7 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
     };
     let exchange = CallExchange::new(&session.server, request);
     let driver = CallDriver {
+        made: Arc::clone(call),
         may_be_asked: call.may_be_asked,
         questions: OpenQuestions::of(call.caller.payer),
         session,
@@ -160,6 +166,10 @@ impl CallDriver<'_> {
                     self.keep_alive();
                     None
                 }
+                DriverEvent::AskForResult => {
+                    self.ask_for_result();
+                    None
+                }
                 DriverEvent::Command(command) => self.resume(command),
                 DriverEvent::Ask => self.park(),
                 DriverEvent::Expired => self.expire(),
@@ -193,6 +203,7 @@ impl CallDriver<'_> {
             command = self.session.commands.recv(), if is_suspended => DriverEvent::Command(command),
             () = or_never(self.reply.as_deref().map(CallReplySink::closed)) => DriverEvent::Left,
             () = or_never(self.task.as_ref().map(RunningTask::quiet)) => DriverEvent::KeepAlive,
+            () = or_never(self.task.as_ref().and_then(RunningTask::again)) => DriverEvent::AskForResult,
             () = or_never(self.questions.ask_at.map(|at| sleep_until(at.into()))) => DriverEvent::Ask,
             () = or_never(expiry) => DriverEvent::Expired,
             () = self.session.retired.cancelled(), if is_suspended => DriverEvent::Ending,
@@ -215,6 +226,7 @@ impl CallDriver<'_> {
                 ended
             }
             Err(_) if self.answered.is_some() => None,
+            Err(error) if self.asks_again(&error) => None,
             Err(error) => Some(self.broke(error)),
         }
     }
@@ -319,7 +331,7 @@ impl CallDriver<'_> {
         let answer = server.client.read_json(|memory| answers::last(&upstream, &reply.call, message, memory));
         match answer {
             // Whoever has left does not get it, and the server did its part.
-            Ok(answer) => drop(reply.finish(answer)),
+            Ok(answer) => drop(reply.finish(self.of_task(answer, &upstream))),
             Err(error) => reply.fail(error),
         }
     }
@@ -327,10 +339,12 @@ impl CallDriver<'_> {
     /// The server ended it.
     fn broke(&mut self, error: UpstreamError) -> CallEnd {
         let Some(reply) = self.reply.take() else { return self.unpark() };
-        if error == UpstreamError::SessionLost && !self.has_spoken {
-            return CallEnd::Lost(reply);
+        match error {
+            UpstreamError::SessionLost if !self.has_spoken => return CallEnd::Lost(reply),
+            // The task was begun, whatever became of it.
+            UpstreamError::SessionLost if self.task.is_some() => reply.fail(UpstreamError::Reset),
+            error => reply.fail(error),
         }
-        reply.fail(error);
         CallEnd::Spoilt
     }
 
@@ -354,10 +368,12 @@ impl CallDriver<'_> {
             if self.telling.len() >= TELLING_MAX {
                 break;
             }
-            if let Some(ServerMessage::Request { id, is_ping }) =
-                server_message::read(&self.session.server, &message, CallIds::NONE)
-            {
-                self.tell(question::unasked_answer(&id, is_ping));
+            match server_message::read(&self.session.server, &message, CallIds::NONE) {
+                Some(ServerMessage::Request { id, is_ping }) => {
+                    self.tell(question::unasked_answer(&id, is_ping))
+                }
+                Some(ServerMessage::ListChanged(changed)) => self.session.server.overhear(changed),
+                _ => {}
             }
         }
         let telling = async {
@@ -376,6 +392,7 @@ impl CallDriver<'_> {
 
     /// Tells the server that nobody waits for the call any more.
     async fn give_up(&mut self) {
+        self.learn_task().await;
         // What it says from now on reaches nobody, and its connection is needed for what it is told.
         self.exchange = CallExchange::Over;
         if self.is_taken
