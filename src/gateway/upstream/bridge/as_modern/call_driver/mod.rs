@@ -370,7 +370,7 @@ impl CallDriver<'_> {
             }
             match server_message::read(&self.session.server, &message, CallIds::NONE) {
                 Some(ServerMessage::Request { id, is_ping }) => {
-                    self.tell(question::unasked_answer(&id, is_ping))
+                    self.tell(question::unasked_answer(&id, is_ping));
                 }
                 Some(ServerMessage::ListChanged(changed)) => self.session.server.overhear(changed),
                 _ => {}
