@@ -149,7 +149,7 @@ function pinFindings(name, pins, bad, warn) {
   return [warn('pins', `${and(said)}, waiting for approval${which}`, { runbook, command: approval(name, waiting) })];
 }
 
-/** What approves it: servers choose the names of tools, so that one is never taken for an option, or for a part of another. */
+/** What approves it. Servers name their tools: a name is never taken for an option, nor its beginning for a whole one. */
 function approval(name, waiting) {
   const [only] = waiting;
   if (waiting.length !== 1) return commandOf('trunkline', 'pins', 'approve', '--all', '--', name);
