@@ -76,7 +76,8 @@ pub(super) fn check(endpoints: &[EndpointConfig], root: Table<'_>, findings: &mu
     }
 }
 
-/// An endpoint is called by its path alone where nobody else has it, so that a name says no more than it must.
+/// An endpoint is called by its path alone where nobody else has it, so that a name says no more than it must. One that
+/// is not enabled counts, too: rules and limits go by names, and must mean the same while it is off.
 pub(super) fn name_endpoints(endpoints: &mut [EndpointConfig]) {
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for endpoint in &*endpoints {

@@ -295,8 +295,9 @@ fn leave_out_disabled(config: &mut Config, root: Table<'_>, findings: &mut Findi
         }
     }
     config.rules.retain(|rule| rule.enabled);
+    // Before any is left out: the name of one that is must not become a glob over others.
+    policy::take_names_literally(&mut config.rules, &config.endpoints);
     config.endpoints.retain(|endpoint| endpoint.enabled);
-    host::name_endpoints(&mut config.endpoints);
     rate::name_endpoints(&mut config.rate_limits, &config.endpoints);
     config.upstreams.retain(|upstream| upstream.enabled);
     if config.endpoints.is_empty() {

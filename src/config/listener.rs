@@ -155,6 +155,11 @@ impl Networks {
         self.0.iter().any(|network| network.contains(&address))
     }
 
+    /// Whether they are no more than whoever opens a Unix socket.
+    fn are_of_sockets(&self) -> bool {
+        self.0.iter().all(|network| *network == IpNet::from(UNIX_CLIENT.ip()))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -226,9 +231,9 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
                 findings.warning(span, format!("`{key}` is for Unix sockets: `address = \"unix:/PATH\"`"));
             }
         }
-        if listener.proxy_protocol && config.trusted_proxies.is_empty() && !root.has("trusted_proxies") {
-            let message =
-                "nobody could connect: name those who send PROXY headers in the top-level `trusted_proxies`";
+        if listener.proxy_protocol
+            && let Some(message) = shut_to_proxies(is_socket, config, root)
+        {
             findings.error_at(table, "proxy_protocol", message);
         }
     }
@@ -244,6 +249,26 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
                 "everybody is believed to be a proxy, and may claim any address: name your proxies' networks";
             findings.warning(span, message);
         }
+    }
+}
+
+/// Why none of `trusted_proxies` could connect to a listener, if so.
+fn shut_to_proxies(is_socket: bool, config: &Config, root: Table<'_>) -> Option<&'static str> {
+    let proxies = &config.trusted_proxies;
+    if proxies.is_empty() {
+        let message =
+            "nobody could connect: name those who send PROXY headers in the top-level `trusted_proxies`";
+        // What could not be read may be right.
+        return (!root.has("trusted_proxies")).then_some(message);
+    }
+    match is_socket {
+        true if !proxies.contain(UNIX_CLIENT.ip()) => Some(
+            "nobody could connect: `trusted_proxies` has no \"unix\", which stands for whoever opens the socket",
+        ),
+        false if proxies.are_of_sockets() => Some(
+            "nobody could connect: `trusted_proxies` has no network, but only \"unix\", which is for Unix sockets",
+        ),
+        _ => None,
     }
 }
 

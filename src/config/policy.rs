@@ -9,7 +9,6 @@ use globset::Glob as Pattern;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
-use super::Config;
 use super::arguments::{ArgumentConditions, MissingArgument};
 use super::array::{Array, Map};
 use super::error::{Diagnostic, nearest};
@@ -19,6 +18,7 @@ use super::section::section;
 use super::table::Table;
 use super::text::{Any, Glob, RuleName, Scope};
 use super::value::{Setting, choice};
+use super::{Config, EndpointConfig};
 use protocol::hints::Hint;
 
 section! {
@@ -49,8 +49,8 @@ section! {
         /// Whom it is about: whose token has each of these claims with this value, or one of these.
         #[example({ team = ["platform", "data"] })]
         claims: Map<Words> => Vec::new(),
-        /// Where it holds: globs over paths of endpoints, or over a host and path where endpoints share a path. Default: at
-        /// all.
+        /// Where it holds: globs over paths of endpoints, or over a host and path where endpoints share a path. What is the
+        /// name of an endpoint is that one alone. Default: at all.
         #[example(["/mcp"])]
         endpoints: Option<Array<Glob, 1>>,
         /// What it is about: globs over names of upstreams. Default: all.
@@ -176,6 +176,15 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
         }
         for (key, separator) in [("tools", "__"), ("prompts", "__"), ("resources", "+")] {
             warn_of_prefixes(config, table, key, separator, findings);
+        }
+    }
+}
+
+/// `*.example.com/mcp` is one endpoint where one is called that, and not all whose hosts it would match.
+pub(super) fn take_names_literally(rules: &mut [RuleConfig], endpoints: &[EndpointConfig]) {
+    for pattern in rules.iter_mut().flat_map(|rule| rule.endpoints.iter_mut().flatten()) {
+        if endpoints.iter().any(|endpoint| endpoint.name == *pattern) {
+            *pattern = globset::escape(pattern);
         }
     }
 }

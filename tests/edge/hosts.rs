@@ -92,6 +92,26 @@ fn without_an_endpoint_for_the_rest_a_host_of_nobody_is_refused() {
 }
 
 #[test]
+fn a_host_with_a_port_goes_before_the_host_alone() {
+    let (alone, port, public) = three();
+    let upstream = |name: &str, upstream: &Upstream| {
+        format!("[upstream.{name}]\nurl = \"http://{}/mcp\"\neras = [\"modern\"]\n", upstream.address)
+    };
+    // The one that must win stands last.
+    let config = Config::new()
+        .upstream("public", public.address, "")
+        .endpoint("public_url = \"http://a.test:8443/mcp\"")
+        .section(&endpoint("alone", "hosts = [\"a.test\"]"))
+        .section(&endpoint("port", "hosts = [\"a.test:8443\"]"))
+        .section(&upstream("alone", &alone))
+        .section(&upstream("port", &port));
+    let daemon = Daemon::start(&config);
+    for (host, expected) in [("a.test:8443", "wildcard"), ("a.test:80", "exact"), ("localhost", "rest")] {
+        assert_eq!(tools_of(&daemon.send(&tools_at(host))), expected, "{host}");
+    }
+}
+
+#[test]
 fn endpoints_of_a_path_are_told_apart_by_name() {
     let (exact, wildcard, rest) = three();
     let daemon = Daemon::start(&config(&exact, &wildcard, &rest));
@@ -154,6 +174,24 @@ fn rules_and_limits_are_about_a_path_or_one_of_its_hosts() {
 }
 
 #[test]
+fn a_rule_and_a_limit_hold_while_the_sibling_of_their_endpoint_is_off() {
+    let upstream = Upstream::with_tools(&["echo", "other"]);
+    let config = Config::transparent(&upstream)
+        .endpoint("hosts = [\"a.test\"]")
+        .section(&endpoint("up", "hosts = [\"b.test\"]\nenabled = false"))
+        .section(
+            "[[rule]]\nname = \"one\"\neffect = \"deny\"\nendpoints = [\"a.test/mcp\"]\ntools = [\"other\"]",
+        )
+        .section(
+            "[[limit]]\nname = \"one\"\nby = [\"endpoint\"]\nrate = \"2/h\"\nendpoints = [\"a.test/mcp\"]",
+        );
+    let daemon = Daemon::start(&config);
+    let at = |tool: &str| daemon.send(&call("1", tool).set("Host", "a.test"));
+    assert_eq!(at("other").json()["error"]["code"], -32602);
+    assert_eq!((at("echo").status, at("echo").status), (200, 429));
+}
+
+#[test]
 fn a_reload_says_which_endpoint_is_new() {
     let upstream = Upstream::with_tools(&["echo"]);
     let config = Config::transparent(&upstream).endpoint("hosts = [\"a.test\"]");
@@ -196,6 +234,7 @@ fn commands_name_an_endpoint_of_several_by_host_and_path() {
         .listener("address = \"127.0.0.1:8080\"")
         .endpoint("hosts = [\"a.test\"]")
         .section(&endpoint("up", "hosts = [\"b.test\"]"))
+        .section(&endpoint("up", "hosts = [\"*.w.test\"]"))
         .to_string();
     let run = |arguments: &[&str]| {
         let (output, _) = trunkline(arguments, Some(&config));
@@ -209,5 +248,7 @@ fn commands_name_an_endpoint_of_several_by_host_and_path() {
     let (code, shown, _) = run(&["export", "--client", "cursor", "--endpoint", "b.test/mcp"]);
     assert!(code == Some(0) && shown.contains("http://b.test:8080/mcp"), "{shown}");
     let (code, _, said) = run(&["export", "--client", "cursor", "--endpoint", "/mcp"]);
-    assert!(code != Some(0) && said.contains("there is b.test/mcp, a.test/mcp"), "{said}");
+    assert!(code != Some(0) && said.contains("there is b.test/mcp, *.w.test/mcp, a.test/mcp"), "{said}");
+    let (code, shown, said) = run(&["export", "--client", "cursor", "--endpoint", "*.w.test/mcp"]);
+    assert!(code != Some(0) && shown.is_empty() && said.contains("give --url"), "{shown}{said}");
 }

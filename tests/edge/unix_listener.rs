@@ -107,6 +107,24 @@ fn a_reload_adds_and_removes_a_socket() {
 }
 
 #[test]
+fn a_reload_says_that_the_file_of_a_socket_stays_as_it_is() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let folder = Folder::new();
+    let path = socket_in(&folder);
+    let daemon = Daemon::start(&with_socket(&upstream, &path, ""));
+    let from = daemon.log().len();
+    daemon.reload(&with_socket(&upstream, &path, "socket_mode = \"0660\"\nsocket_group = \"0\""));
+    daemon.wait_for_log(from, "both keys", |line| {
+        line.contains("from the next start on: listener.socket_mode, listener.socket_group")
+    });
+    assert_eq!(fs::metadata(&path).expect("a socket").permissions().mode() & 0o777, 0o600);
+    let from = daemon.log().len();
+    daemon.reload(&with_socket(&upstream, &path, ""));
+    daemon.wait_for_log(from, "the reload", |line| line.contains("reloaded"));
+    assert!(!daemon.log()[from..].iter().any(|line| line.contains("from the next start on")));
+}
+
+#[test]
 fn a_proxy_on_a_unix_socket_is_believed_where_it_is_trusted() {
     let upstream = Upstream::with_tools(&["echo"]);
     let folder = Folder::new();

@@ -151,7 +151,7 @@ test('a finding says since when, why, and what to do', () =>
       [2, /% of its calls failed in the last minute since \d\d:\d\d:\d\d, for .* · upstream_timeout 310, upstream_invalid 4 since the start/],
       [3, /1 of 3 replicas down: 10\.0\.7\.2:9000\/mcp since .*, for 20 min/],
       [3, /trunkline doctor https:\/\/search-2\.internal:9000\/mcp/],
-      [4, /1 tool has changed, waiting for approval: delete_note trunkline pins approve notes delete_note/],
+      [4, /1 tool has changed, waiting for approval: delete_note trunkline pins approve -- notes delete_note/],
     ])
       for (const part of parts) assert.match(found[at], part);
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
@@ -172,7 +172,11 @@ test('a command is copied as a shell takes it, or not offered', () =>
   shown(ordinary(true), async (page, gateway, scene) => {
     const { pins } = scene.upstreams[5];
     pins.waiting = ["it's; rm -rf"];
-    await reads(page, '.findings', /trunkline pins approve notes 'it'\\''s; rm -rf'/);
+    await reads(page, '.findings', /trunkline pins approve -- notes 'it'\\''s; rm -rf'/);
+    pins.waiting = ['--all'];
+    await reads(page, '.findings', /trunkline pins approve -- notes --all/);
+    pins.waiting = ['the_beginning_of_a_name…'];
+    await reads(page, '.findings', /waiting for approval: the_beginning_of_a_name…\s+docs/);
     pins.waiting = ['a\u001b[31m'];
     await reads(page, '.findings', /waiting for approval: a\\u\{1b\}\[31m\s+docs/);
   }));

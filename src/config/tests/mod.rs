@@ -2,6 +2,7 @@
 
 mod credentials;
 mod endpoints;
+mod hosts;
 mod identity;
 mod keys;
 mod pins;

@@ -103,3 +103,20 @@ fn trusted_proxies_are_networks() {
     let everybody = parsed(&format!("trusted_proxies = [\"0.0.0.0/0\"]\n{BASE}"));
     assert_eq!(everybody.warnings.len(), 1);
 }
+
+#[test]
+fn a_listener_waits_for_headers_of_whom_it_can_meet() {
+    for (address, proxies, is_right) in [
+        ("127.0.0.1:8080", "unix", false),
+        ("127.0.0.1:8080", "unix\", \"10.0.0.0/8", true),
+        ("unix:/run/s", "10.0.0.0/8", false),
+        ("unix:/run/s", "10.0.0.0/8\", \"unix", true),
+    ] {
+        let listener = format!("\"{address}\"\nproxy_protocol = true");
+        let text =
+            format!("trusted_proxies = [\"{proxies}\"]\n{}", base_with("\"127.0.0.1:8080\"", &listener));
+        let said = parse(&text).map_err(|errors| errors.to_string());
+        assert_eq!(said.is_ok(), is_right, "{address} {proxies}: {said:?}");
+        assert!(is_right || said.is_err_and(|said| said.contains("nobody could connect")));
+    }
+}

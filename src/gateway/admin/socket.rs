@@ -8,9 +8,10 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use socket2::{Domain, SockAddr, Type};
 use tokio_util::either::Either;
 
 /// A socket that listens.
@@ -184,17 +185,46 @@ fn refuse_taken(path: &Path) -> io::Result<()> {
     if !found.file_type().is_socket() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket"));
     }
-    match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")),
+    let taken = || io::Error::new(io::ErrorKind::AddrInUse, "another process listens there");
+    match connect_at_once(path) {
+        Ok(()) => Err(taken()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        // Whoever is slow to accept is alive.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(taken()),
         // Whoever cannot be asked may be alive.
         Err(error) => Err(error),
     }
 }
 
+/// Fails with `WouldBlock` where others wait already for whoever listens there, instead of waiting, too.
+fn connect_at_once(path: &Path) -> io::Result<()> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&SockAddr::unix(path)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_is_slow_to_accept_is_in_use() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("admin.sock");
+        let listener = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        listener.bind(&SockAddr::unix(&path).expect("a path")).expect("bound");
+        listener.listen(0).expect("it listens");
+        let waiting: Vec<_> = std::iter::from_fn(|| {
+            let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+            socket.set_nonblocking(true).expect("set");
+            socket.connect(&SockAddr::unix(&path).expect("a path")).is_ok().then_some(socket)
+        })
+        .take(16)
+        .collect();
+        assert!((1..16).contains(&waiting.len()), "{}", waiting.len());
+        let error = Socket::at(&path).expect_err("somebody listens there");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
 
     #[test]
     fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {

@@ -73,6 +73,22 @@ pub enum InheritError {
         /// Its path.
         path: PathBuf,
     },
+    /// More would be let in than is configured.
+    #[error(
+        "{label}, {}, has mode {mode:04o}, and socket_mode = \"{wanted:04o}\" is configured: write SocketMode={wanted:04o} in the \
+         socket unit, or let socket_mode say what it may be",
+        path.display()
+    )]
+    OpenToMore {
+        /// What the socket is called.
+        label: Label,
+        /// Its path.
+        path: PathBuf,
+        /// The mode of its file.
+        mode: u32,
+        /// What the configuration has.
+        wanted: u32,
+    },
     /// Clients would wait in it for ever.
     #[error(
         "nothing in the configuration listens at {at}, which is {label}: add it, or remove its ListenStream="
@@ -139,13 +155,22 @@ impl InheritedSockets {
         self.tcp(ADMIN, address)
     }
 
-    /// That of the listener at `place` in the configuration, with a path. Who may open it is for the service manager to say.
+    /// That of the listener at `place` in the configuration, with a path. The service manager says who may open it, but
+    /// those of `wanted` at most: what is not said there is open to everybody.
     pub(super) fn listener_at(
         &mut self,
         place: usize,
         path: &Path,
+        wanted: u32,
     ) -> Result<Option<UnixListener>, InheritError> {
-        Ok(self.unix(&name_of(place), path)?.map(|(socket, _)| socket))
+        let Some((socket, InheritedSocketPlace { label, path })) = self.unix(&name_of(place), path)? else {
+            return Ok(None);
+        };
+        let mode = mode_of(&path);
+        if mode & !wanted != 0 {
+            return Err(InheritError::OpenToMore { label, path, mode, wanted });
+        }
+        Ok(Some(socket))
     }
 
     /// That of `[admin]` with a path.
@@ -286,9 +311,13 @@ impl fmt::Display for Label {
     }
 }
 
-/// Also where nobody can say who may.
 fn may_be_opened_by_all(path: &Path) -> bool {
-    !std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o002 == 0)
+    mode_of(path) & 0o002 != 0
+}
+
+/// Who may open this file: everybody, where nobody can say who may.
+fn mode_of(path: &Path) -> u32 {
+    std::fs::metadata(path).map_or(0o777, |file| file.permissions().mode() & 0o777)
 }
 
 /// What the listener at `place` is called.
@@ -380,8 +409,13 @@ mod tests {
         assert!(unix("admin").admin_at(Path::new("/elsewhere")).expect("it may be used").is_some());
         assert!(unix("").admin_at(Path::new("/elsewhere")).expect("it may be used").is_none());
         assert!(unix("listener").listener(0, other()).is_err());
-        assert!(unix("listener").listener_at(0, Path::new("/elsewhere")).expect("it may be used").is_some());
-        assert!(unix("").listener_at(1, &path).expect("it may be used").is_some());
+        let elsewhere = Path::new("/elsewhere");
+        assert!(unix("listener").listener_at(0, elsewhere, 0o660).expect("it may be used").is_some());
+        assert!(unix("").listener_at(1, &path, 0o666).expect("it may be used").is_some());
+        for (at, name) in [(&*path, ""), (elsewhere, "listener")] {
+            let error = unix(name).listener_at(0, at, 0o600).expect_err("the group may").to_string();
+            assert!(error.contains("has mode 0660") && error.contains("write SocketMode=0600"), "{error}");
+        }
         assert!(unix("admin").admin(other()).is_err());
         let mut open_to_all = unix("admin");
         std::fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("its mode");

@@ -28,7 +28,16 @@ struct OpenListener {
     configured: ListenAddress,
     place: OpenPlace,
     has_tls: bool,
+    /// Who may open its file, as was said when it was opened.
+    access: FileAccess,
     outlives_us: bool,
+}
+
+/// Who may open the file of a Unix socket: mode and group, set when the socket is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FileAccess {
+    mode: u32,
+    group: Option<String>,
 }
 
 /// What is to be listened at, with sockets that are open already.
@@ -55,6 +64,7 @@ impl Listeners {
             configured: listener.address.clone(),
             place,
             has_tls: listener.tls.is_some(),
+            access: FileAccess::of(listener),
             outlives_us: listening.outlives_us,
         });
         Self { open: open.collect(), next: config.listeners.len(), changes }
@@ -63,6 +73,22 @@ impl Listeners {
     /// Where clients connect, and whether TLS is spoken there, in configured order.
     pub(super) fn places(&self) -> Vec<(ListenAddress, bool)> {
         self.open.iter().map(|open| (open.place.address.clone(), open.has_tls)).collect()
+    }
+
+    /// What is configured of the files of sockets that are open, and was not so when they were opened.
+    pub(super) fn needs_restart(&self, config: &Config) -> Vec<&'static str> {
+        let sockets = config.listeners.iter().filter(|listener| listener.address.ip_address().is_none());
+        let pairs: Vec<_> = sockets
+            .filter_map(|listener| {
+                let open = self.open.iter().find(|open| open.configured == listener.address)?;
+                Some((&open.access, FileAccess::of(listener)))
+            })
+            .collect();
+        let differs = [
+            ("listener.socket_mode", pairs.iter().any(|(open, wanted)| open.mode != wanted.mode)),
+            ("listener.socket_group", pairs.iter().any(|(open, wanted)| open.group != wanted.group)),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()
     }
 
     /// What `config` needs beside what is open. Opens every new socket, or none.
@@ -141,10 +167,17 @@ impl ListenPlan {
         let number = self.next;
         self.next += 1;
         let (configured, has_tls) = (listener.address.clone(), listener.tls.is_some());
+        let access = FileAccess::of(listener);
         let listener = Listener { address: place.address.clone(), ..listener.clone() };
-        let open = OpenListener { number, configured, place, has_tls, outlives_us: false };
+        let open = OpenListener { number, configured, place, has_tls, access, outlives_us: false };
         self.opened.push((open, listener, sockets));
         Ok(number)
+    }
+}
+
+impl FileAccess {
+    fn of(listener: &Listener) -> Self {
+        Self { mode: listener.socket_mode, group: listener.socket_group.clone() }
     }
 }
 

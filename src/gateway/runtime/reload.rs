@@ -157,7 +157,8 @@ impl Reloader {
             changes.push(format!("and {left_out} more"));
             tracing::info!("and {left_out} more");
         }
-        let needs_restart = needs_restart(&config, &self.started_with);
+        let mut needs_restart = needs_restart(&config, &self.started_with);
+        needs_restart.extend(self.listeners.needs_restart(&config));
         if !needs_restart.is_empty() {
             tracing::warn!("from the next start on: {}", needs_restart.join(", "));
         }

@@ -59,14 +59,14 @@ impl Sockets {
         let mut places = Vec::new();
         let mut outlive_us = true;
         for (number, listener) in config.listeners.iter().enumerate() {
-            let (place, sockets) =
-                if let Some((socket, address)) = inherited(&mut passed, number, &listener.address)? {
-                    let sockets = copies(socket, worker_count, true).map_err(anyhow::Error::from);
-                    (OpenPlace { address, file: None }, sockets.map_err(SocketsError::Listen)?)
-                } else {
-                    outlive_us = false;
-                    own(listener, worker_count).map_err(SocketsError::Listen)?
-                };
+            let (place, sockets) = if let Some((socket, address)) = inherited(&mut passed, number, listener)?
+            {
+                let sockets = copies(socket, worker_count, true).map_err(anyhow::Error::from);
+                (OpenPlace { address, file: None }, sockets.map_err(SocketsError::Listen)?)
+            } else {
+                outlive_us = false;
+                own(listener, worker_count).map_err(SocketsError::Listen)?
+            };
             for (worker, socket) in workers.iter_mut().zip(sockets) {
                 worker.push((Listener { address: place.address.clone(), ..listener.clone() }, socket));
             }
@@ -103,16 +103,16 @@ pub(super) fn open_metrics(address: SocketAddr) -> anyhow::Result<admin::Socket>
 fn inherited(
     passed: &mut InheritedSockets,
     number: usize,
-    address: &ListenAddress,
+    listener: &Listener,
 ) -> Result<Option<(ListenerSocket, ListenAddress)>, InheritError> {
-    Ok(match address {
+    Ok(match &listener.address {
         ListenAddress::Address(address) => {
             let socket = passed.listener(number, *address)?;
             socket.map(|(socket, at)| (ListenerSocket::Tcp(socket), ListenAddress::Address(at)))
         }
         ListenAddress::Socket(path) => {
-            let socket = passed.listener_at(number, path)?;
-            socket.map(|socket| (ListenerSocket::Unix(socket), address.clone()))
+            let socket = passed.listener_at(number, path, listener.socket_mode)?;
+            socket.map(|socket| (ListenerSocket::Unix(socket), listener.address.clone()))
         }
     })
 }

@@ -6,6 +6,7 @@
 use status::{Figures, Recent, Status, UpstreamStatus};
 
 use super::figures::{number_of, span};
+use protocol::text::shown;
 
 /// Certificates that expire sooner get a warning.
 const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
@@ -225,9 +226,18 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     if !pins.waiting.is_empty() {
         what = format!("{what}: {}", pins.waiting.join(", "));
     }
-    let which = if let [one] = &pins.waiting[..] { one } else { "--all" };
-    let approve = command(["trunkline", "pins", "approve", &upstream.name, which]);
-    found.push(warning(subject(), what).advice(approve).runbook("TrunklinePinsWait"));
+    let approve = approval(&upstream.name, &pins.waiting);
+    found.push(warning(subject(), what).advice_if(approve).runbook("TrunklinePinsWait"));
+}
+
+/// What approves it. Servers choose the names of tools: one must not be taken for an option, and where it is cut off or
+/// has what a terminal does not show, there is no command.
+fn approval(upstream: &str, waiting: &[String]) -> Option<String> {
+    let [only] = waiting else {
+        return Some(command(["trunkline", "pins", "approve", "--all", "--", upstream]));
+    };
+    let is_whole = !only.ends_with('…') && shown(only) == *only;
+    is_whole.then(|| command(["trunkline", "pins", "approve", "--", upstream, only]))
 }
 
 fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
@@ -439,6 +449,7 @@ mod tests {
             " waiting: it takes ",
             "its pins cannot be read",
             ", waiting for approval",
+            "…",
             "the certificate expires in ",
             " are in use",
             " counted together, beyond limiter_keys_max",
@@ -458,6 +469,22 @@ mod tests {
             assert!(runbook.contains(&format!("\n## {section}\n")), "{section}");
         }
         assert_eq!(command(["a", "b c", "it's", "", "x;y"]), r"a 'b c' 'it'\''s' '' 'x;y'");
+    }
+
+    #[test]
+    fn the_name_of_a_tool_does_not_bend_the_command_that_approves_it() {
+        for (waiting, expected) in [
+            (&["add"][..], Some("trunkline pins approve -- notes add")),
+            (&["--all"], Some("trunkline pins approve -- notes --all")),
+            (&["a b"], Some("trunkline pins approve -- notes 'a b'")),
+            (&["add", "remove"], Some("trunkline pins approve --all -- notes")),
+            (&[], Some("trunkline pins approve --all -- notes")),
+            (&["the_beginning_of_a_name…"], None),
+            (&["a\u{1b}[31m"], None),
+        ] {
+            let waiting: Vec<String> = waiting.iter().map(|name| (*name).to_owned()).collect();
+            assert_eq!(approval("notes", &waiting).as_deref(), expected, "{waiting:?}");
+        }
     }
 
     #[test]

@@ -64,6 +64,12 @@ fn url(config: &Config, endpoint: &EndpointConfig) -> anyhow::Result<String> {
     let scheme = if has_tls { "https" } else { "http" };
     // Where endpoints share a path, the address alone leads to another.
     let host = endpoint.hosts.iter().flatten().find(|host| !host.starts_with("*."));
+    if host.is_none() && endpoint.hosts.is_some() {
+        anyhow::bail!(
+            "endpoint {} is for hosts with `*`, of which the configuration names none: set its `public_url`, or give --url",
+            shown(&endpoint.name)
+        );
+    }
     match host.filter(|_| endpoint.name != endpoint.path) {
         Some(host) if host.rsplit(']').next().is_some_and(|port| port.contains(':')) => {
             Ok(format!("{scheme}://{host}{}", endpoint.path))

@@ -20,8 +20,16 @@ pub(crate) struct OriginPolicy {
 pub(crate) enum HostFit {
     /// It is for whatever host no other is for.
     Any,
+    /// Its `public_url` has the host.
+    Public,
+    /// `*.host`
     Wildcard,
+    /// `*.host:port`
+    WildcardAndPort,
+    /// `host`
     Exact,
+    /// `host:port`
+    ExactAndPort,
 }
 
 impl OriginPolicy {
@@ -64,8 +72,9 @@ impl OriginPolicy {
     pub(crate) fn fit(&self, named: &str) -> Option<HostFit> {
         match (&self.hosts, &self.public_host) {
             (Some(hosts), _) => hosts.iter().filter_map(|host| fit(host, named)).max(),
-            (None, Some(public)) => fit(public, named).or(Some(HostFit::Any)),
-            (None, None) => Some(HostFit::Any),
+            // Written for clients, not to choose between endpoints.
+            (None, Some(public)) if fit(public, named).is_some() => Some(HostFit::Public),
+            (None, _) => Some(HostFit::Any),
         }
     }
 }
@@ -87,12 +96,17 @@ pub(crate) fn named_host<'h>(
 /// How well `host` of a configuration fits the host that a request names.
 fn fit(host: &str, named: &str) -> Option<HostFit> {
     // A port that is not configured may be any.
-    let named = if without_port(host) == host { without_port(named) } else { named };
+    let has_port = without_port(host) != host;
+    let named = if has_port { named } else { without_port(named) };
     match host.strip_prefix("*.") {
-        None => host.eq_ignore_ascii_case(named).then_some(HostFit::Exact),
+        None => {
+            let fit = if has_port { HostFit::ExactAndPort } else { HostFit::Exact };
+            host.eq_ignore_ascii_case(named).then_some(fit)
+        }
         Some(parent) => {
             let (label, rest) = named.split_once('.')?;
-            (!label.is_empty() && rest.eq_ignore_ascii_case(parent)).then_some(HostFit::Wildcard)
+            let fit = if has_port { HostFit::WildcardAndPort } else { HostFit::Wildcard };
+            (!label.is_empty() && rest.eq_ignore_ascii_case(parent)).then_some(fit)
         }
     }
 }
@@ -133,6 +147,29 @@ fn is_loopback_origin(origin: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_more_exactly_fits_better() {
+        let hosts =
+            |host: &str| OriginPolicy { hosts: Some(vec![host.to_owned()]), ..OriginPolicy::default() };
+        let public = OriginPolicy { public_host: Some("a.test:8443".into()), ..OriginPolicy::default() };
+        // From worst to best.
+        let all = [
+            OriginPolicy::default(),
+            public,
+            hosts("*.test"),
+            hosts("*.test:8443"),
+            hosts("a.test"),
+            hosts("a.test:8443"),
+        ];
+        let fits = |named| all.iter().map(|doors| doors.fit(named)).collect::<Vec<_>>();
+        let at_port = fits("A.test:8443");
+        assert!(at_port.is_sorted_by(|worse, better| worse < better), "{at_port:?}");
+        let at_another = fits("a.test:9");
+        assert_eq!(at_another[0], at_another[1]);
+        assert_eq!((at_another[3], at_another[5]), (None, None));
+        assert!(at_another[2].is_some() && at_another[2] < at_another[4], "{at_another:?}");
+    }
 
     #[test]
     fn origins() {

@@ -6,8 +6,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 const CONNECTIONS_MAX_DEFAULT: u64 = 16_384;
 /// A call may need its client's connection and its upstream's.
 const FILES_PER_CONNECTION: u64 = 2;
-/// Listeners, the admin listener's connections, those for probing and learning names, logs.
-const OTHER_FILES: u64 = 256;
+/// Listeners, the connections of the admin listener and of that of metrics, those for probing and learning names, logs.
+const OTHER_FILES: u64 = 320;
 /// The part of all files that may be connections for listening to upstreams, and how many that is at most.
 const LISTENING_PART: u64 = 16;
 const LISTENING_MAX: u64 = 1024;
@@ -67,10 +67,10 @@ mod tests {
     fn promises_only_what_can_be_kept() {
         for (configured, hard_limit, expected) in [
             (None, u64::MAX, Some(16_384)),
-            (None, 4096, Some(1792)),
+            (None, 4096, Some(1760)),
             (None, 10, Some(1)),
-            (Some(1792), 4096, Some(1792)),
-            (Some(1793), 4096, None),
+            (Some(1760), 4096, Some(1760)),
+            (Some(1761), 4096, None),
             (Some(100_000), u64::MAX, Some(100_000)),
         ] {
             assert_eq!(choose(configured, hard_limit).ok(), expected, "{configured:?} of {hard_limit}");

@@ -146,8 +146,14 @@ function pinFindings(name, pins, bad, warn) {
   if (!said.length) return [];
   const waiting = list(pins.waiting);
   const which = waiting.length ? `: ${some(waiting)}` : '';
-  const command = commandOf('trunkline', 'pins', 'approve', name, ...(waiting.length === 1 ? waiting : ['--all']));
-  return [warn('pins', `${and(said)}, waiting for approval${which}`, { runbook, command })];
+  return [warn('pins', `${and(said)}, waiting for approval${which}`, { runbook, command: approval(name, waiting) })];
+}
+
+/** What approves it. Servers name their tools: a name is never taken for an option, nor its beginning for a whole one. */
+function approval(name, waiting) {
+  const [only] = waiting;
+  if (waiting.length !== 1) return commandOf('trunkline', 'pins', 'approve', '--all', '--', name);
+  return only.endsWith('…') ? null : commandOf('trunkline', 'pins', 'approve', '--', name, only);
 }
 
 function processFindings(status, now_s) {

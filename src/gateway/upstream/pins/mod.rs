@@ -289,9 +289,12 @@ fn state(tool: &pin_book::PinnedTool) -> &'static str {
     }
 }
 
-/// A name, or its beginning.
+/// A name, or its beginning with an ellipsis: no command is offered for what is not a whole name.
 fn beginning(name: &str) -> String {
-    name.chars().take(NAME_CHARS_MAX).collect()
+    match name.char_indices().nth(NAME_CHARS_MAX) {
+        Some((end, _)) => format!("{}\u{2026}", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 /// Whether a tool of `upstream` may be called now. Waits for the gateway's own lists where they are old, and asks for
