@@ -228,7 +228,7 @@ fn a_terminal_may_change_its_size() {
     let upstream = Upstream::with_tools(&["echo"]);
     let daemon = Daemon::start(&Config::transparent(&upstream).admin());
     let mut terminal = top(&daemon);
-    terminal.wait_for("6 Gateway");
+    terminal.wait_for("● healthy");
     for size in [(20, 5), (1, 1), (200, 50)] {
         terminal.resize(size);
     }
