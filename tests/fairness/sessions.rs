@@ -129,9 +129,8 @@ fn askable(number: usize, patient: bool) -> Request {
     call("7", "echo").replacing(capabilities, asked).replacing(r#""arguments":{}"#, &arguments).by(number)
 }
 
-#[test]
-fn bridged_sessions_of_one_leave_room_for_another() {
-    let gate = Gate::default();
+/// A legacy server whose patient calls wait for the gate, and a gateway that may have sixteen sessions with it.
+fn bridged(gate: &Gate) -> (Upstream, Daemon) {
     let held = gate.clone();
     let server = Legacy::new(Offer::tools(&["echo"]));
     let upstream = Upstream::start(move |request| {
@@ -142,6 +141,13 @@ fn bridged_sessions_of_one_leave_room_for_another() {
     let config =
         Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nbridge = { sessions_max = 16 }");
     let daemon = Daemon::start(&config.section(&keys()).admin());
+    (upstream, daemon)
+}
+
+#[test]
+fn bridged_sessions_of_one_leave_room_for_another() {
+    let gate = Gate::default();
+    let (upstream, daemon) = bridged(&gate);
     let mut waiting: Vec<Connection> = (0..14).map(|_| daemon.begin(&askable(0, true))).collect();
     upstream.wait_for("tools/call", 14);
     daemon.send(&askable(0, false)).assert_error(429, 429, Some("7"));
@@ -159,16 +165,7 @@ fn bridged_sessions_of_one_leave_room_for_another() {
 #[test]
 fn bridged_sessions_of_one_do_not_oust_those_of_others() {
     let gate = Gate::default();
-    let held = gate.clone();
-    let server = Legacy::new(Offer::tools(&["echo"]));
-    let upstream = Upstream::start(move |request| {
-        let is_patient = request.body.windows(14).any(|bytes| bytes == br#""patient":true"#);
-        let reply = server.answer(request);
-        if is_patient { Reply::default().wait(&held).then(reply) } else { reply }
-    });
-    let config =
-        Config::new().upstream("up", upstream.address, "eras = [\"legacy\"]\nbridge = { sessions_max = 16 }");
-    let daemon = Daemon::start(&config.section(&keys()).admin());
+    let (upstream, daemon) = bridged(&gate);
     let named = |number: usize, name: usize| {
         askable(number, false).replacing(r#""name":"blackbox""#, &format!(r#""name":"other-{name}""#))
     };

@@ -216,8 +216,7 @@ impl UpstreamClient {
         let result = match bridge::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
-                request.body_mut().attributes.payer = delivery.payer;
-                let request = RequestBody::take_spelled_out(request);
+                let request = RequestBody::take_charged(request, delivery.payer);
                 // Written where it stays: it is many kilobytes, which nobody needs to move.
                 let crossing =
                     Box::write(Box::new_uninit(), bridge::send(self, upstream, era, request, deadline));
@@ -241,8 +240,7 @@ impl UpstreamClient {
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
-                request.body_mut().attributes.payer = delivery.payer;
-                let request = RequestBody::take_spelled_out(request);
+                let request = RequestBody::take_charged(request, delivery.payer);
                 Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline)).await
             }
             Transport::Http(_) => {
@@ -254,8 +252,7 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
-                request.body_mut().attributes.payer = delivery.payer;
-                let request = RequestBody::take_spelled_out(request);
+                let request = RequestBody::take_charged(request, delivery.payer);
                 Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
             }
         }
@@ -309,8 +306,9 @@ impl RequestBody {
         *request.headers_mut() = headers;
     }
 
-    /// [`spell_out`](Self::spell_out), for whoever keeps it.
-    fn take_spelled_out(request: &mut Request<Self>) -> Request<Self> {
+    /// [`spell_out`](Self::spell_out), for whoever keeps it and charges this payer.
+    fn take_charged(request: &mut Request<Self>, payer: Payer) -> Request<Self> {
+        request.body_mut().attributes.payer = payer;
         Self::spell_out(request);
         std::mem::take(request)
     }

@@ -18,7 +18,7 @@ use crate::upstream::bridge::next_number;
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
-/// So often in a row the result may not be had.
+/// So often the result may not be had.
 const FAILURES_MAX: u32 = 3;
 /// How long after that it is asked for again; twice as long each time.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -36,6 +36,11 @@ pub(super) struct RunningTask {
 }
 
 impl RunningTask {
+    fn new(task: Task, upstream: &Upstream) -> Self {
+        let quiet_max = tasks::comment_interval(upstream);
+        Self { id: task.id, quiet_from: clock::now(), quiet_max, failures: 0, again_at: None }
+    }
+
     /// Completes when its client is to hear that the call is under way.
     pub(super) fn quiet(&self) -> Sleep {
         sleep_until((self.quiet_from + self.quiet_max).into())
@@ -69,9 +74,7 @@ impl CallDriver<'_> {
         if let Some(tool) = tasks::tool(&server.client, &upstream, &self.made) {
             upstream.bridge.as_modern.tools.add(&tool);
         }
-        let quiet_max = tasks::comment_interval(&upstream);
-        let quiet_from = clock::now();
-        self.task = Some(RunningTask { id: task.id, quiet_from, quiet_max, failures: 0, again_at: None });
+        self.task = Some(RunningTask::new(task, &upstream));
         self.ask_for_result();
         self.keep_alive();
         true
@@ -138,7 +141,6 @@ impl CallDriver<'_> {
             None
         };
         let Ok(Some(task)) = timeout(LAST_PATIENCE, answer).await else { return };
-        let (quiet_from, quiet_max) = (clock::now(), tasks::comment_interval(&server.upstream()));
-        self.task = Some(RunningTask { id: task.id, quiet_from, quiet_max, failures: 0, again_at: None });
+        self.task = Some(RunningTask::new(task, &server.upstream()));
     }
 }
