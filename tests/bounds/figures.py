@@ -1,6 +1,6 @@
 """Today's figures, each under the name that it has in `bounds.toml`.
 
-Figures of the source are counted here. What a run measures (the gate's counts, the seconds of each step) is read from
+Figures of the source are counted here. What a run measures (the gate's counts, the seconds of the steps) is read from
 the files that it left, and absent where it left none.
 """
 
@@ -69,9 +69,10 @@ def output(command):
 
 
 def of_steps(seconds):
-    """From what `tests/run` wrote: the seconds that each step took."""
-    taken = {step: each for step, each in json.loads(seconds.read_text()).items() if ONLY_WITH_ALL not in step}
-    return {f"seconds.{step}": each for step, each in taken.items()} | {"seconds.total": sum(taken.values())}
+    """From what `tests/run` wrote: for how long each step kept a processor busy, and how long all took."""
+    taken = json.loads(seconds.read_text())
+    busy = {f"busy.{step}": each for step, each in taken["busy"].items() if ONLY_WITH_ALL not in step}
+    return busy | ({"seconds.total": taken["total"]} if len(busy) == len(taken["busy"]) else {})
 
 
 def count(tables, seconds=None, binary=None):

@@ -82,12 +82,18 @@ class Lengths(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
-    def test_steps_of_longer_runs_do_not_count(self):
+    def found(self, busy):
         with tempfile.NamedTemporaryFile("w+") as file:
-            json.dump({"lints": 2.0, "page": 3.0, "page, thin build": 9.0}, file)
+            json.dump({"busy": busy, "total": 4.0}, file)
             file.flush()
-            found = figures.of_steps(pathlib.Path(file.name))
-        self.assertEqual(found, {"seconds.lints": 2.0, "seconds.page": 3.0, "seconds.total": 5.0})
+            return figures.of_steps(pathlib.Path(file.name))
+
+    def test_a_step_is_judged_by_its_work_and_the_run_by_how_long_it_took(self):
+        expected = {"busy.lints": 2.0, "busy.page": 3.0, "seconds.total": 4.0}
+        self.assertEqual(self.found({"lints": 2.0, "page": 3.0}), expected)
+
+    def test_steps_of_longer_runs_do_not_count(self):
+        self.assertEqual(self.found({"lints": 2.0, "page, thin build": 9.0}), {"busy.lints": 2.0})
 
 
 class Verdicts(unittest.TestCase):
@@ -126,7 +132,7 @@ class Verdicts(unittest.TestCase):
         known = bounds.load()
         self.assertTrue(all(each.reason.endswith(".") and each.measure for each in known.of.values()))
         self.assertTrue(all((figures.ROOT / "src" / table).is_file() for table in known.tables))
-        self.assertIn("seconds.rust tests", known.of)
+        self.assertIn("busy.rust tests", known.of)
 
 
 if __name__ == "__main__":
