@@ -262,9 +262,13 @@ impl Fields {
     /// Adds those for which `wants` is true to a map, whose values share memory with each other alone: it may be kept longer
     /// than these.
     pub fn append_to(&self, headers: &mut HeaderMap, wants: impl Fn(FieldName) -> bool) {
+        let mut wanted = self.places.0.iter().filter(|place| wants(place.known)).peekable();
+        if wanted.peek().is_none() {
+            return;
+        }
         let end = self.places.0.last().map_or(0, |last| last.value.1);
         let bytes = Bytes::copy_from_slice(self.bytes.get(..end).unwrap_or_default());
-        for place in self.places.0.iter().filter(|place| wants(place.known)) {
+        for place in wanted {
             let name =
                 place.known.header_name().or_else(|| HeaderName::from_bytes(self.part(place.name)).ok());
             let value = HeaderValue::from_maybe_shared(bytes.slice_ref(part(&bytes, place.value)));

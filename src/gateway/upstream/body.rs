@@ -64,7 +64,7 @@ pub(crate) async fn collect_answer(
     upstream: &Upstream,
     reply: Reply,
     deadline: Instant,
-    is_answer: impl Fn(&Bytes) -> bool,
+    mut is_answer: impl FnMut(&Bytes) -> bool,
 ) -> Result<(Bytes, Share), UpstreamError> {
     let Reply { head, mut body, mut lease, .. } = reply;
     let limits = client.limits();

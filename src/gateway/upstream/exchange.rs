@@ -306,10 +306,9 @@ impl RequestBody {
         *request.headers_mut() = headers;
     }
 
-    /// [`spell_out`](Self::spell_out), for whoever keeps it and charges this payer.
+    /// For whoever keeps it and charges this payer.
     fn take_charged(request: &mut Request<Self>, payer: Payer) -> Request<Self> {
         request.body_mut().attributes.payer = payer;
-        Self::spell_out(request);
         std::mem::take(request)
     }
 

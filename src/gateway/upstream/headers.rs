@@ -95,6 +95,11 @@ impl ForwardedFields {
         }
     }
 
+    /// Adds those to a map that say nothing of the era they are written in, nor of the message.
+    pub(crate) fn add_to_other_era(&self, headers: &mut HeaderMap) {
+        self.fields.append_to(headers, |known| self.keeps(known, true) && !is_of_era(known));
+    }
+
     /// Servers compare `Accept` with both media types literally, so wildcards are spelled out.
     fn is_accept_literal(&self) -> bool {
         let accept = self.fields.first(FieldName::Accept);
@@ -129,6 +134,18 @@ fn crosses(known: FieldName) -> bool {
             | FieldName::McpParam
             | FieldName::TraceParent
             | FieldName::TraceState
+    )
+}
+
+/// Those that are written anew for a server of the other era, or that it does not know.
+fn is_of_era(known: FieldName) -> bool {
+    matches!(
+        known,
+        FieldName::Accept
+            | FieldName::McpProtocolVersion
+            | FieldName::McpMethod
+            | FieldName::McpName
+            | FieldName::McpParam
     )
 }
 

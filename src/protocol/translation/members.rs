@@ -6,14 +6,19 @@ use crate::json::{Span, Value};
 use crate::splice::{Edit, Segments, splice};
 
 /// The edits of one message. None overlaps another.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Edits(Vec<Edit>);
 
 impl Edits {
     /// Leaves out the members of `object` whose key `is_out`, and puts `added` before the others: members separated by
     /// commas, or nothing.
     pub fn members(&mut self, object: Value<'_>, is_out: impl Fn(&str) -> bool, added: &str) {
-        let start = object.span().start + 1;
+        let has_kept = self.leave_out(object, is_out);
+        self.put_in(object.span().start + 1, added, has_kept);
+    }
+
+    /// Leaves out the members of `object` whose key `is_out`. Whether there are others.
+    pub(super) fn leave_out(&mut self, object: Value<'_>, is_out: impl Fn(&str) -> bool) -> bool {
         let mut previous_end = None;
         let mut has_kept = false;
         let mut entries = object.entries().peekable();
@@ -32,8 +37,13 @@ impl Edits {
             }
             previous_end = Some(to);
         }
+        has_kept
+    }
+
+    /// Puts members into the object that begins before `start`, where others may follow.
+    pub(super) fn put_in(&mut self, start: usize, added: &str, has_others: bool) {
         if !added.is_empty() {
-            let comma = if has_kept { "," } else { "" };
+            let comma = if has_others { "," } else { "" };
             self.0.push(Edit { span: start..start, with: format!("{added}{comma}").into() });
         }
     }
@@ -78,8 +88,13 @@ impl Edits {
 
     /// Writes this literal in the place of a value, where there are both.
     pub fn rename(&mut self, value: Option<Value<'_>>, with: Option<&str>) {
-        if let (Some(value), Some(with)) = (value, with) {
-            self.replace(value, Bytes::copy_from_slice(with.as_bytes()));
+        self.rename_at(value.map(Value::span), with);
+    }
+
+    /// As [`Self::rename`], of the value that stands there.
+    pub(super) fn rename_at(&mut self, span: Option<Span>, with: Option<&str>) {
+        if let (Some(span), Some(with)) = (span, with) {
+            self.0.push(Edit { span, with: Bytes::copy_from_slice(with.as_bytes()) });
         }
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::members::Edits;
-use crate::json::{Document, JsonError, Scratch, Value, quote};
+use crate::json::{Document, JsonError, Scratch, Span, Value, quote};
 use crate::splice::Segments;
 use crate::version::MODERN;
 
@@ -59,22 +59,41 @@ pub fn to_modern(
     Ok(edits.apply(message))
 }
 
-/// A modern request as a legacy server takes it: what only the modern era says is left out of `_meta` and `params`, and
-/// `added`, members separated by commas or nothing, is put into `params`.
-pub fn to_legacy(
-    message: &Bytes,
-    added: &str,
-    renamed: Renamed<'_>,
-    (scratch, depth_max): (&mut Scratch, usize),
-) -> Result<Segments, JsonError> {
-    let root = scratch.index(message, depth_max).map(Document::root)?;
-    let mut edits = Edits::default();
-    if let Some(params) = root.object("params") {
-        let is_modern = |key: &str| key.starts_with(MODERN_META);
-        edits.with_meta(params, (|key| CONTINUATION.contains(&key), added), (is_modern, ""));
+/// A modern request as a legacy server takes it, read once and written under any id: what only the modern era says is left
+/// out of `_meta` and `params`.
+#[derive(Clone, Debug, Default)]
+pub struct LegacyForm {
+    left_out: Edits,
+    id: Option<Span>,
+    token: Option<Span>,
+    /// Where the members of `params` begin, and whether any stay.
+    params: Option<(usize, bool)>,
+}
+
+impl LegacyForm {
+    /// Of this message.
+    pub fn of(message: Value<'_>) -> Self {
+        let mut form = Self { id: message.get("id").map(Value::span), ..Self::default() };
+        let Some(params) = message.object("params") else { return form };
+        if let Some(meta) = params.object("_meta") {
+            form.left_out.leave_out(meta, |key| key.starts_with(MODERN_META));
+            form.token = meta.get("progressToken").map(Value::span);
+        }
+        let has_kept = form.left_out.leave_out(params, |key| CONTINUATION.contains(&key));
+        form.params = Some((params.span().start + 1, has_kept));
+        form
     }
-    rename(root, renamed, &mut edits);
-    Ok(edits.apply(message))
+
+    /// Writes it. `message`: the one that it was read from; `added`: members of `params` separated by commas, or nothing.
+    pub fn write(&self, message: &Bytes, added: &str, renamed: Renamed<'_>) -> Segments {
+        let mut edits = self.left_out.clone();
+        if let Some((start, has_others)) = self.params {
+            edits.put_in(start, added, has_others);
+        }
+        edits.rename_at(self.id.clone(), renamed.id);
+        edits.rename_at(self.token.clone(), renamed.token);
+        edits.apply(message)
+    }
 }
 
 fn rename(request: Value<'_>, renamed: Renamed<'_>, edits: &mut Edits) {
@@ -153,8 +172,13 @@ mod tests {
             let message = Bytes::from(message.replace("META", meta));
             let mut scratch = Scratch::default();
             let renamed = Renamed { id: Some("\"n\""), token: Some("\"t\"") };
-            let found = to_legacy(&message, "", renamed, (&mut scratch, 16)).expect("JSON").to_bytes();
+            let form = LegacyForm::of(scratch.index(&message, 16).expect("JSON").root());
+            let found = form.write(&message, "", renamed).to_bytes();
             assert_eq!(String::from_utf8_lossy(&found), expected);
+            let found = form.write(&message, r#""task":{}"#, Renamed::default()).to_bytes();
+            let with_task = expected.replace(r#""params":{"#, r#""params":{"task":{},"#);
+            let with_task = with_task.replace(r#""n""#, "1").replace(r#""t""#, r#""p""#);
+            assert_eq!(String::from_utf8_lossy(&found), with_task);
         }
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::members::Edits;
-use crate::json::{Document, JsonError, Scratch, Value, quote};
+use crate::json::{Value, quote};
 use crate::method::Method;
 use crate::splice::Segments;
 
@@ -18,13 +18,12 @@ pub const OF_RESULT: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 /// A legacy server's answer as a modern client takes it, with the client's `id` (a literal): a result says that it is
 /// complete, how long it holds where that must be said, and whose it is (`server_info`, a JSON object).
 pub fn to_modern(
+    root: Value<'_>,
     answer: &Bytes,
     method: Method,
     id: &str,
     server_info: Option<&str>,
-    (scratch, depth_max): (&mut Scratch, usize),
-) -> Result<Segments, JsonError> {
-    let root = scratch.index(answer, depth_max).map(Document::root)?;
+) -> Segments {
     let mut edits = Edits::default();
     edits.rename(root.get("id"), Some(id));
     if let Some(result) = root.object("result") {
@@ -43,7 +42,7 @@ pub fn to_modern(
     {
         edits.replace(code, modern.to_string());
     }
-    Ok(edits.apply(answer))
+    edits.apply(answer)
 }
 
 /// Whether a legacy server's error says what the modern era has a code for: that the client declared too little, and what
@@ -87,6 +86,7 @@ pub fn to_legacy(root: Value<'_>, answer: &Bytes, id: &str) -> Segments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json::Scratch;
 
     #[test]
     fn a_legacy_result_says_what_a_modern_one_must() {
@@ -147,8 +147,10 @@ mod tests {
                 r#"{"error":{"message":"m","code":-32603},"id":7}"#,
             ),
         ] {
-            let found = to_modern(&Bytes::from(answer), method, "7", info, (&mut Scratch::default(), 16));
-            assert_eq!(String::from_utf8_lossy(&found.expect("JSON").to_bytes()), expected);
+            let mut scratch = Scratch::default();
+            let root = scratch.index(answer.as_bytes(), 16).expect("JSON").root();
+            let found = to_modern(root, &Bytes::from(answer), method, "7", info).to_bytes();
+            assert_eq!(String::from_utf8_lossy(&found), expected);
         }
     }
 

@@ -101,9 +101,10 @@ pub(crate) async fn send(
     client: &UpstreamClient,
     upstream: &Upstream,
     connect: &impl Connect,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
+    RequestBody::spell_out(&mut request);
     let (parts, body) = request.into_parts();
     let session = parts.headers.get(SESSION_ID);
     match parts.method {

@@ -101,9 +101,10 @@ impl LegacyFacade {
 pub(crate) async fn answer(
     client: &UpstreamClient,
     upstream: &Arc<Upstream>,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
+    RequestBody::spell_out(&mut request);
     let (parts, RequestBody { message: body, sending, attributes, .. }) = request.into_parts();
     let server = &upstream.bridge.as_legacy;
     let id = parts.headers.get(SESSION_ID);

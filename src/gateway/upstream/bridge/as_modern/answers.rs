@@ -10,16 +10,16 @@
 //! | −32042 | `input_required` with its URL elicitations; −32021 if the client takes none |
 //! | any other error | the same |
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::StatusCode;
-use memchr::memmem::Finder;
 
 use super::call::ModernCall;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
+use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch, Value};
 use protocol::server_request::ServerRequest;
@@ -104,6 +104,24 @@ impl ServerIntroduction {
     }
 }
 
+/// What `answer` is to the client that made `call`. `None`: it is no answer to the request of this id (a literal).
+pub(crate) fn of(
+    upstream: &Upstream,
+    call: &ModernCall,
+    (id, answer): (&str, &Bytes),
+    (scratch, depth_max): (&mut Scratch, usize),
+) -> Option<CallAnswer> {
+    let server = upstream.bridge.as_modern.servers.of(upstream, (&mut *scratch, depth_max));
+    let document = scratch.index(answer, depth_max).ok()?;
+    let envelope = Envelope::read(document).ok()?;
+    let is_ours = envelope.id.and_then(|id| answer.get(id)) == Some(id.as_bytes());
+    if envelope.kind != MessageKind::Response || !is_ours {
+        return None;
+    }
+    let translated = translate(upstream, call, (document.root(), answer), server.as_deref());
+    Some(translated.unwrap_or_else(|input| input_required(call, &input, (&mut *scratch, depth_max))))
+}
+
 /// What `answer`, the server's response to `call`, is to the client. `Nonsense`: it is no response.
 pub(crate) fn last(
     upstream: &Upstream,
@@ -111,30 +129,37 @@ pub(crate) fn last(
     answer: &Bytes,
     (scratch, depth_max): (&mut Scratch, usize),
 ) -> Result<CallAnswer, UpstreamError> {
-    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
-    let mut status = StatusCode::OK;
-    // Nearly all answers are results, and need no look beforehand.
-    if ERROR.find(answer).is_some() {
-        let root = scratch.index(answer, depth_max).map(Document::root);
-        let error = root.map_err(|_| UpstreamError::Nonsense)?.get("error");
-        match error.and_then(|error| Some((error, error.get("code")?.as_integer()?))) {
-            Some((_, METHOD_NOT_FOUND)) => status = StatusCode::NOT_FOUND,
-            Some((error, _)) if result::lacks_capability(error) => status = StatusCode::BAD_REQUEST,
-            // It may have learned that era.
-            Some((_, code)) if NOT_OF_THIS_ERA.contains(&code) => upstream.facts.doubt(),
-            Some((error, elicitation::REQUIRED)) => {
-                if let Some(input) = elicitation::input_required(error) {
-                    return Ok(input_required(call, &input, (scratch, depth_max)));
-                }
-            }
-            _ => {}
-        }
-    }
     let server = upstream.bridge.as_modern.servers.of(upstream, (&mut *scratch, depth_max));
-    let info = server.as_ref().and_then(|server| server.info.as_deref());
-    let message = result::to_modern(answer, call.method, &call.id, info, (&mut *scratch, depth_max));
+    let root = scratch.index(answer, depth_max).map(Document::root).map_err(|_| UpstreamError::Nonsense)?;
+    let translated = translate(upstream, call, (root, answer), server.as_deref());
+    let answer = translated.unwrap_or_else(|input| input_required(call, &input, (&mut *scratch, depth_max)));
     scratch.release();
-    let message = message.map_err(|_| UpstreamError::Nonsense)?.to_bytes();
+    Ok(answer)
+}
+
+/// An error: the server wants this input first, a result of JSON.
+fn translate(
+    upstream: &Upstream,
+    call: &ModernCall,
+    (root, answer): (Value<'_>, &Bytes),
+    server: Option<&ServerIntroduction>,
+) -> Result<CallAnswer, String> {
+    let mut status = StatusCode::OK;
+    let error = root.get("error");
+    match error.and_then(|error| Some((error, error.get("code")?.as_integer()?))) {
+        Some((_, METHOD_NOT_FOUND)) => status = StatusCode::NOT_FOUND,
+        Some((error, _)) if result::lacks_capability(error) => status = StatusCode::BAD_REQUEST,
+        // It may have learned that era.
+        Some((_, code)) if NOT_OF_THIS_ERA.contains(&code) => upstream.facts.doubt(),
+        Some((error, elicitation::REQUIRED)) => {
+            if let Some(input) = elicitation::input_required(error) {
+                return Err(input);
+            }
+        }
+        _ => {}
+    }
+    let info = server.and_then(|server| server.info.as_deref());
+    let message = result::to_modern(root, answer, call.method, &call.id, info).to_bytes();
     Ok(CallAnswer { status, message })
 }
 

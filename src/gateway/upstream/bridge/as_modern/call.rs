@@ -9,19 +9,20 @@ use http::{HeaderMap, HeaderName, Request};
 use crate::telemetry::trace::Trail;
 use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::RequestBody;
+use crate::upstream::headers::ForwardedFields;
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::json::{JsonError, Scratch, Span, Value};
+use protocol::json::{Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
 use protocol::splice::Segments;
-use protocol::translation::request::{self, Renamed};
+use protocol::translation::request::{LegacyForm, Renamed};
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// What a client may declare so that it is asked; all else of its capabilities asks it nothing.
 const ASKED_BY: [&str; 3] = ["elicitation", "sampling", "roots"];
 /// Headers of the modern era alone, or that are written anew for the server.
-const OWN_HEADERS: [&str; 4] = ["content-type", "accept", "mcp-protocol-version", "mcp-method"];
+const OWN_HEADERS: [&str; 5] = ["content-type", "accept", "mcp-protocol-version", "mcp-method", "mcp-name"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModernCall {
@@ -29,6 +30,7 @@ pub(crate) struct ModernCall {
     /// The message as the client sent it.
     pub message: Bytes,
     pub envelope: Envelope,
+    pub legacy_form: LegacyForm,
     /// The literal of its id.
     pub id: Box<str>,
     /// The literal of its progress token.
@@ -62,14 +64,15 @@ impl ModernCall {
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
     ) -> Option<Self> {
-        let (parts, RequestBody { message: body, attributes, .. }) = request.into_parts();
+        let (parts, RequestBody { message: body, attributes, forwarded, .. }) = request.into_parts();
         let message = body.to_bytes();
         let read = scratch.index(&message, depth_max).ok().and_then(|document| {
             let envelope = Envelope::read(document).ok()?;
-            Some((envelope, CallDetails::read(document.root(), &message)))
+            let root = document.root();
+            Some((envelope, CallDetails::read(root, &message), LegacyForm::of(root)))
         });
         scratch.release();
-        let (envelope, details) = read?;
+        let (envelope, details, legacy_form) = read?;
         let method = envelope.method.as_ref()?.decode(&message).map(|name| Method::of(&name))?;
         let literal = |span: Option<Span>| -> Option<Box<str>> {
             std::str::from_utf8(message.get(span?)?).ok().map(Into::into)
@@ -90,13 +93,14 @@ impl ModernCall {
                 principal: attributes.principal.unwrap_or_default(),
                 payer: attributes.payer,
             },
-            headers: more(&parts.headers),
+            headers: more(forwarded.as_ref(), &parts.headers),
             deadline,
             may_be_asked,
             as_task: false,
             trail: attributes.trail,
             message,
             envelope,
+            legacy_form,
         })
     }
 
@@ -118,14 +122,8 @@ impl ModernCall {
 
     /// The message as a legacy server takes it, under another id and progress token, which are JSON literals; `added`:
     /// members of `params` separated by commas, or nothing.
-    pub(crate) fn to_legacy(
-        &self,
-        (id, token): (&str, &str),
-        added: &str,
-        memory: (&mut Scratch, usize),
-    ) -> Result<Segments, JsonError> {
-        let renamed = Renamed { id: Some(id), token: Some(token) };
-        request::to_legacy(&self.message, added, renamed, memory)
+    pub(crate) fn to_legacy(&self, (id, token): (&str, &str), added: &str) -> Segments {
+        self.legacy_form.write(&self.message, added, Renamed { id: Some(id), token: Some(token) })
     }
 }
 
@@ -170,15 +168,19 @@ impl CallDetails {
     }
 }
 
-fn more(headers: &HeaderMap) -> HeaderMap {
-    let is_own = |name: &HeaderName| {
-        let name = name.as_str();
-        OWN_HEADERS.contains(&name) || name == "mcp-name" || name.starts_with("mcp-param-")
-    };
+/// What goes along of the client's header. What the request says itself counts before it.
+fn more(forwarded: Option<&ForwardedFields>, own: &HeaderMap) -> HeaderMap {
     let mut more = HeaderMap::new();
-    for (name, value) in headers {
-        if !is_own(name) {
-            more.append(name.clone(), value.clone());
+    if let Some(forwarded) = forwarded {
+        forwarded.add_to_other_era(&mut more);
+    }
+    let is_of_era = |name: &HeaderName| {
+        let name = name.as_str();
+        OWN_HEADERS.contains(&name) || name.starts_with("mcp-param-")
+    };
+    for (name, value) in own {
+        if !is_of_era(name) {
+            more.insert(name.clone(), value.clone());
         }
     }
     more

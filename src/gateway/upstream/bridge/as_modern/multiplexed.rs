@@ -25,9 +25,8 @@ use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::queue;
 use protocol::error::{Error, UpstreamError};
-use protocol::json::{Document, JsonError};
+use protocol::json::Document;
 use protocol::method::Method;
-use protocol::splice::Segments;
 use protocol::translation::notification;
 use protocol::version::Era;
 
@@ -43,10 +42,18 @@ pub(crate) async fn call(
     loop {
         let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
         let mut running = CallInProgress::begin(client, upstream, using, &call);
-        match running.post("").await? {
+        let read = |server: &SessionClient, call: &ModernCall, id: &str, answer: &Bytes| {
+            let upstream = server.upstream();
+            server.client.read_json(|(scratch, depth_max)| {
+                let read = answers::of(&upstream, call, (id, answer), (&mut *scratch, depth_max));
+                scratch.release();
+                read
+            })
+        };
+        match running.post("", read).await? {
             ReplyStart::Answer(answer) => {
                 running.is_over = true;
-                return running.last(&answer).map(answers::CallAnswer::into_reply);
+                return Ok(answer.into_reply());
             }
             ReplyStart::Stream(stream) => return streamed(running, stream).await,
             ReplyStart::SessionLost => {
@@ -108,25 +115,28 @@ impl CallInProgress {
         self.call.caller.payer
     }
 
-    /// Sends the request with `added` in its parameters.
-    pub(crate) async fn post(&mut self, added: &str) -> Result<ReplyStart, UpstreamError> {
+    /// Sends the request with `added` in its parameters. `read` reads what came as a whole; `None` if it is no answer to
+    /// the request of this id.
+    pub(crate) async fn post<A>(
+        &mut self,
+        added: &str,
+        read: impl Fn(&SessionClient, &ModernCall, &str, &Bytes) -> Option<A>,
+    ) -> Result<ReplyStart<A>, UpstreamError> {
         let Self { server, call, id, .. } = self;
-        let message = server.client.read_json(|memory| call.to_legacy((id, id), added, memory));
-        let message: Segments = message.map_err(|_: JsonError| UpstreamError::Nonsense)?;
         let tool = || {
             let name = call.envelope.name.as_ref()?.decode(&call.message)?;
             Some(call.method == Method::ToolsCall && server.upstream().may_call_twice(&name))
         };
         let posted = BridgedRequest {
             payer: call.caller.payer,
-            message,
+            message: call.to_legacy((id, id), added),
             id: id.clone(),
             headers: call.headers.clone(),
             trail: call.trail.clone(),
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
             deadline: Some(call.deadline),
         };
-        let begun = server.post(posted).await;
+        let begun = server.post_for(posted, |whole| read(server, call, id, whole)).await;
         if begun.as_ref().is_err_and(|error| *error != UpstreamError::TimedOut) {
             // It never arrived, or nobody can say what became of it.
             self.is_over = true;

@@ -47,8 +47,8 @@ pub(crate) struct BridgedRequest {
 }
 
 /// What came of a request.
-pub(crate) enum ReplyStart {
-    Answer(Bytes),
+pub(crate) enum ReplyStart<A = Bytes> {
+    Answer(A),
     /// The server may say something before it answers.
     Stream(Box<SessionStream>),
     /// The server does not know the session: the request was not executed.
@@ -118,7 +118,17 @@ impl CallExchange {
 
 impl SessionClient {
     pub(crate) async fn post(self: &Rc<Self>, request: BridgedRequest) -> Result<ReplyStart, UpstreamError> {
-        let BridgedRequest { message, id, mut headers, trail, is_safe_to_repeat, deadline, payer } = request;
+        let id = request.id.clone();
+        self.post_for(request, |whole| self.is_answer(whole, &id).then(|| whole.clone())).await
+    }
+
+    /// As [`post`](Self::post). `read` reads the whole of a reply; `None` if it is no answer to this request.
+    pub(crate) async fn post_for<A>(
+        self: &Rc<Self>,
+        request: BridgedRequest,
+        read: impl Fn(&Bytes) -> Option<A>,
+    ) -> Result<ReplyStart<A>, UpstreamError> {
+        let BridgedRequest { message, mut headers, trail, is_safe_to_repeat, deadline, payer, .. } = request;
         let (upstream, now) = (self.upstream(), clock::now());
         headers.extend(self.session.headers());
         let mut request = RequestBody::from(message).posted(headers);
@@ -137,7 +147,7 @@ impl SessionClient {
             }
             Ok(reply) => {
                 let deadline = deadline.unwrap_or_else(|| clock::now() + upstream.config.response_timeout);
-                self.answer(&upstream, reply, &id, deadline).await
+                self.answer(&upstream, reply, read, deadline).await
             }
             Err(error) => Err(error),
         };
@@ -148,29 +158,36 @@ impl SessionClient {
         }
     }
 
-    /// The answer to the request with this id, a literal, in a reply that is no stream.
-    async fn answer(
+    /// The answer in a reply that is no stream.
+    async fn answer<A>(
         &self,
         upstream: &Upstream,
         reply: Reply,
-        id: &str,
+        read: impl Fn(&Bytes) -> Option<A>,
         deadline: Instant,
-    ) -> Result<Bytes, UpstreamError> {
+    ) -> Result<A, UpstreamError> {
         let status = reply.head.status;
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             return Err(UpstreamError::Credentials);
         }
         let media = reply.head.media;
         let retry_after_s = reply.head.fields.retry_after_s();
-        let whole =
-            collect_answer(&self.client, upstream, reply, deadline, |whole| self.is_answer(whole, id));
-        let whole = whole.await.map(|(whole, _)| whole);
+        let mut answer = None;
+        let is_answer = |whole: &Bytes| {
+            answer = read(whole);
+            answer.is_some()
+        };
+        let whole = collect_answer(&self.client, upstream, reply, deadline, is_answer).await;
+        let whole = whole.map(|(whole, _)| whole);
         let whole = if status.is_success() { whole? } else { whole.unwrap_or_default() };
         let is_lost =
             status == StatusCode::NOT_FOUND && self.session.id.is_some() && !self.is_about_request(&whole);
         // What came with a success was looked at above.
-        if media == Media::Json && !is_lost && (status.is_success() || self.is_answer(&whole, id)) {
-            return Ok(whole);
+        if media == Media::Json
+            && !is_lost
+            && let Some(answer) = answer.or_else(|| read(&whole))
+        {
+            return Ok(answer);
         }
         Err(match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {

@@ -24,6 +24,7 @@ use super::answers;
 use super::call::ModernCall;
 use super::multiplexed::{CallInProgress, ServerEvent, failure};
 use super::response_reader::{BridgedRequest, ReplyStart};
+use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
 use crate::clock;
@@ -109,7 +110,10 @@ pub(crate) async fn call(
     loop {
         let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
         let mut running = CallInProgress::begin(client, upstream, using, &call);
-        let answer = match running.post(TTL).await? {
+        let read = |server: &SessionClient, _: &ModernCall, id: &str, whole: &Bytes| {
+            server.is_answer(whole, id).then(|| whole.clone())
+        };
+        let answer = match running.post(TTL, read).await? {
             ReplyStart::Answer(answer) => answer,
             ReplyStart::Stream(stream) => {
                 let answered = answer_of(&running, stream);

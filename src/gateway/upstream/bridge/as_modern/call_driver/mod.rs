@@ -113,14 +113,9 @@ pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink
     let own: Box<str> = next_number().to_string().into();
     let call = &reply.call;
     let added = if call.as_task { tasks::TTL } else { "" };
-    let message = session.server.client.read_json(|memory| call.to_legacy((&own, &own), added, memory));
-    let Ok(message) = message else {
-        reply.fail(UpstreamError::Nonsense);
-        return CallEnd::Clean;
-    };
     let request = BridgedRequest {
         payer: call.caller.payer,
-        message,
+        message: call.to_legacy((&own, &own), added),
         id: own.clone(),
         headers: call.headers.clone(),
         trail: call.trail.clone(),
