@@ -1,4 +1,5 @@
-//! What servers answer with: JSON, plain text, streams of events. What it says is not decided here.
+//! What servers answer with, JSON, plain text and streams of events, and how clients read the latter. What it says is not
+//! decided here.
 
 use std::convert::Infallible;
 
@@ -8,6 +9,7 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -56,4 +58,22 @@ pub(super) fn events() -> (EventSender, Answer) {
     let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(events)));
     answer.headers_mut().insert("content-type", "text/event-stream".parse().expect("a header"));
     (sender, answer)
+}
+
+/// Shows `take` the messages of a stream until it has enough, or there are no more.
+pub(super) async fn read_events(response: Response<Incoming>, mut take: impl FnMut(&Value) -> bool) {
+    let (mut body, mut text) = (response.into_body(), String::new());
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        text.push_str(&String::from_utf8_lossy(&data));
+        while let Some(end) = text.find("\n\n") {
+            let event: String = text.drain(..end + 2).collect();
+            let data = event.lines().filter_map(|line| line.strip_prefix("data:")).collect::<String>();
+            if let Ok(message) = serde_json::from_str(data.trim())
+                && take(&message)
+            {
+                return;
+            }
+        }
+    }
 }

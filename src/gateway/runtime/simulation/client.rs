@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::answers::read_events;
 use super::dice::Dice;
 use super::faults::{FaultyStream, Place};
 use super::model::{Model, Outcome};
@@ -82,7 +83,7 @@ impl Client {
             match self.die(11) {
                 0..5 => self.call_in_modern_era().await,
                 5 => self.list().await,
-                6 => drop(self.list_for_all().await),
+                6 => self.list_for_all().await,
                 7 => self.listen().await,
                 _ => self.session().await,
             }
@@ -115,22 +116,29 @@ impl Client {
         self.model.answer((&token, &format!("{upstream} {token}")), &places, since, exchange.outcome);
     }
 
-    /// The tools that somebody is shown, or nothing where that failed for a reason.
-    async fn list_tools(&self, endpoint: &str, capabilities: &Value) -> Vec<String> {
+    /// Looks at the tools that a client of the modern era is shown.
+    async fn list_tools(&self, endpoint: &str, capabilities: &Value) {
         let since = Instant::now();
         let params = json!({"_meta": meta(capabilities)});
         let exchange = self.modern(endpoint, ("tools/list", None), params).await;
-        self.look_at_tools(endpoint, since, &exchange)
+        self.look_at_tools(endpoint, since, &exchange);
     }
 
-    fn look_at_tools(&self, endpoint: &str, since: Instant, exchange: &Exchange) -> Vec<String> {
+    fn look_at_tools(&self, endpoint: &str, since: Instant, exchange: &Exchange) {
         let names = exchange.result["tools"].as_array().into_iter().flatten();
         let names: Vec<String> = names.filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect();
         let places = [Place::Upstream("a"), Place::Upstream("b"), Place::Sessions("a"), self.place()];
         if self.model.was_calm(&places, since) && names.len() != if endpoint == "/one" { 3 } else { 6 } {
             self.model.fault(format!("the tools of {endpoint} are {names:?}: {:?}", exchange.outcome));
         }
-        names
+        let upstreams: &[_] =
+            if endpoint == "/one" { &[("a", "v")] } else { &[("a", "a__v"), ("b", "b__v")] };
+        for (upstream, prefix) in upstreams {
+            let shown = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok());
+            if self.model.was_calm(&places, since) {
+                self.model.show_versions(upstream, since, shown);
+            }
+        }
     }
 
     async fn list(&self) {
@@ -139,9 +147,9 @@ impl Client {
     }
 
     /// For clients of all kinds at once, more than there are sessions for.
-    pub(super) async fn list_for_all(&self) -> Vec<Vec<String>> {
+    async fn list_for_all(&self) {
         let kinds = all_capabilities();
-        join_all(kinds.iter().map(|kind| self.list_tools("/all", kind))).await
+        join_all(kinds.iter().map(|kind| self.list_tools("/all", kind))).await;
     }
 
     fn capabilities(&self) -> Value {
@@ -412,23 +420,5 @@ fn judged(mut message: Value) -> (Outcome, Value) {
     match result["content"][0]["text"].as_str() {
         Some(text) => (Outcome::Text(text.to_owned()), result),
         None => (Outcome::Nonsense(result.to_string()), result),
-    }
-}
-
-/// Shows `take` the messages of a stream until it has enough, or there are no more.
-async fn read_events(response: Response<Incoming>, mut take: impl FnMut(&Value) -> bool) {
-    let (mut body, mut text) = (response.into_body(), String::new());
-    while let Some(Ok(frame)) = body.frame().await {
-        let Ok(data) = frame.into_data() else { continue };
-        text.push_str(&String::from_utf8_lossy(&data));
-        while let Some(end) = text.find("\n\n") {
-            let event: String = text.drain(..end + 2).collect();
-            let data = event.lines().filter_map(|line| line.strip_prefix("data:")).collect::<String>();
-            if let Ok(message) = serde_json::from_str(data.trim())
-                && take(&message)
-            {
-                return;
-            }
-        }
     }
 }

@@ -21,6 +21,11 @@ use super::faults::{Place, Weather};
 const AFTERMATH: Duration = Duration::from_secs(25);
 /// The same for what was on its way to a replica that crashed while others did not: until its connections are seen to end.
 const CRASH: Duration = Duration::from_millis(50);
+/// Time after a fault in which streams of the gateway's own may not be open: one that was lost several times is opened again
+/// after up to half a minute.
+const REOPENED_WITHIN: Duration = Duration::from_secs(20);
+/// Time in which somebody who listens is told.
+pub(super) const TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// What is reported of one seed.
 const FAULTS_MAX: usize = 10;
 
@@ -50,6 +55,8 @@ pub(super) struct Model {
     owners: RefCell<HashMap<String, usize>>,
     /// Clients for whom a server has lost a session.
     bereft: RefCell<HashSet<usize>>,
+    /// When lists of upstreams changed.
+    changes: RefCell<Vec<(&'static str, Instant)>>,
     /// What servers told on streams, by token: for whom, and how often it arrived.
     told: RefCell<HashMap<String, (usize, usize)>>,
     pub(super) answered: Cell<usize>,
@@ -69,6 +76,7 @@ impl Model {
             executed: RefCell::default(),
             owners: RefCell::default(),
             bereft: RefCell::default(),
+            changes: RefCell::default(),
             told: RefCell::default(),
             answered: Cell::default(),
             succeeded: Cell::default(),
@@ -136,6 +144,38 @@ impl Model {
     /// Whether a client may be told that its session is gone.
     pub(super) fn may_have_ended(&self, client: usize) -> bool {
         self.ends_with_lost && self.bereft.borrow().contains(&client)
+    }
+
+    /// An upstream's list is another from now on.
+    pub(super) fn change_list(&self, upstream: &'static str) {
+        self.changes.borrow_mut().push((upstream, Instant::now()));
+    }
+
+    /// The version of its list at that time.
+    pub(super) fn version_at(&self, upstream: &str, when: Instant) -> usize {
+        let changes = self.changes.borrow();
+        1 + changes.iter().filter(|(changed, at)| *changed == upstream && *at <= when).count()
+    }
+
+    /// Whether the gateway heard of what an upstream had to tell.
+    pub(super) fn was_heard(&self, upstream: &'static str, when: Instant) -> bool {
+        let since = when.checked_sub(REOPENED_WITHIN).unwrap_or(when);
+        self.was_calm(&[Place::Upstream(upstream), Place::Streams(upstream)], since)
+    }
+
+    /// Somebody who asked for a list at that time was shown these versions of an upstream's; a while after a change it is
+    /// the new one.
+    pub(super) fn show_versions(
+        &self,
+        upstream: &'static str,
+        since: Instant,
+        shown: impl Iterator<Item = usize>,
+    ) {
+        let told = since.checked_sub(TOLD_WITHIN).unwrap_or(since);
+        let (expected, shown) = (self.version_at(upstream, told), shown.max());
+        if shown.is_none_or(|shown| shown < expected) && self.was_heard(upstream, told) {
+            self.fault(format!("the list of {upstream} is {shown:?}, not {expected}"));
+        }
     }
 
     /// A server tells a client something on a stream. Returns its token.

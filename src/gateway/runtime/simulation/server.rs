@@ -35,8 +35,6 @@ pub(super) struct Server {
     pub(super) name: &'static str,
     pub(super) is_modern: bool,
     model: Rc<Model>,
-    /// How often its list of tools has changed.
-    pub(super) version: Cell<usize>,
     pub(super) replicas: Vec<Replica>,
 }
 
@@ -98,13 +96,7 @@ impl Server {
             accepting: RefCell::default(),
             state: Rc::default(),
         });
-        let server = Rc::new(Self {
-            name,
-            is_modern,
-            model: Rc::clone(model),
-            version: Cell::new(1),
-            replicas: replicas.collect(),
-        });
+        let server = Rc::new(Self { name, is_modern, model: Rc::clone(model), replicas: replicas.collect() });
         for number in 0..server.replicas.len() {
             server.come_up(number).await;
         }
@@ -235,7 +227,7 @@ impl Server {
 
     /// Its list of tools changes, and it says so.
     pub(super) fn change_list(&self) {
-        self.version.set(self.version.get() + 1);
+        self.model.change_list(self.name);
         let changed = "notifications/tools/list_changed";
         for replica in &self.replicas {
             let state = replica.state.borrow();
@@ -409,7 +401,11 @@ impl Server {
 
     fn tools(&self) -> Value {
         let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-        json!([tool("echo"), tool("tell"), tool(&format!("v{}", self.version.get()))])
+        json!([
+            tool("echo"),
+            tool("tell"),
+            tool(&format!("v{}", self.model.version_at(self.name, Instant::now())))
+        ])
     }
 
     /// `echo` says what it is told, `tell` says so on a stream, after something else.
