@@ -113,13 +113,6 @@ impl Prober {
         prober
     }
 
-    /// With other means of looking up names.
-    #[cfg(test)]
-    pub(crate) fn resolving_by(mut self, resolve: names::Resolve) -> Self {
-        self.names = NameLookups::new(resolve);
-        self
-    }
-
     /// Looks up the names of hosts before the first call.
     pub(crate) async fn resolve(&mut self) {
         let now = clock::now();
