@@ -115,6 +115,12 @@ impl Sessions {
         }
     }
 
+    /// Rights that are held, and requests that wait for one.
+    #[cfg(test)]
+    pub(crate) fn list_leases(&self) -> usize {
+        self.list_pools.0.lock().values().map(ListPool::in_use).sum()
+    }
+
     pub(super) fn sweep_lists(&self) {
         self.list_pools.0.lock().retain(|upstream, pool| {
             pool.retain(|session| self.opened(session, upstream).is_some());

@@ -139,6 +139,11 @@ impl ListPool {
         self.released.notify_waiters();
     }
 
+    #[cfg(test)]
+    pub(super) fn in_use(&self) -> usize {
+        self.waiting.len() + self.members.iter().map(|member| member.users).sum::<usize>()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.waiting.is_empty()
     }

@@ -52,6 +52,15 @@ pub(super) fn by_system() -> Resolve {
     Rc::new(|host, port| async move { dns::resolve(&host, port).await }.boxed_local())
 }
 
+#[cfg(test)]
+impl super::Prober {
+    /// With other means of looking up names.
+    pub(crate) fn resolving_by(mut self, resolve: Resolve) -> Self {
+        self.names = NameLookups::new(resolve);
+        self
+    }
+}
+
 impl NameLookups {
     pub(super) fn new(resolve: Resolve) -> Self {
         let (entries, waiting) = Default::default();

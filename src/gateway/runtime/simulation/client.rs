@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -15,15 +16,19 @@ use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::answers::read_events;
 use super::dice::Dice;
 use super::faults::{FaultyStream, Place};
 use super::model::{Model, Outcome};
+use super::server::CLIENT_NAME;
 
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
 /// Longer than any bound of the gateway's.
 const PATIENCE: Duration = Duration::from_secs(40);
 const CALLS_OF_SESSION_MAX: usize = 12;
+/// How many kinds of clients there are.
+const KINDS: usize = 4;
 
 /// Somebody who calls.
 #[derive(Clone)]
@@ -75,10 +80,11 @@ impl Client {
             // Each is somebody else, so that nobody takes another's session for its own.
             self.audience.next.set(self.audience.next.get() + 1);
             self.number = self.audience.next.get();
-            match self.die(10) {
+            match self.die(11) {
                 0..5 => self.call_in_modern_era().await,
                 5 => self.list().await,
-                6 => self.listen().await,
+                6 => self.list_for_all().await,
+                7 => self.listen().await,
                 _ => self.session().await,
             }
             let pause = self.dice.borrow_mut().pause(1500);
@@ -100,50 +106,58 @@ impl Client {
         let (endpoint, upstream, tool) = self.aim();
         let token = self.model.token();
         let arguments = json!({"token": token, "pause_ms": self.die(300)});
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-            "progressToken": token,
-        });
+        let mut meta = meta(&json!({}));
+        meta["progressToken"] = json!(token);
         let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
         let since = Instant::now();
         self.model.note(&token, &format!("{endpoint} {tool} in the modern era by client {}", self.number));
         let exchange = self.modern(endpoint, ("tools/call", Some(&tool)), params).await;
-        let places = [Place::Upstream(upstream), self.place()];
+        let places = [Place::Upstream(upstream), Place::Connections(upstream), self.place()];
         self.model.answer((&token, &format!("{upstream} {token}")), &places, since, exchange.outcome);
     }
 
-    /// The tools that somebody is shown, or nothing where that failed for a reason.
-    pub(super) async fn list_tools(&self, endpoint: &str) -> Vec<String> {
+    /// Looks at the tools that a client of the modern era is shown.
+    async fn list_tools(&self, endpoint: &str, capabilities: &Value) {
         let since = Instant::now();
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let exchange = self.modern(endpoint, ("tools/list", None), json!({"_meta": meta})).await;
+        let params = json!({"_meta": meta(capabilities)});
+        let exchange = self.modern(endpoint, ("tools/list", None), params).await;
+        self.look_at_tools(endpoint, since, &exchange);
+    }
+
+    fn look_at_tools(&self, endpoint: &str, since: Instant, exchange: &Exchange) {
         let names = exchange.result["tools"].as_array().into_iter().flatten();
         let names: Vec<String> = names.filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect();
-        let places = [Place::Upstream("a"), Place::Upstream("b"), self.place()];
+        let places = [Place::Upstream("a"), Place::Upstream("b"), Place::Sessions("a"), self.place()];
         if self.model.was_calm(&places, since) && names.len() != if endpoint == "/one" { 3 } else { 6 } {
             self.model.fault(format!("the tools of {endpoint} are {names:?}: {:?}", exchange.outcome));
         }
-        names
+        let upstreams: &[_] =
+            if endpoint == "/one" { &[("a", "v")] } else { &[("a", "a__v"), ("b", "b__v")] };
+        for (upstream, prefix) in upstreams {
+            let shown = names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok());
+            if self.model.was_calm(&places, since) {
+                self.model.show_versions(upstream, since, shown);
+            }
+        }
     }
 
     async fn list(&self) {
         let endpoint = ["/one", "/all"][self.die(2)];
-        self.list_tools(endpoint).await;
+        self.list_tools(endpoint, &self.capabilities()).await;
+    }
+
+    /// For clients of all kinds at once, more than there are sessions for.
+    async fn list_for_all(&self) {
+        let kinds = all_capabilities();
+        join_all(kinds.iter().map(|kind| self.list_tools("/all", kind))).await;
+    }
+
+    fn capabilities(&self) -> Value {
+        all_capabilities()[self.die(KINDS)].clone()
     }
 
     async fn listen(&self) {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN,
-            "io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let params = json!({"notifications": {"toolsListChanged": true}, "_meta": meta});
+        let params = json!({"notifications": {"toolsListChanged": true}, "_meta": meta(&json!({}))});
         let id = format!("l{}", self.number);
         let message = json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params});
         let request = self.request("/all", Some(&message)).header("mcp-protocol-version", MODERN);
@@ -178,8 +192,10 @@ impl Client {
     async fn session(&self) {
         let endpoint = ["/one", "/all"][self.die(2)];
         let since = Instant::now();
-        let capabilities = json!({"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-        let opened = self.post(endpoint, None, "initialize", capabilities).await;
+        let info = json!({"name": format!("{CLIENT_NAME}{}", self.number), "version": "1"});
+        let offer =
+            json!({"protocolVersion": LEGACY, "capabilities": self.capabilities(), "clientInfo": info});
+        let opened = self.post(endpoint, None, "initialize", offer).await;
         let Some(session) = opened.session else {
             let places = [Place::Upstream("a"), Place::Upstream("b"), self.place()];
             if self.model.was_calm(&places, since) {
@@ -198,6 +214,9 @@ impl Client {
             if !self.call_in_session(endpoint, &session).await {
                 break;
             }
+            if self.die(4) == 0 {
+                self.list_in_session(endpoint, &session).await;
+            }
             let pause = self.dice.borrow_mut().pause(3000);
             sleep(pause).await;
         }
@@ -208,6 +227,14 @@ impl Client {
         if self.die(10) > 2 {
             let request = self.request(endpoint, None).method("DELETE").header("mcp-session-id", &session);
             let _ = timeout(PATIENCE, self.send(request.header("mcp-protocol-version", LEGACY), None)).await;
+        }
+    }
+
+    async fn list_in_session(&self, endpoint: &str, session: &str) {
+        let since = Instant::now();
+        let exchange = self.post(endpoint, Some(session), "tools/list", json!({})).await;
+        if exchange.status != StatusCode::NOT_FOUND || !self.model.may_have_ended(self.number) {
+            self.look_at_tools(endpoint, since, &exchange);
         }
     }
 
@@ -225,9 +252,12 @@ impl Client {
         let since = Instant::now();
         self.model.note(&token, &format!("{endpoint} {tool} in the session of client {}", self.number));
         let exchange = self.post(endpoint, Some(session), "tools/call", params).await;
-        let places = [Place::Upstream(upstream), self.place()];
-        self.model.answer((&token, &format!("{upstream} {token}")), &places, since, exchange.outcome);
-        exchange.status != StatusCode::NOT_FOUND
+        let has_ended = exchange.status == StatusCode::NOT_FOUND;
+        if !has_ended || !self.model.may_have_ended(self.number) {
+            let places = [Place::Upstream(upstream), Place::Sessions(upstream), self.place()];
+            self.model.answer((&token, &format!("{upstream} {token}")), &places, since, exchange.outcome);
+        }
+        !has_ended
     }
 
     /// Reads what it is told beside its calls, for as long as the task lives.
@@ -368,6 +398,20 @@ impl Exchange {
     }
 }
 
+/// What clients can do, of each kind.
+fn all_capabilities() -> [Value; KINDS] {
+    [json!({}), json!({"roots": {}}), json!({"sampling": {}}), json!({"elicitation": {}})]
+}
+
+/// What a request of the modern era says of its client.
+fn meta(capabilities: &Value) -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
+    })
+}
+
 fn judged(mut message: Value) -> (Outcome, Value) {
     if message["error"].is_object() {
         return (Outcome::Refused(message["error"].to_string()), Value::Null);
@@ -376,23 +420,5 @@ fn judged(mut message: Value) -> (Outcome, Value) {
     match result["content"][0]["text"].as_str() {
         Some(text) => (Outcome::Text(text.to_owned()), result),
         None => (Outcome::Nonsense(result.to_string()), result),
-    }
-}
-
-/// Shows `take` the messages of a stream until it has enough, or there are no more.
-async fn read_events(response: Response<Incoming>, mut take: impl FnMut(&Value) -> bool) {
-    let (mut body, mut text) = (response.into_body(), String::new());
-    while let Some(Ok(frame)) = body.frame().await {
-        let Ok(data) = frame.into_data() else { continue };
-        text.push_str(&String::from_utf8_lossy(&data));
-        while let Some(end) = text.find("\n\n") {
-            let event: String = text.drain(..end + 2).collect();
-            let data = event.lines().filter_map(|line| line.strip_prefix("data:")).collect::<String>();
-            if let Ok(message) = serde_json::from_str(data.trim())
-                && take(&message)
-            {
-                return;
-            }
-        }
     }
 }

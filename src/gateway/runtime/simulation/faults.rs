@@ -21,10 +21,16 @@ const LATE: usize = 4;
 const LAST: usize = 12;
 const LATE_BY: Duration = Duration::from_secs(20);
 
-/// Who may be harmed by a fault: an upstream by its name, a client by its number.
+/// Who may be harmed by a fault: an upstream, or part of what goes there, by its name; a client by its number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Upstream(&'static str),
+    /// What is on its way to one replica at that moment.
+    Connections(&'static str),
+    /// What one replica knows and the others do not.
+    Sessions(&'static str),
+    /// What is told by one replica.
+    Streams(&'static str),
     Client(usize),
 }
 
@@ -47,6 +53,11 @@ enum Fate {
 impl Weather {
     pub(super) fn new(dice: Dice) -> Rc<Self> {
         Rc::new(Self { dice: RefCell::new(dice), is_stormy: Cell::new(false), harmed: RefCell::default() })
+    }
+
+    /// Below `count`, in any weather.
+    pub(super) fn die(&self, count: usize) -> usize {
+        self.dice.borrow_mut().below(count)
     }
 
     /// Something happened there for which a request may fail.

@@ -1,27 +1,22 @@
-//! The replicas of an upstream: both eras or one, sessions, streams, a list that changes, crashes.
+//! The replicas of an upstream: both eras or one, sessions that may be forgotten, streams, a list that changes, crashes.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::stream::unfold;
-use http::{Request, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use super::answers::{Answer, EventSender, events, message, plain, refusal, result_of};
 use super::faults::{FaultyStream, Place};
 use super::model::Model;
 
@@ -30,23 +25,28 @@ const LEGACY: &str = "2025-11-25";
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// How many of a thousand requests come to each of the ends that a server has for them in a storm.
 const FAILING: usize = 15;
-
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
-type EventSender = mpsc::UnboundedSender<String>;
+/// Younger sessions are not forgotten: one that is lost as soon as it is opened is no session.
+const YOUTH: Duration = Duration::from_secs(1);
+/// What clients with sessions are called, before their numbers.
+pub(super) const CLIENT_NAME: &str = "c";
 
 /// One upstream.
 pub(super) struct Server {
     pub(super) name: &'static str,
-    is_modern: bool,
+    pub(super) is_modern: bool,
     model: Rc<Model>,
-    /// How often its list of tools has changed.
-    pub(super) version: Cell<usize>,
     pub(super) replicas: Vec<Replica>,
 }
 
 /// One address of it.
 pub(super) struct Replica {
-    pub(super) address: SocketAddr,
+    address: SocketAddr,
+    /// Whether the name of the upstream leads to it.
+    pub(super) is_listed: Cell<bool>,
+    /// Whether somebody is about to restart it.
+    pub(super) is_in_repair: Cell<bool>,
+    /// Calls so far.
+    pub(super) calls: Cell<usize>,
     accepting: RefCell<Option<JoinHandle<()>>>,
     state: Rc<RefCell<ReplicaState>>,
 }
@@ -55,34 +55,48 @@ pub(super) struct Replica {
 #[derive(Default)]
 struct ReplicaState {
     connections: Vec<JoinHandle<()>>,
-    /// Streams of sessions, by their ids.
-    sessions: HashMap<String, Option<EventSender>>,
+    /// By their ids.
+    sessions: BTreeMap<String, ServedSession>,
     /// Streams of subscriptions, with their ids.
     listening: Vec<(Value, EventSender)>,
-    opened: usize,
+}
+
+struct ServedSession {
+    stream: Option<EventSender>,
+    opened: Instant,
+    /// One of the gateway's own that declares capabilities.
+    is_for_lists: bool,
+}
+
+impl ServedSession {
+    fn stream(&self) -> Option<&EventSender> {
+        self.stream.as_ref().filter(|stream| !stream.is_closed())
+    }
+
+    /// Whether nobody opens it just now, or listens in it unless that `is_heard`.
+    fn may_be_forgotten(&self, is_heard: bool) -> bool {
+        self.stream().is_some() == is_heard && self.opened.elapsed() > YOUTH
+    }
 }
 
 impl Server {
     pub(super) async fn start(
         model: &Rc<Model>,
         (name, is_modern): (&'static str, bool),
-        replicas: usize,
+        replicas: u8,
     ) -> Rc<Self> {
-        let mut addresses = Vec::new();
-        for _ in 0..replicas {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            addresses.push(listener.local_addr().expect("an address"));
-        }
-        let replicas = addresses.into_iter();
-        let replicas =
-            replicas.map(|address| Replica { address, accepting: RefCell::default(), state: Rc::default() });
-        let server = Rc::new(Self {
-            name,
-            is_modern,
-            model: Rc::clone(model),
-            version: Cell::new(1),
-            replicas: replicas.collect(),
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        drop(listener);
+        let replicas = (1..=replicas).map(|number| Replica {
+            address: SocketAddr::from(([127, 0, 0, number], port)),
+            is_listed: Cell::new(true),
+            is_in_repair: Cell::default(),
+            calls: Cell::default(),
+            accepting: RefCell::default(),
+            state: Rc::default(),
         });
+        let server = Rc::new(Self { name, is_modern, model: Rc::clone(model), replicas: replicas.collect() });
         for number in 0..server.replicas.len() {
             server.come_up(number).await;
         }
@@ -93,13 +107,86 @@ impl Server {
         Place::Upstream(self.name)
     }
 
+    /// Something happened there that excuses what became of it.
+    pub(super) fn harm(&self, places: &[fn(&'static str) -> Place]) {
+        for place in places {
+            self.model.weather.harm(&place(self.name));
+        }
+    }
+
+    /// The name that leads to its replicas, as far as they are listed.
+    pub(super) fn host(&self) -> String {
+        format!("{}.example", self.name)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}:{}/mcp", self.host(), self.replicas[0].address.port())
+    }
+
+    pub(super) fn listed(&self) -> Vec<SocketAddr> {
+        let listed = self.replicas.iter().filter(|replica| replica.is_listed.get());
+        listed.map(|replica| replica.address).collect()
+    }
+
+    /// The gateway's sessions for lists that were opened since then.
+    pub(super) fn list_sessions(&self, since: Instant) -> Vec<String> {
+        let listed = self.replicas.iter().filter(|replica| replica.is_listed.get());
+        let ids = listed.flat_map(|replica| {
+            let state = replica.state.borrow();
+            let lists = state.sessions.iter();
+            let lists = lists.filter(|(_, session)| session.is_for_lists && session.opened > since);
+            lists.map(|(id, _)| id.clone()).collect::<Vec<_>>()
+        });
+        ids.collect()
+    }
+
+    /// Connections that are open for no stream.
+    pub(super) fn spare_connections(&self) -> usize {
+        let counts = self.replicas.iter().map(|replica| {
+            let state = replica.state.borrow();
+            let open = state.connections.iter().filter(|task| !task.is_finished()).count();
+            let streams = state.sessions.values().filter_map(ServedSession::stream).count();
+            let listening = state.listening.iter().filter(|(_, stream)| !stream.is_closed()).count();
+            open.saturating_sub(streams + listening)
+        });
+        counts.sum()
+    }
+
+    /// One of its replicas no longer knows a session, in which somebody listens if it `is_heard`. False: there is none.
+    pub(super) fn forget_a_session(&self, choice: usize, is_heard: bool) -> bool {
+        let candidates: Vec<(usize, String)> = (0..self.replicas.len())
+            .flat_map(|number| {
+                let state = self.replicas[number].state.borrow();
+                let old = state.sessions.iter().filter(|(_, session)| session.may_be_forgotten(is_heard));
+                old.map(|(id, _)| (number, id.clone())).collect::<Vec<_>>()
+            })
+            .collect();
+        let Some((replica, session)) = candidates.get(choice % candidates.len().max(1)) else { return false };
+        if is_heard {
+            self.harm(&[Place::Streams]);
+        }
+        self.forget(*replica, session);
+        true
+    }
+
+    fn forget(&self, replica: usize, session: &str) {
+        self.model.lose_session(session);
+        self.replicas[replica].state.borrow_mut().sessions.remove(session);
+    }
+
+    /// The sessions of a replica are of no use any more.
+    pub(super) fn lose_sessions(&self, replica: usize) {
+        let state = self.replicas[replica].state.borrow();
+        state.sessions.keys().for_each(|session| self.model.lose_session(session));
+    }
+
     pub(super) fn is_up(&self, replica: usize) -> bool {
         self.replicas[replica].accepting.borrow().is_some()
     }
 
     /// The replica crashes: connections and sessions are gone.
     pub(super) fn go_down(&self, replica: usize) {
-        self.model.weather.harm(&self.place());
+        self.lose_sessions(replica);
         let Replica { accepting, state, .. } = &self.replicas[replica];
         accepting.take().into_iter().for_each(|task| task.abort());
         let ReplicaState { connections, sessions, listening, .. } = &mut *state.borrow_mut();
@@ -110,7 +197,6 @@ impl Server {
 
     /// It is started again.
     pub(super) async fn come_up(self: &Rc<Self>, replica: usize) {
-        self.model.weather.harm(&self.place());
         let address = self.replicas[replica].address;
         // The end of the old listener is a matter of the next moments.
         let listener = loop {
@@ -141,11 +227,11 @@ impl Server {
 
     /// Its list of tools changes, and it says so.
     pub(super) fn change_list(&self) {
-        self.version.set(self.version.get() + 1);
+        self.model.change_list(self.name);
         let changed = "notifications/tools/list_changed";
         for replica in &self.replicas {
             let state = replica.state.borrow();
-            for stream in state.sessions.values().flatten() {
+            for stream in state.sessions.values().filter_map(ServedSession::stream) {
                 let _ = stream.send(json!({"jsonrpc": "2.0", "method": changed}).to_string());
             }
             for (id, stream) in &state.listening {
@@ -160,10 +246,10 @@ impl Server {
     pub(super) fn tell_somebody(&self, choice: usize) -> Option<(usize, String)> {
         let streams = self.replicas.iter().flat_map(|replica| {
             let state = replica.state.borrow();
-            let open = state.sessions.iter().filter_map(|(id, stream)| {
-                let stream = stream.as_ref().filter(|stream| !stream.is_closed())?;
-                Some((self.model.owner(id)?, stream.clone()))
-            });
+            let open = state
+                .sessions
+                .iter()
+                .filter_map(|(id, session)| Some((self.model.owner(id)?, session.stream()?.clone())));
             open.collect::<Vec<_>>()
         });
         let mut streams: Vec<(usize, EventSender)> = streams.collect();
@@ -191,6 +277,7 @@ impl Server {
             std::future::pending::<()>().await;
         }
         if weather.strikes(&place, FAILING) {
+            self.lose_sessions(replica);
             self.replicas[replica].state.borrow_mut().sessions.clear();
         }
         let header =
@@ -209,22 +296,35 @@ impl Server {
         Ok(match parts.method.as_str() {
             "GET" => {
                 let (sender, stream) = events();
-                self.replicas[replica].state.borrow_mut().sessions.insert(session, Some(sender));
+                if let Some(session) = self.replicas[replica].state.borrow_mut().sessions.get_mut(&session) {
+                    session.stream = Some(sender);
+                }
                 stream
             }
             "DELETE" => {
                 self.replicas[replica].state.borrow_mut().sessions.remove(&session);
                 plain(StatusCode::OK, "")
             }
-            _ => self.legacy(&session, &message).await,
+            _ => self.legacy(replica, &session, &message).await,
         })
     }
 
     fn initialize(&self, replica: usize, message: &Value) -> Answer {
         let mut state = self.replicas[replica].state.borrow_mut();
-        state.opened += 1;
         let session = format!("{}-{replica}-{}", self.name, self.model.token());
-        state.sessions.insert(session.clone(), None);
+        let params = &message["params"];
+        let by = params["clientInfo"]["name"].as_str().unwrap_or_default();
+        if let Some(client) = by.strip_prefix(CLIENT_NAME).and_then(|number| number.parse().ok()) {
+            self.model.use_session(&session, client);
+        }
+        let is_for_lists =
+            by == "trunkline" && params["capabilities"].as_object().is_some_and(|all| !all.is_empty());
+        let opened = ServedSession { stream: None, opened: Instant::now(), is_for_lists };
+        state.sessions.insert(session.clone(), opened);
+        if !self.replicas[replica].is_listed.get() {
+            // The gateway has yet to hear of that.
+            self.model.lose_session(&session);
+        }
         let result = json!({
             "protocolVersion": LEGACY,
             "capabilities": {"tools": {"listChanged": true}, "logging": {}},
@@ -235,12 +335,12 @@ impl Server {
         answer
     }
 
-    async fn legacy(&self, session: &str, message: &Value) -> Answer {
+    async fn legacy(&self, replica: usize, session: &str, message: &Value) -> Answer {
         if message.get("id").is_none() {
             return plain(StatusCode::ACCEPTED, "");
         }
         match message["method"].as_str() {
-            Some("tools/list") => result_of(message, &json!({"tools": self.tools()})),
+            Some("tools/list") => self.list_in_session(replica, session, message).await,
             Some("tools/call") => {
                 let arguments = &message["params"]["arguments"];
                 if let Some(client) =
@@ -248,10 +348,25 @@ impl Server {
                 {
                     self.model.use_session(session, client);
                 }
-                self.call(message).await
+                self.call(replica, message).await
             }
             _ => result_of(message, &json!({})),
         }
+    }
+
+    /// Sometimes it has forgotten the session just then.
+    async fn list_in_session(&self, replica: usize, session: &str, message: &Value) -> Answer {
+        let weather = &self.model.weather;
+        let may_be_forgotten = {
+            let state = self.replicas[replica].state.borrow();
+            state.sessions.get(session).is_some_and(|session| session.may_be_forgotten(false))
+        };
+        if may_be_forgotten && weather.die(3) == 0 {
+            self.forget(replica, session);
+            return plain(StatusCode::NOT_FOUND, "no such session");
+        }
+        sleep(Duration::from_millis(weather.die(200) as u64)).await;
+        result_of(message, &json!({"tools": self.tools()}))
     }
 
     async fn modern(&self, replica: usize, message: &Value) -> Answer {
@@ -267,7 +382,7 @@ impl Server {
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": self.name, "version": "1"}},
             })),
             Some("tools/list") => with(json!({"tools": self.tools()})),
-            Some("tools/call") => self.call(message).await,
+            Some("tools/call") => self.call(replica, message).await,
             Some("subscriptions/listen") => {
                 let (sender, stream) = events();
                 let params = json!({"_meta": {SUBSCRIPTION: message["id"]}, "notifications": message["params"]["notifications"]});
@@ -286,11 +401,17 @@ impl Server {
 
     fn tools(&self) -> Value {
         let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-        json!([tool("echo"), tool("tell"), tool(&format!("v{}", self.version.get()))])
+        json!([
+            tool("echo"),
+            tool("tell"),
+            tool(&format!("v{}", self.model.version_at(self.name, Instant::now())))
+        ])
     }
 
     /// `echo` says what it is told, `tell` says so on a stream, after something else.
-    async fn call(&self, message: &Value) -> Answer {
+    async fn call(&self, replica: usize, message: &Value) -> Answer {
+        let calls = &self.replicas[replica].calls;
+        calls.set(calls.get() + 1);
         let arguments = &message["params"]["arguments"];
         let token = arguments["token"].as_str().unwrap_or_default().to_owned();
         self.model.execute(&token);
@@ -308,47 +429,4 @@ impl Server {
         let _ = sender.send(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string());
         stream
     }
-}
-
-fn message(token: &str) -> String {
-    let params = json!({"level": "error", "data": token});
-    json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}).to_string()
-}
-
-fn result_of(message: &Value, result: &Value) -> Answer {
-    let text = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
-    json_answer(StatusCode::OK, text)
-}
-
-fn refusal(message: &Value) -> Answer {
-    let error = json!({"code": -32601, "message": "there is no such method here"});
-    json_answer(
-        StatusCode::BAD_REQUEST,
-        json!({"jsonrpc": "2.0", "id": message["id"], "error": error}).to_string(),
-    )
-}
-
-fn json_answer(status: StatusCode, text: String) -> Answer {
-    let mut answer = Response::new(Full::from(text).boxed_unsync());
-    *answer.status_mut() = status;
-    answer.headers_mut().insert("content-type", "application/json".parse().expect("a header"));
-    answer
-}
-
-fn plain(status: StatusCode, text: &'static str) -> Answer {
-    let mut answer = Response::new(Full::from(text).boxed_unsync());
-    *answer.status_mut() = status;
-    answer
-}
-
-/// A stream of events, and where they are put in.
-fn events() -> (EventSender, Answer) {
-    let (sender, receiver) = mpsc::unbounded_channel::<String>();
-    let events = unfold(receiver, |mut receiver| async move {
-        let text = receiver.recv().await?;
-        Some((Ok(Frame::data(Bytes::from(format!("data: {text}\n\n")))), receiver))
-    });
-    let mut answer = Response::new(BodyExt::boxed_unsync(StreamBody::new(events)));
-    answer.headers_mut().insert("content-type", "text/event-stream".parse().expect("a header"));
-    (sender, answer)
 }

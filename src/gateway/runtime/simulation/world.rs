@@ -2,10 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
+use std::future::ready;
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
@@ -14,7 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::client::{Audience, Client, Listener};
 use super::dice::Dice;
 use super::faults::{Place, Weather};
-use super::model::Model;
+use super::leases::LIST_SESSIONS_MAX;
+use super::model::{Model, TOLD_WITHIN};
 use super::server::Server;
 use crate::catalog::probe::Prober;
 use crate::context::state::State;
@@ -36,22 +40,28 @@ const STORM: Duration = Duration::from_secs(15);
 const SETTLING: Duration = Duration::from_secs(3);
 /// Time in which everything that nobody uses any more is given back.
 const AFTERWARDS: Duration = Duration::from_secs(150);
-/// Time after a fault in which streams of the gateway's own may not be open.
-const REOPENED_WITHIN: Duration = Duration::from_secs(20);
-/// Time in which somebody who listens is told.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+/// Time in which each of several replicas gets calls.
+const SHARED_WITHIN: Duration = Duration::from_secs(30);
+/// Looks at what is under way, of which one finds nothing.
+const LOOKS: usize = 4;
+/// Connections that may be open to upstreams in the end.
+const SPARE_MAX: usize = 10;
 
-struct World {
-    model: Rc<Model>,
-    servers: Vec<Rc<Server>>,
+pub(super) struct World {
+    pub(super) model: Rc<Model>,
+    pub(super) servers: Vec<Rc<Server>>,
     state: Arc<State>,
     audience: Rc<Audience>,
-    /// Looks at lists beside the others.
-    observer: Client,
     /// Reloads so far.
     reloads: Cell<usize>,
     dice: RefCell<Dice>,
-    is_over: Rc<Cell<bool>>,
+    pub(super) is_over: Rc<Cell<bool>>,
+    /// Whether replicas are repaired, and whether they ever were to be.
+    pub(super) is_repair_time: Cell<bool>,
+    had_repairs: Cell<bool>,
+    pub(super) repaired: Cell<u64>,
+    /// Sessions that servers were made to forget.
+    pub(super) forgotten: Cell<u64>,
     /// Those on whom the gateway's life depends.
     _life: Life,
     _changes: mpsc::Sender<ListenerChange>,
@@ -70,9 +80,10 @@ pub(super) fn play(seed: u64) -> Vec<String> {
             }
         });
         let mut dice = Dice::new(seed);
-        let model = Model::new(Weather::new(dice.fork()));
-        let a = Server::start(&model, ("a", true), 2).await;
-        let b = Server::start(&model, ("b", false), 1).await;
+        let ends_with_lost = dice.below(2) == 0;
+        let model = Model::new(Weather::new(dice.fork()), ends_with_lost);
+        let a = Server::start(&model, ("a", true), 3).await;
+        let b = Server::start(&model, ("b", false), 2).await;
         let (world, clients) = World::start(model, vec![a, b], dice).await;
         world.run(clients).await
     })
@@ -84,13 +95,17 @@ impl World {
         servers: Vec<Rc<Server>>,
         mut dice: Dice,
     ) -> (Rc<Self>, Vec<JoinHandle<()>>) {
-        let config = config_of(&servers, 0);
+        let config = config_of(&servers, model.ends_with_lost, 0);
         let state = State::new(&config, Metrics::new(100).expect("metrics")).expect("a state");
         let tasks = Tasks::new(state.metrics.gateway.panics.clone());
         let host = Host::new(&state.host, state.metrics.gateway.panics.clone());
         let control = ControlTasks { state: &state, tasks, host };
-        let mut prober =
-            Prober::new(Arc::clone(&state), control.client(UPSTREAM_CONNECTIONS_OF_CONTROL), None);
+        let prober = Prober::new(Arc::clone(&state), control.client(UPSTREAM_CONNECTIONS_OF_CONTROL), None);
+        let named = servers.clone();
+        let mut prober = prober.resolving_by(Rc::new(move |host, _| {
+            let server = named.iter().find(|server| host == server.host());
+            ready(server.map(|server| server.listed()).ok_or(ErrorKind::NotFound.into())).boxed_local()
+        }));
         prober.resolve().await;
         control.ask_upstreams(prober, None);
         let listener = config.listeners[0].clone();
@@ -114,17 +129,19 @@ impl World {
         };
         let clients =
             (0..CLIENTS).map(|_| spawn_local(client(dice.fork()).run(Rc::clone(&is_over)))).collect();
-        let observer = client(dice.fork());
         let (dice, reloads) = (RefCell::new(dice), Cell::default());
         let world = Self {
             model: Rc::clone(&model),
             servers,
             state,
             audience: Rc::clone(&audience),
-            observer,
             reloads,
             dice,
             is_over,
+            is_repair_time: Cell::default(),
+            had_repairs: Cell::default(),
+            repaired: Cell::default(),
+            forgotten: Cell::default(),
             _life: life,
             _changes: changes,
         };
@@ -136,12 +153,20 @@ impl World {
             spawn_local(Rc::clone(&self).change_lists()),
             spawn_local(Rc::clone(&self).tell()),
             spawn_local(Rc::clone(&self).reload()),
+            spawn_local(Rc::clone(&self).forget()),
+            spawn_local(Rc::clone(&self).count_list_sessions()),
+            spawn_local(Rc::clone(&self).repair()),
         ];
         for _ in 0..STORMS {
+            // With repairs, changes of lists are hardly looked at.
+            self.is_repair_time.set(self.die(2) == 0);
+            self.had_repairs.set(self.had_repairs.get() || self.is_repair_time.get());
             sleep(CALM).await;
+            self.is_repair_time.set(false);
             self.storm().await;
         }
         sleep(CALM).await;
+        self.look_at_shares(SHARED_WITHIN).await;
         self.is_over.set(true);
         for task in clients.into_iter().chain(others) {
             if timeout(Duration::from_mins(5), task).await.is_err() {
@@ -149,11 +174,8 @@ impl World {
             }
         }
         sleep(AFTERWARDS).await;
-        self.look_at_what_is_left();
-        let (answered, succeeded) = (self.model.answered.get(), self.model.succeeded.get());
-        if succeeded * 2 < answered || answered < 100 {
-            self.model.fault(format!("of {answered} calls only {succeeded} succeeded"));
-        }
+        self.look_at_what_is_left().await;
+        self.look_at_what_there_was();
         self.model.faults()
     }
 
@@ -165,7 +187,10 @@ impl World {
         while Instant::now() < until {
             let server = &self.servers[self.die(self.servers.len())];
             let replica = self.die(server.replicas.len());
-            if server.is_up(replica) {
+            server.harm(&[Place::Upstream]);
+            if server.replicas[replica].is_in_repair.get() {
+                // Whoever does that brings it back.
+            } else if server.is_up(replica) {
                 server.go_down(replica);
             } else {
                 server.come_up(replica).await;
@@ -175,42 +200,32 @@ impl World {
         weather.is_stormy.set(false);
         for server in &self.servers {
             for replica in 0..server.replicas.len() {
-                if !server.is_up(replica) {
+                if !server.is_up(replica) && !server.replicas[replica].is_in_repair.get() {
+                    server.harm(&[Place::Upstream]);
                     server.come_up(replica).await;
                 }
             }
         }
     }
 
-    /// Who listens to changes of lists is told, and then sees the new list.
+    /// Who listens to changes of lists is told.
     async fn change_lists(self: Rc<Self>) {
         while !self.is_over.get() {
             sleep(Duration::from_secs(2) + Duration::from_millis(self.die(8000) as u64)).await;
             let server = &self.servers[self.die(self.servers.len())];
             let (before, changed) = (self.listeners(), Instant::now());
             server.change_list();
-            let version = format!("{}__v{}", server.name, server.version.get());
+            let version = format!("{}__v{}", server.name, self.model.version_at(server.name, changed));
             sleep(TOLD_WITHIN).await;
-            // A stream that was lost several times is opened again after up to half a minute.
-            let since = changed.checked_sub(REOPENED_WITHIN).unwrap_or(changed);
-            if !self.model.was_calm(&[Place::Upstream("a"), Place::Upstream("b")], since) {
+            if !["a", "b"].iter().all(|name| self.model.was_heard(name, changed)) {
                 continue;
             }
             let after = self.listeners();
             let told = before.iter().filter(|one| after.iter().any(|other| Rc::ptr_eq(one, other)));
-            let mut is_anybody_told = false;
             for listener in told.filter(|one| self.model.was_calm(&[Place::Client(one.client)], changed)) {
-                is_anybody_told = true;
                 if listener.heard.get().is_none_or(|at| at < changed) {
                     self.model
                         .fault(format!("client {} was not told that {version} is new", listener.client));
-                }
-            }
-            if is_anybody_told {
-                let names = self.observer.list_tools("/all").await;
-                if !names.contains(&version) && self.model.was_calm(&[Place::Upstream(server.name)], changed)
-                {
-                    self.model.fault(format!("{version} is not among {names:?}"));
                 }
             }
         }
@@ -232,7 +247,7 @@ impl World {
             let Some((client, token)) = server.tell_somebody(self.die(1000)) else { continue };
             let stream = self.stream_of(client);
             let world = Rc::clone(&self);
-            let places = [server.place(), Place::Client(client)];
+            let places = [server.place(), Place::Streams(server.name), Place::Client(client)];
             spawn_local(async move {
                 sleep(TOLD_WITHIN).await;
                 let is_steady = stream.is_some() && world.stream_of(client) == stream;
@@ -254,7 +269,7 @@ impl World {
         while !self.is_over.get() {
             sleep(Duration::from_millis(1 + self.die(20_000) as u64)).await;
             self.reloads.set(self.reloads.get() + 1);
-            let config = config_of(&self.servers, self.reloads.get());
+            let config = config_of(&self.servers, self.model.ends_with_lost, self.reloads.get());
             match self.state.prepare(&config, &[0]) {
                 Ok(prepared) => self.state.take_up(&config, prepared),
                 Err(error) => self.model.fault(format!("a reload failed: {error}")),
@@ -262,9 +277,16 @@ impl World {
         }
     }
 
-    fn look_at_what_is_left(&self) {
+    async fn look_at_what_is_left(&self) {
         let state = &self.state;
         let counts = state.sessions.counts();
+        let mut in_flight = usize::MAX;
+        for _ in 0..LOOKS {
+            // A question of the gateway's own may be under way, but not all the time.
+            in_flight = in_flight.min(self.in_flight());
+            sleep(SETTLING).await;
+        }
+        let spare = self.servers.iter().map(|server| server.spare_connections()).sum::<usize>();
         for (what, count) in [
             ("connections of clients", state.connections.open()),
             ("calls", state.pulses.calls()),
@@ -273,6 +295,10 @@ impl World {
             // Those of sessions that nobody ended are left.
             ("streams for sessions", counts.upstream_streams.saturating_sub(2 * counts.sessions)),
             ("subscriptions", state.hub.open()),
+            ("leases of sessions for lists", state.sessions.list_leases()),
+            ("requests at upstreams", in_flight),
+            // The gateway asks each replica now and then whether it is fit.
+            ("connections to upstreams", spare.saturating_sub(SPARE_MAX)),
             ("panics", usize::try_from(state.metrics.gateway.panics.get()).unwrap_or(usize::MAX)),
         ] {
             if count > 0 {
@@ -281,13 +307,42 @@ impl World {
         }
     }
 
-    fn die(&self, count: usize) -> usize {
+    /// Requests on their way to upstreams.
+    fn in_flight(&self) -> usize {
+        let upstreams = &self.state.snapshot.load().upstreams;
+        let of_each = upstreams.iter().map(|upstream| {
+            let replicas = upstream.replicas.load();
+            replicas.iter().map(|replica| replica.load.in_flight()).sum::<u64>()
+        });
+        usize::try_from(of_each.sum::<u64>()).unwrap_or(usize::MAX)
+    }
+
+    /// Whatever is looked at in a play was in it.
+    fn look_at_what_there_was(&self) {
+        let (answered, succeeded) = (self.model.answered.get(), self.model.succeeded.get());
+        if succeeded * 2 < answered || answered < 100 {
+            self.model.fault(format!("of {answered} calls only {succeeded} succeeded"));
+        }
+        let upstreams = &self.state.snapshot.load().upstreams;
+        let closed: u64 = upstreams.iter().map(|upstream| upstream.series.list_sessions_closed.get()).sum();
+        for (what, count) in [
+            ("session made room for another", closed),
+            ("session was forgotten", self.forgotten.get()),
+            ("replica was repaired", self.repaired.get() + u64::from(!self.had_repairs.get())),
+        ] {
+            if count == 0 {
+                self.model.fault(format!("no {what}"));
+            }
+        }
+    }
+
+    pub(super) fn die(&self, count: usize) -> usize {
         self.dice.borrow_mut().below(count)
     }
 }
 
 /// The configuration after so many reloads.
-fn config_of(servers: &[Rc<Server>], reloads: usize) -> Config {
+fn config_of(servers: &[Rc<Server>], ends_with_lost: bool, reloads: usize) -> Config {
     let mut text = format!(
         "[listener]\naddress = \"127.0.0.1:0\"\n[limits]\nconnections_per_address_max = {}\n\
          [[endpoint]]\npath = \"/one\"\nupstreams = [\"a\"]\n\
@@ -298,16 +353,16 @@ fn config_of(servers: &[Rc<Server>], reloads: usize) -> Config {
         text.push_str("[[endpoint]]\npath = \"/more\"\nupstreams = [\"b\"]\n");
     }
     for server in servers {
-        let urls: Vec<String> =
-            server.replicas.iter().map(|replica| format!("\"http://{}/mcp\"", replica.address)).collect();
-        let eras = if server.name == "a" { "[\"modern\", \"legacy\"]" } else { "[\"legacy\"]" };
+        let eras = if server.is_modern { "[\"modern\", \"legacy\"]" } else { "[\"legacy\"]" };
+        let session_loss = if ends_with_lost { "end" } else { "reopen" };
         let _ = write!(
             text,
-            "[upstream.{}]\nurls = [{}]\neras = {eras}\nconnect_timeout = \"2s\"\nresponse_timeout = \"5s\"\n\
-             slow_start = \"{}s\"\nhealth = {{ interval = \"2s\" }}\n\
+            "[upstream.{}]\nurl = \"{}\"\neras = {eras}\nconnect_timeout = \"2s\"\nresponse_timeout = \"5s\"\n\
+             list_timeout = \"10s\"\nlist_sessions_max = {LIST_SESSIONS_MAX}\nresolve_interval = \"1s\"\n\
+             session_loss = \"{session_loss}\"\nslow_start = \"{}s\"\nhealth = {{ interval = \"2s\" }}\n\
              breaker = {{ open_time = \"200ms\", open_time_max = \"1s\" }}\n",
             server.name,
-            urls.join(", "),
+            server.url(),
             reloads / 2 % 2,
         );
     }

@@ -1,0 +1,74 @@
+//! Replicas that leave, crash and come back, one after another: whoever needs none of them in particular notices nothing.
+//!
+//! One that leaves does so as in a deployment: its name no longer leads there, and once the gateway has heard of that and
+//! what was on its way is done, it is restarted. Deliberately not here: several at once, which is what storms are for.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::faults::Place;
+use super::server::Server;
+use super::world::World;
+
+/// Time in which the gateway hears of a name, and calls come to their ends.
+const DRAINED_WITHIN: Duration = Duration::from_secs(6);
+
+impl World {
+    pub(super) async fn repair(self: Rc<Self>) {
+        while !self.is_over.get() {
+            sleep(Duration::from_millis(500 + self.die(8000) as u64)).await;
+            let server = &self.servers[self.die(self.servers.len())];
+            let number = self.die(server.replicas.len());
+            if !self.is_repair_time.get() || !server.is_up(number) {
+                continue;
+            }
+            server.replicas[number].is_in_repair.set(true);
+            if server.is_modern && self.die(2) == 0 {
+                self.crash(server, number).await;
+            } else {
+                self.take_out(server, number).await;
+            }
+            server.replicas[number].is_in_repair.set(false);
+            self.repaired.set(self.repaired.get() + 1);
+        }
+    }
+
+    async fn crash(&self, server: &Rc<Server>, number: usize) {
+        server.harm(&[Place::Connections, Place::Sessions, Place::Streams]);
+        server.go_down(number);
+        sleep(Duration::from_millis(self.die(10_000) as u64)).await;
+        server.come_up(number).await;
+        server.harm(&[Place::Sessions, Place::Streams]);
+    }
+
+    async fn take_out(&self, server: &Rc<Server>, number: usize) {
+        server.harm(&[Place::Streams]);
+        server.lose_sessions(number);
+        server.replicas[number].is_listed.set(false);
+        sleep(DRAINED_WITHIN).await;
+        server.harm(&[Place::Streams]);
+        server.go_down(number);
+        sleep(Duration::from_millis(self.die(5000) as u64)).await;
+        server.come_up(number).await;
+        server.replicas[number].is_listed.set(true);
+        server.harm(&[Place::Streams]);
+    }
+
+    /// All replicas are there: each gets calls.
+    pub(super) async fn look_at_shares(&self, time: Duration) {
+        let servers = || self.servers.iter().filter(|server| server.is_modern);
+        let calls = |server: &Rc<Server>| -> Vec<usize> {
+            server.replicas.iter().map(|replica| replica.calls.get()).collect()
+        };
+        let before: Vec<Vec<usize>> = servers().map(calls).collect();
+        sleep(time).await;
+        for (server, before) in servers().zip(before) {
+            let after = calls(server);
+            if before.iter().zip(&after).any(|(before, after)| before == after) {
+                self.model.fault(format!("the calls at {} went from {before:?} to {after:?}", server.name));
+            }
+        }
+    }
+}
