@@ -44,7 +44,7 @@ impl Edits {
     pub(super) fn put_in(&mut self, start: usize, added: &str, has_others: bool) {
         if !added.is_empty() {
             let comma = if has_others { "," } else { "" };
-            self.0.push(Edit { span: start..start, with: format!("{added}{comma}").into() });
+            self.0.push(Edit { span: start..start, with: [added, comma].concat().into() });
         }
     }
 
@@ -96,6 +96,13 @@ impl Edits {
         if let (Some(span), Some(with)) = (span, with) {
             self.0.push(Edit { span, with: Bytes::copy_from_slice(with.as_bytes()) });
         }
+    }
+
+    /// The same, with room for so many more.
+    pub(super) fn copy_with_room(&self, more: usize) -> Self {
+        let mut edits = Vec::with_capacity(self.0.len() + more);
+        edits.extend_from_slice(&self.0);
+        Self(edits)
     }
 
     /// The edits, in order.

@@ -86,7 +86,7 @@ impl LegacyForm {
 
     /// Writes it. `message`: the one that it was read from; `added`: members of `params` separated by commas, or nothing.
     pub fn write(&self, message: &Bytes, added: &str, renamed: Renamed<'_>) -> Segments {
-        let mut edits = self.left_out.clone();
+        let mut edits = self.left_out.copy_with_room(3);
         if let Some((start, has_others)) = self.params {
             edits.put_in(start, added, has_others);
         }

@@ -9,6 +9,8 @@ use crate::splice::Segments;
 
 /// The key of `_meta` under which a modern server names itself.
 pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+/// The same as it stands before its value.
+const SERVER_INFO_KEY: &str = r#""io.modelcontextprotocol/serverInfo":"#;
 const MISSING_CAPABILITY: i64 = -32021;
 /// The task that a result is of, which a modern client did not ask for.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
@@ -32,7 +34,7 @@ pub fn to_modern(
             Method::ResourcesRead => r#""resultType":"complete","ttlMs":0,"cacheScope":"private""#,
             _ => r#""resultType":"complete""#,
         };
-        let member = server_info.map(|info| format!("{}:{info}", quote(SERVER_INFO))).unwrap_or_default();
+        let member = server_info.map(|info| [SERVER_INFO_KEY, info].concat()).unwrap_or_default();
         let is_out_of_meta = |key: &str| key == RELATED_TASK || (key == SERVER_INFO && server_info.is_some());
         edits.with_meta(result, (|key| OF_RESULT.contains(&key), added), (is_out_of_meta, &member));
     }
