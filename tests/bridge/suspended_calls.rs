@@ -9,13 +9,13 @@ use crate::harness::{
     api_key, call_as, event_data, eventually,
 };
 
-const EVERYTHING: &str = r#"{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}"#;
-const DONE: &str = r#"{"content":[{"type":"text","text":"done"}]}"#;
+pub(super) const EVERYTHING: &str = r#"{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{}}"#;
+pub(super) const DONE: &str = r#"{"content":[{"type":"text","text":"done"}]}"#;
 
 /// A legacy server whose every call of a tool is a stream that the test writes.
-struct Server {
-    legacy: Legacy,
-    upstream: Upstream,
+pub(super) struct Server {
+    pub(super) legacy: Legacy,
+    pub(super) upstream: Upstream,
     calls: Arc<Mutex<Vec<Option<Stream>>>>,
 }
 
@@ -25,7 +25,7 @@ impl Server {
     }
 
     /// As [`start`](Self::start), but what `answer` answers.
-    fn with(answer: impl Fn(&Received) -> Option<Reply> + Send + Sync + 'static) -> Self {
+    pub(super) fn with(answer: impl Fn(&Received) -> Option<Reply> + Send + Sync + 'static) -> Self {
         let legacy = Legacy::new(Offer::tools(&["echo"])).with_streams();
         let calls = Arc::<Mutex<Vec<Option<Stream>>>>::default();
         let (server, streams) = (legacy.clone(), Arc::clone(&calls));
@@ -47,35 +47,35 @@ impl Server {
         Self { legacy, upstream, calls }
     }
 
-    fn config(&self, lines: &str) -> Config {
+    pub(super) fn config(&self, lines: &str) -> Config {
         Config::new().upstream("up", self.upstream.address, &format!("eras = [\"legacy\"]\n{lines}"))
     }
 
     /// The `count`th call of a tool; waits for it. It is the test's to answer.
     #[track_caller]
-    fn call(&self, count: usize) -> Stream {
+    pub(super) fn call(&self, count: usize) -> Stream {
         eventually("a call reaches the server", || self.calls.lock().unwrap().get_mut(count - 1)?.take())
     }
 
     /// The `count`th response that the server was sent.
     #[track_caller]
-    fn told(&self, count: usize) -> Value {
+    pub(super) fn told(&self, count: usize) -> Value {
         self.upstream.wait_for("", count).json()
     }
 }
 
-fn ask(stream: &Stream, id: &str, method: &str, params: &str) {
+pub(super) fn ask(stream: &Stream, id: &str, method: &str, params: &str) {
     stream.event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#));
 }
 
-fn elicit(stream: &Stream, id: &str, message: &str) {
+pub(super) fn elicit(stream: &Stream, id: &str, message: &str) {
     let params =
         format!(r#"{{"message":"{message}","requestedSchema":{{"type":"object","properties":{{}}}}}}"#);
     ask(stream, id, "elicitation/create", &params);
 }
 
 /// Answers the call, and ends its reply.
-fn answer(stream: &Stream, result: &str) {
+pub(super) fn answer(stream: &Stream, result: &str) {
     stream.event(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, stream.request.id()));
     stream.end();
     // The server ends its stream with the answer.
@@ -86,14 +86,14 @@ fn with_meta(request: Request, member: &str) -> Request {
 }
 
 /// The retry of a call, with these answers.
-fn retry(request: Request, answers: &str, asked: &Value) -> Request {
+pub(super) fn retry(request: Request, answers: &str, asked: &Value) -> Request {
     let state = &asked["result"]["requestState"];
     let params = format!(r#""arguments":{{}},"inputResponses":{answers},"requestState":{state}"#);
     request.replacing(r#""arguments":{}"#, &params)
 }
 
 #[track_caller]
-fn asked(response: &Response) -> Value {
+pub(super) fn asked(response: &Response) -> Value {
     assert_eq!(response.status, 200, "{response:?}");
     let asked = response.json();
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
@@ -101,7 +101,7 @@ fn asked(response: &Response) -> Value {
 }
 
 #[track_caller]
-fn is_done(response: &Response, id: i64) {
+pub(super) fn is_done(response: &Response, id: i64) {
     let answer = response.json();
     assert_eq!((response.status, &answer["id"]), (200, &json!(id)), "{answer}");
     assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer}");

@@ -1,4 +1,5 @@
-//! A client that waits for its call, and what reaches it: from the thread of the session to the thread of the client.
+//! A client that waits for its call while a session's keeper makes it, and what reaches it: from the thread of the session
+//! to the thread of the client.
 //!
 //! The client's reply is JSON where the end comes first, and a stream where something else does, or where the server has
 //! begun a stream and says nothing on it for a while.
@@ -49,6 +50,36 @@ pub(crate) struct CallReply {
 struct ReplyEnd {
     status: OnceLock<StatusCode>,
     error: OnceLock<UpstreamError>,
+}
+
+/// How long a client waits for the head of its reply.
+#[derive(Debug)]
+pub(crate) struct HeadPatience {
+    until: Instant,
+    /// The server has begun a stream: then the client gets one, too.
+    has_begun: bool,
+}
+
+impl HeadPatience {
+    pub(crate) fn new(deadline: Instant) -> Self {
+        Self { until: deadline, has_begun: false }
+    }
+
+    /// The server has begun a stream.
+    pub(crate) fn begin(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.until = self.until.min(clock::now() + STREAM_PATIENCE);
+        }
+    }
+
+    /// What comes of `next`; `None`: it takes so long that the client gets a stream meanwhile.
+    pub(crate) async fn wait<F: Future>(&self, next: F) -> Result<Option<F::Output>, UpstreamError> {
+        match timeout_at(self.until.into(), next).await {
+            Ok(next) => Ok(Some(next)),
+            Err(_) if self.has_begun => Ok(None),
+            Err(_) => Err(UpstreamError::TimedOut),
+        }
+    }
 }
 
 impl CallReplySink {
@@ -103,30 +134,20 @@ impl CallReplySink {
 }
 
 impl CallReply {
-    /// The client's reply, whose head is there before `deadline`.
-    pub(crate) async fn reply(mut self, deadline: Instant) -> Result<Reply, UpstreamError> {
-        let mut until = deadline;
-        let mut has_begun = false;
+    /// The client's reply, whose head is there in time.
+    pub(crate) async fn reply(mut self, mut patience: HeadPatience) -> Result<Reply, UpstreamError> {
         loop {
-            let piece = match timeout_at(until.into(), self.receiver.next()).await {
-                Err(_) if has_begun => return Ok(self.stream(None)),
-                Err(_) => return Err(UpstreamError::TimedOut),
-                Ok(piece) => piece,
+            let Some(piece) = patience.wait(self.receiver.next()).await? else {
+                return Ok(self.stream(None));
             };
             match piece {
                 Some(Ok(MuxPiece { data, is_answer: true })) => {
                     let status = self.end.status.get().copied().unwrap_or_default();
                     return Ok(CallAnswer { status, message: data }.into_reply());
                 }
-                Some(Ok(MuxPiece { data, .. })) if data.is_empty() => {
-                    if !std::mem::replace(&mut has_begun, true) {
-                        until = deadline.min(clock::now() + STREAM_PATIENCE);
-                    }
-                }
+                Some(Ok(MuxPiece { data, .. })) if data.is_empty() => patience.begin(),
                 Some(Ok(MuxPiece { data, .. })) => return Ok(self.stream(Some(data))),
-                Some(Err(BrokenReply)) | None => {
-                    return Err(self.error());
-                }
+                Some(Err(BrokenReply)) | None => return Err(self.error()),
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Calls during which the server may ask their client: each has a session to itself.
 //!
 //! Sessions are kept for a while and used again by calls of the same principal whose client says the same of itself:
-//! a server may look at that at any time. Each is run by a task ([`super::exclusive_session`]); here is who rests.
+//! a server may look at that at any time. Each is kept by a task ([`super::exclusive_session`]); here is which of them
+//! rest. One of the caller's own thread is taken out of its [`SessionSlot`], one of another is told the call.
 //!
 //! Invariant: a session that rests is taken by one call.
 
@@ -16,8 +17,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::call::ModernCall;
-use super::call_reply::CallReplySink;
+use super::call_reply::{CallReplySink, HeadPatience};
+use super::direct_call;
 use super::exclusive_session::{self, SessionCommand, SessionSetup};
+use super::session_slot::SessionSlot;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
@@ -76,13 +79,16 @@ struct ExclusiveTable {
 #[derive(Debug)]
 struct IdleSession {
     thread: ThreadId,
+    /// What its thread knows it by.
+    number: u64,
     commands: mpsc::Sender<SessionCommand>,
     place: Arc<Mutex<Share>>,
 }
 
 /// That a session rests. Dropped, it does so no longer.
-pub(crate) struct IdleGuard<'s> {
-    sessions: &'s ExclusiveSessions,
+#[derive(Debug)]
+pub(crate) struct IdleGuard {
+    sessions: Arc<ExclusiveSessions>,
     number: u64,
 }
 
@@ -93,22 +99,23 @@ pub(crate) async fn call(
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
     let key = client.read_json(|memory| SessionKey::of(&call, memory));
-    let deadline = call.deadline;
-    let (reply, waiting) = CallReplySink::new(client, call);
-    let mut command = SessionCommand::Call(Box::new(reply));
-    while let Some(commands) = server.exclusive.take(&key) {
-        match commands.try_send(command) {
-            Ok(()) => return waiting.reply(deadline).await,
-            // Its thread is gone.
-            Err(error) => command = error.into_inner(),
+    let patience = HeadPatience::new(call.deadline);
+    while let Some(idle) = server.exclusive.take(&key) {
+        if let Some((slot, session)) = SessionSlot::take(&client.host, idle.number) {
+            return Box::pin(direct_call::call(client, upstream, call, (slot, session))).await;
+        }
+        let (reply, waiting) = CallReplySink::new(client, Arc::clone(&call));
+        // Else its thread is gone.
+        if idle.commands.try_send(SessionCommand::Call(Box::new(reply))).is_ok() {
+            return waiting.reply(patience).await;
         }
     }
-    let SessionCommand::Call(reply) = command else { return Err(UpstreamError::Reset) };
     let place = server.place(upstream, key.payer)?;
     let opening =
         SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
-    client.host.run(exclusive_session::run(opening, reply));
-    waiting.reply(deadline).await
+    let (reply, waiting) = CallReplySink::new(client, call);
+    client.host.run(exclusive_session::run(opening, Box::new(reply)));
+    waiting.reply(patience).await
 }
 
 impl SessionKey {
@@ -154,13 +161,13 @@ impl Default for ExclusiveSessions {
 
 impl ExclusiveSessions {
     /// Takes a session that rests, of this thread where there is one.
-    fn take(&self, key: &SessionKey) -> Option<mpsc::Sender<SessionCommand>> {
+    fn take(&self, key: &SessionKey) -> Option<IdleSession> {
         let thread = std::thread::current().id();
         let mut table = self.table.lock();
         let entries = table.resting.get(key)?;
         let own = entries.iter().rfind(|(_, entry)| entry.thread == thread);
         let number = *own.or_else(|| entries.last_key_value())?.0;
-        table.remove(number).map(|entry| entry.commands)
+        table.remove(number)
     }
 
     /// Of each session that rests: who is charged for it, and since when it does.
@@ -196,22 +203,24 @@ impl ExclusiveTable {
     }
 }
 
-impl<'s> IdleGuard<'s> {
-    /// From now on the session rests.
+impl IdleGuard {
+    /// From now on the session rests that its thread knows by this number.
     pub(crate) fn begin(
-        sessions: &'s ExclusiveSessions,
+        sessions: &Arc<ExclusiveSessions>,
         key: &Arc<SessionKey>,
+        number: u64,
         commands: mpsc::Sender<SessionCommand>,
         place: &Arc<Mutex<Share>>,
     ) -> Self {
         let mut table = sessions.table.lock();
+        let entry =
+            IdleSession { thread: std::thread::current().id(), number, commands, place: Arc::clone(place) };
         table.next += 1;
         let number = table.next;
-        let entry = IdleSession { thread: std::thread::current().id(), commands, place: Arc::clone(place) };
         table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
         table.order.insert(number, (clock::now(), Arc::clone(key)));
         drop(table);
-        Self { sessions, number }
+        Self { sessions: Arc::clone(sessions), number }
     }
 
     /// It rests no longer. False: it was taken already.
@@ -220,7 +229,7 @@ impl<'s> IdleGuard<'s> {
     }
 }
 
-impl Drop for IdleGuard<'_> {
+impl Drop for IdleGuard {
     fn drop(&mut self) {
         self.end();
     }
@@ -245,20 +254,20 @@ mod tests {
 
     #[test]
     fn a_session_rests_for_its_key_and_is_taken_once() {
-        let (sessions, (commands, mut other_end)) = (ExclusiveSessions::default(), mpsc::channel(1));
+        let (sessions, (commands, mut other_end)) = (Arc::<ExclusiveSessions>::default(), mpsc::channel(1));
         let places = Shares::new(9);
         let place = Arc::new(Mutex::new(places.take(Payer::principal("p")).expect("a place")));
-        let resting = IdleGuard::begin(&sessions, &key("p"), commands.clone(), &place);
+        let resting = IdleGuard::begin(&sessions, &key("p"), 1, commands.clone(), &place);
         assert!(sessions.take(&key("q")).is_none());
         assert!(sessions.take(&key("p")).is_some());
         assert!(sessions.take(&key("p")).is_none());
         assert!(!resting.end());
-        drop(IdleGuard::begin(&sessions, &key("p"), commands.clone(), &place));
+        drop(IdleGuard::begin(&sessions, &key("p"), 1, commands.clone(), &place));
         assert!(sessions.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
         assert!(sessions.table.lock().order.is_empty());
         let (_first, _second) = (
-            IdleGuard::begin(&sessions, &key("p"), commands.clone(), &place),
-            IdleGuard::begin(&sessions, &key("q"), commands, &place),
+            IdleGuard::begin(&sessions, &key("p"), 1, commands.clone(), &place),
+            IdleGuard::begin(&sessions, &key("q"), 2, commands, &place),
         );
         let idle = sessions.idle();
         assert_eq!(idle[0].0, Payer::principal("p"));

@@ -1,25 +1,30 @@
-//! A session with a legacy server that one call at a time has to itself: opened, used again and again, and closed, by a
-//! task of the thread that opened it.
+//! A session with a legacy server that one call at a time has to itself: opened, looked after between its calls, and
+//! closed, by a task of the thread that opened it, its keeper.
+//!
+//! The keeper makes the first call, those that come from other threads, and those that their callers do not make to their
+//! ends ([`super::direct_call`]); while there is none, the session lies in a [`SessionSlot`].
 //!
 //! Its stream stands before the first call goes out, as some servers drop what they have to say where there is none.
 //! Between two calls nobody can be asked: requests of the server are refused.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::call_driver::{self, CallEnd};
+use super::call_driver::{CallDriver, CallEnd};
 use super::call_reply::{CallReplySink, ClientAnswers};
 use super::exclusive_pool::{IdleGuard, SessionKey};
-use super::server_message::{self, CallIds, ServerMessage};
 use super::session_client::{SessionClient, SessionName};
+use super::session_slot::{KeeperWork, SessionSlot, SessionWakers};
 use super::session_stream::SessionStream;
 use crate::access::limit::shares::Share;
 use crate::telemetry::metrics::GaugeGuard;
@@ -29,12 +34,11 @@ use crate::upstream::initialize::InitializeOffer;
 use protocol::error::UpstreamError;
 use protocol::initialize::Initialize;
 use protocol::json::{Document, Value, quote};
-use protocol::translation::question;
 use protocol::version::LegacyVersion;
 
 /// How long a call waits for the session's stream to stand.
 const STANDING_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a server may take to hear that a session is over, or an answer between two calls.
+/// How long a server may take to hear that a session is over.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Messages of earlier calls that are dropped before the next.
 const STALE_MAX: usize = 64;
@@ -58,6 +62,8 @@ pub(crate) struct ExclusiveSession {
     pub key: Arc<SessionKey>,
     /// Its stream.
     pub notifications: SessionStream,
+    /// Who is woken for what comes there.
+    pub wakers: Rc<SessionWakers>,
     /// What it is told.
     pub commands: mpsc::Receiver<SessionCommand>,
     /// Where that is said.
@@ -65,7 +71,7 @@ pub(crate) struct ExclusiveSession {
     /// The upstream is no longer configured.
     pub retired: CancellationToken,
     /// It makes room for another.
-    is_ousted: bool,
+    pub is_ousted: bool,
     _counted: GaugeGuard,
     /// Its place, until it makes room for another.
     place: Arc<Mutex<Share>>,
@@ -92,18 +98,19 @@ pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
         Err(error) => return reply.fail(error),
     };
     drop((client, upstream));
-    let session = ExclusiveSession {
+    let session = Box::new(ExclusiveSession {
         server,
         key,
         notifications,
+        wakers: SessionWakers::of_this_task().await,
         commands,
         own_commands,
         retired,
         is_ousted: false,
         _counted: counted,
         place,
-    };
-    Box::pin(session.run(reply)).await;
+    });
+    Box::pin(keep(session, reply)).await;
 }
 
 async fn open(
@@ -146,47 +153,63 @@ fn logs(client: &UpstreamClient, introduction: &Bytes) -> bool {
     })
 }
 
+/// Makes this call, and looks after the session from then on.
+async fn keep(session: Box<ExclusiveSession>, reply: Box<CallReplySink>) {
+    let slot = SessionSlot::new(&session.server.client.host, &session.wakers);
+    let mut may_reopen = true;
+    let mut work = KeeperWork::Call(session, reply);
+    loop {
+        let (mut session, end) = match work {
+            KeeperWork::Call(session, reply) => Box::pin(session.call(reply)).await,
+            KeeperWork::Continue(driver, event) => Box::pin(driver.run(Some(event))).await,
+            KeeperWork::Close(session) => return Box::pin(session.close()).await,
+        };
+        work = match end {
+            CallEnd::Clean => {
+                may_reopen = true;
+                slot.keep(session).await
+            }
+            CallEnd::Spoilt => KeeperWork::Close(session),
+            // One that was opened just now is not what is wrong.
+            CallEnd::Lost(call) if !std::mem::take(&mut may_reopen) => {
+                return call.fail(UpstreamError::SessionLost);
+            }
+            CallEnd::Lost(call) => match Box::pin(session.reopen(call.call.deadline)).await {
+                Ok(()) => KeeperWork::Call(session, call),
+                Err(error) => return call.fail(error),
+            },
+            CallEnd::Cut => return,
+        };
+    }
+}
+
 impl ExclusiveSession {
-    async fn run(mut self, mut reply: Box<CallReplySink>) {
-        let mut may_reopen = true;
-        loop {
-            match Box::pin(call_driver::run(&mut self, reply)).await {
-                CallEnd::Clean => may_reopen = true,
-                CallEnd::Spoilt => break,
-                CallEnd::Lost(call) => {
-                    // One that was opened just now is not what is wrong.
-                    if !std::mem::take(&mut may_reopen) {
-                        return call.fail(UpstreamError::SessionLost);
-                    }
-                    match Box::pin(self.reopen(call.call.deadline)).await {
-                        Ok(()) => reply = call,
-                        Err(error) => return call.fail(error),
-                    }
-                    continue;
-                }
-                CallEnd::Cut => return,
-            }
-            match Box::pin(self.rest()).await {
-                Some(next) => reply = next,
-                None => break,
-            }
+    async fn call(self: Box<Self>, reply: Box<CallReplySink>) -> (Box<Self>, CallEnd) {
+        if reply.is_closed() {
+            return (self, CallEnd::Clean);
         }
+        // The connection may have read more than it has handed over.
+        tokio::task::yield_now().await;
+        let mut driver = CallDriver::new(self, &reply.call);
+        driver.reply = Some(reply);
+        driver.run(None).await
+    }
+
+    async fn close(self: Box<Self>) {
         // The session counts until it is closed, its stream does not.
-        let Self { server, notifications, is_ousted, _counted, .. } = self;
+        let Self { server, notifications, is_ousted, _counted, .. } = *self;
         drop(notifications);
         if is_ousted {
-            return Box::pin(server.close_now(LAST_PATIENCE)).await;
+            return server.close_now(LAST_PATIENCE).await;
         }
-        Box::pin(server.last(LAST_PATIENCE, server.close(LAST_PATIENCE))).await;
+        server.last(LAST_PATIENCE, server.close(LAST_PATIENCE)).await;
     }
 
     /// Drops what the server has said since the last call, which is none of the next one's business.
-    pub(crate) async fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         for _ in 0..STALE_MAX {
-            // The connection may have read more than it has handed over.
-            tokio::task::yield_now().await;
-            let Some(message) = self.notifications.message().now_or_never() else { return };
-            self.refuse(&message).await;
+            let Some(message) = self.wakers.hear(&mut self.notifications).now_or_never() else { return };
+            self.server.refuse(&message);
         }
     }
 
@@ -198,58 +221,18 @@ impl ExclusiveSession {
         Ok(())
     }
 
-    /// Waits for the next call. `None`: there is none, and the session is to be closed.
-    async fn rest(&mut self) -> Option<Box<CallReplySink>> {
-        let idle_timeout = self.server.upstream().config.bridge.session_idle_timeout;
-        if idle_timeout.is_zero() || self.retired.is_cancelled() {
-            return None;
-        }
-        let (host, bridge) = (Rc::clone(&self.server.client.host), Arc::clone(&self.server.bridge));
-        let resting =
-            IdleGuard::begin(&bridge.as_modern.exclusive, &self.key, self.own_commands.clone(), &self.place);
-        let mut idle = Box::pin(sleep(idle_timeout));
-        loop {
-            let message = tokio::select! {
-                biased;
-                command = self.commands.recv() => return self.take(command),
-                () = &mut idle => None,
-                () = host.cut() => None,
-                () = host.closing() => None,
-                () = self.retired.cancelled() => None,
-                message = self.notifications.message() => Some(message),
-            };
-            match message {
-                Some(message) => self.refuse(&message).await,
-                // Taken at this very moment, it is needed once more.
-                None if !resting.end() => {
-                    let command = self.commands.recv().await;
-                    return self.take(command);
-                }
-                None => return None,
-            }
-        }
+    /// From now on calls may take it, whose thread knows it by this number.
+    pub(crate) fn rest(&self, number: u64) -> IdleGuard {
+        let sessions = &self.server.bridge.as_modern.exclusive;
+        IdleGuard::begin(sessions, &self.key, number, self.own_commands.clone(), &self.place)
     }
 
-    /// The call that it is told to make.
-    fn take(&mut self, command: Option<SessionCommand>) -> Option<Box<CallReplySink>> {
-        match command {
-            Some(SessionCommand::Call(reply)) => Some(reply),
-            other => {
-                self.is_ousted = matches!(other, Some(SessionCommand::Close));
-                None
-            }
+    /// Ready with what it is told. What the server asks meanwhile is refused.
+    pub(crate) fn poll_command(&mut self, cx: &mut Context<'_>) -> Poll<Option<SessionCommand>> {
+        while self.commands.is_empty() {
+            let Poll::Ready(message) = pin!(self.notifications.message()).poll(cx) else { break };
+            self.server.refuse(&message);
         }
-    }
-
-    /// Answers what the server asks while there is nobody to ask.
-    async fn refuse(&self, message: &Bytes) {
-        let (id, is_ping) = match server_message::read(&self.server, message, CallIds::NONE) {
-            Some(ServerMessage::Request { id, is_ping }) => (id, is_ping),
-            Some(ServerMessage::ListChanged(changed)) => return self.server.overhear(changed),
-            _ => return,
-        };
-        let answer = question::unasked_answer(&id, is_ping);
-        // A server that does not take it in does without.
-        let _ = timeout(LAST_PATIENCE, Box::pin(SessionClient::tell(Rc::clone(&self.server), answer))).await;
+        self.commands.poll_recv(cx)
     }
 }

@@ -12,6 +12,7 @@ pub(crate) mod answers;
 pub(crate) mod call;
 pub(crate) mod call_driver;
 pub(crate) mod call_reply;
+pub(crate) mod direct_call;
 pub(crate) mod exclusive_pool;
 pub(crate) mod exclusive_session;
 pub(crate) mod listen;
@@ -20,6 +21,7 @@ pub(crate) mod open_questions;
 pub(crate) mod response_reader;
 pub(crate) mod server_message;
 pub(crate) mod session_client;
+pub(crate) mod session_slot;
 pub(crate) mod session_stream;
 pub(crate) mod shared_session;
 pub(crate) mod state;
@@ -52,7 +54,7 @@ pub(crate) struct ModernFacade {
     /// How many there may be, of any kind; a place is held by each, and whoever takes one sets the bound before.
     pub places: Arc<Shares>,
     /// Sessions that one call at a time has to itself.
-    pub exclusive: exclusive_pool::ExclusiveSessions,
+    pub exclusive: Arc<exclusive_pool::ExclusiveSessions>,
     /// Calls that wait for their client's answers.
     pub suspended: suspended::SuspendedCalls,
     pub shared: SharedSessions,
@@ -67,7 +69,7 @@ impl Default for ModernFacade {
     fn default() -> Self {
         Self {
             places: Shares::new(0),
-            exclusive: exclusive_pool::ExclusiveSessions::default(),
+            exclusive: Arc::default(),
             suspended: suspended::SuspendedCalls::default(),
             shared: SharedSessions::default(),
             servers: IntroductionCache::default(),
@@ -186,7 +188,7 @@ async fn make(
     let call = Arc::new(call);
     let tools = &upstream.bridge.as_modern.tools;
     if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
-        let reply = make_as_task(client, upstream, &call, &tool).await?;
+        let reply = Box::pin(make_as_task(client, upstream, &call, &tool)).await?;
         if reply.head.status != StatusCode::NOT_FOUND {
             return Ok(reply);
         }
@@ -202,7 +204,7 @@ async fn make(
     if reply.head.status == StatusCode::NOT_FOUND
         && let Some(tool) = tasks::tool(client, upstream, &call)
     {
-        return make_as_task(client, upstream, &call, &tool).await;
+        return Box::pin(make_as_task(client, upstream, &call, &tool)).await;
     }
     Ok(reply)
 }

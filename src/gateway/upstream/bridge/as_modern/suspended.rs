@@ -15,11 +15,11 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::answers;
 use super::call::ModernCall;
-use super::call_reply::{self, CallReplySink};
+use super::call_reply::{self, CallReplySink, HeadPatience};
 use super::exclusive_session::SessionCommand;
 use super::state::{Binding, RequestState, StateSeal};
-use super::{answers, call_reply::CallReply};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares};
 use crate::clock::now_s;
@@ -167,10 +167,10 @@ pub(crate) async fn resume(
         upstream.bridge.series.suspensions.rejected.inc();
         return Ok(rejected(&call).into_reply());
     };
-    let deadline = call.deadline;
+    let patience = HeadPatience::new(call.deadline);
     let (reply, waiting) = CallReplySink::new(client, Arc::new(call));
     match commands.try_send(SessionCommand::Resume(Box::new(reply), answers)) {
-        Ok(()) => CallReply::reply(waiting, deadline).await,
+        Ok(()) => waiting.reply(patience).await,
         // Its thread is gone, and the call with it.
         Err(error) => {
             upstream.bridge.series.suspensions.lost.inc();

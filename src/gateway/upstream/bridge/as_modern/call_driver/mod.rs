@@ -24,8 +24,7 @@ use tokio::time::{sleep_until, timeout};
 use self::running_task::RunningTask;
 
 use crate::access::limit::shares::Share;
-use crate::clock;
-use crate::upstream::bridge::as_modern::answers;
+use crate::upstream::bridge::as_modern::answers::{self, CallAnswer};
 use crate::upstream::bridge::as_modern::call::ModernCall;
 use crate::upstream::bridge::as_modern::call_reply::CallReplySink;
 use crate::upstream::bridge::as_modern::exclusive_session::{ExclusiveSession, SessionCommand};
@@ -65,17 +64,18 @@ pub(crate) enum CallEnd {
     Cut,
 }
 
-struct CallDriver<'s> {
+pub(crate) struct CallDriver {
     /// The call as it was first made; its client comes back with others.
     made: Arc<ModernCall>,
-    session: &'s mut ExclusiveSession,
+    session: Box<ExclusiveSession>,
     exchange: CallExchange,
     /// The literal of the id that the server's answer has.
     own: Box<str>,
     /// The literal of the progress token that the server knows the call by.
     token: Box<str>,
     task: Option<RunningTask>,
-    reply: Option<Box<CallReplySink>>,
+    /// Where its client waits, if a task makes the call.
+    pub reply: Option<Box<CallReplySink>>,
     may_be_asked: bool,
     has_spoken: bool,
     questions: OpenQuestions,
@@ -91,11 +91,15 @@ struct CallDriver<'s> {
     telling: FuturesUnordered<LocalBoxFuture<'static, Result<(), UpstreamError>>>,
 }
 
-enum DriverEvent {
+/// What happens to a call.
+pub(crate) enum DriverEvent {
     Reply(Result<Option<Bytes>, UpstreamError>),
     Notification(Bytes),
     Told(Result<(), UpstreamError>),
+    /// Its client has left.
     Left,
+    /// Its client has the answer.
+    Answered,
     KeepAlive,
     AskForResult,
     Command(Option<SessionCommand>),
@@ -105,50 +109,52 @@ enum DriverEvent {
     Cut,
 }
 
-pub(crate) async fn run(session: &mut ExclusiveSession, reply: Box<CallReplySink>) -> CallEnd {
-    if reply.is_closed() {
-        return CallEnd::Clean;
+impl CallDriver {
+    /// Begins a call. What the server has said before is none of its business.
+    pub(crate) fn new(mut session: Box<ExclusiveSession>, call: &Arc<ModernCall>) -> Box<Self> {
+        session.clear();
+        let own: Box<str> = next_number().to_string().into();
+        let added = if call.as_task { tasks::TTL } else { "" };
+        let request = BridgedRequest {
+            payer: call.caller.payer,
+            message: call.to_legacy((&own, &own), added),
+            id: own.clone(),
+            headers: call.headers.clone(),
+            trail: call.trail.clone(),
+            is_safe_to_repeat: false,
+            deadline: None,
+        };
+        Box::new(Self {
+            made: Arc::clone(call),
+            may_be_asked: call.may_be_asked,
+            questions: OpenQuestions::of(call.caller.payer),
+            exchange: CallExchange::new(&session.server, request),
+            session,
+            token: own.clone(),
+            own,
+            task: None,
+            reply: None,
+            has_spoken: false,
+            rounds: 0,
+            binding: None,
+            suspension: None,
+            is_taken: false,
+            answered: None,
+            later: LaterLines::default(),
+            telling: FuturesUnordered::new(),
+        })
     }
-    let _ = timeout(LAST_PATIENCE, Box::pin(session.clear())).await;
-    let own: Box<str> = next_number().to_string().into();
-    let call = &reply.call;
-    let added = if call.as_task { tasks::TTL } else { "" };
-    let request = BridgedRequest {
-        payer: call.caller.payer,
-        message: call.to_legacy((&own, &own), added),
-        id: own.clone(),
-        headers: call.headers.clone(),
-        trail: call.trail.clone(),
-        is_safe_to_repeat: false,
-        deadline: None,
-    };
-    let exchange = CallExchange::new(&session.server, request);
-    let driver = CallDriver {
-        made: Arc::clone(call),
-        may_be_asked: call.may_be_asked,
-        questions: OpenQuestions::of(call.caller.payer),
-        session,
-        exchange,
-        token: own.clone(),
-        own,
-        task: None,
-        reply: Some(reply),
-        has_spoken: false,
-        rounds: 0,
-        binding: None,
-        suspension: None,
-        is_taken: false,
-        answered: None,
-        later: LaterLines::default(),
-        telling: FuturesUnordered::new(),
-    };
-    driver.run().await
-}
 
-impl CallDriver<'_> {
-    async fn run(mut self) -> CallEnd {
-        loop {
-            let next = self.next().await;
+    /// Makes the call to its end, after this has happened to it.
+    pub(crate) async fn run(
+        mut self: Box<Self>,
+        mut first: Option<DriverEvent>,
+    ) -> (Box<ExclusiveSession>, CallEnd) {
+        let end = loop {
+            let next = match first.take() {
+                Some(first) => first,
+                None => self.next().await,
+            };
             let ended = match next {
                 DriverEvent::Reply(message) => self.take(message),
                 DriverEvent::Notification(message) => self.receive(&message),
@@ -157,6 +163,7 @@ impl CallDriver<'_> {
                 DriverEvent::Told(Err(_)) if self.answered.is_some() => None,
                 DriverEvent::Told(Err(error)) => Some(self.broke(error)),
                 DriverEvent::Left => Some(CallEnd::Spoilt),
+                DriverEvent::Answered => Some(CallEnd::Clean),
                 DriverEvent::KeepAlive => {
                     self.keep_alive();
                     None
@@ -173,18 +180,21 @@ impl CallDriver<'_> {
             };
             match ended {
                 None => {}
-                Some(CallEnd::Clean) => return Box::pin(self.end()).await,
+                Some(CallEnd::Clean) => break Box::pin(self.end()).await,
                 Some(CallEnd::Spoilt) => {
                     Box::pin(self.give_up()).await;
-                    return CallEnd::Spoilt;
+                    break CallEnd::Spoilt;
                 }
-                Some(ended) => return ended,
+                Some(ended) => break ended,
             }
-        }
+        };
+        (self.session, end)
     }
 
-    async fn next(&mut self) -> DriverEvent {
-        let host = Rc::clone(&self.session.server.client.host);
+    /// What happens next. May be dropped and called again.
+    pub(crate) async fn next(&mut self) -> DriverEvent {
+        let session = &mut *self.session;
+        let host = Rc::clone(&session.server.client.host);
         let is_suspended = self.suspension.is_some();
         let listens = self.telling.len() < TELLING_MAX;
         let expiry = self.suspension.as_ref().map(|suspension| sleep_until(suspension.until.into()));
@@ -193,15 +203,15 @@ impl CallDriver<'_> {
             () = host.cut() => DriverEvent::Cut,
             told = self.telling.next(), if !self.telling.is_empty() => DriverEvent::Told(told.unwrap_or(Ok(()))),
             // What was said there before the answer is read before the answer.
-            message = self.session.notifications.message(), if listens => DriverEvent::Notification(message),
+            message = session.wakers.hear(&mut session.notifications), if listens => DriverEvent::Notification(message),
             message = self.exchange.next(), if listens => DriverEvent::Reply(message),
-            command = self.session.commands.recv(), if is_suspended => DriverEvent::Command(command),
+            command = session.commands.recv(), if is_suspended => DriverEvent::Command(command),
             () = or_never(self.reply.as_deref().map(CallReplySink::closed)) => DriverEvent::Left,
             () = or_never(self.task.as_ref().map(RunningTask::quiet)) => DriverEvent::KeepAlive,
             () = or_never(self.task.as_ref().and_then(RunningTask::again)) => DriverEvent::AskForResult,
             () = or_never(self.questions.ask_at.map(|at| sleep_until(at.into()))) => DriverEvent::Ask,
             () = or_never(expiry) => DriverEvent::Expired,
-            () = self.session.retired.cancelled(), if is_suspended => DriverEvent::Ending,
+            () = session.retired.cancelled(), if is_suspended => DriverEvent::Ending,
             () = host.closing(), if is_suspended => DriverEvent::Ending,
         }
     }
@@ -321,14 +331,35 @@ impl CallDriver<'_> {
     }
 
     fn finish(&self, reply: CallReplySink, message: &Bytes) {
-        let server = &self.session.server;
-        let upstream = server.upstream();
-        let answer = server.client.read_json(|memory| answers::last(&upstream, &reply.call, message, memory));
-        match answer {
+        match self.last(&reply.call, message) {
             // Whoever has left does not get it, and the server did its part.
-            Ok(answer) => drop(reply.finish(self.of_task(answer, &upstream))),
+            Ok(answer) => drop(reply.finish(answer)),
             Err(error) => reply.fail(error),
         }
+    }
+
+    /// What the server's answer is to the client, which makes this call.
+    pub(crate) fn last(&self, call: &ModernCall, message: &Bytes) -> Result<CallAnswer, UpstreamError> {
+        let server = &self.session.server;
+        let upstream = server.upstream();
+        let answer = server.client.read_json(|memory| answers::last(&upstream, call, message, memory))?;
+        Ok(self.of_task(answer, &upstream))
+    }
+
+    /// Whether this came in reply to the call, and ends it.
+    pub(crate) fn is_answer(&self, message: &Bytes) -> bool {
+        // A reply that is no stream was looked at when it came.
+        !self.made.as_task && (self.exchange.is_over() || self.session.server.is_answer(message, &self.own))
+    }
+
+    /// After the answer: the session for the next call, if nothing more is to be waited for.
+    pub(crate) fn into_session(mut self: Box<Self>) -> Result<Box<ExclusiveSession>, Box<Self>> {
+        match self.exchange.rest().now_or_never() {
+            Some(None) => return Ok(self.session),
+            Some(Some(message)) => self.session.server.refuse(&message),
+            None => {}
+        }
+        Err(self)
     }
 
     /// The server ended it.
@@ -355,22 +386,14 @@ impl CallDriver<'_> {
     }
 
     /// After the answer: reads what is left, so that the session is the next call's alone.
-    async fn end(mut self) -> CallEnd {
-        let until = clock::now() + END_PATIENCE;
-        loop {
-            let rest = tokio::time::timeout_at(until.into(), self.exchange.rest()).await;
-            let Ok(Some(message)) = rest else { break };
-            if self.telling.len() >= TELLING_MAX {
-                break;
+    async fn end(&mut self) -> CallEnd {
+        let rest = async {
+            for _ in 0..TELLING_MAX {
+                let Some(message) = self.exchange.rest().await else { break };
+                self.session.server.refuse(&message);
             }
-            match server_message::read(&self.session.server, &message, CallIds::NONE) {
-                Some(ServerMessage::Request { id, is_ping }) => {
-                    self.tell(question::unasked_answer(&id, is_ping));
-                }
-                Some(ServerMessage::ListChanged(changed)) => self.session.server.overhear(changed),
-                _ => {}
-            }
-        }
+        };
+        let _ = timeout(END_PATIENCE, rest).await;
         let telling = async {
             while let Some(told) = self.telling.next().await {
                 if told.is_err() {

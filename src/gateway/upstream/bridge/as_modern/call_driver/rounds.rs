@@ -9,7 +9,7 @@ use crate::upstream::bridge::as_modern::suspended::Suspension;
 use protocol::error::UpstreamError;
 use protocol::translation::question;
 
-impl CallDriver<'_> {
+impl CallDriver {
     /// Asks the client, which is to come back with its answers.
     pub(super) fn park(&mut self) -> Option<CallEnd> {
         self.questions.ask_at = None;

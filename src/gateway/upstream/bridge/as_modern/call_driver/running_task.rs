@@ -52,7 +52,7 @@ impl RunningTask {
     }
 }
 
-impl CallDriver<'_> {
+impl CallDriver {
     /// Tells the client that its call is under way.
     pub(super) fn keep_alive(&mut self) {
         if let Some(reply) = &self.reply {
