@@ -5,12 +5,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
-/// Claims are looked into so deep.
+/// How deep texts are looked for.
 const DEPTH_MAX: usize = 4;
 
 /// A token, as it is written.
@@ -25,36 +25,29 @@ pub struct Token<'t> {
     /// The signature, in base64.
     pub signature: &'t str,
     /// What it says.
-    pub claims: Claims,
+    pub claims: TokenMembers,
 }
 
-/// Claims, each once, in the order of the token.
+/// The members of an object, each once, in their order.
 #[derive(Debug, Default)]
-pub struct Claims(Vec<(String, Value)>);
-
-#[derive(Deserialize)]
-struct Header {
-    alg: String,
-    kid: Option<Box<str>>,
-    typ: Option<String>,
-    crit: Option<IgnoredAny>,
-}
+pub struct TokenMembers(Vec<(String, Value)>);
 
 impl<'t> Token<'t> {
     /// Takes a token apart. `None`: it is none, a member occurs twice, or it has an extension that must be understood.
     pub fn read(text: &'t str) -> Option<Self> {
         let (message, signature) = text.rsplit_once('.')?;
         let (header, payload) = message.split_once('.')?;
-        let Header { alg, kid, typ, crit } = decode(header)?;
-        let is_known = |typ: String| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known));
-        let is_understood = crit.is_none() && typ.is_none_or(is_known);
-        is_understood.then_some(Self {
-            algorithm: alg,
-            key_id: kid,
-            message,
-            signature,
-            claims: decode(payload)?,
-        })
+        let header = decode(header)?;
+        let said = |name: &str| match header.get(name) {
+            None | Some(Value::Null) => Some(None),
+            Some(value) => value.as_str().map(Some),
+        };
+        let is_known = |typ: &str| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known));
+        if header.get("crit").is_some() || !said("typ")?.is_none_or(is_known) {
+            return None;
+        }
+        let (algorithm, key_id) = (said("alg")??.into(), said("kid")?.map(Box::from));
+        Some(Self { algorithm, key_id, message, signature, claims: decode(payload)? })
     }
 }
 
@@ -63,12 +56,12 @@ pub fn is_token(text: &str) -> bool {
     text.bytes().filter(|byte| *byte == b'.').count() == 2
 }
 
-fn decode<T: for<'de> Deserialize<'de>>(part: &str) -> Option<T> {
+fn decode(part: &str) -> Option<TokenMembers> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-impl Claims {
-    /// The claim of that name.
+impl TokenMembers {
+    /// What the member of that name says.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(present, _)| present == name).map(|(_, value)| value)
     }
@@ -111,29 +104,29 @@ fn collect(texts: &mut Vec<(Box<str>, Box<str>)>, name: &str, value: &Value, dep
     }
 }
 
-impl<'de> Deserialize<'de> for Claims {
+impl<'de> Deserialize<'de> for TokenMembers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ClaimsVisitor;
-        impl<'de> Visitor<'de> for ClaimsVisitor {
-            type Value = Claims;
+        struct TokenMembersVisitor;
+        impl<'de> Visitor<'de> for TokenMembersVisitor {
+            type Value = TokenMembers;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Claims, A::Error> {
-                let mut claims = Claims::default();
-                while let Some((name, value)) = members.next_entry::<String, Value>()? {
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<TokenMembers, A::Error> {
+                let mut members = TokenMembers::default();
+                while let Some((name, value)) = entries.next_entry::<String, Value>()? {
                     // Of two, another reader might believe the other.
-                    if claims.get(&name).is_some() {
-                        return Err(A::Error::custom("a claim occurs twice"));
+                    if members.get(&name).is_some() {
+                        return Err(A::Error::custom("a member occurs twice"));
                     }
-                    claims.0.push((name, value));
+                    members.0.push((name, value));
                 }
-                Ok(claims)
+                Ok(members)
             }
         }
-        deserializer.deserialize_map(ClaimsVisitor)
+        deserializer.deserialize_map(TokenMembersVisitor)
     }
 }
 
@@ -166,6 +159,10 @@ mod tests {
             ("a claim twice", token(good, r#"{"sub":"a","sub":"b"}"#)),
             ("alg twice", token(r#"{"alg":"RS256","alg":"ES256"}"#, "{}")),
             ("no alg", token("{}", "{}")),
+            ("a header that is no object", token(r#"["RS256",null,null,null]"#, "{}")),
+            ("a header's member twice", token(r#"{"alg":"RS256","jku":"a","jku":"b"}"#, "{}")),
+            ("an odd key id", token(r#"{"alg":"RS256","kid":7}"#, "{}")),
+            ("crit without a list", token(r#"{"alg":"RS256","crit":null}"#, "{}")),
             ("crit", token(r#"{"alg":"RS256","crit":["b64"]}"#, "{}")),
             ("another type", token(r#"{"alg":"RS256","typ":"logout+jwt"}"#, "{}")),
             ("deep", token(good, &"[".repeat(100_000))),

@@ -161,7 +161,8 @@ pub fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Res
     let client =
         ClientInfo { name: rest.short_text()?, title: rest.short_text()?, version: rest.short_text()? };
     let bytes = usize::from(u16::from_be_bytes(rest.array()?));
-    let capabilities = std::str::from_utf8(rest.take(bytes)?).ok()?.into();
+    let capabilities = rest.take(bytes).filter(|_| bytes <= CAPABILITIES_BYTES_MAX)?;
+    let capabilities = std::str::from_utf8(capabilities).ok()?.into();
     let (endpoint, principal) = (endpoint.into(), principal.into());
     rest.0.is_empty().then_some(Ok(Grant {
         id,
@@ -191,7 +192,8 @@ impl<'a> TokenReader<'a> {
 
     fn short_text(&mut self) -> Option<Box<str>> {
         let [bytes] = self.array()?;
-        std::str::from_utf8(self.take(bytes.into())?).ok().map(Into::into)
+        let text = self.take(bytes.into()).filter(|text| text.len() <= CLIENT_TEXT_BYTES_MAX)?;
+        std::str::from_utf8(text).ok().map(Into::into)
     }
 
     /// Whether `text` was written here.
@@ -331,6 +333,27 @@ mod tests {
             let opened =
                 open(&keys(), &sealed(&Grant { client, ..grant() }), "/mcp", "key:ci").expect("opens");
             assert_eq!(&*opened.client.name, &text[..bytes]);
+        }
+    }
+
+    #[test]
+    fn a_record_with_longer_texts_than_are_kept_is_none() {
+        let client = |name: String| ClientInfo { name: name.into(), ..ClientInfo::default() };
+        let long = Grant { capabilities: "x".repeat(CAPABILITIES_BYTES_MAX + 1).into(), ..grant() };
+        let mut record = Vec::new();
+        write_record(&long, &mut record);
+        assert_eq!(read_record(&record, "/mcp", "key:ci"), None);
+        for (bytes, is_one) in [(CLIENT_TEXT_BYTES_MAX, true), (CLIENT_TEXT_BYTES_MAX + 1, false)] {
+            record.clear();
+            write_record(
+                &Grant { client: client("x".repeat(CLIENT_TEXT_BYTES_MAX)), ..grant() },
+                &mut record,
+            );
+            // Its length, and the text.
+            let at = 16 + 1 + 2 * 8 + (1 + "/mcp".len()) + (1 + "key:ci".len());
+            record[at] = u8::try_from(bytes).expect("short");
+            record.splice(at + 1..=at + CLIENT_TEXT_BYTES_MAX, vec![b'y'; bytes]);
+            assert_eq!(read_record(&record, "/mcp", "key:ci").is_some(), is_one, "{bytes}");
         }
     }
 

@@ -84,7 +84,7 @@ pub fn open(keys: &SealingKeys, owner: TaskOf<'_>, sealed: &str) -> Option<TaskT
 /// What was sealed. `None` if it is no record.
 pub fn read_record(record: &[u8]) -> Option<TaskTarget> {
     let (&tool_bytes, rest) = record.split_first()?;
-    let (tool, id) = rest.split_at_checked(tool_bytes.into())?;
+    let (tool, id) = rest.split_at_checked(tool_bytes.into()).filter(|(_, id)| id.len() <= ID_BYTES_MAX)?;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(String::from);
     Some(TaskTarget { tool: text(tool)?, id: text(id)? })
 }
@@ -154,6 +154,17 @@ mod tests {
         assert_eq!(open(&keys, task(""), &sealed), Some(TaskTarget { tool: tool.clone(), id: id.clone() }));
         assert_eq!(seal(&keys, task(&format!("{id}x")), &tool), None);
         assert_eq!(seal(&keys, task(&id), &format!("{tool}x")), None);
+    }
+
+    #[test]
+    fn a_record_with_a_longer_id_than_is_sealed_is_none() {
+        for (bytes, is_one) in [(ID_BYTES_MAX, true), (ID_BYTES_MAX + 1, false)] {
+            assert_eq!(
+                read_record(&[&b"\x01t"[..], &vec![b'i'; bytes]].concat()).is_some(),
+                is_one,
+                "{bytes}"
+            );
+        }
     }
 
     proptest! {

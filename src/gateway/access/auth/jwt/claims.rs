@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::identity::refusal::CredentialFault;
 use crate::identity::{Principal, VerifiedIdentity};
-use tokens::jwt::{Claims, seconds};
+use tokens::jwt::{TokenMembers, seconds};
 
 /// Texts that are kept of one token: groups, scopes and other claims.
 const TEXTS_MAX: usize = 1024;
@@ -14,7 +14,7 @@ const SUBJECT_BYTES_MAX: usize = 256;
 
 /// Whom the claims name, if they are for one of `audiences` and hold at this time. The signature must have been checked.
 pub(crate) fn identify(
-    claims: &Claims,
+    claims: &TokenMembers,
     jwt: &config::Jwt,
     audiences: &[Box<str>],
     now_s: u64,
@@ -57,7 +57,7 @@ pub(crate) fn identify(
 }
 
 /// When the token expires, by its own word.
-fn check_times(claims: &Claims, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
+fn check_times(claims: &TokenMembers, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
     let expires_s = claims.get("exp").and_then(seconds).ok_or(CredentialFault::Expired)?;
     if expires_s.saturating_add(leeway_s) <= now_s {
         return Err(CredentialFault::Expired);
@@ -71,7 +71,7 @@ fn check_times(claims: &Claims, leeway_s: u64, now_s: u64) -> Result<u64, Creden
     Ok(expires_s)
 }
 
-fn check_audience(claims: &Claims, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
+fn check_audience(claims: &TokenMembers, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
     let is_ours = |audience: &Value| {
         audience.as_str().is_some_and(|audience| audiences.iter().any(|ours| **ours == *audience))
     };
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn identified(claims: &str, jwt: &config::Jwt) -> Result<Principal, CredentialFault> {
-        let claims: Claims = serde_json::from_str(claims).expect("claims");
+        let claims: TokenMembers = serde_json::from_str(claims).expect("claims");
         identify(&claims, jwt, &["https://a/mcp".into(), "other".into()], NOW_S)
     }
 
