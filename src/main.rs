@@ -18,7 +18,7 @@
 //! | HTTP/1.1 of calls, `http1`, `gateway/edge/http1`, `gateway/upstream/http1` | hyper (which serves HTTP/2, the admin listener and the commands) | It repairs what two readers could see differently, and costs a call 20,000 instructions: a task and two channels per connection, header maps, a body channel, buffers that idle connections hold. `httparse` reads the heads |
 //! | where HTTP/1.1 messages end, `net/framing` | hyper | At the admin listener, what is read beside hyper refuses the same |
 //! | keys of issuers, `gateway/access/auth/jwt` | – (none that is kept up) | jsonwebtoken checks signatures; when keys are fetched again is ours |
-//! | session ids and the journal, `gateway/session` | – | aes-gcm-siv seals; the format is ours |
+//! | session ids and the journal, `tokens`, `gateway/session` | – | aes-gcm-siv seals; the format is ours |
 //! | an MCP client, `client` | rmcp | `-v` shows what goes over the wire, every reply is bounded, HTTP+SSE is spoken, and it brings 20 to 40 crates |
 //! | durations and sizes, `config/value.rs` | humantime, bytesize | Each key has a range, which is part of its schema |
 //! | carets below a line, `config/error.rs` | annotate-snippets | Values that may be secret are not shown |

@@ -19,7 +19,7 @@
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
-//! | [`identity`], [`sealing`], [`directory`], [`clock`], [`buffers`] | who calls; sealed tokens; files of the state directory; the time; memory to read and write with |
+//! | [`identity`], [`directory`], [`clock`], [`buffers`] | who calls; files of the state directory; the time; memory to read and write with |
 //!
 //! # The way of a call
 //!
@@ -115,7 +115,6 @@ mod line;
 mod mapper;
 mod redis;
 mod runtime;
-mod sealing;
 mod session;
 mod snapshot;
 mod tables;

@@ -14,7 +14,6 @@ use crate::access::tls::{ListenerProtocols, TlsError, TlsServers, expiry};
 use crate::clock;
 use crate::context::reloads::ReloadRequests;
 use crate::redis::{Redis, SharedError};
-use crate::sealing::SealingKeys;
 use crate::session::Sessions;
 use crate::session::key_file::KeyFileError;
 use crate::session::store::StoreError;
@@ -35,6 +34,7 @@ use crate::upstream::health::clock_ms;
 use crate::upstream::mux;
 use config::{Config, ListenAddress};
 use net::drain::Drain;
+use tokens::sealing::SealingKeys;
 
 #[derive(Debug)]
 pub(crate) struct State {

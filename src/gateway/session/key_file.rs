@@ -10,7 +10,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::directory::Dir;
-use crate::sealing::{self, KEY_BYTES, KeysError, SealingKeys, hex};
+use tokens::sealing::{self, KEY_BYTES, KeysError, SealingKeys, hex};
 
 /// More than any key file needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;

@@ -1,8 +1,8 @@
 //! Sessions of the legacy era, as one value that all threads share. No sockets, no HTTP, no clock: callers say
 //! what time it is, in seconds of Unix time.
 //!
-//! What `initialize` settled is in the session id itself ([`token`]), so that a session costs nothing until it
-//! is used and lives as long as its key ([`sealing`](crate::sealing)), not as long as this process. What changes afterwards is
+//! What `initialize` settled is in the session id itself ([`tokens::session_token`]), so that a session costs nothing until it
+//! is used and lives as long as its key ([`tokens::sealing`]), not as long as this process. What changes afterwards is
 //! *state*: upstream sessions, the log level, and that a session was ended. State is held in memory, in
 //! shards, and written behind to a journal ([`journal`]) that is read back at start ([`store`]).
 //!
@@ -42,11 +42,9 @@ pub(crate) mod streams;
 mod subscribed_uris;
 mod sweep;
 mod table;
-pub(crate) mod task_id;
 pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
-pub(crate) mod token;
 mod upstream_sessions;
 
 use std::net::IpAddr;
@@ -58,12 +56,13 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub use self::grant::SessionRequest;
-pub(crate) use self::grant::{ClientInfo, Grant, IssueError, NoSession, Session, SessionId};
+pub(crate) use self::grant::{IssueError, Session};
 pub(crate) use self::list_lease::{ListClaim, ListLease, NoLease, WaitingForList};
 pub(crate) use self::session_state::{ClosedSession, UpstreamSession};
 pub(crate) use self::subscribed_uris::NotSubscribed;
 pub(crate) use self::upstream_sessions::UpstreamSessionError;
 pub(crate) use protocol::level::Level;
+pub(crate) use tokens::grant::{ClientInfo, Grant, NoSession, SessionId};
 
 use self::journal::JournalRecord;
 use self::journal_writer::JournalSender;
@@ -77,7 +76,8 @@ use self::table::{SessionShard, SessionTable};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::redis::Redis;
-use crate::sealing::{NONCE_BYTES, SealingKeys};
+use tokens::sealing::{NONCE_BYTES, SealingKeys};
+use tokens::session_token;
 
 /// How often a stream is tried to be attached while the state of its session is dropped and made anew.
 const ATTACH_ATTEMPTS_MAX: usize = 3;
@@ -186,17 +186,17 @@ impl Sessions {
             endpoint: opening.endpoint.into(),
             version: opening.version,
             client: ClientInfo {
-                name: token::cut(opening.client_name).into(),
-                title: token::cut(opening.client_title).into(),
-                version: token::cut(opening.client_version).into(),
+                name: session_token::cut(opening.client_name).into(),
+                title: session_token::cut(opening.client_title).into(),
+                version: session_token::cut(opening.client_version).into(),
             },
             capabilities: opening.capabilities.into(),
             principal: opening.principal.into(),
             issued_s: now_s,
             expires_s: now_s.saturating_add(self.expiry_s.load(Ordering::Relaxed)),
         };
-        grant.capabilities = token::fit_capabilities(&grant);
-        let token = token::seal(&self.keys.load(), nonce, &grant).ok_or(IssueError::Cipher)?;
+        grant.capabilities = session_token::fit_capabilities(&grant);
+        let token = session_token::seal(&self.keys.load(), nonce, &grant).ok_or(IssueError::Cipher)?;
         Ok((Session { grant: Arc::new(grant), has_resumption: true, address: opening.address }, token))
     }
 

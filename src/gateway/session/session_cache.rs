@@ -8,9 +8,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::{Grant, NoSession, token};
+use super::{Grant, NoSession};
 use crate::access::auth::caller_cache::is_equal;
-use crate::sealing::SealingKeys;
+use tokens::sealing::SealingKeys;
+use tokens::session_token;
 
 #[derive(Debug, Default)]
 pub(crate) struct SessionCache(RefCell<Option<OpenedId>>);
@@ -23,7 +24,7 @@ struct OpenedId {
 }
 
 impl SessionCache {
-    /// What the session id of a request of `principal` to `endpoint` holds, as [`token::open`] says.
+    /// What the session id of a request of `principal` to `endpoint` holds, as [`session_token::open`] says.
     pub(super) fn open(
         &self,
         keys: &Arc<SealingKeys>,
@@ -38,7 +39,7 @@ impl SessionCache {
         {
             return Ok(Arc::clone(&last.grant));
         }
-        let grant = Arc::new(token::open(keys, token, endpoint, principal)?);
+        let grant = Arc::new(session_token::open(keys, token, endpoint, principal)?);
         let opened = OpenedId { token: token.into(), keys: Arc::clone(keys), grant: Arc::clone(&grant) };
         self.0.replace(Some(opened));
         Ok(grant)
@@ -51,7 +52,7 @@ mod tests {
 
     use super::super::{ClientInfo, SessionId};
     use super::*;
-    use crate::sealing::NONCE_BYTES;
+    use tokens::sealing::NONCE_BYTES;
 
     #[test]
     fn what_is_remembered_holds_for_what_was_presented() {
@@ -68,7 +69,7 @@ mod tests {
                 issued_s: 1,
                 expires_s: 2,
             };
-            token::seal(&own, [9; NONCE_BYTES], &grant).expect("sealed")
+            session_token::seal(&own, [9; NONCE_BYTES], &grant).expect("sealed")
         };
         let (one, two) = (sealed(1), sealed(2));
         let remembered = SessionCache::default();

@@ -27,10 +27,10 @@ use crate::access::limit::shares::Shares;
 use crate::clock::now_s;
 use crate::directory::open_own;
 use crate::redis::Redis;
-use crate::sealing::SealingKeys;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::SessionStreamMetrics;
 use config::{self, Config};
+use tokens::sealing::SealingKeys;
 
 /// Of the keys of sessions, in the state directory.
 pub(crate) const KEY_FILE: &str = "session.key";

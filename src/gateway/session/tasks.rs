@@ -26,6 +26,8 @@ use super::{SessionId, Sessions};
 use crate::clock::now_s;
 use crate::redis::{Redis, Urgency};
 use protocol::task::ID_BYTES_MAX;
+pub(crate) use tokens::task_id::TaskOf;
+use tokens::task_id::{self, TaskTarget};
 
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DOMAIN: &[u8] = b"trunkline task\0";
@@ -55,17 +57,6 @@ pub(super) struct TaskRecord {
 struct TaskBounds {
     tasks_max: usize,
     per_principal_max: usize,
-}
-
-/// A task, and who asks for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TaskOf<'a> {
-    pub endpoint: &'a str,
-    /// The principal; empty for nobody.
-    pub principal: &'a str,
-    pub upstream: &'a str,
-    /// The id, as the upstream spells it.
-    pub id: &'a str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,17 +106,15 @@ impl TaskOwner {
     }
 }
 
-impl TaskOf<'_> {
-    fn key(&self) -> TaskKey {
-        let mut digest = Sha256::new().chain_update(KEY_DOMAIN);
-        for piece in [self.endpoint, self.principal, self.upstream, self.id] {
-            digest.update((piece.len() as u64).to_be_bytes());
-            digest.update(piece);
-        }
-        let mut key = [0; KEY_BYTES];
-        key.copy_from_slice(&digest.finalize()[..KEY_BYTES]);
-        key
+fn key_of(task: TaskOf<'_>) -> TaskKey {
+    let mut digest = Sha256::new().chain_update(KEY_DOMAIN);
+    for piece in [task.endpoint, task.principal, task.upstream, task.id] {
+        digest.update((piece.len() as u64).to_be_bytes());
+        digest.update(piece);
     }
+    let mut key = [0; KEY_BYTES];
+    key.copy_from_slice(&digest.finalize()[..KEY_BYTES]);
+    key
 }
 
 impl TaskTable {
@@ -208,7 +197,7 @@ impl Sessions {
         if let Some(known) = self.task(task).filter(|_| !is_tool_known) {
             origin.tool = known.tool;
         }
-        let key = task.key();
+        let key = key_of(task);
         let record = TaskRecord { owner: TaskOwner::of(task.principal), expires_s, origin };
         let line = task_line(&key, &record);
         self.share_task(&key, &line, (lives_s, is_tool_known));
@@ -216,9 +205,19 @@ impl Sessions {
         self.put_task(key, record);
     }
 
+    /// The id of a task that clients are given. `None` if it is too long for one.
+    pub(crate) fn seal_task(&self, task: TaskOf<'_>, tool: &str) -> Option<String> {
+        task_id::seal(&self.keys.load(), task, tool)
+    }
+
+    /// What such an id says, if it was given to who presents it; the id in `owner` means nothing.
+    pub(crate) fn open_task(&self, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
+        task_id::open(&self.keys.load(), owner, sealed)
+    }
+
     /// How the task was made, if by who asks for it.
     pub(crate) fn task(&self, task: TaskOf<'_>) -> Option<Origin> {
-        self.task_table().get(&task.key(), now_s()).cloned()
+        self.task_table().get(&key_of(task), now_s()).cloned()
     }
 
     /// Asks the other replicas for tasks that are not known here, for so many at most. Returns for how many.
@@ -229,7 +228,7 @@ impl Sessions {
     ) -> usize {
         let Some(shared) = self.shared.as_ref().filter(|shared| shared.is_connected()) else { return 0 };
         let now_s = now_s();
-        let keys = tasks.map(|task| task.key());
+        let keys = tasks.map(key_of);
         let unknown = keys.filter(|key| self.task_table().get(key, now_s).is_none());
         let unknown: Vec<TaskKey> = unknown.take(asked_max).collect();
         for keys in unknown.chunks(ASKED_MAX) {
@@ -387,7 +386,7 @@ mod tests {
             TaskOf { principal: "", ..task },
         ];
         for other in others {
-            assert_ne!(other.key(), task.key(), "{other:?}");
+            assert_ne!(key_of(other), key_of(task), "{other:?}");
         }
     }
 }

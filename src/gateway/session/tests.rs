@@ -151,7 +151,7 @@ fn the_gateways_own_sessions_have_no_id_that_opens() {
     let mut grant = Grant::clone(&sessions.issue(&opening(), NOW_S).expect("a session").0.grant);
     for version in LegacyVersion::ALL {
         grant.id = SessionId::own(version);
-        let token = token::seal(&sessions.keys.load(), [0; NONCE_BYTES], &grant).expect("sealed");
+        let token = session_token::seal(&sessions.keys.load(), [0; NONCE_BYTES], &grant).expect("sealed");
         assert_eq!(sessions.open(&token, "/mcp", "key:ci", NOW_S), Err(NoSession::Unknown));
         assert!(open(&sessions, grant.id, "a", "own").is_ok());
         sessions.end(grant.id, EXPIRES_S);

@@ -54,7 +54,6 @@ use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
 use crate::access::limit::payer::Payer;
 use crate::access::policy::hints::HintCell;
-use crate::sealing::hex;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::UpstreamSeries;
@@ -64,6 +63,7 @@ use config::{self, Isolation};
 use protocol::error::UpstreamError;
 use protocol::hints::{Hint, RequiredHints};
 use protocol::version::{Era, Eras};
+use tokens::sealing::hex;
 
 /// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);

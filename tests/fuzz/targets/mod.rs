@@ -7,9 +7,10 @@ mod proxy_header;
 mod replies;
 mod splices;
 mod sse;
+mod tokens;
 
 /// Each target by its name.
-pub const ALL: [(&str, fn(&[u8])); 9] = [
+pub const ALL: [(&str, fn(&[u8])); 13] = [
     ("envelope", json::envelope),
     ("arguments", json::arguments),
     ("splices", splices::splices),
@@ -19,6 +20,10 @@ pub const ALL: [(&str, fn(&[u8])); 9] = [
     ("configuration", configuration::parse),
     ("http1_requests", http1::requests),
     ("http1_replies", http1::replies),
+    ("session_token", tokens::session_token),
+    ("task_id", tokens::task_id),
+    ("request_state", tokens::request_state),
+    ("jwt", tokens::jwt),
 ];
 
 /// The sizes of pieces that the first bytes of an input stand for, and the rest of it.

@@ -11,11 +11,11 @@ use super::api_key::{self, ApiKeys, KeyExpired};
 use super::certificate::{CertificateRules, ClientCertificate};
 use super::jwt::claims::identify;
 use super::jwt::issuer::{Issuer, Issuers};
-use super::jwt::token::{Token, is_token};
 use crate::identity::principal::Principal;
 use crate::identity::refusal::CredentialFault;
-use config::{self, AuthMethod};
+use config::{self, Algorithm, AuthMethod};
 use protocol::head::HeaderField;
+use tokens::jwt::{Token, is_token};
 
 const SCHEME: &[u8] = b"bearer ";
 
@@ -143,11 +143,12 @@ impl Authenticator {
         if text.len() > self.token_bytes_max {
             return Err(CredentialFault::TokenSize.into());
         }
-        let token = Token::read(text)?;
+        let token = Token::read(text).ok_or(CredentialFault::TokenForm)?;
+        let algorithm = Algorithm::of(&token.algorithm).ok_or(CredentialFault::Algorithm)?;
         let issuer = token.claims.get("iss").and_then(serde_json::Value::as_str);
         let issuer = self.issuers.iter().find(|known| Some(&*known.config.issuer) == issuer);
         let issuer = issuer.ok_or(CredentialFault::Issuer)?;
-        let generation = match issuer.check(&token) {
+        let generation = match issuer.check(&token, algorithm) {
             Err(CredentialFault::UnknownKey) => return Err(AuthError::AskIssuer(Arc::clone(issuer))),
             checked => checked?,
         };

@@ -341,7 +341,7 @@ fn clear_of(session: SessionId, field: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sealing::SealingKeys;
+    use tokens::sealing::SealingKeys;
 
     #[test]
     fn what_is_sealed_belongs_where_it_was_put() {

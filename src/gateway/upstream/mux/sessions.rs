@@ -6,7 +6,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 
 use super::MuxConnection;
-use crate::sealing::hex;
+use tokens::sealing::hex;
 
 /// All of one upstream.
 #[derive(Debug, Default)]

@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::token::Claims;
 use crate::identity::refusal::CredentialFault;
 use crate::identity::{Principal, VerifiedIdentity};
+use tokens::jwt::{TokenMembers, seconds};
 
 /// Texts that are kept of one token: groups, scopes and other claims.
 const TEXTS_MAX: usize = 1024;
 const SUBJECT_BYTES_MAX: usize = 256;
-const DEPTH_MAX: usize = 4;
 
 /// Whom the claims name, if they are for one of `audiences` and hold at this time. The signature must have been checked.
 pub(crate) fn identify(
-    claims: &Claims,
+    claims: &TokenMembers,
     jwt: &config::Jwt,
     audiences: &[Box<str>],
     now_s: u64,
@@ -29,10 +28,7 @@ pub(crate) fn identify(
     if claims.get("cnf").is_some() {
         return Err(CredentialFault::Claims);
     }
-    let mut texts = Vec::new();
-    for (name, value) in &claims.0 {
-        collect(&mut texts, name, value, 0);
-    }
+    let texts = claims.texts();
     let named = |name: &str| -> Vec<&str> {
         texts.iter().filter(|(present, _)| **present == *name).map(|(_, text)| &**text).collect()
     };
@@ -61,7 +57,7 @@ pub(crate) fn identify(
 }
 
 /// When the token expires, by its own word.
-fn check_times(claims: &Claims, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
+fn check_times(claims: &TokenMembers, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
     let expires_s = claims.get("exp").and_then(seconds).ok_or(CredentialFault::Expired)?;
     if expires_s.saturating_add(leeway_s) <= now_s {
         return Err(CredentialFault::Expired);
@@ -75,7 +71,7 @@ fn check_times(claims: &Claims, leeway_s: u64, now_s: u64) -> Result<u64, Creden
     Ok(expires_s)
 }
 
-fn check_audience(claims: &Claims, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
+fn check_audience(claims: &TokenMembers, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
     let is_ours = |audience: &Value| {
         audience.as_str().is_some_and(|audience| audiences.iter().any(|ours| **ours == *audience))
     };
@@ -85,35 +81,6 @@ fn check_audience(claims: &Claims, audiences: &[Box<str>]) -> Result<(), Credent
         None => false,
     };
     if is_for_us { Ok(()) } else { Err(CredentialFault::Audience) }
-}
-
-/// Seconds since 1970, in whole ones.
-fn seconds(value: &Value) -> Option<u64> {
-    if let Some(whole) = value.as_u64() {
-        return Some(whole);
-    }
-    let fraction = value.as_f64().filter(|seconds| (0.0..1e15).contains(seconds))?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was checked to fit")]
-    Some(fraction as u64)
-}
-
-/// Texts, numbers and truth values, each as text; of arrays one each; of objects under `outer.inner`.
-fn collect(texts: &mut Vec<(Box<str>, Box<str>)>, name: &str, value: &Value, depth: usize) {
-    if depth > DEPTH_MAX {
-        return;
-    }
-    match value {
-        Value::String(text) => texts.push((name.into(), text.as_str().into())),
-        Value::Number(number) => texts.push((name.into(), number.to_string().into())),
-        Value::Bool(truth) => texts.push((name.into(), truth.to_string().into())),
-        Value::Array(values) => values.iter().for_each(|value| collect(texts, name, value, depth + 1)),
-        Value::Object(members) => {
-            for (inner, value) in members {
-                collect(texts, &format!("{name}.{inner}"), value, depth + 1);
-            }
-        }
-        Value::Null => {}
-    }
 }
 
 #[cfg(test)]
@@ -143,7 +110,7 @@ mod tests {
     }
 
     fn identified(claims: &str, jwt: &config::Jwt) -> Result<Principal, CredentialFault> {
-        let claims: Claims = serde_json::from_str(claims).expect("claims");
+        let claims: TokenMembers = serde_json::from_str(claims).expect("claims");
         identify(&claims, jwt, &["https://a/mcp".into(), "other".into()], NOW_S)
     }
 

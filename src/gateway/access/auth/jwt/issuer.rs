@@ -14,12 +14,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use super::keys::{JwksError, KeySet};
-use super::token::Token;
 use crate::clock;
 use crate::identity::refusal::CredentialFault;
-use config::{self, KeySource};
+use config::{self, Algorithm, KeySource};
 use net::jitter::doubled;
 use net::tls::{Connector, TlsSettingsError};
+use tokens::jwt::Token;
 
 /// How often tokens with unknown keys may have an issuer's keys fetched.
 const ASKED_INTERVAL: Duration = Duration::from_secs(10);
@@ -185,13 +185,13 @@ impl Issuer {
     }
 
     /// Checks how a token is signed. Returns the generation of the keys that it was checked with.
-    pub(crate) fn check(&self, token: &Token<'_>) -> Result<u64, CredentialFault> {
-        if !self.config.algorithms.contains(&token.algorithm) {
+    pub(crate) fn check(&self, token: &Token<'_>, algorithm: Algorithm) -> Result<u64, CredentialFault> {
+        if !self.config.algorithms.contains(&algorithm) {
             return Err(CredentialFault::Algorithm);
         }
         let held = self.held.load();
         let held = held.as_ref().ok_or(CredentialFault::UnknownKey)?;
-        held.keys.check(token)?;
+        held.keys.check(token, algorithm)?;
         Ok(held.generation)
     }
 
@@ -283,7 +283,7 @@ mod tests {
             issuer: "https://issuer".into(),
             keys: KeySource::Url("http://127.0.0.1/keys".parse().expect("a URL")),
             ca: None,
-            algorithms: vec![config::Algorithm::EdDSA],
+            algorithms: vec![Algorithm::EdDSA],
             audiences: Vec::new(),
             leeway: Duration::ZERO,
             subject_claim: "sub".into(),

@@ -6,9 +6,9 @@ use jsonwebtoken::DecodingKey;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::token::Token;
 use crate::identity::refusal::CredentialFault;
 use config::Algorithm;
+use tokens::jwt::Token;
 
 const KEYS_MAX: usize = 256;
 /// 2048 bits: shorter RSA keys are not safe.
@@ -88,10 +88,10 @@ impl KeySet {
         self.keys.len()
     }
 
-    pub(crate) fn check(&self, token: &Token<'_>) -> Result<(), CredentialFault> {
-        let key = self.find(token.key_id.as_deref(), token.algorithm)?;
+    pub(crate) fn check(&self, token: &Token<'_>, algorithm: Algorithm) -> Result<(), CredentialFault> {
+        let key = self.find(token.key_id.as_deref(), algorithm)?;
         let (signature, message) = (token.signature, token.message.as_bytes());
-        let algorithm = token.algorithm.label().parse().map_err(|_| CredentialFault::Algorithm)?;
+        let algorithm = algorithm.label().parse().map_err(|_| CredentialFault::Algorithm)?;
         match jsonwebtoken::crypto::verify(signature, message, &key.public, algorithm) {
             Ok(true) => Ok(()),
             _ => Err(CredentialFault::Signature),

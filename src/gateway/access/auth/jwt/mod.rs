@@ -1,4 +1,4 @@
-//! Tokens (JWT, RFC 7519) of issuers that the operator trusts.
+//! Tokens (JWT, RFC 7519) of issuers that the operator trusts. How they are written: [`tokens::jwt`].
 //!
 //! What decides is fixed by the configuration, never by the token: its issuer, algorithms and audiences, and where keys
 //! come from. Of the header only `alg`, `kid`, `typ` and `crit` are looked at; keys or addresses of keys in it (`jwk`,
@@ -11,4 +11,3 @@
 pub(crate) mod claims;
 pub(crate) mod issuer;
 pub(crate) mod keys;
-pub(crate) mod token;

@@ -24,7 +24,6 @@ pub(crate) mod session_client;
 pub(crate) mod session_slot;
 pub(crate) mod session_stream;
 pub(crate) mod shared_session;
-pub(crate) mod state;
 pub(crate) mod stream_progress;
 pub(crate) mod suspended;
 pub(crate) mod tasks;

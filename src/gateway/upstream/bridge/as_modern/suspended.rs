@@ -7,7 +7,7 @@
 //! Invariant: a call is taken out by its own principal alone, with the same request, before it expires.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -19,7 +19,6 @@ use super::answers;
 use super::call::ModernCall;
 use super::call_reply::{self, CallReplySink, HeadPatience};
 use super::exclusive_session::SessionCommand;
-use super::state::{Binding, RequestState, StateSeal};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares};
 use crate::clock::now_s;
@@ -30,6 +29,8 @@ use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
 use protocol::level::Level;
+use tokens::request_state::{self, Binding, RequestState};
+use tokens::sealing::{NONCE_BYTES, SealingKeys};
 
 /// What the client of a call that does not wait is told.
 const WHY_REJECTED: &str = "no call waits for this requestState any more: call again without requestState";
@@ -45,6 +46,10 @@ pub(crate) struct SuspendedCalls {
     places: Arc<Shares>,
     table: Mutex<SuspendedTable>,
 }
+
+/// The key that seals `requestState`: this process's own, which ends with it as the calls do.
+#[derive(Debug, Default)]
+struct StateSeal(OnceLock<Option<SealingKeys>>);
 
 #[derive(Debug, Default)]
 struct SuspendedTable {
@@ -87,6 +92,24 @@ impl Suspension {
 impl Drop for Suspension {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+impl StateSeal {
+    /// Seals a state. `None` only if the system has no randomness.
+    fn seal(&self, stated: RequestState) -> Option<String> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).ok()?;
+        request_state::seal(self.keys()?, nonce, stated)
+    }
+
+    /// Opens a state. `None`: it was not made here, or was changed.
+    fn open(&self, state: &str) -> Option<RequestState> {
+        request_state::open(self.keys()?, state)
+    }
+
+    fn keys(&self) -> Option<&SealingKeys> {
+        self.0.get_or_init(|| SealingKeys::ephemeral().ok()).as_ref()
     }
 }
 
@@ -236,6 +259,15 @@ mod tests {
         assert!(parked.take(&state, binding("p")).is_some());
         assert!(parked.take(&state, binding("p")).is_none());
         assert!(!parked.leave(number));
+    }
+
+    #[test]
+    fn a_state_is_of_its_process_and_no_two_are_alike() {
+        let (seal, other) = (StateSeal::default(), StateSeal::default());
+        let stated = RequestState { parked: 7, expires_s: 9, binding: binding("p") };
+        let state = seal.seal(stated).expect("randomness");
+        assert_eq!((seal.open(&state), other.open(&state)), (Some(stated), None));
+        assert_ne!(seal.seal(stated), Some(state));
     }
 
     #[test]

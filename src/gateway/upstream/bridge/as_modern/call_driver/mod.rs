@@ -32,7 +32,6 @@ use crate::upstream::bridge::as_modern::open_questions::{NotOpen, OpenQuestions,
 use crate::upstream::bridge::as_modern::response_reader::{BridgedRequest, CallExchange};
 use crate::upstream::bridge::as_modern::server_message::{self, CallIds, ServerMessage};
 use crate::upstream::bridge::as_modern::session_client::{SessionClient, cancellation};
-use crate::upstream::bridge::as_modern::state::Binding;
 use crate::upstream::bridge::as_modern::suspended::{self, LaterLines, Suspension};
 use crate::upstream::bridge::as_modern::tasks;
 use crate::upstream::bridge::{next_number, or_never};
@@ -43,6 +42,7 @@ use protocol::level::Level;
 use protocol::server_request::{NO_METHOD, NotAsked};
 use protocol::splice::{Edit, splice};
 use protocol::translation::question;
+use tokens::request_state::Binding;
 
 /// Messages on their way to the server at once; while there are as many, it is not listened to.
 const TELLING_MAX: usize = 2 * QUESTIONS_MAX;

@@ -4,10 +4,10 @@ use super::{CallDriver, CallEnd, LAST_PATIENCE};
 use crate::clock;
 use crate::upstream::bridge::as_modern::answers::CallAnswer;
 use crate::upstream::bridge::as_modern::exclusive_session::SessionCommand;
-use crate::upstream::bridge::as_modern::state::Binding;
 use crate::upstream::bridge::as_modern::suspended::Suspension;
 use protocol::error::UpstreamError;
 use protocol::translation::question;
+use tokens::request_state::Binding;
 
 impl CallDriver {
     /// Asks the client, which is to come back with its answers.

@@ -12,15 +12,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-use super::{ClientInfo, Grant, NoSession, SessionId};
+use crate::grant::{ClientInfo, Grant, NoSession, SessionId};
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::json::{Document, JsonKind, Scratch};
 use protocol::version::LegacyVersion;
 
-pub(crate) const TOKEN_CHARS_MAX: usize = 1024;
-pub(crate) const CLIENT_TEXT_BYTES_MAX: usize = 64;
+/// Characters of a session id.
+pub const TOKEN_CHARS_MAX: usize = 1024;
+/// Bytes that are kept of each text about the client.
+pub const CLIENT_TEXT_BYTES_MAX: usize = 64;
 /// Bytes of capabilities that are kept as they are.
-pub(crate) const CAPABILITIES_BYTES_MAX: usize = 512;
+pub const CAPABILITIES_BYTES_MAX: usize = 512;
 
 const VERSION: u8 = 1;
 const CLEAR_BYTES: usize = 1 + KEY_ID_BYTES;
@@ -46,7 +48,7 @@ const _: () = assert!(FIXED_BYTES_MAX + KNOWN_BYTES_MAX <= RECORD_BYTES_MAX);
 const _: () = assert!(COMPARED_BYTES_MAX >= DIGEST_BYTES && COMPARED_BYTES_MAX < IS_DIGEST as usize);
 
 /// Seals `grant`. `None` only if the cipher refuses, which it does at lengths far beyond a record's.
-pub(super) fn seal(keys: &SealingKeys, nonce: [u8; NONCE_BYTES], grant: &Grant) -> Option<String> {
+pub fn seal(keys: &SealingKeys, nonce: [u8; NONCE_BYTES], grant: &Grant) -> Option<String> {
     let mut sealed = Vec::with_capacity(SEALED_BYTES_MAX);
     sealed.push(VERSION);
     sealed.extend_from_slice(&keys.sealing_id());
@@ -59,12 +61,7 @@ pub(super) fn seal(keys: &SealingKeys, nonce: [u8; NONCE_BYTES], grant: &Grant) 
 }
 
 /// Opens a session id for a request of `principal` to `endpoint`. Whether it is still valid is not asked here.
-pub(super) fn open(
-    keys: &SealingKeys,
-    token: &str,
-    endpoint: &str,
-    principal: &str,
-) -> Result<Grant, NoSession> {
+pub fn open(keys: &SealingKeys, token: &str, endpoint: &str, principal: &str) -> Result<Grant, NoSession> {
     let mut sealed = [0; SEALED_BYTES_MAX];
     if token.len() > TOKEN_CHARS_MAX {
         return Err(NoSession::Unknown);
@@ -76,12 +73,12 @@ pub(super) fn open(
 }
 
 /// `text` cut where a character ends, to be kept in a session id.
-pub(super) fn cut(text: &str) -> &str {
+pub fn cut(text: &str) -> &str {
     text.get(..text.floor_char_boundary(CLIENT_TEXT_BYTES_MAX)).unwrap_or_default()
 }
 
 /// Capabilities as a record of `grant` can keep them: whole, or only those that are known, or only their names.
-pub(super) fn fit_capabilities(grant: &Grant) -> Box<str> {
+pub fn fit_capabilities(grant: &Grant) -> Box<str> {
     let mut others = Vec::new();
     write_record(&Grant { capabilities: "".into(), ..grant.clone() }, &mut others);
     let room = (RECORD_BYTES_MAX - others.len()).min(CAPABILITIES_BYTES_MAX);
@@ -118,7 +115,8 @@ fn open_record<'s>(keys: &SealingKeys, sealed: &'s mut [u8]) -> Option<&'s [u8]>
     is_open.then_some(record)
 }
 
-fn write_record(grant: &Grant, out: &mut Vec<u8>) {
+/// Writes what is sealed of `grant`, whose capabilities must [fit](fit_capabilities).
+pub fn write_record(grant: &Grant, out: &mut Vec<u8>) {
     out.extend_from_slice(&grant.id.0.to_be_bytes());
     out.push(grant.version as u8);
     out.extend_from_slice(&grant.issued_s.to_be_bytes());
@@ -148,8 +146,9 @@ fn write_compared(text: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// `None` if it is no record: it was sealed by us, but by a version that wrote something else.
-fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Result<Grant, NoSession>> {
+/// What was sealed, for a request of `principal` to `endpoint`. `None` if it is no record: it was sealed by us, but by a
+/// version that wrote something else.
+pub fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Result<Grant, NoSession>> {
     let mut rest = TokenReader(record);
     let id = SessionId(u128::from_be_bytes(rest.array()?));
     let [version] = rest.array()?;
@@ -162,7 +161,8 @@ fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Result<
     let client =
         ClientInfo { name: rest.short_text()?, title: rest.short_text()?, version: rest.short_text()? };
     let bytes = usize::from(u16::from_be_bytes(rest.array()?));
-    let capabilities = std::str::from_utf8(rest.take(bytes)?).ok()?.into();
+    let capabilities = rest.take(bytes).filter(|_| bytes <= CAPABILITIES_BYTES_MAX)?;
+    let capabilities = std::str::from_utf8(capabilities).ok()?.into();
     let (endpoint, principal) = (endpoint.into(), principal.into());
     rest.0.is_empty().then_some(Ok(Grant {
         id,
@@ -192,7 +192,8 @@ impl<'a> TokenReader<'a> {
 
     fn short_text(&mut self) -> Option<Box<str>> {
         let [bytes] = self.array()?;
-        std::str::from_utf8(self.take(bytes.into())?).ok().map(Into::into)
+        let text = self.take(bytes.into()).filter(|text| text.len() <= CLIENT_TEXT_BYTES_MAX)?;
+        std::str::from_utf8(text).ok().map(Into::into)
     }
 
     /// Whether `text` was written here.
@@ -332,6 +333,27 @@ mod tests {
             let opened =
                 open(&keys(), &sealed(&Grant { client, ..grant() }), "/mcp", "key:ci").expect("opens");
             assert_eq!(&*opened.client.name, &text[..bytes]);
+        }
+    }
+
+    #[test]
+    fn a_record_with_longer_texts_than_are_kept_is_none() {
+        let client = |name: String| ClientInfo { name: name.into(), ..ClientInfo::default() };
+        let long = Grant { capabilities: "x".repeat(CAPABILITIES_BYTES_MAX + 1).into(), ..grant() };
+        let mut record = Vec::new();
+        write_record(&long, &mut record);
+        assert_eq!(read_record(&record, "/mcp", "key:ci"), None);
+        for (bytes, is_one) in [(CLIENT_TEXT_BYTES_MAX, true), (CLIENT_TEXT_BYTES_MAX + 1, false)] {
+            record.clear();
+            write_record(
+                &Grant { client: client("x".repeat(CLIENT_TEXT_BYTES_MAX)), ..grant() },
+                &mut record,
+            );
+            // Its length, and the text.
+            let at = 16 + 1 + 2 * 8 + (1 + "/mcp".len()) + (1 + "key:ci".len());
+            record[at] = u8::try_from(bytes).expect("short");
+            record.splice(at + 1..=at + CLIENT_TEXT_BYTES_MAX, vec![b'y'; bytes]);
+            assert_eq!(read_record(&record, "/mcp", "key:ci").is_some(), is_one, "{bytes}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! The first key seals, all of them open: that is how keys are rotated without ending sessions. What each
 //! key needs is computed once, when it is read.
 //!
-//! Deliberately not here: files (see [`session::key_file`](crate::session::key_file)) and what is sealed (see [`session::token`](crate::session::token)).
+//! Deliberately not here: files (`gateway::session::key_file`) and what is sealed (the other modules).
 //!
 //! Invariant: nothing that is printed, logged or returned as an error holds a byte of a key.
 
@@ -15,13 +15,13 @@ use aes_gcm_siv::{Aes256GcmSiv, Nonce, Tag};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of a key.
-pub(crate) const KEY_BYTES: usize = 32;
+pub const KEY_BYTES: usize = 32;
 /// Bytes of a nonce.
-pub(crate) const NONCE_BYTES: usize = 12;
+pub const NONCE_BYTES: usize = 12;
 /// Bytes by which a sealed text is longer than what it seals.
-pub(crate) const TAG_BYTES: usize = 16;
+pub const TAG_BYTES: usize = 16;
 /// Bytes of the name that a key has in session ids.
-pub(crate) const KEY_ID_BYTES: usize = 4;
+pub const KEY_ID_BYTES: usize = 4;
 /// Keys of one file.
 const KEYS_MAX: usize = 16;
 /// Keeps the digest that names a key apart from any other digest of it.
@@ -39,6 +39,7 @@ struct SealingKey {
     cipher: Aes256GcmSiv,
 }
 
+/// Why a text holds no keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// A line is something else.
@@ -59,6 +60,7 @@ pub enum KeysError {
 }
 
 impl SealingKeys {
+    /// The keys of a text, of which there must be one.
     pub fn from_text(text: &str) -> Result<Self, KeysError> {
         let keys = parse(text)?;
         if keys.is_empty() {
@@ -72,30 +74,26 @@ impl SealingKeys {
         Ok(Self { keys: vec![SealingKey::new(&random_key()?)] })
     }
 
-    pub(crate) fn sealing_id(&self) -> [u8; KEY_ID_BYTES] {
+    /// The name of the newest key, which seals.
+    pub fn sealing_id(&self) -> [u8; KEY_ID_BYTES] {
         self.keys.first().map_or_else(Default::default, |key| key.id)
     }
 
     /// The names of all keys, the one that seals first.
-    pub(crate) fn names(&self) -> String {
+    pub fn names(&self) -> String {
         let names: Vec<String> = self.keys.iter().map(|key| hex(&key.id)).collect();
         names.join(",")
     }
 
     /// Seals `text` in place with the newest key. `None` only if it is longer than the cipher can take.
-    pub(crate) fn seal(
-        &self,
-        nonce: [u8; NONCE_BYTES],
-        clear: &[u8],
-        text: &mut [u8],
-    ) -> Option<[u8; TAG_BYTES]> {
+    pub fn seal(&self, nonce: [u8; NONCE_BYTES], clear: &[u8], text: &mut [u8]) -> Option<[u8; TAG_BYTES]> {
         let key = self.keys.first()?;
         let tag = key.cipher.encrypt_inout_detached(&Nonce::from(nonce), clear, text.into()).ok()?;
         Some(tag.into())
     }
 
     /// Opens `text` in place with the key of that name. False, and `text` as it was, if none fits.
-    pub(crate) fn open(
+    pub fn open(
         &self,
         id: [u8; KEY_ID_BYTES],
         nonce: [u8; NONCE_BYTES],
@@ -112,7 +110,7 @@ impl SealingKeys {
     }
 
     /// The name of the key, a nonce, the text under the key, its tag.
-    pub(crate) fn seal_record(&self, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
+    pub fn seal_record(&self, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).ok()?;
         let mut text = text.to_vec();
@@ -121,7 +119,7 @@ impl SealingKeys {
     }
 
     /// Opens what [`Self::seal_record`] made.
-    pub(crate) fn open_record(&self, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    pub fn open_record(&self, clear: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
         let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>()?;
         let (nonce, rest) = rest.split_first_chunk::<NONCE_BYTES>()?;
         let (text, tag) = rest.split_last_chunk::<TAG_BYTES>()?;
@@ -146,14 +144,14 @@ impl fmt::Debug for SealingKeys {
 }
 
 /// A new key. Fails only if the system has no randomness.
-pub(crate) fn random_key() -> Result<[u8; KEY_BYTES], getrandom::Error> {
+pub fn random_key() -> Result<[u8; KEY_BYTES], getrandom::Error> {
     let mut key = [0; KEY_BYTES];
     getrandom::fill(&mut key)?;
     Ok(key)
 }
 
 /// The keys of a text in its order; none is not an error here.
-pub(crate) fn parse(text: &str) -> Result<Vec<[u8; KEY_BYTES]>, KeysError> {
+pub fn parse(text: &str) -> Result<Vec<[u8; KEY_BYTES]>, KeysError> {
     let mut keys = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let (line, written) = (index + 1, line.trim());
@@ -180,7 +178,8 @@ fn decode(text: &str) -> Option<[u8; KEY_BYTES]> {
     Some(key)
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -16,8 +16,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-use super::Sessions;
-use super::tasks::TaskOf;
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::task::ID_BYTES_MAX;
 
@@ -26,32 +24,36 @@ const CLEAR_BYTES: usize = 1 + KEY_ID_BYTES;
 /// A longer name of a tool is not sealed in, and its task not given out.
 const TOOL_BYTES_MAX: usize = u8::MAX as usize;
 const BYTES_MAX: usize = CLEAR_BYTES + TAG_BYTES + 1 + TOOL_BYTES_MAX + ID_BYTES_MAX;
-pub(crate) const SEALED_CHARS_MAX: usize = BYTES_MAX.div_ceil(3) * 4;
+/// Characters of the id of a task that clients are given.
+pub const SEALED_CHARS_MAX: usize = BYTES_MAX.div_ceil(3) * 4;
 /// Keeps what is sealed here apart from session ids and what stands in Redis.
 const DOMAIN: &[u8] = b"trunkline task id\0";
 const NONCE: [u8; NONCE_BYTES] = [0; NONCE_BYTES];
 
+/// A task, and who asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskOf<'a> {
+    /// The name of the endpoint.
+    pub endpoint: &'a str,
+    /// The principal; empty for nobody.
+    pub principal: &'a str,
+    /// The name of the upstream.
+    pub upstream: &'a str,
+    /// The id, as the upstream spells it.
+    pub id: &'a str,
+}
+
+/// What the id of a task that clients are given says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TaskTarget {
+pub struct TaskTarget {
     /// The tool that made the task, as the upstream spells it; empty where that is not known.
     pub tool: String,
     /// The id, as the upstream spells it.
     pub id: String,
 }
 
-impl Sessions {
-    /// The id of a task that clients are given. `None` if it is too long for one.
-    pub(crate) fn seal_task(&self, task: TaskOf<'_>, tool: &str) -> Option<String> {
-        seal(&self.keys.load(), task, tool)
-    }
-
-    /// What such an id says, if it was given to who presents it; the id in `owner` means nothing.
-    pub(crate) fn open_task(&self, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
-        open(&self.keys.load(), owner, sealed)
-    }
-}
-
-fn seal(keys: &SealingKeys, task: TaskOf<'_>, tool: &str) -> Option<String> {
+/// The id of a task that clients are given. `None` if it is too long for one.
+pub fn seal(keys: &SealingKeys, task: TaskOf<'_>, tool: &str) -> Option<String> {
     let tool_bytes = u8::try_from(tool.len()).ok()?;
     if task.id.len() > ID_BYTES_MAX {
         return None;
@@ -65,7 +67,8 @@ fn seal(keys: &SealingKeys, task: TaskOf<'_>, tool: &str) -> Option<String> {
     Some(URL_SAFE_NO_PAD.encode([&clear[..], &tag, &record].concat()))
 }
 
-fn open(keys: &SealingKeys, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
+/// What such an id says, if it was given to who presents it; the id in `owner` means nothing.
+pub fn open(keys: &SealingKeys, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarget> {
     if sealed.len() > SEALED_CHARS_MAX {
         return None;
     }
@@ -75,11 +78,13 @@ fn open(keys: &SealingKeys, owner: TaskOf<'_>, sealed: &str) -> Option<TaskTarge
     let (&version, key) = clear.split_first()?;
     let is_open = version == VERSION
         && keys.open(key.try_into().ok()?, NONCE, &bound(clear, owner), record, (&*tag).try_into().ok()?);
-    if !is_open {
-        return None;
-    }
+    is_open.then(|| read_record(record)).flatten()
+}
+
+/// What was sealed. `None` if it is no record.
+pub fn read_record(record: &[u8]) -> Option<TaskTarget> {
     let (&tool_bytes, rest) = record.split_first()?;
-    let (tool, id) = rest.split_at_checked(tool_bytes.into())?;
+    let (tool, id) = rest.split_at_checked(tool_bytes.into()).filter(|(_, id)| id.len() <= ID_BYTES_MAX)?;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(String::from);
     Some(TaskTarget { tool: text(tool)?, id: text(id)? })
 }
@@ -149,6 +154,17 @@ mod tests {
         assert_eq!(open(&keys, task(""), &sealed), Some(TaskTarget { tool: tool.clone(), id: id.clone() }));
         assert_eq!(seal(&keys, task(&format!("{id}x")), &tool), None);
         assert_eq!(seal(&keys, task(&id), &format!("{tool}x")), None);
+    }
+
+    #[test]
+    fn a_record_with_a_longer_id_than_is_sealed_is_none() {
+        for (bytes, is_one) in [(ID_BYTES_MAX, true), (ID_BYTES_MAX + 1, false)] {
+            assert_eq!(
+                read_record(&[&b"\x01t"[..], &vec![b'i'; bytes]].concat()).is_some(),
+                is_one,
+                "{bytes}"
+            );
+        }
     }
 
     proptest! {

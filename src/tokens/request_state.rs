@@ -1,9 +1,9 @@
 //! The `requestState` of a call that waits: what it names, sealed so that nobody else can make or change one.
 //!
-//! The key is this process's own and ends with it, as the calls do. That a state is used once is not seen here, but in
-//! [`super::suspended`].
-
-use std::sync::OnceLock;
+//! Not here: the key, and that a state is used once (`gateway::upstream::bridge`).
+//!
+//! Invariants: a state has [`STATE_CHARS`] characters, all visible ASCII. Nothing is read of one whose tag does not fit,
+//! and reading never panics.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,27 +22,28 @@ const OF_ONE_ROUND: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 const NUMBER_BYTES: usize = size_of::<u64>();
 const BINDING_BYTES: usize = 32;
 const TEXT_BYTES: usize = 2 * NUMBER_BYTES + BINDING_BYTES;
+/// Characters of a state.
+pub const STATE_CHARS: usize = ((NONCE_BYTES + TAG_BYTES + TEXT_BYTES) * 4).div_ceil(3);
 
-/// The key that seals `requestState`.
-#[derive(Debug, Default)]
-pub(crate) struct StateSeal(OnceLock<Option<SealingKeys>>);
-
+/// Whose a state is, and which message it goes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Binding([u8; BINDING_BYTES]);
+pub struct Binding([u8; BINDING_BYTES]);
 
 /// What a state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestState {
+pub struct RequestState {
+    /// The number of the call that waits.
     pub parked: u64,
     /// Until when, in seconds of Unix time.
     pub expires_s: u64,
+    /// Who may go on with it, and how.
     pub binding: Binding,
 }
 
 impl Binding {
     /// Of a message of `principal` for the upstream of this key: method and `params`, however they are spelled, without
     /// what makes a retry of it. `None`: it is no message.
-    pub(crate) fn of(
+    pub fn of(
         (upstream, principal): (&str, &str),
         message: &Bytes,
         (scratch, depth_max): (&mut Scratch, usize),
@@ -68,42 +69,35 @@ impl Binding {
     }
 }
 
-impl StateSeal {
-    /// Seals a state. `None` only if the system has no randomness.
-    pub(crate) fn seal(&self, stated: RequestState) -> Option<String> {
-        let keys = self.keys()?;
-        let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce).ok()?;
-        let mut text = [0; TEXT_BYTES];
-        text[..NUMBER_BYTES].copy_from_slice(&stated.parked.to_le_bytes());
-        text[NUMBER_BYTES..2 * NUMBER_BYTES].copy_from_slice(&stated.expires_s.to_le_bytes());
-        text[2 * NUMBER_BYTES..].copy_from_slice(&stated.binding.0);
-        let tag = keys.seal(nonce, DOMAIN, &mut text)?;
-        Some(URL_SAFE_NO_PAD.encode([&nonce[..], &tag[..], &text[..]].concat()))
-    }
+/// Seals a state. `None` only if the cipher refuses, which it does at lengths far beyond a state's.
+pub fn seal(keys: &SealingKeys, nonce: [u8; NONCE_BYTES], stated: RequestState) -> Option<String> {
+    let mut text = [0; TEXT_BYTES];
+    text[..NUMBER_BYTES].copy_from_slice(&stated.parked.to_le_bytes());
+    text[NUMBER_BYTES..2 * NUMBER_BYTES].copy_from_slice(&stated.expires_s.to_le_bytes());
+    text[2 * NUMBER_BYTES..].copy_from_slice(&stated.binding.0);
+    let tag = keys.seal(nonce, DOMAIN, &mut text)?;
+    Some(URL_SAFE_NO_PAD.encode([&nonce[..], &tag[..], &text[..]].concat()))
+}
 
-    /// Opens a state. `None`: it was not made here, or was changed.
-    pub(crate) fn open(&self, state: &str) -> Option<RequestState> {
-        let keys = self.keys()?;
-        let sealed = URL_SAFE_NO_PAD.decode(state).ok()?;
-        let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>()?;
-        let (tag, text) = rest.split_first_chunk::<TAG_BYTES>()?;
-        let mut text: [u8; TEXT_BYTES] = text.try_into().ok()?;
-        if !keys.open(keys.sealing_id(), *nonce, DOMAIN, &mut text, *tag) {
-            return None;
-        }
-        let (parked, rest) = text.split_first_chunk::<NUMBER_BYTES>()?;
-        let (expires_s, binding) = rest.split_first_chunk::<NUMBER_BYTES>()?;
-        Some(RequestState {
-            parked: u64::from_le_bytes(*parked),
-            expires_s: u64::from_le_bytes(*expires_s),
-            binding: Binding(binding.try_into().ok()?),
-        })
+/// Opens a state. `None`: it was not made with the newest of these keys, or was changed.
+pub fn open(keys: &SealingKeys, state: &str) -> Option<RequestState> {
+    if state.len() != STATE_CHARS {
+        return None;
     }
-
-    fn keys(&self) -> Option<&SealingKeys> {
-        self.0.get_or_init(|| SealingKeys::ephemeral().ok()).as_ref()
+    let sealed = URL_SAFE_NO_PAD.decode(state).ok()?;
+    let (nonce, rest) = sealed.split_first_chunk::<NONCE_BYTES>()?;
+    let (tag, text) = rest.split_first_chunk::<TAG_BYTES>()?;
+    let mut text: [u8; TEXT_BYTES] = text.try_into().ok()?;
+    if !keys.open(keys.sealing_id(), *nonce, DOMAIN, &mut text, *tag) {
+        return None;
     }
+    let (parked, rest) = text.split_first_chunk::<NUMBER_BYTES>()?;
+    let (expires_s, binding) = rest.split_first_chunk::<NUMBER_BYTES>()?;
+    Some(RequestState {
+        parked: u64::from_le_bytes(*parked),
+        expires_s: u64::from_le_bytes(*expires_s),
+        binding: Binding(binding.try_into().ok()?),
+    })
 }
 
 #[cfg(test)]
@@ -139,22 +133,21 @@ mod tests {
 
     #[test]
     fn only_what_was_sealed_here_opens() {
-        let (seal, other) = (StateSeal::default(), StateSeal::default());
+        let [keys, other] = ["7", "8"].map(|digit| SealingKeys::from_text(&digit.repeat(64)).expect("keys"));
         let stated =
             RequestState { parked: 7, expires_s: 9, binding: binding("p", CALL).expect("a message") };
-        let state = seal.seal(stated).expect("randomness");
-        assert!(state.len() <= 128, "{}", state.len());
-        assert_eq!(seal.open(&state), Some(stated));
-        assert_eq!(other.open(&state), None, "another process has another key");
-        assert_ne!(seal.seal(stated), Some(state.clone()));
+        let state = seal(&keys, [9; NONCE_BYTES], stated).expect("sealed");
+        assert_eq!(state.len(), STATE_CHARS);
+        assert_eq!(open(&keys, &state), Some(stated));
+        assert_eq!(open(&other, &state), None, "another process has another key");
         for index in 0..state.len() {
             let mut changed = state.clone().into_bytes();
             changed[index] = if changed[index] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).expect("text");
-            assert_eq!(seal.open(&changed), None, "{index}");
+            assert_eq!(open(&keys, &changed), None, "{index}");
         }
         for nonsense in ["", "a", "é", "AAAA", &"A".repeat(200)] {
-            assert_eq!(seal.open(nonsense), None, "{nonsense}");
+            assert_eq!(open(&keys, nonsense), None, "{nonsense}");
         }
     }
 }
