@@ -178,9 +178,12 @@ fn more(forwarded: Option<&ForwardedFields>, own: &HeaderMap) -> HeaderMap {
         let name = name.as_str();
         OWN_HEADERS.contains(&name) || name.starts_with("mcp-param-")
     };
+    for name in own.keys() {
+        more.remove(name);
+    }
     for (name, value) in own {
         if !is_of_era(name) {
-            more.insert(name.clone(), value.clone());
+            more.append(name.clone(), value.clone());
         }
     }
     more

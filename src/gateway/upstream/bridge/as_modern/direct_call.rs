@@ -67,8 +67,9 @@ impl DirectCall {
 
     /// Ends the call with the server's answer.
     fn finish(mut self, call: &ModernCall, message: &Bytes) -> Result<CallAnswer, UpstreamError> {
-        let driver = self.driver.take().ok_or(UpstreamError::Reset)?;
-        let answer = driver.last(call, message);
+        // Until it is translated the call is not over, whatever happens.
+        let answer = self.driver.as_ref().map(|driver| driver.last(call, message));
+        let (Some(answer), Some(driver)) = (answer, self.driver.take()) else { return Err(UpstreamError::Reset) };
         match driver.into_session() {
             Ok(session) => self.slot.put_back(session, self.idle_timeout),
             Err(driver) => self.slot.hand_over(driver, DriverEvent::Answered),

@@ -167,7 +167,8 @@ async fn keep(session: Box<ExclusiveSession>, reply: Box<CallReplySink>) {
         work = match end {
             CallEnd::Clean => {
                 may_reopen = true;
-                slot.keep(session).await
+                let Some(next) = slot.keep(session).await else { return };
+                next
             }
             CallEnd::Spoilt => KeeperWork::Close(session),
             // One that was opened just now is not what is wrong.

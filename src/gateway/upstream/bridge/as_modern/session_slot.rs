@@ -109,12 +109,12 @@ impl SessionSlot {
     /// Puts the session back, where it may rest for so long.
     pub(crate) fn put_back(&self, session: Box<ExclusiveSession>, idle_timeout: Duration) {
         self.wakers.call.borrow_mut().clone_from(Waker::noop());
-        self.idle_timeout.set(idle_timeout);
+        let is_shorter = self.idle_timeout.replace(idle_timeout) > idle_timeout;
         if idle_timeout.is_zero() {
             self.is_ending.set(true);
         }
         let resting = (!self.is_ending.get()).then(|| session.rest(self.number));
-        if resting.is_none() {
+        if resting.is_none() || is_shorter {
             self.wakers.keeper.wake_by_ref();
         }
         self.content.replace(SlotContent::Session(session, resting, clock::now()));
@@ -126,8 +126,8 @@ impl SessionSlot {
         self.wakers.keeper.wake_by_ref();
     }
 
-    /// Lets the session rest until its keeper has something to do.
-    pub(crate) async fn keep(&self, session: Box<ExclusiveSession>) -> KeeperWork {
+    /// Lets the session rest until its keeper has something to do. `None`: the process ends now.
+    pub(crate) async fn keep(&self, session: Box<ExclusiveSession>) -> Option<KeeperWork> {
         let retired = session.retired.clone();
         self.is_ending.set(retired.is_cancelled());
         let idle_timeout = session.server.upstream().config.bridge.session_idle_timeout;
@@ -137,9 +137,9 @@ impl SessionSlot {
             let may_rest = !self.is_ending.get();
             tokio::select! {
                 biased;
-                work = poll_fn(|cx| self.poll_work(cx)) => return work,
+                () = self.host.cut() => return None,
+                work = poll_fn(|cx| self.poll_work(cx)) => return Some(work),
                 () = poll_fn(|cx| idle.poll(cx, self.rests_until())), if may_rest => {}
-                () = self.host.cut(), if may_rest => {}
                 () = self.host.closing(), if may_rest => {}
                 () = retired.cancelled(), if may_rest => {}
             }
