@@ -61,6 +61,13 @@ def modern_call(tool):
     return Request(headers, filled("tools/call", {"name": tool, "arguments": {"query": ""}, "_meta": META}))
 
 
+def askable(request):
+    """The call, of a client that can be asked, and with as many bytes."""
+    params = json.loads(request.body)["params"]
+    capabilities = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    return Request(request.headers, filled("tools/call", params | {"_meta": META | capabilities}))
+
+
 def with_arguments(request, arguments):
     """The call, with these among its arguments and as many bytes."""
     params = json.loads(request.body)["params"]
@@ -221,6 +228,8 @@ PREFIX = Scenario("prefixed", PREFIXED + UPSTREAM, modern_call("a__tool_0"), RES
 SESSION = Scenario("session", ENDPOINT + UPSTREAM, legacy_call("tool_0"), RESULT, open=in_session)
 #: A modern client and a legacy server.
 BRIDGED = Scenario("bridged", ENDPOINT + UPSTREAM + LEGACY_SERVER, modern_call("tool_0"), RESULT)
+#: Likewise, and the server might ask the client, but does not.
+ASKABLE = Scenario("askable", ENDPOINT + UPSTREAM + LEGACY_SERVER, askable(modern_call("tool_0")), RESULT)
 #: A reply of several events, the last of them the result.
 EVENT_STREAM = Scenario(
     "events", ENDPOINT + UPSTREAM, modern_call("tool_0"), RESULT, stub_options=("--sse", str(EVENTS), "--delay-ms", "1")
@@ -228,5 +237,5 @@ EVENT_STREAM = Scenario(
 #: The tools of two servers, from the cache.
 CACHED_LIST = Scenario("list", PREFIXED + UPSTREAM, modern_list(), b'"a__tool_0"')
 
-SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, BRIDGED, EVENT_STREAM, CACHED_LIST)
+SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, BRIDGED, ASKABLE, EVENT_STREAM, CACHED_LIST)
 ALL = {scenario.name: scenario for scenario in SCENARIOS}

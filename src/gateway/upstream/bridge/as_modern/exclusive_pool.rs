@@ -102,7 +102,10 @@ pub(crate) async fn call(
     let patience = HeadPatience::new(call.deadline);
     while let Some(idle) = server.exclusive.take(&key) {
         if let Some((slot, session)) = SessionSlot::take(&client.host, idle.number) {
-            return Box::pin(direct_call::call(client, upstream, call, (slot, session))).await;
+            // Written where it stays: it is many kilobytes, which nobody needs to move.
+            let calling =
+                Box::write(Box::new_uninit(), direct_call::call(client, upstream, call, (slot, session)));
+            return Box::into_pin(calling).await;
         }
         let (reply, waiting) = CallReplySink::new(client, Arc::clone(&call));
         // Else its thread is gone.

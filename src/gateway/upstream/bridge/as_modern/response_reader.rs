@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use http::{HeaderMap, StatusCode};
 
@@ -65,7 +64,9 @@ pub(crate) enum CallExchange {
 impl CallExchange {
     pub(crate) fn new(server: &Rc<SessionClient>, request: BridgedRequest) -> Self {
         let server = Rc::clone(server);
-        Self::Posting(async move { server.post(request).await }.boxed_local())
+        // Written where it stays: it is many kilobytes.
+        let posting = Box::write(Box::new_uninit(), async move { server.post(request).await });
+        Self::Posting(Box::into_pin(posting))
     }
 
     /// What the server says next, if it says something; waits for ever once that was the last. An error is the end. May be
