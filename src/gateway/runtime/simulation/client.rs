@@ -106,7 +106,7 @@ impl Client {
         let (endpoint, upstream, tool) = self.aim();
         let token = self.model.token();
         let arguments = json!({"token": token, "pause_ms": self.die(300)});
-        let mut meta = meta(&json!({}));
+        let mut meta = meta(&self.capabilities());
         meta["progressToken"] = json!(token);
         let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
         let since = Instant::now();

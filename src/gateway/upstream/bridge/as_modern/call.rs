@@ -200,9 +200,15 @@ mod tests {
     fn read(message: &str) -> Option<ModernCall> {
         let mut request =
             Request::new(RequestBody::from(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
-        for (name, value) in [("mcp-name", "a"), ("mcp-param-x", "1"), ("traceparent", "00"), ("accept", "b")]
-        {
-            request.headers_mut().insert(name, HeaderValue::from_static(value));
+        for (name, value) in [
+            ("mcp-name", "a"),
+            ("mcp-param-x", "1"),
+            ("traceparent", "00"),
+            ("x-tag", "a"),
+            ("x-tag", "b"),
+            ("accept", "b"),
+        ] {
+            request.headers_mut().append(name, HeaderValue::from_static(value));
         }
         let attributes = &mut request.body_mut().attributes;
         (attributes.principal, attributes.payer) = (RequestAttributes::principal("p"), Payer::principal("p"));
@@ -230,7 +236,8 @@ mod tests {
             let call = read(&message(method, capabilities, meta)).expect("a request");
             assert_eq!(call.takes_messages(), expected, "{method} {capabilities} {meta}");
             assert_eq!((&*call.id, &*call.capabilities), (r#""x""#, capabilities.as_bytes()));
-            assert_eq!(call.headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["traceparent"]);
+            let names = call.headers.iter().map(|(name, _)| name.as_str());
+            assert_eq!(names.collect::<Vec<_>>(), ["traceparent", "x-tag", "x-tag"]);
             assert_eq!(&*call.caller.principal, "p");
         }
     }

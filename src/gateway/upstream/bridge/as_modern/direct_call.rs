@@ -69,7 +69,9 @@ impl DirectCall {
     fn finish(mut self, call: &ModernCall, message: &Bytes) -> Result<CallAnswer, UpstreamError> {
         // Until it is translated the call is not over, whatever happens.
         let answer = self.driver.as_ref().map(|driver| driver.last(call, message));
-        let (Some(answer), Some(driver)) = (answer, self.driver.take()) else { return Err(UpstreamError::Reset) };
+        let (Some(answer), Some(driver)) = (answer, self.driver.take()) else {
+            return Err(UpstreamError::Reset);
+        };
         match driver.into_session() {
             Ok(session) => self.slot.put_back(session, self.idle_timeout),
             Err(driver) => self.slot.hand_over(driver, DriverEvent::Answered),
