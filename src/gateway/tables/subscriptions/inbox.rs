@@ -211,9 +211,6 @@ impl Updates {
     }
 
     fn add(&mut self, target: UpdateTarget, notice: &Arc<HeldNotice>) {
-        if matches!(target, UpdateTarget::Resource(index) if self.has_changed(index as usize)) {
-            return;
-        }
         // Of one thing only the latest counts.
         let same = self.notices.iter().position(|(known, old)| *known == target && old.name == notice.name);
         if let Some(same) = same {
@@ -293,6 +290,14 @@ mod tests {
         }
         assert!(updates.notices_bytes <= NOTICES_BYTES_MAX);
         assert!(updates.has_changed(89) && !updates.has_changed(70));
+    }
+
+    #[test]
+    fn what_a_server_says_after_a_gap_reaches_its_client() {
+        let mut updates = Updates::default();
+        updates.mark(0);
+        updates.add(UpdateTarget::Resource(0), &notice("a"));
+        assert_eq!((updates.has_changed(0), updates.notices.len()), (true, 1));
     }
 
     #[test]
