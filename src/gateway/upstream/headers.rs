@@ -125,20 +125,11 @@ fn may_cross(field: FieldLine<'_>, more: &[HeaderName]) -> bool {
 }
 
 fn crosses(known: FieldName) -> bool {
-    matches!(
-        known,
-        FieldName::Accept
-            | FieldName::McpProtocolVersion
-            | FieldName::McpMethod
-            | FieldName::McpName
-            | FieldName::McpParam
-            | FieldName::TraceParent
-            | FieldName::TraceState
-    )
+    is_of_era(known) || matches!(known, FieldName::TraceParent | FieldName::TraceState)
 }
 
 /// Those that are written anew for a server of the other era, or that it does not know.
-fn is_of_era(known: FieldName) -> bool {
+pub(super) fn is_of_era(known: FieldName) -> bool {
     matches!(
         known,
         FieldName::Accept

@@ -111,6 +111,12 @@ impl Envelope {
     pub fn read(document: Document<'_>) -> Result<Self, EnvelopeError> {
         read_message(document)
     }
+
+    /// Whether `message`, which this was read from, is the response to the request of this id, a literal.
+    pub fn answers(&self, message: &[u8], id: &[u8]) -> bool {
+        self.kind == MessageKind::Response
+            && self.id.clone().and_then(|own| message.get(own)).is_some_and(|own| own == id)
+    }
 }
 
 /// The id of a message that is refused anyway, so that the error can carry it. `None` if the body is not

@@ -19,7 +19,7 @@ use http::StatusCode;
 use super::call::ModernCall;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
-use protocol::envelope::{Envelope, MessageKind};
+use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch, Value};
 use protocol::server_request::ServerRequest;
@@ -109,17 +109,12 @@ pub(crate) fn of(
     upstream: &Upstream,
     call: &ModernCall,
     (id, answer): (&str, &Bytes),
-    (scratch, depth_max): (&mut Scratch, usize),
+    memory: (&mut Scratch, usize),
 ) -> Option<CallAnswer> {
-    let server = upstream.bridge.as_modern.servers.of(upstream, (&mut *scratch, depth_max));
-    let document = scratch.index(answer, depth_max).ok()?;
-    let envelope = Envelope::read(document).ok()?;
-    let is_ours = envelope.id.and_then(|id| answer.get(id)) == Some(id.as_bytes());
-    if envelope.kind != MessageKind::Response || !is_ours {
-        return None;
-    }
-    let translated = translate(upstream, call, (document.root(), answer), server.as_deref());
-    Some(translated.unwrap_or_else(|input| input_required(call, &input, (&mut *scratch, depth_max))))
+    let is_ours = |document: Document<'_>| {
+        Envelope::read(document).as_ref().is_ok_and(|read| read.answers(answer, id.as_bytes()))
+    };
+    read(upstream, call, answer, is_ours, memory)
 }
 
 /// What `answer`, the server's response to `call`, is to the client. `Nonsense`: it is no response.
@@ -127,14 +122,28 @@ pub(crate) fn last(
     upstream: &Upstream,
     call: &ModernCall,
     answer: &Bytes,
-    (scratch, depth_max): (&mut Scratch, usize),
+    memory: (&mut Scratch, usize),
 ) -> Result<CallAnswer, UpstreamError> {
+    read(upstream, call, answer, |_| true, memory).ok_or(UpstreamError::Nonsense)
+}
+
+/// `None`: it is no JSON, or not what is meant.
+fn read(
+    upstream: &Upstream,
+    call: &ModernCall,
+    answer: &Bytes,
+    is_meant: impl Fn(Document<'_>) -> bool,
+    (scratch, depth_max): (&mut Scratch, usize),
+) -> Option<CallAnswer> {
     let server = upstream.bridge.as_modern.servers.of(upstream, (&mut *scratch, depth_max));
-    let root = scratch.index(answer, depth_max).map(Document::root).map_err(|_| UpstreamError::Nonsense)?;
-    let translated = translate(upstream, call, (root, answer), server.as_deref());
-    let answer = translated.unwrap_or_else(|input| input_required(call, &input, (&mut *scratch, depth_max)));
+    let document = scratch.index(answer, depth_max).ok().filter(|document| is_meant(*document));
+    let translated =
+        document.map(|document| translate(upstream, call, (document.root(), answer), server.as_deref()));
+    let read = translated.map(|translated| {
+        translated.unwrap_or_else(|input| input_required(call, &input, (&mut *scratch, depth_max)))
+    });
     scratch.release();
-    Ok(answer)
+    read
 }
 
 /// An error: the server wants this input first, a result of JSON.

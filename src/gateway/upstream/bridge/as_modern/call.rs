@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Request};
+use http::{HeaderMap, Request};
 
 use crate::telemetry::trace::Trail;
 use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::RequestBody;
-use crate::upstream::headers::ForwardedFields;
+use crate::upstream::headers::{self, ForwardedFields};
 use protocol::envelope::{Envelope, MessageKind};
+use protocol::fields::FieldName;
 use protocol::json::{Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
@@ -21,8 +22,6 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// What a client may declare so that it is asked; all else of its capabilities asks it nothing.
 const ASKED_BY: [&str; 3] = ["elicitation", "sampling", "roots"];
-/// Headers of the modern era alone, or that are written anew for the server.
-const OWN_HEADERS: [&str; 5] = ["content-type", "accept", "mcp-protocol-version", "mcp-method", "mcp-name"];
 
 #[derive(Clone, Debug)]
 pub(crate) struct ModernCall {
@@ -174,15 +173,12 @@ fn more(forwarded: Option<&ForwardedFields>, own: &HeaderMap) -> HeaderMap {
     if let Some(forwarded) = forwarded {
         forwarded.add_to_other_era(&mut more);
     }
-    let is_of_era = |name: &HeaderName| {
-        let name = name.as_str();
-        OWN_HEADERS.contains(&name) || name.starts_with("mcp-param-")
-    };
     for name in own.keys() {
         more.remove(name);
     }
     for (name, value) in own {
-        if !is_of_era(name) {
+        let known = FieldName::of(name.as_str().as_bytes());
+        if known != FieldName::ContentType && !headers::is_of_era(known) {
             more.append(name.clone(), value.clone());
         }
     }

@@ -44,11 +44,7 @@ pub(crate) async fn call(
         let mut running = CallInProgress::begin(client, upstream, using, &call);
         let read = |server: &SessionClient, call: &ModernCall, id: &str, answer: &Bytes| {
             let upstream = server.upstream();
-            server.client.read_json(|(scratch, depth_max)| {
-                let read = answers::of(&upstream, call, (id, answer), (&mut *scratch, depth_max));
-                scratch.release();
-                read
-            })
+            server.client.read_json(|memory| answers::of(&upstream, call, (id, answer), memory))
         };
         match running.post("", read).await? {
             ReplyStart::Answer(answer) => {

@@ -19,7 +19,7 @@ use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
 use crate::upstream::body::collect_answer;
 use crate::upstream::exchange::{ExpectedReply, Reply, RequestBody, SendOptions};
-use protocol::envelope::{Envelope, MessageKind};
+use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Document;
 use protocol::media::Media;
@@ -120,7 +120,7 @@ impl CallExchange {
 impl SessionClient {
     pub(crate) async fn post(self: &Rc<Self>, request: BridgedRequest) -> Result<ReplyStart, UpstreamError> {
         let id = request.id.clone();
-        self.post_for(request, |whole| self.is_answer(whole, &id).then(|| whole.clone())).await
+        self.post_for(request, |whole| self.own_answer(whole, &id)).await
     }
 
     /// As [`post`](Self::post). `read` reads the whole of a reply; `None` if it is no answer to this request.
@@ -205,10 +205,12 @@ impl SessionClient {
     pub(crate) fn is_answer(&self, message: &Bytes, id: &str) -> bool {
         let envelope =
             self.client.read_json(|(scratch, depth_max)| Envelope::parse(scratch, message, depth_max));
-        envelope.is_ok_and(|envelope| {
-            envelope.kind == MessageKind::Response
-                && envelope.id.and_then(|id| message.get(id)).is_some_and(|found| found == id.as_bytes())
-        })
+        envelope.as_ref().is_ok_and(|envelope| envelope.answers(message, id.as_bytes()))
+    }
+
+    /// The whole of a reply, if it is the answer to the request with this id.
+    pub(crate) fn own_answer(&self, whole: &Bytes, id: &str) -> Option<Bytes> {
+        self.is_answer(whole, id).then(|| whole.clone())
     }
 
     /// Whether what came with 404 speaks of a method, tool, prompt or resource: all else says that the session is gone.

@@ -110,9 +110,8 @@ pub(crate) async fn call(
     loop {
         let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
         let mut running = CallInProgress::begin(client, upstream, using, &call);
-        let read = |server: &SessionClient, _: &ModernCall, id: &str, whole: &Bytes| {
-            server.is_answer(whole, id).then(|| whole.clone())
-        };
+        let read =
+            |server: &SessionClient, _: &ModernCall, id: &str, whole: &Bytes| server.own_answer(whole, id);
         let answer = match running.post(TTL, read).await? {
             ReplyStart::Answer(answer) => answer,
             ReplyStart::Stream(stream) => {
