@@ -146,7 +146,7 @@ impl UnclaimedSession {
                 budget: Arc::clone(asker.budget),
                 payer: asker.payer,
                 aim: asker.aim,
-                upstream: upstream.bridge.upstream()?,
+                upstream: upstream.current.get()?,
                 version,
                 session: (id, answer.replica),
             })

@@ -34,10 +34,11 @@ pub(crate) mod sse;
 pub(crate) mod stdio;
 pub(crate) mod throttle;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use self::balance::{NotChosen, Replicas};
@@ -117,8 +118,21 @@ pub(crate) struct Upstream {
     pub gate: Option<Arc<Gate>>,
     /// Bounds messages on their way to it that have no answer, over all sessions.
     pub message_turns: Arc<MessageTurns>,
+    /// What this upstream is by now.
+    pub current: Arc<CurrentUpstream>,
     /// How clients reach it that speak the other era only.
     pub bridge: Arc<Bridge>,
+}
+
+/// One upstream as it is configured now, for what outlasts a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct CurrentUpstream(Mutex<Weak<Upstream>>);
+
+impl CurrentUpstream {
+    /// `None`: the configuration names it no longer, or not yet.
+    pub(crate) fn get(&self) -> Option<Arc<Upstream>> {
+        self.0.lock().upgrade()
+    }
 }
 
 /// Which replica a request is for.
@@ -180,7 +194,8 @@ impl Upstream {
             }
             None => Transport::Http(sse::SseUpstream::new(config.transport == config::TransportConfig::Sse)),
         };
-        let bridge = Bridge::new(metrics.bridge.of(&config.name));
+        let current = Arc::default();
+        let bridge = Bridge::new(metrics.bridge.of(&config.name), &current);
         let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
         Ok(Self {
             id,
@@ -201,6 +216,7 @@ impl Upstream {
             listing: Arc::default(),
             gate,
             message_turns: MessageTurns::new(MESSAGES_IN_FLIGHT_MAX, MESSAGES_OF_CLIENT_MAX),
+            current,
             bridge,
         })
     }
@@ -217,6 +233,7 @@ impl Upstream {
         if let (Some(gate), Some(old)) = (&mut self.gate, &same.gate) {
             *gate = Arc::clone(old);
         }
+        self.current = Arc::clone(&same.current);
         self.bridge = Arc::clone(&same.bridge);
         self.access.adopt(&same.access);
     }
@@ -234,7 +251,7 @@ impl Upstream {
 
     /// From now on this is the upstream that its connections belong to.
     pub(crate) fn take_up(self: &Arc<Self>) {
-        self.bridge.belong_to(self);
+        *self.current.0.lock() = Arc::downgrade(self);
         self.replicas.take_up();
         if let (Some(gate), Some(bounds)) = (&self.gate, &self.config.concurrency) {
             gate.reconfigure(bounds);

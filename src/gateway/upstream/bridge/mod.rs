@@ -16,16 +16,15 @@ pub(crate) mod as_legacy;
 pub(crate) mod as_modern;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::{HeaderMap, Method, Request};
-use parking_lot::Mutex;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 use super::exchange::{Reply, RequestBody, UpstreamClient};
 use super::headers::ForwardedFields;
-use super::{ReplicaSelection, Upstream};
+use super::{CurrentUpstream, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use protocol::error::UpstreamError;
@@ -39,7 +38,7 @@ pub(crate) struct Bridge {
     pub as_legacy: as_legacy::LegacyFacade,
     /// The sessions with a legacy server, and the calls of modern clients that wait there.
     pub as_modern: as_modern::ModernFacade,
-    upstream: Mutex<Weak<Upstream>>,
+    upstream: Arc<CurrentUpstream>,
 }
 
 /// Who makes a modern call that is bridged.
@@ -52,23 +51,18 @@ pub(crate) struct BridgedCaller {
 }
 
 impl Bridge {
-    /// Nothing is kept yet.
-    pub(crate) fn new(series: BridgeSeries) -> Arc<Self> {
+    /// The one to `upstream`. Nothing is kept yet.
+    pub(crate) fn new(series: BridgeSeries, upstream: &Arc<CurrentUpstream>) -> Arc<Self> {
         Arc::new(Self {
             as_legacy: as_legacy::LegacyFacade::default(),
             as_modern: as_modern::ModernFacade::default(),
-            upstream: Mutex::default(),
+            upstream: Arc::clone(upstream),
             series,
         })
     }
 
-    /// From now on it leads to `upstream`.
-    pub(crate) fn belong_to(&self, upstream: &Arc<Upstream>) {
-        *self.upstream.lock() = Arc::downgrade(upstream);
-    }
-
     pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.upstream.lock().upgrade()
+        self.upstream.get()
     }
 
     /// The upstream is no longer configured: calls that wait end.

@@ -64,7 +64,7 @@ impl SseUpstream {
 
     /// The upstream as it is configured now: new streams go by its settings.
     fn current(&self, upstream: &Upstream) -> Option<Arc<Upstream>> {
-        upstream.bridge.upstream().filter(|_| !self.retired.is_cancelled())
+        upstream.current.get().filter(|_| !self.retired.is_cancelled())
     }
 }
 
