@@ -127,7 +127,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
                 crash_loop: children.crash_loop.get() == 1,
             }),
             concurrency: call_slots(upstream),
-            bridge: upstream.is_bridged().then(|| bridge(&upstream.bridge.series)),
+            bridge: upstream.is_bridged().then(|| bridge(&state.metrics.bridge.of(name))),
             pins: upstream.pins.as_ref().map(|pins| {
                 let series = state.metrics.pins.of(name).states;
                 PinStatus {

@@ -119,6 +119,13 @@ impl ForwardedFields {
     }
 }
 
+/// The era that a request with these headers is written in.
+pub(super) fn era_of(headers: &HeaderMap) -> Era {
+    let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+    let is_modern = version.is_some_and(|version| Era::of_version(version) != Some(Era::Legacy));
+    if is_modern { Era::Modern } else { Era::Legacy }
+}
+
 fn may_cross(field: FieldLine<'_>, more: &[HeaderName]) -> bool {
     let is_named = || more.iter().any(|name| field.name.eq_ignore_ascii_case(name.as_str().as_bytes()));
     crosses(field.known) || is_named()

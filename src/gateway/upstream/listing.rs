@@ -1,13 +1,14 @@
 //! What the lists of an upstream have come to, as far as calls and notices need it: which parameters of its tools are
-//! mirrored in headers, which lists could not be had lately, and how often something may happen.
+//! mirrored in headers, which tools are run as tasks alone, which lists could not be had lately, and how often something may happen.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use super::throttle::Throttle;
 use protocol::param_headers::Annotation;
@@ -26,6 +27,8 @@ pub(crate) struct Annotated {
 const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 /// Tools that are known to have annotations, in all lists of an upstream; beyond it only the latest list counts.
 const ANNOTATED_MAX: usize = 65_536;
+/// Tools that are known to be run as tasks alone.
+const TASK_ONLY_MAX: usize = 1024;
 /// What is wrong with a list is logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -85,6 +88,41 @@ impl Annotated {
         } else if all != **known {
             self.known.store(Arc::new(all));
         }
+    }
+}
+
+/// Tools that are run as tasks alone.
+#[derive(Debug, Default)]
+pub(crate) struct TaskOnlyTools(Mutex<HashSet<Box<str>>>);
+
+impl TaskOnlyTools {
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        self.0.lock().contains(tool)
+    }
+
+    /// What a list says of its tools.
+    pub(crate) fn publish<'n>(&self, listed: impl Iterator<Item = (Cow<'n, str>, bool)>) {
+        let mut tools = self.0.lock();
+        for (name, is_task_only) in listed {
+            if !is_task_only {
+                tools.remove(&*name);
+            } else if tools.len() < TASK_ONLY_MAX {
+                tools.insert(name.into());
+            }
+        }
+    }
+
+    /// It is not called without one.
+    pub(crate) fn add(&self, tool: &str) {
+        let mut tools = self.0.lock();
+        if tools.len() < TASK_ONLY_MAX {
+            tools.insert(tool.into());
+        }
+    }
+
+    /// It is called without one again.
+    pub(crate) fn remove(&self, tool: &str) {
+        self.0.lock().remove(tool);
     }
 }
 

@@ -48,7 +48,7 @@ use self::credentials::UpstreamAccess;
 use self::facts::KnownEras;
 use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
-use self::listing::{Annotated, ListingState};
+use self::listing::{Annotated, ListingState, TaskOnlyTools};
 use self::message_turns::MessageTurns;
 pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
@@ -111,6 +111,8 @@ pub(crate) struct Upstream {
     pub annotated: Arc<Annotated>,
     /// What the annotations of its tools say, as they were last listed.
     pub hinted: Arc<HintCell>,
+    /// Its tools that are run as tasks alone, as they were last listed, or called.
+    pub task_only: Arc<TaskOnlyTools>,
     /// How its tools are defined; `None`: nobody looks.
     pub pins: Option<Arc<Pins>>,
     pub listing: Arc<ListingState>,
@@ -213,6 +215,7 @@ impl Upstream {
             session_key,
             annotated: Arc::default(),
             hinted: Arc::default(),
+            task_only: Arc::default(),
             listing: Arc::default(),
             gate,
             message_turns: MessageTurns::new(MESSAGES_IN_FLIGHT_MAX, MESSAGES_OF_CLIENT_MAX),
@@ -233,6 +236,7 @@ impl Upstream {
         if let (Some(gate), Some(old)) = (&mut self.gate, &same.gate) {
             *gate = Arc::clone(old);
         }
+        self.task_only = Arc::clone(&same.task_only);
         self.current = Arc::clone(&same.current);
         self.bridge = Arc::clone(&same.bridge);
         self.access.adopt(&same.access);

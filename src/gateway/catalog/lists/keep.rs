@@ -78,7 +78,7 @@ impl PartRequest {
         self.upstream.annotated.publish(names.clone(), &content.annotated);
         self.upstream.tools.publish(names);
         self.upstream.hinted.publish(tools.clone().map(|(name, tool)| (name, tool.hints)));
-        self.upstream.bridge.as_modern.tools.publish(tools.map(|(name, tool)| (name, tool.is_task_only)));
+        self.upstream.task_only.publish(tools.map(|(name, tool)| (name, tool.is_task_only)));
     }
 
     /// Tells clients of a change that nobody told them of.

@@ -15,15 +15,15 @@
 pub(crate) mod as_legacy;
 pub(crate) mod as_modern;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use http::{HeaderMap, Method, Request};
+use http::{Method, Request};
 
-use super::ask::{PROTOCOL_VERSION, SESSION_ID};
+use super::ask::SESSION_ID;
 use super::exchange::{Reply, RequestBody, UpstreamClient};
-use super::headers::ForwardedFields;
+use super::headers::{ForwardedFields, era_of};
 use super::{CurrentUpstream, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
@@ -109,13 +109,6 @@ async fn or_never<F: Future>(future: Option<F>) -> F::Output {
         Some(future) => future.await,
         None => std::future::pending().await,
     }
-}
-
-/// The era of a request by its headers.
-pub(crate) fn era_of(headers: &HeaderMap) -> Era {
-    let version = headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let is_modern = version.is_some_and(|version| Era::of_version(version) != Some(Era::Legacy));
-    if is_modern { Era::Modern } else { Era::Legacy }
 }
 
 /// Answers a request of `era` for an upstream that speaks the other one.

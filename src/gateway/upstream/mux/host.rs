@@ -2,8 +2,7 @@
 //! and end in order.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -13,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use super::MuxBounds;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
-use crate::upstream::bridge::as_modern::session_slot::SessionSlot;
 use config::{self, Config};
 use net::drain::Drain;
 use net::tasks::Tasks;
@@ -45,8 +43,6 @@ pub(crate) struct Host {
     pub shared: Arc<SharedHost>,
     /// Memory for reading what goes into a connection.
     pub scratch: RefCell<Scratch>,
-    /// Sessions with legacy servers that are kept here, by number.
-    pub sessions: RefCell<HashMap<u64, Weak<SessionSlot>>>,
     tasks: Tasks,
     closing: CancellationToken,
     leaving: CancellationToken,
@@ -105,7 +101,6 @@ impl Host {
         Rc::new(Self {
             shared: Arc::clone(shared),
             scratch: RefCell::default(),
-            sessions: RefCell::default(),
             tasks: Tasks::new(panics),
             closing: CancellationToken::new(),
             leaving: CancellationToken::new(),

@@ -101,7 +101,7 @@ pub(crate) async fn call(
     let key = client.read_json(|memory| SessionKey::of(&call, memory));
     let patience = HeadPatience::new(call.deadline);
     while let Some(idle) = server.exclusive.take(&key) {
-        if let Some((slot, session)) = SessionSlot::take(&client.host, idle.number) {
+        if let Some((slot, session)) = SessionSlot::take(idle.number) {
             // Written where it stays: it is many kilobytes, which nobody needs to move.
             let calling =
                 Box::write(Box::new_uninit(), direct_call::call(client, upstream, call, (slot, session)));

@@ -38,7 +38,6 @@ use tokio::sync::Semaphore;
 use self::answers::IntroductionCache;
 use self::call::ModernCall;
 use self::shared_session::SharedSessions;
-use self::tasks::TaskOnlyTools;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::upstream::Upstream;
@@ -59,7 +58,6 @@ pub(crate) struct ModernFacade {
     pub shared: SharedSessions,
     /// How it introduced itself.
     pub servers: IntroductionCache,
-    pub tools: TaskOnlyTools,
     /// Turns to tell it what nobody waits for.
     pub unawaited: Arc<Semaphore>,
 }
@@ -72,7 +70,6 @@ impl Default for ModernFacade {
             suspended: suspended::SuspendedCalls::default(),
             shared: SharedSessions::default(),
             servers: IntroductionCache::default(),
-            tools: TaskOnlyTools::default(),
             unawaited: Arc::new(Semaphore::new(session_client::UNAWAITED_MAX)),
         }
     }
@@ -185,7 +182,7 @@ async fn make(
         return Ok(answer.into_reply());
     }
     let call = Arc::new(call);
-    let tools = &upstream.bridge.as_modern.tools;
+    let tools = &upstream.task_only;
     if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
         let reply = Box::pin(make_as_task(client, upstream, &call, &tool)).await?;
         if reply.head.status != StatusCode::NOT_FOUND {

@@ -8,6 +8,7 @@
 //! that has it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -24,6 +25,11 @@ use super::session_stream::SessionStream;
 use crate::clock::{self, RecurringDeadline};
 use crate::upstream::bridge::next_number;
 use crate::upstream::mux::host::Host;
+
+thread_local! {
+    /// Those of this thread, by number.
+    static SLOTS: RefCell<HashMap<u64, Weak<SessionSlot>>> = RefCell::default();
+}
 
 /// The place of one session.
 pub(crate) struct SessionSlot {
@@ -91,13 +97,13 @@ impl SessionSlot {
             idle_timeout: Cell::default(),
             is_ending: Cell::default(),
         });
-        host.sessions.borrow_mut().insert(slot.number, Rc::downgrade(&slot));
+        SLOTS.with_borrow_mut(|slots| slots.insert(slot.number, Rc::downgrade(&slot)));
         slot
     }
 
     /// Takes the session with this number that rests on this thread.
-    pub(crate) fn take(host: &Host, number: u64) -> Option<(Rc<Self>, Box<ExclusiveSession>)> {
-        let slot = host.sessions.borrow().get(&number).and_then(Weak::upgrade)?;
+    pub(crate) fn take(number: u64) -> Option<(Rc<Self>, Box<ExclusiveSession>)> {
+        let slot = SLOTS.with_borrow(|slots| slots.get(&number).and_then(Weak::upgrade))?;
         let content = slot.content.replace(SlotContent::Nothing);
         if let SlotContent::Session(session, ..) = content {
             return Some((slot, session));
@@ -186,6 +192,7 @@ impl SessionSlot {
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        self.host.sessions.borrow_mut().remove(&self.number);
+        // At the end of the thread they may be gone already.
+        let _ = SLOTS.try_with(|slots| slots.borrow_mut().remove(&self.number));
     }
 }

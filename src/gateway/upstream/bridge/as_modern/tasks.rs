@@ -9,15 +9,12 @@
 //! [`super::call_driver`]: its result is asked for at once, and what the server asks comes on the way there. Here is the
 //! task of any other client, which is made in a session that declares nothing, so that there are no questions.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::HeaderMap;
-use parking_lot::Mutex;
 use tokio::time::{Sleep, sleep};
 
 use super::answers;
@@ -52,43 +49,6 @@ const COMMENT_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 /// So often in a row a server may not say how a task stands.
 const FAILURES_MAX: u32 = 3;
-/// Tools that are remembered.
-const TOOLS_MAX: usize = 1024;
-
-/// Tools that are run as tasks alone.
-#[derive(Debug, Default)]
-pub(crate) struct TaskOnlyTools(Mutex<HashSet<Box<str>>>);
-
-impl TaskOnlyTools {
-    pub(crate) fn has(&self, tool: &str) -> bool {
-        self.0.lock().contains(tool)
-    }
-
-    /// What a list says of its tools.
-    pub(crate) fn publish<'n>(&self, listed: impl Iterator<Item = (Cow<'n, str>, bool)>) {
-        let mut tools = self.0.lock();
-        for (name, is_task_only) in listed {
-            if !is_task_only {
-                tools.remove(&*name);
-            } else if tools.len() < TOOLS_MAX {
-                tools.insert(name.into());
-            }
-        }
-    }
-
-    /// It is not called without one.
-    pub(crate) fn add(&self, tool: &str) {
-        let mut tools = self.0.lock();
-        if tools.len() < TOOLS_MAX {
-            tools.insert(tool.into());
-        }
-    }
-
-    /// It is called without one again.
-    pub(crate) fn remove(&self, tool: &str) {
-        self.0.lock().remove(tool);
-    }
-}
 
 /// The tool that is called, if the server makes tasks of such calls.
 pub(crate) fn tool(client: &UpstreamClient, upstream: &Upstream, call: &ModernCall) -> Option<String> {
@@ -133,7 +93,7 @@ pub(crate) async fn call(
         let Some(task) = Task::read(client, &answer) else {
             return running.last(&answer).map(answers::CallAnswer::into_reply);
         };
-        upstream.bridge.as_modern.tools.add(tool);
+        upstream.task_only.add(tool);
         return Ok(messages(TaskDriver::new(running, task)));
     }
 }

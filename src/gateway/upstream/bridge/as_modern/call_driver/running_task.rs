@@ -72,7 +72,7 @@ impl CallDriver {
         let Some(task) = Task::read(&server.client, message) else { return false };
         let upstream = server.upstream();
         if let Some(tool) = tasks::tool(&server.client, &upstream, &self.made) {
-            upstream.bridge.as_modern.tools.add(&tool);
+            upstream.task_only.add(&tool);
         }
         self.task = Some(RunningTask::new(task, &upstream));
         self.ask_for_result();
@@ -120,7 +120,7 @@ impl CallDriver {
             && answer.status == StatusCode::NOT_FOUND
             && let Some(tool) = tasks::tool(&server.client, upstream, &self.made)
         {
-            upstream.bridge.as_modern.tools.remove(&tool);
+            upstream.task_only.remove(&tool);
         }
         answer
     }
