@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::{Snapshot, SnapshotError};
 use crate::telemetry::metrics::Metrics;
+use crate::upstream::bridge::Bridge;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::facts::EraFacts;
 use crate::upstream::{Upstream, UpstreamId};
@@ -57,8 +58,9 @@ pub(super) fn build(
             let id = going_on.map_or_else(&mut new_id, |same| same.id);
             let access =
                 UpstreamAccess::new(upstream, material, &mut connectors).map_err(inaccessible(upstream))?;
-            let mut new =
-                Upstream::new(id, upstream.clone(), access, metrics).map_err(unreachable_by(upstream))?;
+            let bridge = |current: &_| Bridge::new(metrics.bridge.of(&upstream.name), current) as _;
+            let mut new = Upstream::new(id, upstream.clone(), access, metrics, bridge)
+                .map_err(unreachable_by(upstream))?;
             inherit(&mut new, old);
             if let Some(same) = going_on {
                 new.go_on_as(same);

@@ -1,6 +1,6 @@
 //! One request to an upstream and the head of its reply.
 //!
-//! Where it goes is settled here: over the bridge, into this process, or over HTTP ([`super::attempt`]).
+//! Where it goes is settled here: to whoever serves the other era, into this process, or over HTTP ([`super::attempt`]).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::sending::Sending;
-use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, bridge, mux};
+use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, mux, other_era};
 use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
@@ -213,14 +213,11 @@ impl UpstreamClient {
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let result = match bridge::crossing(upstream, request, delivery.aim) {
+        let result = match other_era::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
                 let request = RequestBody::take_charged(request, delivery.payer);
-                // Written where it stays: it is many kilobytes, which nobody needs to move.
-                let crossing =
-                    Box::write(Box::new_uninit(), bridge::send(self, upstream, era, request, deadline));
-                Box::into_pin(crossing).await
+                Arc::clone(&upstream.other_era).answer(self, era, request, deadline).await
             }
         };
         let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
@@ -230,7 +227,7 @@ impl UpstreamClient {
     }
 
     /// As [`UpstreamClient::send`], in the era that the request is written in.
-    pub(super) async fn send_as_it_is(
+    pub(crate) async fn send_as_it_is(
         &self,
         upstream: &Upstream,
         request: &mut Request<RequestBody>,

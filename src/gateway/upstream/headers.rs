@@ -10,7 +10,7 @@ use protocol::version::Era;
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID};
 
-pub(super) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
+pub(crate) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
@@ -136,7 +136,7 @@ fn crosses(known: FieldName) -> bool {
 }
 
 /// Those that are written anew for a server of the other era, or that it does not know.
-pub(super) fn is_of_era(known: FieldName) -> bool {
+pub(crate) fn is_of_era(known: FieldName) -> bool {
     matches!(
         known,
         FieldName::Accept

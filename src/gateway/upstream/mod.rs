@@ -25,6 +25,7 @@ pub(crate) mod listing;
 pub(crate) mod message_turns;
 pub(crate) mod messages;
 pub(crate) mod mux;
+mod other_era;
 pub(crate) mod own_id;
 pub(crate) mod pins;
 pub(crate) mod pool;
@@ -42,7 +43,6 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use self::balance::{NotChosen, Replicas};
-use self::bridge::Bridge;
 use self::changes::Changes;
 use self::credentials::UpstreamAccess;
 use self::facts::KnownEras;
@@ -50,6 +50,7 @@ use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, ListingState, TaskOnlyTools};
 use self::message_turns::MessageTurns;
+pub(crate) use self::other_era::OtherEra;
 pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
@@ -123,7 +124,7 @@ pub(crate) struct Upstream {
     /// What this upstream is by now.
     pub current: Arc<CurrentUpstream>,
     /// How clients reach it that speak the other era only.
-    pub bridge: Arc<Bridge>,
+    pub other_era: Arc<dyn OtherEra>,
 }
 
 /// One upstream as it is configured now, for what outlasts a configuration.
@@ -177,6 +178,7 @@ impl Upstream {
         config: config::UpstreamConfig,
         access: UpstreamAccess,
         metrics: &Metrics,
+        other_era: impl FnOnce(&Arc<CurrentUpstream>) -> Arc<dyn OtherEra>,
     ) -> Result<Self, http::Error> {
         let series = metrics.upstreams.of(&config.name);
         let common = replica::ReplicaCommon {
@@ -197,7 +199,7 @@ impl Upstream {
             None => Transport::Http(sse::SseUpstream::new(config.transport == config::TransportConfig::Sse)),
         };
         let current = Arc::default();
-        let bridge = Bridge::new(metrics.bridge.of(&config.name), &current);
+        let other_era = other_era(&current);
         let pins = config.pins.is_on().then(|| Arc::new(Pins::new(metrics.pins.of(&config.name))));
         Ok(Self {
             id,
@@ -220,7 +222,7 @@ impl Upstream {
             gate,
             message_turns: MessageTurns::new(MESSAGES_IN_FLIGHT_MAX, MESSAGES_OF_CLIENT_MAX),
             current,
-            bridge,
+            other_era,
         })
     }
 
@@ -238,7 +240,7 @@ impl Upstream {
         }
         self.task_only = Arc::clone(&same.task_only);
         self.current = Arc::clone(&same.current);
-        self.bridge = Arc::clone(&same.bridge);
+        self.other_era = Arc::clone(&same.other_era);
         self.access.adopt(&same.access);
     }
 
@@ -289,7 +291,7 @@ impl Upstream {
 
     /// The configuration names it no longer: what runs for it alone ends.
     pub(crate) fn retire(&self) {
-        self.bridge.retire();
+        self.other_era.retire();
         match &self.transport {
             Transport::Http(streams) => streams.retire(),
             Transport::Stdio(children) => children.retire(),

@@ -2,7 +2,7 @@
 //!
 //! A server that speaks one era only is served as if it spoke the other one, too, so that relay, sessions, streams and
 //! subscriptions know nothing of it: a legacy request is answered by [`as_legacy`], a modern one by [`as_modern`], and each
-//! of them asks the server in its own era. They answer with messages ([`super::messages`]), which the relay frames. What the messages look
+//! of them asks the server in its own era. They answer with messages ([`crate::upstream::messages`]), which the relay frames. What the messages look
 //! like in the other era is in [`protocol::translation`].
 //!
 //! Lists, `server/discover` and `initialize` do not come by here: the catalog asks for them in an era that the server
@@ -15,18 +15,18 @@
 pub(crate) mod as_legacy;
 pub(crate) mod as_modern;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use http::{Method, Request};
+use futures_util::future::LocalBoxFuture;
+use http::{HeaderValue, Request};
 
-use super::ask::SESSION_ID;
-use super::exchange::{Reply, RequestBody, UpstreamClient};
-use super::headers::{ForwardedFields, era_of};
-use super::{CurrentUpstream, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
+use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
+use crate::upstream::{CurrentUpstream, OtherEra, Upstream};
 use protocol::error::UpstreamError;
 use protocol::version::Era;
 
@@ -39,6 +39,13 @@ pub(crate) struct Bridge {
     /// The sessions with a legacy server, and the calls of modern clients that wait there.
     pub as_modern: as_modern::ModernFacade,
     upstream: Arc<CurrentUpstream>,
+}
+
+/// A server, with what the bridge to it keeps.
+#[derive(Clone, Debug)]
+pub(crate) struct BridgedServer {
+    upstream: Arc<Upstream>,
+    bridge: Arc<Bridge>,
 }
 
 /// Who makes a modern call that is bridged.
@@ -56,44 +63,51 @@ impl Bridge {
         Arc::new(Self {
             as_legacy: as_legacy::LegacyFacade::default(),
             as_modern: as_modern::ModernFacade::default(),
-            upstream: Arc::clone(upstream),
+            upstream: upstream.clone(),
             series,
         })
     }
 
-    pub(crate) fn upstream(&self) -> Option<Arc<Upstream>> {
-        self.upstream.get()
+    fn server(self: &Arc<Self>) -> Option<BridgedServer> {
+        Some(BridgedServer { upstream: self.upstream.get()?, bridge: Arc::clone(self) })
+    }
+}
+
+impl OtherEra for Bridge {
+    fn answer(
+        self: Arc<Self>,
+        client: &UpstreamClient,
+        era: Era,
+        request: Request<RequestBody>,
+        deadline: Instant,
+    ) -> LocalBoxFuture<'_, Result<Reply, UpstreamError>> {
+        // Written where it stays: it is many kilobytes, which nobody needs to move.
+        let answering = Box::write(Box::new_uninit(), async move {
+            let server = self.server().ok_or(UpstreamError::Unreachable)?;
+            match era {
+                Era::Legacy => as_legacy::answer(client, &server, request, deadline).await,
+                Era::Modern => as_modern::answer(client, &server, request, deadline).await,
+            }
+        });
+        Box::into_pin(answering)
     }
 
-    /// The upstream is no longer configured: calls that wait end.
-    pub(crate) fn retire(&self) {
+    fn has_session(&self, id: &HeaderValue) -> bool {
+        self.as_legacy.has(id)
+    }
+
+    fn retire(&self) {
         self.as_legacy.retire();
         self.as_modern.retire();
     }
 }
 
-/// The era that a request is written in if it has to cross. `None`: the upstream takes it as it is.
-pub(crate) fn crossing(
-    upstream: &Upstream,
-    request: &Request<RequestBody>,
-    aim: ReplicaSelection,
-) -> Option<Era> {
-    // Whoever finds out what an upstream speaks asks the upstream itself.
-    if matches!(aim, ReplicaSelection::Probe | ReplicaSelection::Question(_)) {
-        return None;
+impl Deref for BridgedServer {
+    type Target = Upstream;
+
+    fn deref(&self) -> &Upstream {
+        &self.upstream
     }
-    // What was opened here ends here, whatever the upstream speaks by now.
-    let ends = || request.headers().get(SESSION_ID).is_some_and(|id| upstream.bridge.as_legacy.has(id));
-    if request.method() == Method::DELETE && ends() {
-        return Some(Era::Legacy);
-    }
-    if !upstream.config.bridge.is_on {
-        return None;
-    }
-    let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
-    let forwarded = request.body().forwarded.as_ref();
-    let era = forwarded.map_or_else(|| era_of(request.headers()), ForwardedFields::era);
-    (!eras.contains(era)).then_some(era)
 }
 
 /// A number that no request or question of the bridge had before, whichever session it is of: none is ever taken for
@@ -108,20 +122,5 @@ async fn or_never<F: Future>(future: Option<F>) -> F::Output {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,
-    }
-}
-
-/// Answers a request of `era` for an upstream that speaks the other one.
-pub(crate) async fn send(
-    client: &UpstreamClient,
-    upstream: &Upstream,
-    era: Era,
-    request: Request<RequestBody>,
-    deadline: Instant,
-) -> Result<Reply, UpstreamError> {
-    let Some(upstream) = upstream.bridge.upstream() else { return Err(UpstreamError::Unreachable) };
-    match era {
-        Era::Legacy => as_legacy::answer(client, &upstream, request, deadline).await,
-        Era::Modern => as_modern::answer(client, &upstream, request, deadline).await,
     }
 }

@@ -10,12 +10,13 @@ use super::session::LegacySession;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
+use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::collect_answer;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::headers::MCP_NAME;
-use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::agreement::name_in_body;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -35,7 +36,7 @@ pub(super) struct LegacyCall {
     /// Who is charged for what is held for it.
     payer: Payer,
     pub(super) client: UpstreamClient,
-    pub(super) upstream: Arc<Upstream>,
+    pub(super) upstream: BridgedServer,
     pub(super) session: Arc<LegacySession>,
     /// As the client wrote it, with the server's own names.
     pub(super) message: Bytes,
@@ -60,7 +61,7 @@ impl LegacyCall {
     /// Reads a request. `None`: its method cannot be the value of a header.
     pub(super) fn of(
         client: &UpstreamClient,
-        upstream: &Arc<Upstream>,
+        upstream: &BridgedServer,
         session: &Arc<LegacySession>,
         (message, envelope): (Bytes, &Envelope),
         (headers, attributes): (HeaderMap, RequestAttributes),
@@ -77,7 +78,7 @@ impl LegacyCall {
         Some(Self {
             id: String::from_utf8_lossy(id).into(),
             client: client.clone(),
-            upstream: Arc::clone(upstream),
+            upstream: upstream.clone(),
             session: Arc::clone(session),
             method,
             tool,

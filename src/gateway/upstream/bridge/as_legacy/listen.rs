@@ -10,12 +10,12 @@ use tokio::time::timeout_at;
 use super::session::LegacySession;
 use crate::access::limit::payer::Payer;
 use crate::clock;
+use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
-use crate::upstream::bridge::next_number;
+use crate::upstream::bridge::{BridgedServer, next_number};
 use crate::upstream::exchange::{ExpectedReply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::{self, Messages};
-use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 use protocol::splice::Segments;
@@ -43,7 +43,7 @@ pub(super) enum ListenError {
 /// Asks for changes of these resources, and waits until the server agrees. Returns what it agrees to.
 pub(super) async fn open(
     client: UpstreamClient,
-    upstream: Arc<Upstream>,
+    upstream: BridgedServer,
     session: Arc<LegacySession>,
     uris: Vec<Box<str>>,
 ) -> Result<(Listen, HashSet<Box<str>>), ListenError> {

@@ -41,8 +41,8 @@ use self::session::LegacySession;
 use self::tools::ListTurn;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
-use crate::upstream::Upstream;
 use crate::upstream::ask::SESSION_ID;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::sessions::random_name;
@@ -100,7 +100,7 @@ impl LegacyFacade {
 
 pub(crate) async fn answer(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     mut request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
@@ -160,7 +160,7 @@ pub(crate) async fn answer(
 
 fn open(
     client: &UpstreamClient,
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     attributes: RequestAttributes,
     message: &Bytes,
     envelope: &Envelope,

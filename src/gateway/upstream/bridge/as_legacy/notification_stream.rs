@@ -122,7 +122,7 @@ impl NotificationStream {
             self.session.subscribed.settle(AgreedUris { number, honoured: Arc::default() });
             return;
         }
-        let Some(upstream) = self.bridge.upstream() else { return };
+        let Some(upstream) = self.bridge.server() else { return };
         self.opening = Some(Box::pin(open(self.client.clone(), upstream, Arc::clone(&self.session), uris)));
     }
 
@@ -161,7 +161,7 @@ impl NotificationStream {
                 self.session.subscribed.settle(AgreedUris { number, honoured: honoured.unwrap_or_default() });
             }
             Err(ListenError::Failed(error)) => {
-                let upstream = self.bridge.upstream();
+                let upstream = self.bridge.server();
                 let name = upstream.as_ref().map(|upstream| &*upstream.config.name);
                 tracing::debug!(upstream = name, %error, "a subscription cannot be opened");
                 self.told = None;

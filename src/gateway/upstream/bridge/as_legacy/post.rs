@@ -12,7 +12,7 @@ use super::call::LegacyCall;
 use super::mrtr_loop::{MrtrEvent, MrtrLoop};
 use super::session::LegacySession;
 use crate::clock;
-use crate::upstream::Upstream;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::{Reply, RequestAttributes, UpstreamClient};
 use crate::upstream::messages::MessageStream;
 use crate::upstream::sending::Sending;
@@ -27,7 +27,7 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct LegacyPost<'p> {
     pub(super) client: &'p UpstreamClient,
-    pub(super) upstream: &'p Arc<Upstream>,
+    pub(super) upstream: &'p BridgedServer,
     pub(super) session: &'p Arc<LegacySession>,
     pub(super) message: Bytes,
     pub(super) envelope: &'p Envelope,

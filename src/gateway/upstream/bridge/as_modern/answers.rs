@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::call::ModernCall;
-use crate::upstream::Upstream;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::Reply;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
@@ -61,7 +61,7 @@ impl CallAnswer {
 
 impl IntroductionCache {
     /// Whether the server makes tasks of calls of tools.
-    pub(crate) fn takes_tasks(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> bool {
+    pub(crate) fn takes_tasks(&self, upstream: &BridgedServer, memory: (&mut Scratch, usize)) -> bool {
         self.of(upstream, memory).is_some_and(|server| server.takes_tasks)
     }
 
@@ -73,7 +73,7 @@ impl IntroductionCache {
     }
 
     /// What is known of the server: as it was asked last, or as it introduced itself in a session.
-    fn of(&self, upstream: &Upstream, memory: (&mut Scratch, usize)) -> Option<Arc<ServerIntroduction>> {
+    fn of(&self, upstream: &BridgedServer, memory: (&mut Scratch, usize)) -> Option<Arc<ServerIntroduction>> {
         let known = upstream.facts.known();
         let read = self.0.load_full();
         let Some(introduction) = known.legacy.introduction().map(|introduction| &introduction.result) else {
@@ -106,7 +106,7 @@ impl ServerIntroduction {
 
 /// What `answer` is to the client that made `call`. `None`: it is no answer to the request of this id (a literal).
 pub(crate) fn of(
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     call: &ModernCall,
     (id, answer): (&str, &Bytes),
     memory: (&mut Scratch, usize),
@@ -119,7 +119,7 @@ pub(crate) fn of(
 
 /// What `answer`, the server's response to `call`, is to the client. `Nonsense`: it is no response.
 pub(crate) fn last(
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     call: &ModernCall,
     answer: &Bytes,
     memory: (&mut Scratch, usize),
@@ -129,7 +129,7 @@ pub(crate) fn last(
 
 /// `None`: it is no JSON, or not what is meant.
 fn read(
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     call: &ModernCall,
     answer: &Bytes,
     is_meant: impl Fn(Document<'_>) -> bool,
@@ -148,7 +148,7 @@ fn read(
 
 /// An error: the server wants this input first, a result of JSON.
 fn translate(
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     call: &ModernCall,
     (root, answer): (Value<'_>, &Bytes),
     server: Option<&ServerIntroduction>,

@@ -18,8 +18,7 @@ use super::call_driver::{CallDriver, DriverEvent};
 use super::call_reply::{CallReplySink, HeadPatience};
 use super::exclusive_session::ExclusiveSession;
 use super::session_slot::SessionSlot;
-use crate::upstream::Upstream;
-use crate::upstream::bridge::or_never;
+use crate::upstream::bridge::{BridgedServer, or_never};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 
@@ -35,7 +34,7 @@ struct DirectCall {
 /// Makes the call on the session of this slot.
 pub(crate) async fn call(
     client: &UpstreamClient,
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     call: Arc<ModernCall>,
     (slot, session): (Rc<SessionSlot>, Box<ExclusiveSession>),
 ) -> Result<Reply, UpstreamError> {

@@ -24,7 +24,7 @@ use super::session_slot::SessionSlot;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
-use crate::upstream::Upstream;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
@@ -94,7 +94,7 @@ pub(crate) struct IdleGuard {
 
 pub(crate) async fn call(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
@@ -115,7 +115,7 @@ pub(crate) async fn call(
     }
     let place = server.place(upstream, key.payer)?;
     let opening =
-        SessionSetup { client: client.clone(), upstream: Arc::clone(upstream), key: Arc::new(key), place };
+        SessionSetup { client: client.clone(), upstream: upstream.clone(), key: Arc::new(key), place };
     let (reply, waiting) = CallReplySink::new(client, call);
     client.host.run(exclusive_session::run(opening, Box::new(reply)));
     waiting.reply(patience).await

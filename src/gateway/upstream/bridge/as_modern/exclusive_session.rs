@@ -28,7 +28,7 @@ use super::session_slot::{KeeperWork, SessionSlot, SessionWakers};
 use super::session_stream::SessionStream;
 use crate::access::limit::shares::Share;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::Upstream;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use protocol::error::UpstreamError;
@@ -80,7 +80,7 @@ pub(crate) struct ExclusiveSession {
 /// What a session is opened with.
 pub(crate) struct SessionSetup {
     pub client: UpstreamClient,
-    pub upstream: Arc<Upstream>,
+    pub upstream: BridgedServer,
     pub key: Arc<SessionKey>,
     pub place: Share,
 }
@@ -115,7 +115,7 @@ pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
 
 async fn open(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     key: &SessionKey,
     deadline: Instant,
 ) -> Result<(Rc<SessionClient>, SessionStream), UpstreamError> {

@@ -4,7 +4,6 @@
 //! before they are subscribed to, so that nothing is missed. It ends with the stream of the client.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,7 +19,7 @@ use super::shared_session::apart;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::bridge::{BridgedCaller, next_number, or_never};
+use crate::upstream::bridge::{BridgedCaller, BridgedServer, next_number, or_never};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::messages::{MessageStream, ReplyPart};
@@ -42,7 +41,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn open(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: ModernCall,
 ) -> Result<Reply, UpstreamError> {
     let filter = client.read_json(|(scratch, depth_max)| {
@@ -65,7 +64,7 @@ pub(crate) async fn open(
     let first = subscription::acknowledgement(&call.id, Lists::default(), uris, std::iter::empty());
     let first = Some(Bytes::from(first));
     let open =
-        OpenSubscription { client: client.clone(), upstream: Arc::clone(upstream), call, resources, first };
+        OpenSubscription { client: client.clone(), upstream: upstream.clone(), call, resources, first };
     Ok(MessageStream::reply(stream::unfold(Some(open), |open| async move {
         let mut open = open?;
         let part = open.next().await;
@@ -76,7 +75,7 @@ pub(crate) async fn open(
 /// A client's subscription to resources of a legacy server.
 struct OpenSubscription {
     client: UpstreamClient,
-    upstream: Arc<Upstream>,
+    upstream: BridgedServer,
     call: ModernCall,
     resources: Option<ResourceStream>,
     /// The acknowledgement, until it is told.
@@ -125,12 +124,12 @@ impl ResourceStream {
     /// Subscribes. `None`: the server offers no such thing.
     async fn open(
         client: &UpstreamClient,
-        upstream: &Arc<Upstream>,
+        upstream: &BridgedServer,
         call: &ModernCall,
         uris: Vec<Name>,
     ) -> Result<Option<Self>, UpstreamError> {
         let opening =
-            ResourceSession::open(client.clone(), Arc::clone(upstream), call.caller.clone(), call.deadline);
+            ResourceSession::open(client.clone(), upstream.clone(), call.caller.clone(), call.deadline);
         let (mut session, is_offered) = apart(client, || true, opening).await?;
         let name = session.server.session.named();
         if !is_offered || name.id.is_none() {
@@ -183,7 +182,7 @@ impl ResourceSession {
     /// Opens it. Returns also whether the server offers subscriptions.
     async fn open(
         client: UpstreamClient,
-        upstream: Arc<Upstream>,
+        upstream: BridgedServer,
         caller: BridgedCaller,
         deadline: Instant,
     ) -> Result<(Self, bool), UpstreamError> {

@@ -40,8 +40,8 @@ use self::call::ModernCall;
 use self::shared_session::SharedSessions;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
-use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
+use crate::upstream::bridge::BridgedServer;
 use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
 use protocol::error::UpstreamError;
@@ -84,7 +84,7 @@ impl ModernFacade {
 
     /// A place for one more session of this caller. Where there is none, one that nobody uses ends: of a caller who has
     /// more than its share one of its own, else the one that [`chosen`] says.
-    pub(crate) fn place(&self, upstream: &Upstream, payer: Payer) -> Result<Share, UpstreamError> {
+    pub(crate) fn place(&self, upstream: &BridgedServer, payer: Payer) -> Result<Share, UpstreamError> {
         self.places.set_max(upstream.config.bridge.sessions_max);
         let (of_all, error) = match self.places.take(payer) {
             Ok(place) => return Ok(place),
@@ -125,7 +125,7 @@ fn chosen(
 
 pub(crate) async fn open_session(
     client: &UpstreamClient,
-    upstream: &Upstream,
+    upstream: &BridgedServer,
     offer: InitializeOffer<'_>,
     deadline: Instant,
 ) -> Result<InitializedSession, UpstreamError> {
@@ -145,7 +145,7 @@ pub(crate) async fn open_session(
 
 pub(crate) async fn answer(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     request: Request<RequestBody>,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
@@ -174,7 +174,7 @@ pub(crate) async fn answer(
 /// Makes a call, as a task where the server wants that.
 async fn make(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: ModernCall,
 ) -> Result<Reply, UpstreamError> {
     let declined = client.read_json(|memory| answers::declined(&call, memory));
@@ -208,7 +208,7 @@ async fn make(
 /// Makes the call of this tool as a task: on a session of its own if the server may ask meanwhile.
 async fn make_as_task(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: &Arc<ModernCall>,
     tool: &str,
 ) -> Result<Reply, UpstreamError> {

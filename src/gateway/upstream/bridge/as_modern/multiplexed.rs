@@ -19,8 +19,7 @@ use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::access::limit::payer::Payer;
-use crate::upstream::Upstream;
-use crate::upstream::bridge::next_number;
+use crate::upstream::bridge::{BridgedServer, next_number};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::queue;
@@ -35,7 +34,7 @@ const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn call(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let mut may_reopen = true;
@@ -89,7 +88,7 @@ pub(crate) struct CallInProgress {
 impl CallInProgress {
     pub(crate) fn begin(
         client: &UpstreamClient,
-        upstream: &Arc<Upstream>,
+        upstream: &BridgedServer,
         using: SessionUse,
         call: &Arc<ModernCall>,
     ) -> Self {

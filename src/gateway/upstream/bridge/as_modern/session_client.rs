@@ -15,11 +15,11 @@ use tokio::time::timeout;
 use super::server_message::{self, CallIds, ServerMessage};
 use crate::clock;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
-use crate::upstream::bridge::Bridge;
+use crate::upstream::bridge::{Bridge, BridgedServer};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializedSession;
-use crate::upstream::{ReplicaKey, Upstream, get_stream};
+use crate::upstream::{ReplicaKey, get_stream};
 use protocol::error::UpstreamError;
 use protocol::translation::question::unasked_answer;
 
@@ -48,7 +48,7 @@ pub(crate) struct SessionClient {
     pub client: UpstreamClient,
     pub bridge: Arc<Bridge>,
     pub session: SessionName,
-    upstream: RefCell<Arc<Upstream>>,
+    upstream: RefCell<BridgedServer>,
 }
 
 impl From<&InitializedSession> for SessionName {
@@ -69,17 +69,17 @@ impl SessionName {
 }
 
 impl SessionClient {
-    pub(crate) fn new(client: &UpstreamClient, upstream: &Arc<Upstream>, session: SessionName) -> Rc<Self> {
+    pub(crate) fn new(client: &UpstreamClient, upstream: &BridgedServer, session: SessionName) -> Rc<Self> {
         let (client, bridge) = (client.clone(), Arc::clone(&upstream.bridge));
-        Rc::new(Self { client, bridge, session, upstream: RefCell::new(Arc::clone(upstream)) })
+        Rc::new(Self { client, bridge, session, upstream: RefCell::new(upstream.clone()) })
     }
 
     /// The upstream as it is configured now, or was when it last was.
-    pub(crate) fn upstream(&self) -> Arc<Upstream> {
-        if let Some(now) = self.bridge.upstream() {
+    pub(crate) fn upstream(&self) -> BridgedServer {
+        if let Some(now) = self.bridge.server() {
             *self.upstream.borrow_mut() = now;
         }
-        Arc::clone(&self.upstream.borrow())
+        self.upstream.borrow().clone()
     }
 
     /// Asks in the gateway's own name.

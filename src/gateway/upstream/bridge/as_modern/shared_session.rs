@@ -27,8 +27,7 @@ use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::Upstream;
-use crate::upstream::bridge::BridgedCaller;
+use crate::upstream::bridge::{BridgedCaller, BridgedServer};
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::mux::queue;
@@ -83,7 +82,7 @@ pub(crate) struct SessionUse {
 /// While it lives, a slot is in use.
 #[derive(Debug)]
 struct SlotGuard {
-    upstream: Arc<Upstream>,
+    upstream: BridgedServer,
     principal: Arc<str>,
     payer: Payer,
     slot: Arc<SharedSlot>,
@@ -100,7 +99,7 @@ pub(crate) struct ProgressReceiver {
 impl SharedSessions {
     pub(crate) async fn get(
         client: &UpstreamClient,
-        upstream: &Arc<Upstream>,
+        upstream: &BridgedServer,
         caller: &BridgedCaller,
         deadline: Instant,
     ) -> Result<SessionUse, UpstreamError> {
@@ -112,7 +111,7 @@ impl SharedSessions {
             slot.uses.fetch_add(1, Ordering::Relaxed);
             Arc::clone(slot)
         };
-        let (upstream, payer) = (Arc::clone(upstream), caller.payer);
+        let (upstream, payer) = (upstream.clone(), caller.payer);
         let held = SlotGuard { upstream, principal: Arc::clone(principal), payer, slot };
         if let Some(session) = held.slot.session.get() {
             return Ok(SessionUse { session: Arc::clone(session), held });
@@ -344,7 +343,7 @@ impl Keeper {
             }
             let uses = slot.uses.load(Ordering::Acquire);
             // The settings may have changed since it was opened.
-            let current = server.bridge.upstream();
+            let current = server.bridge.server();
             let patience = current.map_or(Duration::ZERO, |now| now.config.bridge.session_idle_timeout);
             tokio::select! {
                 () = sleep(patience) => {}

@@ -23,8 +23,7 @@ use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares};
 use crate::clock::now_s;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::Upstream;
-use crate::upstream::bridge::Bridge;
+use crate::upstream::bridge::{Bridge, BridgedServer};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
@@ -175,7 +174,7 @@ impl SuspendedCalls {
 /// Goes on with the call that the `requestState` of `call` names.
 pub(crate) async fn resume(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: ModernCall,
 ) -> Result<Reply, UpstreamError> {
     let parked = &upstream.bridge.as_modern.suspended;

@@ -26,7 +26,7 @@ use super::session_stream::SessionStream;
 use super::shared_session::SharedSessions;
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::next_number;
+use crate::upstream::bridge::{BridgedServer, next_number};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use protocol::error::UpstreamError;
@@ -51,7 +51,7 @@ const POLL_TIMEOUT: Duration = Duration::from_secs(30);
 const FAILURES_MAX: u32 = 3;
 
 /// The tool that is called, if the server makes tasks of such calls.
-pub(crate) fn tool(client: &UpstreamClient, upstream: &Upstream, call: &ModernCall) -> Option<String> {
+pub(crate) fn tool(client: &UpstreamClient, upstream: &BridgedServer, call: &ModernCall) -> Option<String> {
     let servers = &upstream.bridge.as_modern.servers;
     if call.method != Method::ToolsCall || !client.read_json(|memory| servers.takes_tasks(upstream, memory)) {
         return None;
@@ -62,7 +62,7 @@ pub(crate) fn tool(client: &UpstreamClient, upstream: &Upstream, call: &ModernCa
 /// Makes the call of this tool as a task.
 pub(crate) async fn call(
     client: &UpstreamClient,
-    upstream: &Arc<Upstream>,
+    upstream: &BridgedServer,
     call: Arc<ModernCall>,
     tool: &str,
 ) -> Result<Reply, UpstreamError> {

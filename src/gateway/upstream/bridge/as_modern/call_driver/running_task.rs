@@ -14,7 +14,7 @@ use crate::upstream::Upstream;
 use crate::upstream::bridge::as_modern::answers::CallAnswer;
 use crate::upstream::bridge::as_modern::response_reader::{BridgedRequest, CallExchange};
 use crate::upstream::bridge::as_modern::tasks::{self, Task};
-use crate::upstream::bridge::next_number;
+use crate::upstream::bridge::{BridgedServer, next_number};
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
@@ -110,7 +110,7 @@ impl CallDriver {
     }
 
     /// An answer to the client, with what it says of the task.
-    pub(super) fn of_task(&self, answer: CallAnswer, upstream: &Upstream) -> CallAnswer {
+    pub(super) fn of_task(&self, answer: CallAnswer, upstream: &BridgedServer) -> CallAnswer {
         if self.task.is_some() {
             // It was executed, whatever came of it.
             return CallAnswer { status: StatusCode::OK, ..answer };
