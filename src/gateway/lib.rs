@@ -15,7 +15,8 @@
 //! | [`tables`] | what all threads share while they serve: fetched lists, who listens to what, HTTP+SSE sessions |
 //! | [`snapshot`] | the configuration, resolved: endpoints and upstreams |
 //! | [`session`] | sessions of the legacy era, and what waits for their clients |
-//! | [`upstream`] | replicas, connections, child processes, HTTP+SSE, pinned definitions, the bridge between the eras |
+//! | [`bridge`] | between clients of one era and servers of the other |
+//! | [`upstream`] | replicas, connections, child processes, HTTP+SSE, pinned definitions |
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
@@ -47,7 +48,7 @@
 //!
 //! # Two eras
 //!
-//! A client is served in its own era wherever the upstream speaks that. Where it does not, [`upstream::bridge`] stands
+//! A client is served in its own era wherever the upstream speaks that. Where it does not, [`bridge`] stands
 //! between them as a server of the client's era that lives in this process, so that nothing above it differs; what the
 //! messages are in the other era is in [`protocol::translation`]. Lists and introductions do not pass by there: the
 //! [`catalog::lists`] asks for them in an era that the upstream speaks.
@@ -72,8 +73,8 @@
 //! | outbox | messages of one session's upstreams that wait for its client's stream ([`session::outbox`]) |
 //! | addressee | the upstream session that a client's answer goes to |
 //! | in flight | sent, and without its answer |
-//! | bridge | what stands between a client of one era and a server of the other ([`upstream::bridge`]) |
-//! | suspended call | a modern call whose client is to answer a question of the server first ([`upstream::bridge`]) |
+//! | bridge | what stands between a client of one era and a server of the other ([`bridge`]) |
+//! | suspended call | a modern call whose client is to answer a question of the server first ([`bridge`]) |
 //! | MRTR | multi round-trip requests: a modern call is sent again with its client's answers, one *round* each |
 //! | mux connection | a connection that many calls share, as to a child process ([`upstream::mux`]) |
 //! | exclusive, shared session | a bridged session that one call has to itself; one that a principal's plain calls share |
@@ -104,6 +105,7 @@
 
 mod access;
 mod admin;
+mod bridge;
 mod buffers;
 mod catalog;
 mod clock;

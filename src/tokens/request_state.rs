@@ -1,6 +1,6 @@
 //! The `requestState` of a call that waits: what it names, sealed so that nobody else can make or change one.
 //!
-//! Not here: the key, and that a state is used once (`gateway::upstream::bridge`).
+//! Not here: the key, and that a state is used once (`gateway::bridge`).
 //!
 //! Invariants: a state has [`STATE_CHARS`] characters, all visible ASCII. Nothing is read of one whose tag does not fit,
 //! and reading never panics.

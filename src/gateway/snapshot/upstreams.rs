@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use super::{Snapshot, SnapshotError};
+use crate::bridge::Bridge;
 use crate::telemetry::metrics::Metrics;
-use crate::upstream::bridge::Bridge;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::facts::EraFacts;
 use crate::upstream::{Upstream, UpstreamId};

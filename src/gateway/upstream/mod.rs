@@ -6,7 +6,6 @@ pub(crate) mod ask;
 mod attempt;
 pub(crate) mod balance;
 pub(crate) mod body;
-pub(crate) mod bridge;
 pub(crate) mod changes;
 pub(crate) mod connect;
 mod connection_use;

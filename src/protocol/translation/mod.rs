@@ -1,7 +1,7 @@
 //! One era's messages in the words of the other: bytes in, bytes out.
 //!
 //! Everything is spliced where it stands; what no rule here is about stays as its sender wrote it. What cannot be said
-//! in the other era, and who has to be told so, is the bridge's business (`upstream::bridge`).
+//! in the other era, and who has to be told so, is the bridge's business (`bridge`).
 
 pub mod answer;
 pub mod capabilities;

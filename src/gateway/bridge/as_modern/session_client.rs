@@ -13,9 +13,9 @@ use http::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
 use super::server_message::{self, CallIds, ServerMessage};
+use crate::bridge::{Bridge, BridgedServer};
 use crate::clock;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
-use crate::upstream::bridge::{Bridge, BridgedServer};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializedSession;

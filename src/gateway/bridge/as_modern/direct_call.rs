@@ -18,7 +18,7 @@ use super::call_driver::{CallDriver, DriverEvent};
 use super::call_reply::{CallReplySink, HeadPatience};
 use super::exclusive_session::ExclusiveSession;
 use super::session_slot::SessionSlot;
-use crate::upstream::bridge::{BridgedServer, or_never};
+use crate::bridge::{BridgedServer, or_never};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 

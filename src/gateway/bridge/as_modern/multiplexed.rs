@@ -19,7 +19,7 @@ use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
 use crate::access::limit::payer::Payer;
-use crate::upstream::bridge::{BridgedServer, next_number};
+use crate::bridge::{BridgedServer, next_number};
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::queue;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::call::ModernCall;
-use crate::upstream::bridge::BridgedServer;
+use crate::bridge::BridgedServer;
 use crate::upstream::exchange::Reply;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;

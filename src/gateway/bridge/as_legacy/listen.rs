@@ -9,11 +9,11 @@ use tokio::time::timeout_at;
 
 use super::session::LegacySession;
 use crate::access::limit::payer::Payer;
+use crate::bridge::{BridgedServer, next_number};
 use crate::clock;
 use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
-use crate::upstream::bridge::{BridgedServer, next_number};
 use crate::upstream::exchange::{ExpectedReply, RequestBody, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::{self, Messages};
 use protocol::error::UpstreamError;

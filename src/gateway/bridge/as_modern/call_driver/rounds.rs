@@ -1,10 +1,10 @@
 //! The rounds of a call: its client is asked, the call waits, and goes on with the client's answers.
 
 use super::{CallDriver, CallEnd, LAST_PATIENCE};
+use crate::bridge::as_modern::answers::CallAnswer;
+use crate::bridge::as_modern::exclusive_session::SessionCommand;
+use crate::bridge::as_modern::suspended::Suspension;
 use crate::clock;
-use crate::upstream::bridge::as_modern::answers::CallAnswer;
-use crate::upstream::bridge::as_modern::exclusive_session::SessionCommand;
-use crate::upstream::bridge::as_modern::suspended::Suspension;
 use protocol::error::UpstreamError;
 use protocol::translation::question;
 use tokens::request_state::Binding;

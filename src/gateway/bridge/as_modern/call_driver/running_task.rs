@@ -9,12 +9,12 @@ use http::StatusCode;
 use tokio::time::{Sleep, sleep_until, timeout};
 
 use super::{CallDriver, LAST_PATIENCE};
+use crate::bridge::as_modern::answers::CallAnswer;
+use crate::bridge::as_modern::response_reader::{BridgedRequest, CallExchange};
+use crate::bridge::as_modern::tasks::{self, Task};
+use crate::bridge::{BridgedServer, next_number};
 use crate::clock;
 use crate::upstream::Upstream;
-use crate::upstream::bridge::as_modern::answers::CallAnswer;
-use crate::upstream::bridge::as_modern::response_reader::{BridgedRequest, CallExchange};
-use crate::upstream::bridge::as_modern::tasks::{self, Task};
-use crate::upstream::bridge::{BridgedServer, next_number};
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 

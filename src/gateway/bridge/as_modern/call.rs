@@ -6,8 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{HeaderMap, Request};
 
+use crate::bridge::BridgedCaller;
 use crate::telemetry::trace::Trail;
-use crate::upstream::bridge::BridgedCaller;
 use crate::upstream::exchange::RequestBody;
 use crate::upstream::headers::{self, ForwardedFields};
 use protocol::envelope::{Envelope, MessageKind};

@@ -22,8 +22,8 @@ use super::call_reply::CallReplySink;
 use super::exclusive_pool::IdleGuard;
 use super::exclusive_session::{ExclusiveSession, SessionCommand};
 use super::session_stream::SessionStream;
+use crate::bridge::next_number;
 use crate::clock::{self, RecurringDeadline};
-use crate::upstream::bridge::next_number;
 use crate::upstream::mux::host::Host;
 
 thread_local! {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::subscriptions::LegacySubscriptions;
-use crate::upstream::bridge::next_number;
+use crate::bridge::next_number;
 use protocol::json::quote;
 use protocol::level::Level;
 use protocol::translation::input::ClientAnswer;
