@@ -49,6 +49,11 @@ impl Payer {
         if principal.is_empty() { Self::network(address) } else { Self::principal(principal) }
     }
 
+    /// As a part of a key.
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_ne_bytes()
+    }
+
     /// Which of `count` shards it belongs to. `count` is a power of two.
     pub(crate) fn shard(self, count: usize) -> usize {
         usize::try_from(self.0 >> 32).unwrap_or(0) & (count - 1)

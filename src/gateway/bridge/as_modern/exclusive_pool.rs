@@ -21,6 +21,7 @@ use super::call_reply::{CallReplySink, HeadPatience};
 use super::direct_call;
 use super::exclusive_session::{self, SessionCommand, SessionSetup};
 use super::session_slot::SessionSlot;
+use crate::access::limit::digest::{Digest, Digester, IdentityHash};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::bridge::BridgedServer;
@@ -32,8 +33,10 @@ use protocol::level::Level;
 use protocol::translation::capabilities::across;
 
 /// What a session is opened for: calls for which all of it is the same may use it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub(crate) struct SessionKey {
+    /// Of all that a call says of it.
+    digest: Digest,
     /// Who calls.
     pub principal: Arc<str>,
     /// Who is charged for it: where nobody is told apart by name, addresses are.
@@ -64,6 +67,7 @@ pub(crate) struct ExclusiveSessions {
     pub retired: CancellationToken,
     /// Turns of those that end.
     pub ending: Semaphore,
+    digester: Digester,
     table: Mutex<ExclusiveTable>,
 }
 
@@ -71,7 +75,7 @@ pub(crate) struct ExclusiveSessions {
 struct ExclusiveTable {
     next: u64,
     /// By what they were opened for, and by their numbers.
-    resting: HashMap<Arc<SessionKey>, BTreeMap<u64, IdleSession>>,
+    resting: HashMap<Digest, BTreeMap<u64, IdleSession>, IdentityHash>,
     /// Since when each rests, and what it was opened for, the one that rests longest first.
     order: BTreeMap<u64, (Instant, Arc<SessionKey>)>,
 }
@@ -98,9 +102,9 @@ pub(crate) async fn call(
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let server = &upstream.bridge.as_modern;
-    let key = client.read_json(|memory| SessionKey::of(&call, memory));
+    let digest = server.exclusive.digest(&call);
     let patience = HeadPatience::new(call.deadline);
-    while let Some(idle) = server.exclusive.take(&key) {
+    while let Some(idle) = server.exclusive.take(digest) {
         if let Some((slot, session)) = SessionSlot::take(idle.number) {
             // Written where it stays: it is many kilobytes, which nobody needs to move.
             let calling =
@@ -113,7 +117,8 @@ pub(crate) async fn call(
             return waiting.reply(patience).await;
         }
     }
-    let place = server.place(upstream, key.payer)?;
+    let place = server.place(upstream, call.caller.payer)?;
+    let key = client.read_json(|memory| SessionKey::of(&call, digest, memory));
     let opening =
         SessionSetup { client: client.clone(), upstream: upstream.clone(), key: Arc::new(key), place };
     let (reply, waiting) = CallReplySink::new(client, call);
@@ -122,8 +127,9 @@ pub(crate) async fn call(
 }
 
 impl SessionKey {
-    fn of(call: &ModernCall, memory: (&mut Scratch, usize)) -> Self {
+    fn of(call: &ModernCall, digest: Digest, memory: (&mut Scratch, usize)) -> Self {
         Self {
+            digest,
             principal: Arc::clone(&call.caller.principal),
             payer: call.caller.payer,
             capabilities: String::from_utf8_lossy(&across(&call.capabilities, memory)).into(),
@@ -157,17 +163,30 @@ impl Default for ExclusiveSessions {
         Self {
             retired: CancellationToken::new(),
             ending: Semaphore::new(ENDING_MAX),
+            digester: Digester::default(),
             table: Mutex::default(),
         }
     }
 }
 
 impl ExclusiveSessions {
+    /// Which sessions a call may use.
+    fn digest(&self, call: &ModernCall) -> Digest {
+        let ModernCall { caller, capabilities, level, client_info, .. } = call;
+        let mut digest = self.digester.start();
+        digest.part(Some(caller.principal.as_bytes()));
+        digest.part(Some(&caller.payer.to_bytes()));
+        digest.part(Some(capabilities));
+        digest.part(level.map(|level| level.as_str().as_bytes()));
+        digest.part(client_info.as_ref().map(|info| info.as_bytes()));
+        digest.finish()
+    }
+
     /// Takes a session that rests, of this thread where there is one.
-    fn take(&self, key: &SessionKey) -> Option<IdleSession> {
+    fn take(&self, digest: Digest) -> Option<IdleSession> {
         let thread = std::thread::current().id();
         let mut table = self.table.lock();
-        let entries = table.resting.get(key)?;
+        let entries = table.resting.get(&digest)?;
         let own = entries.iter().rfind(|(_, entry)| entry.thread == thread);
         let number = *own.or_else(|| entries.last_key_value())?.0;
         table.remove(number)
@@ -197,10 +216,10 @@ impl ExclusiveSessions {
 impl ExclusiveTable {
     fn remove(&mut self, number: u64) -> Option<IdleSession> {
         let (_, key) = self.order.remove(&number)?;
-        let entries = self.resting.get_mut(&key)?;
+        let entries = self.resting.get_mut(&key.digest)?;
         let entry = entries.remove(&number);
         if entries.is_empty() {
-            self.resting.remove(&key);
+            self.resting.remove(&key.digest);
         }
         entry
     }
@@ -220,7 +239,7 @@ impl IdleGuard {
             IdleSession { thread: std::thread::current().id(), number, commands, place: Arc::clone(place) };
         table.next += 1;
         let number = table.next;
-        table.resting.entry(Arc::clone(key)).or_default().insert(number, entry);
+        table.resting.entry(key.digest).or_default().insert(number, entry);
         table.order.insert(number, (clock::now(), Arc::clone(key)));
         drop(table);
         Self { sessions: Arc::clone(sessions), number }
@@ -243,10 +262,13 @@ mod tests {
     use super::*;
     use crate::access::limit::shares::Shares;
 
-    fn key(principal: &str) -> Arc<SessionKey> {
+    fn key(sessions: &ExclusiveSessions, principal: &str) -> Arc<SessionKey> {
         let capabilities = "{}".into();
         let payer = Payer::principal(principal);
+        let mut digest = sessions.digester.start();
+        digest.part(Some(principal.as_bytes()));
         Arc::new(SessionKey {
+            digest: digest.finish(),
             principal: principal.into(),
             payer,
             capabilities,
@@ -258,12 +280,13 @@ mod tests {
     #[test]
     fn a_session_rests_for_its_key_and_is_taken_once() {
         let (sessions, (commands, mut other_end)) = (Arc::<ExclusiveSessions>::default(), mpsc::channel(1));
+        let key = |principal: &str| key(&sessions, principal);
         let places = Shares::new(9);
         let place = Arc::new(Mutex::new(places.take(Payer::principal("p")).expect("a place")));
         let resting = IdleGuard::begin(&sessions, &key("p"), 1, commands.clone(), &place);
-        assert!(sessions.take(&key("q")).is_none());
-        assert!(sessions.take(&key("p")).is_some());
-        assert!(sessions.take(&key("p")).is_none());
+        assert!(sessions.take(key("q").digest).is_none());
+        assert!(sessions.take(key("p").digest).is_some());
+        assert!(sessions.take(key("p").digest).is_none());
         assert!(!resting.end());
         drop(IdleGuard::begin(&sessions, &key("p"), 1, commands.clone(), &place));
         assert!(sessions.table.lock().resting.is_empty(), "nothing is left of one that went by itself");
@@ -279,7 +302,7 @@ mod tests {
         assert!(sessions.make_room(idle[0]));
         assert_eq!(places.taken(), 0, "another may have its place");
         assert!(matches!(other_end.try_recv(), Ok(SessionCommand::Close)));
-        assert!(sessions.take(&key("p")).is_none() && sessions.take(&key("q")).is_some());
+        assert!(sessions.take(key("p").digest).is_none() && sessions.take(key("q").digest).is_some());
         assert!(sessions.idle().is_empty() && !sessions.make_room(idle[0]));
     }
 }
