@@ -6,6 +6,7 @@
 //!
 //! Invariant: the session comes back to its slot, by itself or with the call.
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::call_driver::{CallDriver, DriverEvent};
 use super::call_reply::{CallReplySink, HeadPatience};
 use super::exclusive_session::ExclusiveSession;
 use super::session_slot::SessionSlot;
-use crate::bridge::{BridgedServer, or_never};
+use crate::bridge::BridgedServer;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use protocol::error::UpstreamError;
 
@@ -43,7 +44,9 @@ pub(crate) async fn call(
     let mut running = DirectCall { slot, driver, idle_timeout };
     let mut patience = HeadPatience::new(call.deadline);
     let event = loop {
-        match patience.wait(or_never(running.driver.as_mut().map(|driver| driver.next()))).await? {
+        let Some(driver) = &mut running.driver else { return Err(UpstreamError::Reset) };
+        let happened = patience.wait(pin!(driver.next_of_direct())).await?;
+        match happened {
             Some(DriverEvent::Reply(Ok(None))) => patience.begin(),
             Some(DriverEvent::Reply(Ok(Some(message)))) if running.is_answer(&message) => {
                 return running.finish(&call, &message).map(CallAnswer::into_reply);

@@ -216,6 +216,17 @@ impl CallDriver {
         }
     }
 
+    /// As [`next`](Self::next), of a call whose caller makes it: nothing else can happen to it.
+    pub(crate) async fn next_of_direct(&mut self) -> DriverEvent {
+        let ExclusiveSession { server, notifications, wakers, .. } = &mut *self.session;
+        tokio::select! {
+            biased;
+            () = server.client.host.cut() => DriverEvent::Cut,
+            message = wakers.hear(notifications) => DriverEvent::Notification(message),
+            message = self.exchange.next() => DriverEvent::Reply(message),
+        }
+    }
+
     /// Takes what came in the reply.
     fn take(&mut self, message: Result<Option<Bytes>, UpstreamError>) -> Option<CallEnd> {
         match message {
