@@ -29,6 +29,11 @@ pub(crate) async fn collect(
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(UpstreamError::TooLarge.into());
     }
+    if let Incoming::Whole(whole) = body {
+        let whole = whole.take().unwrap_or_default();
+        held.grow(whole.len()).map_err(no_memory)?;
+        return Ok((whole, held));
+    }
     let read = async {
         let mut pieces = Chunks::default();
         while let Some(frame) = body.frame().await {
