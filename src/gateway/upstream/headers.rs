@@ -16,7 +16,7 @@ const JSON_OR_SSE: HeaderValue = HeaderValue::from_static("application/json, tex
 
 /// What crosses of a client's fields, and what is written instead of the rest. `Host` and `Content-Length` are written by
 /// whoever knows the replica and the body.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct ForwardedFields {
     fields: Fields,
     /// What must not cross was taken out of them.
@@ -33,6 +33,16 @@ impl ForwardedFields {
             fields.retain(|field| may_cross(field, more));
         }
         Self { fields, is_sorted_out: !more.is_empty(), inner_name, session: None }
+    }
+
+    /// Those that say nothing of the era they are written in, nor of the message: what a server of the other era is sent.
+    #[must_use]
+    pub(crate) fn for_other_era(mut self) -> Self {
+        let is_sorted_out = self.is_sorted_out;
+        let crosses = |known| is_sorted_out || crosses(known);
+        let is_written_anew = |known| known == FieldName::ContentType || is_of_era(known);
+        self.fields.retain(|field| crosses(field.known) && !is_written_anew(field.known));
+        Self { fields: self.fields, is_sorted_out: true, ..Self::default() }
     }
 
     /// Within the session of this version and id with the upstream.
@@ -95,11 +105,6 @@ impl ForwardedFields {
         }
     }
 
-    /// Adds those to a map that say nothing of the era they are written in, nor of the message.
-    pub(crate) fn add_to_other_era(&self, headers: &mut HeaderMap) {
-        self.fields.append_to(headers, |known| self.keeps(known, true) && !is_of_era(known));
-    }
-
     /// Servers compare `Accept` with both media types literally, so wildcards are spelled out.
     fn is_accept_literal(&self) -> bool {
         let accept = self.fields.first(FieldName::Accept);
@@ -135,8 +140,15 @@ fn crosses(known: FieldName) -> bool {
     is_of_era(known) || matches!(known, FieldName::TraceParent | FieldName::TraceState)
 }
 
+/// What a request says that was sorted out before.
+impl From<&HeaderMap> for ForwardedFields {
+    fn from(headers: &HeaderMap) -> Self {
+        Self { fields: Fields::from(headers), is_sorted_out: true, ..Self::default() }
+    }
+}
+
 /// Those that are written anew for a server of the other era, or that it does not know.
-pub(crate) fn is_of_era(known: FieldName) -> bool {
+fn is_of_era(known: FieldName) -> bool {
     matches!(
         known,
         FieldName::Accept

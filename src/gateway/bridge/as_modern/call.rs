@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request};
+use http::Request;
 
 use crate::bridge::BridgedCaller;
 use crate::telemetry::trace::Trail;
 use crate::upstream::exchange::RequestBody;
-use crate::upstream::headers::{self, ForwardedFields};
+use crate::upstream::headers::ForwardedFields;
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::fields::FieldName;
 use protocol::json::{Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
@@ -45,8 +44,8 @@ pub(crate) struct ModernCall {
     /// The client's answers, a JSON object.
     pub input_responses: Option<Bytes>,
     pub caller: BridgedCaller,
-    /// Headers that go along to the server: trace context, and those the operator names.
-    pub headers: HeaderMap,
+    /// What goes along to the server of the client's header: trace context, and what the operator names.
+    pub forwarded: ForwardedFields,
     /// When the head of the reply is too late.
     pub deadline: Instant,
     pub may_be_asked: bool,
@@ -59,11 +58,15 @@ pub(crate) struct ModernCall {
 impl ModernCall {
     /// Reads a message that was posted. `None`: it is not one that comes by here.
     pub(crate) fn read(
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
     ) -> Option<Self> {
+        if !request.headers().is_empty() {
+            RequestBody::spell_out(&mut request);
+        }
         let (parts, RequestBody { message: body, attributes, forwarded, .. }) = request.into_parts();
+        let forwarded = forwarded.unwrap_or_else(|| ForwardedFields::from(&parts.headers));
         let message = body.to_bytes();
         let read = scratch.index(&message, depth_max).ok().and_then(|document| {
             let envelope = Envelope::read(document).ok()?;
@@ -92,7 +95,7 @@ impl ModernCall {
                 principal: attributes.principal.unwrap_or_default(),
                 payer: attributes.payer,
             },
-            headers: more(forwarded.as_ref(), &parts.headers),
+            forwarded: forwarded.for_other_era(),
             deadline,
             may_be_asked,
             as_task: false,
@@ -167,27 +170,9 @@ impl CallDetails {
     }
 }
 
-/// What goes along of the client's header. What the request says itself counts before it.
-fn more(forwarded: Option<&ForwardedFields>, own: &HeaderMap) -> HeaderMap {
-    let mut more = HeaderMap::new();
-    if let Some(forwarded) = forwarded {
-        forwarded.add_to_other_era(&mut more);
-    }
-    for name in own.keys() {
-        more.remove(name);
-    }
-    for (name, value) in own {
-        let known = FieldName::of(name.as_str().as_bytes());
-        if known != FieldName::ContentType && !headers::is_of_era(known) {
-            more.append(name.clone(), value.clone());
-        }
-    }
-    more
-}
-
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderMap, HeaderValue};
 
     use super::*;
     use crate::access::limit::payer::Payer;
@@ -232,8 +217,14 @@ mod tests {
             let call = read(&message(method, capabilities, meta)).expect("a request");
             assert_eq!(call.takes_messages(), expected, "{method} {capabilities} {meta}");
             assert_eq!((&*call.id, &*call.capabilities), (r#""x""#, capabilities.as_bytes()));
-            let names = call.headers.iter().map(|(name, _)| name.as_str());
-            assert_eq!(names.collect::<Vec<_>>(), ["traceparent", "x-tag", "x-tag"]);
+            let mut headers = HeaderMap::new();
+            call.forwarded.clone().add_to(&mut headers);
+            let names = headers.iter().map(|(name, _)| name.as_str());
+            assert_eq!(
+                names.collect::<Vec<_>>(),
+                ["traceparent", "x-tag", "x-tag", "content-type", "accept"]
+            );
+            assert_eq!(headers["accept"], "application/json, text/event-stream");
             assert_eq!(&*call.caller.principal, "p");
         }
     }

@@ -126,7 +126,7 @@ impl CallInProgress {
             payer: call.caller.payer,
             message: call.to_legacy((id, id), added),
             id: id.clone(),
-            headers: call.headers.clone(),
+            forwarded: call.forwarded.clone(),
             trail: call.trail.clone(),
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
             deadline: Some(call.deadline),

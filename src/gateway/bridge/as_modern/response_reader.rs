@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use http::{HeaderMap, StatusCode};
+use http::{Method, Request, StatusCode};
 
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
@@ -18,7 +18,8 @@ use crate::clock;
 use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
 use crate::upstream::body::collect_answer;
-use crate::upstream::exchange::{ExpectedReply, Reply, RequestBody, SendOptions};
+use crate::upstream::exchange::{ExpectedReply, Reply, RequestAttributes, RequestBody, SendOptions};
+use crate::upstream::headers::ForwardedFields;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Document;
@@ -37,7 +38,7 @@ pub(crate) struct BridgedRequest {
     /// The literal of its id.
     pub id: Box<str>,
     /// What goes along with it.
-    pub headers: HeaderMap,
+    pub forwarded: ForwardedFields,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
     pub is_safe_to_repeat: bool,
@@ -129,15 +130,16 @@ impl SessionClient {
         request: BridgedRequest,
         read: impl Fn(&Bytes) -> Option<A>,
     ) -> Result<ReplyStart<A>, UpstreamError> {
-        let BridgedRequest { message, mut headers, trail, is_safe_to_repeat, deadline, payer, .. } = request;
+        let BridgedRequest { message, forwarded, trail, is_safe_to_repeat, deadline, payer, .. } = request;
         let (upstream, now) = (self.upstream(), clock::now());
-        headers.extend(self.session.headers());
-        let mut request = RequestBody::from(message).posted(headers);
-        let attributes = &mut request.body_mut().attributes;
-        attributes.trail = trail;
-        if deadline.is_none() {
-            attributes.reply = ExpectedReply::SlowAnswer;
-        }
+        let reply = if deadline.is_some() { ExpectedReply::Answer } else { ExpectedReply::SlowAnswer };
+        let mut request = Request::new(RequestBody {
+            message,
+            forwarded: Some(self.session.write_into(forwarded)),
+            attributes: RequestAttributes { reply, trail, ..RequestAttributes::default() },
+            ..RequestBody::default()
+        });
+        *request.method_mut() = Method::POST;
         let delivery =
             SendOptions { is_safe_to_repeat, aim: self.session.replica.into(), asked: None, payer };
         let head_deadline = deadline.unwrap_or(now + REPLY_PATIENCE);

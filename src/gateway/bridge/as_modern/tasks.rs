@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::HeaderMap;
 use tokio::time::{Sleep, sleep};
 
 use super::answers;
@@ -28,6 +27,7 @@ use crate::bridge::{BridgedServer, next_number};
 use crate::clock;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Reply, UpstreamClient};
+use crate::upstream::headers::ForwardedFields;
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
@@ -250,7 +250,7 @@ impl TaskDriver {
             payer: self.running.payer(),
             message: Segments::from(Bytes::from(self.message(id, "tasks/result"))),
             id: id.to_string().into(),
-            headers: HeaderMap::new(),
+            forwarded: ForwardedFields::default(),
             trail: None,
             is_safe_to_repeat: true,
             deadline: Some(clock::now() + server.upstream().config.response_timeout),

@@ -119,7 +119,7 @@ impl CallDriver {
             payer: call.caller.payer,
             message: call.to_legacy((&own, &own), added),
             id: own.clone(),
-            headers: call.headers.clone(),
+            forwarded: call.forwarded.clone(),
             trail: call.trail.clone(),
             is_safe_to_repeat: false,
             deadline: None,

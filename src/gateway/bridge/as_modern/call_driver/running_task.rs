@@ -89,7 +89,7 @@ impl CallDriver {
             payer: self.made.caller.payer,
             message: Segments::from(Bytes::from(tasks::message(number, "tasks/result", &task.id))),
             id: self.own.clone(),
-            headers: self.made.headers.clone(),
+            forwarded: self.made.forwarded.clone(),
             trail: self.made.trail.clone(),
             is_safe_to_repeat: true,
             deadline: None,
