@@ -92,6 +92,13 @@ impl Segments {
     }
 }
 
+impl From<Segments> for Bytes {
+    /// All of them in one piece, as [`Segments::to_bytes`].
+    fn from(segments: Segments) -> Self {
+        if segments.rest.is_some() { segments.to_bytes() } else { segments.first }
+    }
+}
+
 impl From<Bytes> for Segments {
     fn from(piece: Bytes) -> Self {
         Self { len: piece.len(), first: piece, rest: None }

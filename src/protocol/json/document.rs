@@ -178,6 +178,18 @@ impl<'a> Value<'a> {
         all.next().filter(|_| all.next().is_none())
     }
 
+    /// The first member with each of these keys, found at one look.
+    pub fn first_of<const N: usize>(self, keys: [&str; N]) -> [Option<Self>; N] {
+        let mut found = [None; N];
+        for (name, value) in self.entries() {
+            let at = keys.iter().position(|key| name.equals(self.document.text, key));
+            if let Some(found) = at.map(|at| &mut found[at]) {
+                found.get_or_insert(value);
+            }
+        }
+        found
+    }
+
     /// The first member of an object with this key, if it is an object, too.
     pub fn object(self, key: &str) -> Option<Self> {
         self.get(key)?.as_object()

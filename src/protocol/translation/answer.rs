@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::input::Input;
 use super::members::Edits;
 use super::request::MODERN_META;
-use super::result::to_legacy;
+use super::result::{AnswerMembers, to_legacy};
 use crate::error::error_body;
 use crate::json::{Document, JsonKind, Scratch, Value};
 use crate::splice::Segments;
@@ -54,20 +54,21 @@ pub fn read(
 ) -> Said {
     let root = scratch.index(message, depth_max).map(Document::root);
     let Some(root) = root.ok().and_then(Value::as_object) else { return Said::Invalid };
-    let id = root.get("id");
-    if let Some(method) = root.get("method") {
+    let members = AnswerMembers::of(root);
+    let id = members.id;
+    if let Some(method) = members.method {
         // A question is an answer of this era, and cannot be taken back.
         let is_told =
             id.is_none() && method.kind() == JsonKind::String && !method.is("notifications/cancelled");
         return if is_told { Said::Notification(notification(root, message)) } else { Said::Other };
     }
     let is_ours = id.is_some_and(|id| id.raw() == ids.own.as_bytes());
-    if let Some(error) = root.get("error") {
+    if let Some(error) = members.error {
         // One without an id can only be about the one request of this exchange.
         let is_ours = is_ours || id.is_none_or(|id| id.kind() == JsonKind::Null);
         return if is_ours { refusal(error, ids.client) } else { Said::Other };
     }
-    let Some(result) = root.get("result") else { return Said::Invalid };
+    let Some(result) = members.result else { return Said::Invalid };
     if !is_ours {
         return Said::Other;
     }
@@ -75,7 +76,7 @@ pub fn read(
     let is = |name| kind.is_some_and(|kind| kind.is(name));
     match () {
         () if !result.is_object() => Said::Invalid,
-        () if kind.is_none() || is("complete") => Said::Answer(to_legacy(root, message, ids.client)),
+        () if kind.is_none() || is("complete") => Said::Answer(to_legacy(members, message, ids.client)),
         () if may_ask && is("input_required") => {
             Input::read(result, message).map_or(Said::Invalid, Said::Input)
         }

@@ -13,18 +13,22 @@ impl Edits {
     /// Leaves out the members of `object` whose key `is_out`, and puts `added` before the others: members separated by
     /// commas, or nothing.
     pub fn members(&mut self, object: Value<'_>, is_out: impl Fn(&str) -> bool, added: &str) {
-        let has_kept = self.leave_out(object, is_out);
+        let has_kept = self.leave_out(object, |key, _| is_out(key));
         self.put_in(object.span().start + 1, added, has_kept);
     }
 
-    /// Leaves out the members of `object` whose key `is_out`. Whether there are others.
-    pub(super) fn leave_out(&mut self, object: Value<'_>, is_out: impl Fn(&str) -> bool) -> bool {
+    /// Leaves out the members of `object` that are `is_out`, by key and value. Whether there are others.
+    pub(super) fn leave_out<'a>(
+        &mut self,
+        object: Value<'a>,
+        mut is_out: impl FnMut(&str, Value<'a>) -> bool,
+    ) -> bool {
         let mut previous_end = None;
         let mut has_kept = false;
         let mut entries = object.entries().peekable();
         while let Some((key, value)) = entries.next() {
             let (from, to) = (key.span.start, value.span().end);
-            if key.decode(object.text()).is_some_and(|key| is_out(&key)) {
+            if key.decode(object.text()).is_some_and(|key| is_out(&key, value)) {
                 let span = match previous_end {
                     // With the comma before it.
                     Some(previous_end) if has_kept => previous_end..to,
@@ -56,13 +60,20 @@ impl Edits {
         (is_out, added): (impl Fn(&str) -> bool, &str),
         (is_out_of_meta, in_meta): (impl Fn(&str) -> bool, &str),
     ) {
-        if let Some(meta) = object.object("_meta") {
-            self.members(meta, is_out_of_meta, in_meta);
-            self.members(object, is_out, added);
-        } else if in_meta.is_empty() {
-            self.members(object, is_out, added);
-        } else {
-            self.members(object, |key| key == "_meta" || is_out(key), &and_meta(added, in_meta));
+        let mut meta = None;
+        let has_kept = self.leave_out(object, |key, value| match key {
+            // One that is no object makes room for one that is.
+            "_meta" => !meta.get_or_insert(value).is_object() && !in_meta.is_empty(),
+            key => is_out(key),
+        });
+        let start = object.span().start + 1;
+        match meta.and_then(Value::as_object) {
+            Some(meta) => {
+                self.members(meta, is_out_of_meta, in_meta);
+                self.put_in(start, added, has_kept);
+            }
+            None if in_meta.is_empty() => self.put_in(start, added, has_kept),
+            None => self.put_in(start, &and_meta(added, in_meta), has_kept),
         }
     }
 
@@ -136,7 +147,7 @@ impl Extend<Edit> for Edits {
 /// `added`, and a `_meta` with the members `in_meta`.
 fn and_meta(added: &str, in_meta: &str) -> String {
     let comma = if added.is_empty() { "" } else { "," };
-    format!(r#"{added}{comma}"_meta":{{{in_meta}}}"#)
+    [added, comma, r#""_meta":{"#, in_meta, "}"].concat()
 }
 
 #[cfg(test)]

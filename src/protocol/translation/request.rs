@@ -76,10 +76,10 @@ impl LegacyForm {
         let mut form = Self { id: message.get("id").map(Value::span), ..Self::default() };
         let Some(params) = message.object("params") else { return form };
         if let Some(meta) = params.object("_meta") {
-            form.left_out.leave_out(meta, |key| key.starts_with(MODERN_META));
+            form.left_out.leave_out(meta, |key, _| key.starts_with(MODERN_META));
             form.token = meta.get("progressToken").map(Value::span);
         }
-        let has_kept = form.left_out.leave_out(params, |key| CONTINUATION.contains(&key));
+        let has_kept = form.left_out.leave_out(params, |key, _| CONTINUATION.contains(&key));
         form.params = Some((params.span().start + 1, has_kept));
         form
     }

@@ -17,28 +17,54 @@ const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// What a modern result says of itself. A legacy one that has such members means something else by them.
 pub const OF_RESULT: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
+/// The member of `_meta` by which a modern server names itself with this JSON object.
+pub fn server_info(info: &str) -> String {
+    [SERVER_INFO_KEY, info].concat()
+}
+
+/// The members that tell what an answer is, found at one look.
+#[derive(Clone, Copy)]
+#[expect(missing_docs, reason = "each is the name of its member")]
+pub struct AnswerMembers<'a> {
+    pub id: Option<Value<'a>>,
+    pub method: Option<Value<'a>>,
+    pub result: Option<Value<'a>>,
+    pub error: Option<Value<'a>>,
+}
+
+impl<'a> AnswerMembers<'a> {
+    /// Of this message.
+    pub fn of(root: Value<'a>) -> Self {
+        let [id, method, result, error] = root.first_of(["id", "method", "result", "error"]);
+        Self { id, method, result, error }
+    }
+}
+
 /// A legacy server's answer as a modern client takes it, with the client's `id` (a literal): a result says that it is
-/// complete, how long it holds where that must be said, and whose it is (`server_info`, a JSON object).
+/// complete, how long it holds where that must be said, and whose it is ([`server_info`]).
 pub fn to_modern(
-    root: Value<'_>,
+    AnswerMembers { id: own_id, result, error, .. }: AnswerMembers<'_>,
     answer: &Bytes,
     method: Method,
     id: &str,
     server_info: Option<&str>,
 ) -> Segments {
     let mut edits = Edits::default();
-    edits.rename(root.get("id"), Some(id));
-    if let Some(result) = root.object("result") {
+    edits.rename(own_id, Some(id));
+    if let Some(result) = result.and_then(Value::as_object) {
         // Nothing is known of how long it holds (2026-07-28 Caching).
         let added = match method {
             Method::ResourcesRead => r#""resultType":"complete","ttlMs":0,"cacheScope":"private""#,
             _ => r#""resultType":"complete""#,
         };
-        let member = server_info.map(|info| [SERVER_INFO_KEY, info].concat()).unwrap_or_default();
         let is_out_of_meta = |key: &str| key == RELATED_TASK || (key == SERVER_INFO && server_info.is_some());
-        edits.with_meta(result, (|key| OF_RESULT.contains(&key), added), (is_out_of_meta, &member));
+        edits.with_meta(
+            result,
+            (|key| OF_RESULT.contains(&key), added),
+            (is_out_of_meta, server_info.unwrap_or_default()),
+        );
     }
-    let error = root.get("error").filter(|error| !lacks_capability(*error));
+    let error = error.filter(|error| !lacks_capability(*error));
     if let Some(code) = error.and_then(|error| error.get("code"))
         && let Some(modern) = code.as_integer().and_then(modern_code)
     {
@@ -68,19 +94,22 @@ fn modern_code(code: i64) -> Option<i64> {
 /// A modern server's answer as a legacy client takes it, with the client's `id` (a literal): a result says nothing of how
 /// complete it is or how long it holds, and structured content that is not an object is left out, as clients refuse
 /// the whole result for it. Where nothing else would be left of what a tool said, it is said as text.
-pub fn to_legacy(root: Value<'_>, answer: &Bytes, id: &str) -> Segments {
+pub fn to_legacy(
+    AnswerMembers { id: own_id, result, .. }: AnswerMembers<'_>,
+    answer: &Bytes,
+    id: &str,
+) -> Segments {
     let mut edits = Edits::default();
-    edits.rename(root.get("id"), Some(id));
-    if let Some(result) = root.object("result") {
-        let structured = result.get("structuredContent").filter(|content| !content.is_object());
-        let is_out =
-            |key: &str| OF_RESULT.contains(&key) || (structured.is_some() && key == "structuredContent");
-        edits.with_meta(result, (is_out, ""), (|key| key == SERVER_INFO, ""));
-        let content = result.get("content").filter(|content| content.items().next().is_none());
-        if let (Some(structured), Some(content)) = (structured, content) {
-            let text = quote(structured.source());
-            edits.replace(content, format!(r#"[{{"type":"text","text":{text}}}]"#));
-        }
+    edits.rename(own_id, Some(id));
+    let Some(result) = result.and_then(Value::as_object) else { return edits.apply(answer) };
+    let [structured, content] = result.first_of(["structuredContent", "content"]);
+    let structured = structured.filter(|content| !content.is_object());
+    let is_out = |key: &str| OF_RESULT.contains(&key) || (structured.is_some() && key == "structuredContent");
+    edits.with_meta(result, (is_out, ""), (|key| key == SERVER_INFO, ""));
+    let content = content.filter(|content| content.items().next().is_none());
+    if let (Some(structured), Some(content)) = (structured, content) {
+        let text = quote(structured.source());
+        edits.replace(content, format!(r#"[{{"type":"text","text":{text}}}]"#));
     }
     edits.apply(answer)
 }
@@ -92,7 +121,8 @@ mod tests {
 
     #[test]
     fn a_legacy_result_says_what_a_modern_one_must() {
-        let info = Some(r#"{"name":"s"}"#);
+        let info = server_info(r#"{"name":"s"}"#);
+        let info = Some(&*info);
         for (answer, method, info, expected) in [
             (
                 r#"{"jsonrpc":"2.0","id":"n","result":{"content":[]}}"#,
@@ -151,7 +181,8 @@ mod tests {
         ] {
             let mut scratch = Scratch::default();
             let root = scratch.index(answer.as_bytes(), 16).expect("JSON").root();
-            let found = to_modern(root, &Bytes::from(answer), method, "7", info).to_bytes();
+            let members = AnswerMembers::of(root);
+            let found = to_modern(members, &Bytes::from(answer), method, "7", info).to_bytes();
             assert_eq!(String::from_utf8_lossy(&found), expected);
         }
     }
@@ -183,7 +214,7 @@ mod tests {
         ] {
             let mut scratch = Scratch::default();
             let root = scratch.index(answer.as_bytes(), 16).expect("JSON").root();
-            let found = to_legacy(root, &Bytes::from(answer), "7");
+            let found = to_legacy(AnswerMembers::of(root), &Bytes::from(answer), "7");
             assert_eq!(String::from_utf8_lossy(&found.to_bytes()), expected);
         }
     }

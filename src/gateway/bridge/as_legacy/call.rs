@@ -18,6 +18,7 @@ use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, SendOptio
 use crate::upstream::get_stream::Messages;
 use crate::upstream::headers::MCP_NAME;
 use protocol::agreement::name_in_body;
+use protocol::answer_id::AnswerId;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::header::encode_value;
@@ -187,6 +188,10 @@ impl LegacyCall {
 
     /// Whether a body is an answer to this request.
     fn is_answer(&self, message: &[u8], own_id: &str) -> bool {
+        // Nobody else has this id.
+        if AnswerId::of(message, own_id.as_bytes()).is_ours() {
+            return true;
+        }
         let depth_max = self.client.host.shared.limits().json_depth_max;
         let mut scratch = self.client.host.scratch.borrow_mut();
         if let Ok(envelope) = Envelope::parse(&mut scratch, message, depth_max) {

@@ -19,11 +19,11 @@ use http::StatusCode;
 use super::call::ModernCall;
 use crate::bridge::BridgedServer;
 use crate::upstream::exchange::Reply;
-use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch, Value};
 use protocol::server_request::ServerRequest;
-use protocol::translation::{elicitation, result};
+use protocol::translation::elicitation;
+use protocol::translation::result::{self, AnswerMembers};
 
 const METHOD_NOT_FOUND: i64 = -32601;
 /// What a server of the modern era says to a request of the other one: an unknown version, headers that are missing.
@@ -46,7 +46,8 @@ pub(crate) struct IntroductionCache(ArcSwapOption<ServerIntroduction>);
 struct ServerIntroduction {
     /// The result of `initialize` that it was read from.
     introduction: Bytes,
-    info: Option<Box<str>>,
+    /// The member of `_meta` by which it is named.
+    named: Option<String>,
     takes_tasks: bool,
 }
 
@@ -97,24 +98,11 @@ impl ServerIntroduction {
         let root = scratch.index(&introduction, depth_max).map(Document::root).ok();
         let info = root.and_then(|root| root.get("serverInfo"));
         let info = info.filter(|info| info.is_object());
-        let info = info.and_then(|info| std::str::from_utf8(info.raw()).ok()).map(Into::into);
+        let named = info.map(|info| result::server_info(info.source()));
         let path = ["capabilities", "tasks", "requests", "tools", "call"];
         let takes_tasks = root.and_then(|root| path.into_iter().try_fold(root, Value::get)).is_some();
-        Self { introduction, info, takes_tasks }
+        Self { introduction, named, takes_tasks }
     }
-}
-
-/// What `answer` is to the client that made `call`. `None`: it is no answer to the request of this id (a literal).
-pub(crate) fn of(
-    upstream: &BridgedServer,
-    call: &ModernCall,
-    (id, answer): (&str, &Bytes),
-    memory: (&mut Scratch, usize),
-) -> Option<CallAnswer> {
-    let is_ours = |document: Document<'_>| {
-        Envelope::read(document).as_ref().is_ok_and(|read| read.answers(answer, id.as_bytes()))
-    };
-    read(upstream, call, answer, is_ours, memory)
 }
 
 /// What `answer`, the server's response to `call`, is to the client. `Nonsense`: it is no response.
@@ -122,40 +110,31 @@ pub(crate) fn last(
     upstream: &BridgedServer,
     call: &ModernCall,
     answer: &Bytes,
-    memory: (&mut Scratch, usize),
-) -> Result<CallAnswer, UpstreamError> {
-    read(upstream, call, answer, |_| true, memory).ok_or(UpstreamError::Nonsense)
-}
-
-/// `None`: it is no JSON, or not what is meant.
-fn read(
-    upstream: &BridgedServer,
-    call: &ModernCall,
-    answer: &Bytes,
-    is_meant: impl Fn(Document<'_>) -> bool,
     (scratch, depth_max): (&mut Scratch, usize),
-) -> Option<CallAnswer> {
+) -> Result<CallAnswer, UpstreamError> {
     let server = upstream.bridge.as_modern.servers.of(upstream, (&mut *scratch, depth_max));
-    let document = scratch.index(answer, depth_max).ok().filter(|document| is_meant(*document));
-    let translated =
-        document.map(|document| translate(upstream, call, (document.root(), answer), server.as_deref()));
+    let members = scratch.index(answer, depth_max).map(|document| AnswerMembers::of(document.root())).ok();
+    let is_response = |members: &AnswerMembers<'_>| {
+        members.method.is_none() && (members.result.is_some() || members.error.is_some())
+    };
+    let members = members.filter(is_response);
+    let translated = members.map(|members| translate(upstream, call, (members, answer), server.as_deref()));
     let read = translated.map(|translated| {
         translated.unwrap_or_else(|input| input_required(call, &input, (&mut *scratch, depth_max)))
     });
     scratch.release();
-    read
+    read.ok_or(UpstreamError::Nonsense)
 }
 
 /// An error: the server wants this input first, a result of JSON.
 fn translate(
     upstream: &BridgedServer,
     call: &ModernCall,
-    (root, answer): (Value<'_>, &Bytes),
+    (members, answer): (AnswerMembers<'_>, &Bytes),
     server: Option<&ServerIntroduction>,
 ) -> Result<CallAnswer, String> {
     let mut status = StatusCode::OK;
-    let error = root.get("error");
-    match error.and_then(|error| Some((error, error.get("code")?.as_integer()?))) {
+    match members.error.and_then(|error| Some((error, error.get("code")?.as_integer()?))) {
         Some((_, METHOD_NOT_FOUND)) => status = StatusCode::NOT_FOUND,
         Some((error, _)) if result::lacks_capability(error) => status = StatusCode::BAD_REQUEST,
         // It may have learned that era.
@@ -167,8 +146,8 @@ fn translate(
         }
         _ => {}
     }
-    let info = server.and_then(|server| server.info.as_deref());
-    let message = result::to_modern(root, answer, call.method, &call.id, info).to_bytes();
+    let named = server.and_then(|server| server.named.as_deref());
+    let message = result::to_modern(members, answer, call.method, &call.id, named).into();
     Ok(CallAnswer { status, message })
 }
 

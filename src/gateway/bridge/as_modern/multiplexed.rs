@@ -42,8 +42,11 @@ pub(crate) async fn call(
         let using = SharedSessions::get(client, upstream, &call.caller, call.deadline).await?;
         let mut running = CallInProgress::begin(client, upstream, using, &call);
         let read = |server: &SessionClient, call: &ModernCall, id: &str, answer: &Bytes| {
+            if !server.is_own_answer(answer, id) {
+                return None;
+            }
             let upstream = server.upstream();
-            server.client.read_json(|memory| answers::of(&upstream, call, (id, answer), memory))
+            server.client.read_json(|memory| answers::last(&upstream, call, answer, memory)).ok()
         };
         match running.post("", read).await? {
             ReplyStart::Answer(answer) => {

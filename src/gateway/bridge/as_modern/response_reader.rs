@@ -20,6 +20,7 @@ use crate::upstream::Upstream;
 use crate::upstream::body::collect_answer;
 use crate::upstream::exchange::{ExpectedReply, Reply, RequestAttributes, RequestBody, SendOptions};
 use crate::upstream::headers::ForwardedFields;
+use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Document;
@@ -198,7 +199,9 @@ impl SessionClient {
             }
             StatusCode::NOT_FOUND => UpstreamError::SessionLost,
             // Either that, or it does not like this request.
-            StatusCode::BAD_REQUEST if self.is_known().await == Some(false) => UpstreamError::SessionLost,
+            StatusCode::BAD_REQUEST if Box::pin(self.is_known()).await == Some(false) => {
+                UpstreamError::SessionLost
+            }
             _ => UpstreamError::Nonsense,
         })
     }
@@ -210,9 +213,18 @@ impl SessionClient {
         envelope.as_ref().is_ok_and(|envelope| envelope.answers(message, id.as_bytes()))
     }
 
+    /// Whether the whole of a reply has the id of the request, a literal. That it is a response shows when it is read.
+    pub(crate) fn is_own_answer(&self, whole: &Bytes, id: &str) -> bool {
+        match AnswerId::of(whole, id.as_bytes()).verdict() {
+            Verdict::Ours => true,
+            Verdict::Others => false,
+            Verdict::Unclear => self.is_answer(whole, id),
+        }
+    }
+
     /// The whole of a reply, if it is the answer to the request with this id.
     pub(crate) fn own_answer(&self, whole: &Bytes, id: &str) -> Option<Bytes> {
-        self.is_answer(whole, id).then(|| whole.clone())
+        self.is_own_answer(whole, id).then(|| whole.clone())
     }
 
     /// Whether what came with 404 speaks of a method, tool, prompt or resource: all else says that the session is gone.
