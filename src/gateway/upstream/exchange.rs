@@ -23,6 +23,7 @@ use crate::clock;
 use crate::telemetry::calls::CallLabels;
 use crate::telemetry::trace::Trail;
 use net::tasks::Tasks;
+use protocol::envelope::Envelope;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
 use protocol::media::Media;
@@ -273,6 +274,8 @@ impl UpstreamClient {
 pub(crate) struct RequestBody {
     /// The message.
     pub message: Segments,
+    /// What was found in it, where that is known.
+    pub envelope: Option<Box<Envelope>>,
     /// What the header of the request holds beside its own fields.
     pub forwarded: Option<ForwardedFields>,
     /// Told how far it has come, where somebody must not overtake it.

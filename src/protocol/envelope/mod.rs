@@ -46,6 +46,8 @@ pub struct Envelope {
     pub reference: Option<Reference>,
     /// `params._meta`, if it is an object.
     pub meta: Option<Meta>,
+    /// Whether it goes on with an earlier request: `params` has answers to questions, or what its server keeps by its client.
+    pub is_continued: bool,
     /// Whether `params` has members that are not known here.
     pub has_other_params: bool,
     /// Whether it may hold names beside those above: in a filter, in answers to questions, or in members of `_meta` that
@@ -175,6 +177,7 @@ fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
         cursor: fields.string(Field::Cursor),
         reference: reference(&fields, document.text()),
         meta: meta(&fields),
+        is_continued: fields.has(Field::RequestState) || fields.has(Field::InputResponses),
         has_other_params: fields.has_others(Field::Params),
         has_other_names: fields.has_others(Field::Meta)
             || fields.has(Field::Notifications)

@@ -109,6 +109,14 @@ impl Edits {
         }
     }
 
+    /// The same, of a text in which this one begins at `start`.
+    pub(super) fn moved_to(mut self, start: usize) -> Self {
+        for Edit { span, .. } in &mut self.0 {
+            *span = span.start + start..span.end + start;
+        }
+        self
+    }
+
     /// The same, with room for so many more.
     pub(super) fn copy_with_room(&self, more: usize) -> Self {
         let mut edits = Vec::with_capacity(self.0.len() + more);

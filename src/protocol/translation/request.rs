@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::members::Edits;
+use crate::envelope::Envelope;
 use crate::json::{Document, JsonError, Scratch, Span, Value, quote};
 use crate::splice::Segments;
 use crate::version::MODERN;
@@ -71,17 +72,46 @@ pub struct LegacyForm {
 }
 
 impl LegacyForm {
-    /// Of this message.
-    pub fn of(message: Value<'_>) -> Self {
-        let mut form = Self { id: message.get("id").map(Value::span), ..Self::default() };
-        let Some(params) = message.object("params") else { return form };
-        if let Some(meta) = params.object("_meta") {
-            form.left_out.leave_out(meta, |key, _| key.starts_with(MODERN_META));
-            form.token = meta.get("progressToken").map(Value::span);
+    /// Of the message that this was found in. `take` is given the key and the value of each member that is left out.
+    pub fn of(
+        message: &[u8],
+        envelope: &Envelope,
+        (scratch, depth_max): (&mut Scratch, usize),
+        mut take: impl FnMut(&str, Value<'_>),
+    ) -> Result<Self, JsonError> {
+        let mut form = Self { id: envelope.id.clone(), ..Self::default() };
+        let Some(params) = &envelope.params else { return Ok(form) };
+        let mut left_out = |key: &str, value: Value<'_>, is_out: bool| {
+            if is_out {
+                take(key, value);
+            }
+            is_out
+        };
+        // Nearly always `_meta` alone holds what only this era says.
+        let meta = envelope.meta.as_ref().map(|meta| &meta.span);
+        let read = if envelope.is_continued { Some(params) } else { meta };
+        let mut has_kept = has_members(message, params);
+        if let Some(Span { start, end }) = read.cloned() {
+            let root = scratch.index(message.get(start..end).unwrap_or_default(), depth_max)?.root();
+            let mut meta = Some(root);
+            let mut edits = Edits::default();
+            if envelope.is_continued {
+                meta = root.object("_meta");
+                let is_out = |key: &str| CONTINUATION.contains(&key);
+                has_kept = edits.leave_out(root, |key, value| left_out(key, value, is_out(key)));
+            }
+            if let Some(meta) = meta {
+                edits.leave_out(meta, |key, value| {
+                    if key == "progressToken" {
+                        form.token = Some(value.span().start + start..value.span().end + start);
+                    }
+                    left_out(key, value, key.starts_with(MODERN_META))
+                });
+            }
+            form.left_out = edits.moved_to(start);
         }
-        let has_kept = form.left_out.leave_out(params, |key, _| CONTINUATION.contains(&key));
-        form.params = Some((params.span().start + 1, has_kept));
-        form
+        form.params = Some((params.start + 1, has_kept));
+        Ok(form)
     }
 
     /// Writes it. `message`: the one that it was read from; `added`: members of `params` separated by commas, or nothing.
@@ -94,6 +124,12 @@ impl LegacyForm {
         edits.rename_at(self.token.clone(), renamed.token);
         edits.apply(message)
     }
+}
+
+/// Whether the object that stands here has members.
+fn has_members(message: &[u8], object: &Span) -> bool {
+    let members = message.get(object.start + 1..object.end.saturating_sub(1)).unwrap_or_default();
+    !members.trim_ascii().is_empty()
 }
 
 fn rename(request: Value<'_>, renamed: Renamed<'_>, edits: &mut Edits) {
@@ -172,7 +208,11 @@ mod tests {
             let message = Bytes::from(message.replace("META", meta));
             let mut scratch = Scratch::default();
             let renamed = Renamed { id: Some("\"n\""), token: Some("\"t\"") };
-            let form = LegacyForm::of(scratch.index(&message, 16).expect("JSON").root());
+            let envelope = Envelope::parse(&mut scratch, &message, 16).expect("a message");
+            let mut taken = Vec::new();
+            let take = |key: &str, _: Value<'_>| taken.push(key.to_owned());
+            let form = LegacyForm::of(&message, &envelope, (&mut scratch, 16), take).expect("JSON");
+            assert!(taken.iter().all(|key| !expected.contains(key)) && taken.len() >= 2, "{taken:?}");
             let found = form.write(&message, "", renamed).to_bytes();
             assert_eq!(String::from_utf8_lossy(&found), expected);
             let found = form.write(&message, r#""task":{}"#, Renamed::default()).to_bytes();

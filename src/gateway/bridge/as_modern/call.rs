@@ -11,7 +11,7 @@ use crate::telemetry::trace::Trail;
 use crate::upstream::exchange::RequestBody;
 use crate::upstream::headers::ForwardedFields;
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::json::{Scratch, Span, Value};
+use protocol::json::{Literal, Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
 use protocol::splice::Segments;
@@ -27,7 +27,9 @@ pub(crate) struct ModernCall {
     pub method: Method,
     /// The message as the client sent it.
     pub message: Bytes,
-    pub envelope: Envelope,
+    /// `params.name`.
+    pub name: Option<Literal>,
+    pub is_request: bool,
     pub legacy_form: LegacyForm,
     /// The literal of its id.
     pub id: Box<str>,
@@ -61,20 +63,23 @@ impl ModernCall {
         mut request: Request<RequestBody>,
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
-    ) -> Option<Self> {
+    ) -> Option<Arc<Self>> {
         if !request.headers().is_empty() {
             RequestBody::spell_out(&mut request);
         }
-        let (parts, RequestBody { message: body, attributes, forwarded, .. }) = request.into_parts();
+        let (parts, RequestBody { message: body, envelope, attributes, forwarded, .. }) =
+            request.into_parts();
         let forwarded = forwarded.unwrap_or_else(|| ForwardedFields::from(&parts.headers));
-        let message = body.to_bytes();
-        let read = scratch.index(&message, depth_max).ok().and_then(|document| {
-            let envelope = Envelope::read(document).ok()?;
-            let root = document.root();
-            Some((envelope, CallDetails::read(root, &message), LegacyForm::of(root)))
-        });
+        let message = Bytes::from(body);
+        let envelope = match envelope {
+            Some(known) => known,
+            None => Box::new(Envelope::parse(scratch, &message, depth_max).ok()?),
+        };
+        let mut details = CallDetails::default();
+        let take = |key: &str, value: Value<'_>| details.take(key, value, &message);
+        let legacy_form = LegacyForm::of(&message, &envelope, (&mut *scratch, depth_max), take);
         scratch.release();
-        let (envelope, details, legacy_form) = read?;
+        let legacy_form = legacy_form.ok()?;
         let method = envelope.method.as_ref()?.decode(&message).map(|name| Method::of(&name))?;
         let literal = |span: Option<Span>| -> Option<Box<str>> {
             std::str::from_utf8(message.get(span?)?).ok().map(Into::into)
@@ -82,7 +87,7 @@ impl ModernCall {
         let meta = envelope.meta.as_ref();
         let capabilities = meta.and_then(|meta| meta.client_capabilities.clone());
         let CallDetails { level, request_state, input_responses, may_be_asked } = details;
-        Some(Self {
+        Some(Arc::new(Self {
             method,
             id: literal(envelope.id.clone()).unwrap_or_default(),
             token: literal(meta.and_then(|meta| meta.progress_token.clone())),
@@ -100,14 +105,11 @@ impl ModernCall {
             may_be_asked,
             as_task: false,
             trail: attributes.trail,
+            is_request: envelope.kind == MessageKind::Request,
+            name: envelope.name.clone(),
             message,
-            envelope,
             legacy_form,
-        })
-    }
-
-    pub(crate) fn is_request(&self) -> bool {
-        self.envelope.kind == MessageKind::Request
+        }))
     }
 
     /// Whether a server may ask, or write log lines, while it works on it.
@@ -139,33 +141,20 @@ struct CallDetails {
 }
 
 impl CallDetails {
-    /// Of a message whose envelope was read, so that none of its keys stands twice.
-    fn read(root: Value<'_>, message: &Bytes) -> Self {
-        let mut details = Self::default();
-        for (key, value) in root.get("params").into_iter().flat_map(Value::members) {
-            match &*key {
-                "requestState" => details.request_state = value.as_str().map(Into::into),
-                "inputResponses" if value.is_object() => {
-                    details.input_responses = Some(message.slice(value.span()));
-                }
-                "_meta" => details.read_meta(value),
-                _ => {}
+    /// Takes a member that no legacy server is shown. Of a message whose envelope was read, so that none stands twice.
+    fn take(&mut self, key: &str, value: Value<'_>, message: &Bytes) {
+        match key {
+            "requestState" => self.request_state = value.as_str().map(Into::into),
+            "inputResponses" if value.is_object() => {
+                self.input_responses = Some(message.slice_ref(value.raw()));
             }
-        }
-        details
-    }
-
-    fn read_meta(&mut self, meta: Value<'_>) {
-        for (key, value) in meta.members() {
-            match &*key {
-                LOG_LEVEL => self.level = value.as_str().and_then(|level| Level::of(&level)),
-                CAPABILITIES => {
-                    let mut declared = value.members();
-                    self.may_be_asked =
-                        declared.any(|(name, value)| ASKED_BY.contains(&&*name) && value.is_object());
-                }
-                _ => {}
+            LOG_LEVEL => self.level = value.as_str().and_then(|level| Level::of(&level)),
+            CAPABILITIES => {
+                let mut declared = value.members();
+                self.may_be_asked =
+                    declared.any(|(name, value)| ASKED_BY.contains(&&*name) && value.is_object());
             }
+            _ => {}
         }
     }
 }
@@ -178,7 +167,7 @@ mod tests {
     use crate::access::limit::payer::Payer;
     use crate::upstream::exchange::RequestAttributes;
 
-    fn read(message: &str) -> Option<ModernCall> {
+    fn read(message: &str) -> Option<Arc<ModernCall>> {
         let mut request =
             Request::new(RequestBody::from(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
         for (name, value) in [

@@ -4,6 +4,7 @@
 //! before they are subscribed to, so that nothing is missed. It ends with the stream of the client.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -42,7 +43,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn open(
     client: &UpstreamClient,
     upstream: &BridgedServer,
-    call: ModernCall,
+    call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let filter = client.read_json(|(scratch, depth_max)| {
         let root = scratch.index(&call.message, depth_max).map(Document::root);
@@ -76,7 +77,7 @@ pub(crate) async fn open(
 struct OpenSubscription {
     client: UpstreamClient,
     upstream: BridgedServer,
-    call: ModernCall,
+    call: Arc<ModernCall>,
     resources: Option<ResourceStream>,
     /// The acknowledgement, until it is told.
     first: Option<Bytes>,

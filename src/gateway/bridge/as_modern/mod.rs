@@ -154,19 +154,19 @@ pub(crate) async fn answer(
     }
     let call = client.read_json(|memory| ModernCall::read(request, deadline, memory));
     let Some(call) = call else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
-    if !call.is_request() {
+    if !call.is_request {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
         return Ok(Reply::empty(StatusCode::ACCEPTED));
     }
     upstream.bridge.series.requests.modern.inc();
     match call.method {
-        Method::Listen => listen::open(client, upstream, call).await,
+        Method::Listen => Box::pin(listen::open(client, upstream, call)).await,
         Method::TasksGet | Method::TasksUpdate | Method::TasksCancel => {
             let why =
                 "tasks are not translated between revisions of MCP: the gateway waits for results itself";
             Ok(answers::refusal(&call, StatusCode::NOT_FOUND, -32601, why).into_reply())
         }
-        _ if call.request_state.is_some() => suspended::resume(client, upstream, call).await,
+        _ if call.request_state.is_some() => Box::pin(suspended::resume(client, upstream, call)).await,
         _ => make(client, upstream, call).await,
     }
 }
@@ -175,13 +175,12 @@ pub(crate) async fn answer(
 async fn make(
     client: &UpstreamClient,
     upstream: &BridgedServer,
-    call: ModernCall,
+    call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let declined = client.read_json(|memory| answers::declined(&call, memory));
     if let Some(answer) = declined {
         return Ok(answer.into_reply());
     }
-    let call = Arc::new(call);
     let tools = &upstream.task_only;
     if let Some(tool) = tasks::tool(client, upstream, &call).filter(|tool| tools.has(tool)) {
         let reply = Box::pin(make_as_task(client, upstream, &call, &tool)).await?;

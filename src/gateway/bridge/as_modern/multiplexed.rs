@@ -53,7 +53,7 @@ pub(crate) async fn call(
                 running.is_over = true;
                 return Ok(answer.into_reply());
             }
-            ReplyStart::Stream(stream) => return streamed(running, stream).await,
+            ReplyStart::Stream(stream) => return Box::pin(streamed(running, stream)).await,
             ReplyStart::SessionLost => {
                 running.is_over = true;
                 running.using.lose();
@@ -122,7 +122,7 @@ impl CallInProgress {
     ) -> Result<ReplyStart<A>, UpstreamError> {
         let Self { server, call, id, .. } = self;
         let tool = || {
-            let name = call.envelope.name.as_ref()?.decode(&call.message)?;
+            let name = call.name.as_ref()?.decode(&call.message)?;
             Some(call.method == Method::ToolsCall && server.upstream().may_call_twice(&name))
         };
         let posted = BridgedRequest {

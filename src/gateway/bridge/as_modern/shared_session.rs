@@ -116,18 +116,7 @@ impl SharedSessions {
         if let Some(session) = held.slot.session.get() {
             return Ok(SessionUse { session: Arc::clone(session), held });
         }
-        let own = client.clone();
-        let begun = Rc::new(Cell::new(false));
-        let begins = Rc::clone(&begun);
-        let opened = apart(client, move || begun.get(), async move {
-            let open = || {
-                begins.set(true);
-                held.open(&own, deadline)
-            };
-            let session = held.slot.session.get_or_try_init(open).await?;
-            Ok(SessionUse { session: Arc::clone(session), held })
-        });
-        timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))
+        Box::pin(held.use_opened(client, deadline)).await
     }
 
     /// Nobody uses it any more but those who do.
@@ -189,6 +178,26 @@ impl SharedSlot {
 }
 
 impl SlotGuard {
+    /// Uses the session once it is open.
+    async fn use_opened(
+        self,
+        client: &UpstreamClient,
+        deadline: Instant,
+    ) -> Result<SessionUse, UpstreamError> {
+        let own = client.clone();
+        let begun = Rc::new(Cell::new(false));
+        let begins = Rc::clone(&begun);
+        let opened = apart(client, move || begun.get(), async move {
+            let open = || {
+                begins.set(true);
+                self.open(&own, deadline)
+            };
+            let session = self.slot.session.get_or_try_init(open).await?;
+            Ok(SessionUse { session: Arc::clone(session), held: self })
+        });
+        timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))
+    }
+
     /// Opens the session. Where that fails, it has failed for all who wait: they do not try it one after another.
     async fn open(
         &self,

@@ -175,7 +175,7 @@ impl SuspendedCalls {
 pub(crate) async fn resume(
     client: &UpstreamClient,
     upstream: &BridgedServer,
-    call: ModernCall,
+    call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
     let parked = &upstream.bridge.as_modern.suspended;
     let (taken, answers) = client.read_json(|(scratch, depth_max)| {
@@ -190,7 +190,7 @@ pub(crate) async fn resume(
         return Ok(rejected(&call).into_reply());
     };
     let patience = HeadPatience::new(call.deadline);
-    let (reply, waiting) = CallReplySink::new(client, Arc::new(call));
+    let (reply, waiting) = CallReplySink::new(client, call);
     match commands.try_send(SessionCommand::Resume(Box::new(reply), answers)) {
         Ok(()) => waiting.reply(patience).await,
         // Its thread is gone, and the call with it.

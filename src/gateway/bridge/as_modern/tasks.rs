@@ -56,7 +56,7 @@ pub(crate) fn tool(client: &UpstreamClient, upstream: &BridgedServer, call: &Mod
     if call.method != Method::ToolsCall || !client.read_json(|memory| servers.takes_tasks(upstream, memory)) {
         return None;
     }
-    Some(call.envelope.name.as_ref()?.decode(&call.message)?.into_owned())
+    Some(call.name.as_ref()?.decode(&call.message)?.into_owned())
 }
 
 /// Makes the call of this tool as a task.

@@ -31,6 +31,8 @@ pub(super) struct Outbound {
     /// The upstream's place in the endpoint.
     pub(super) member: usize,
     pub(super) body: Segments,
+    /// The body is the client's, byte by byte.
+    pub(super) is_verbatim: bool,
     pub(super) is_safe_to_repeat: bool,
     /// The tool that is called; for the metrics.
     pub(super) tool: Option<ToolId>,
@@ -85,12 +87,9 @@ impl Proxy {
             .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
             .and_then(|upstream| own_id(message, session, upstream));
         edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));
-        let body = if edits.is_empty() {
-            Segments::from(message.body.clone())
-        } else {
-            edits.sort_unstable_by_key(|edit| edit.span.start);
-            splice(&message.body, &edits)
-        };
+        let is_verbatim = edits.is_empty();
+        edits.sort_unstable_by_key(|edit| edit.span.start);
+        let body = splice(&message.body, &edits);
         // By the rule for lists: what credentials or rules can change is nobody else's.
         let is_private =
             message.method == Method::ResourcesRead && message.era == Era::Modern && !cx.endpoint.is_open();
@@ -110,6 +109,7 @@ impl Proxy {
                 .then(|| (*route.inner).into()),
             member: route.member,
             body,
+            is_verbatim,
             rewrite: is_rewritten.then(|| Rc::new(Rewrite { inner_name, mapper, own_id })),
             _announced: None,
         }

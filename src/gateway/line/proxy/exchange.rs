@@ -89,7 +89,9 @@ impl Proxy {
             Some(ForwardedFields::new(fields, inner_name, &upstream.access.forward));
         // That it lacks the era may have become known while the call waited.
         if upstream.is_child() || upstream.lacks(Era::Modern) {
-            request.body_mut().attributes.principal = RequestAttributes::principal(call.principal().id());
+            let body = request.body_mut();
+            body.attributes.principal = RequestAttributes::principal(call.principal().id());
+            body.envelope = outbound.is_verbatim.then(|| Box::new(message.envelope.clone()));
         }
         leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();

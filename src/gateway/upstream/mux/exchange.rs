@@ -138,12 +138,13 @@ async fn send_message(
     connect: &impl Connect,
     asking: ConnectRequest<'_>,
     parts: &Parts,
-    RequestBody { message: body, sending, attributes, .. }: RequestBody,
+    RequestBody { message: body, envelope, sending, attributes, .. }: RequestBody,
 ) -> Result<Reply, UpstreamError> {
     let (headers, deadline) = (&parts.headers, asking.deadline);
-    let message = body.to_bytes();
+    let message = Bytes::from(body);
     let json_depth_max = asking.client.limits().json_depth_max;
-    let envelope = asking.client.read_json(|(scratch, _)| Envelope::parse(scratch, &message, json_depth_max));
+    let parse = || asking.client.read_json(|(scratch, _)| Envelope::parse(scratch, &message, json_depth_max));
+    let envelope = envelope.map_or_else(|| parse().map(Box::new), Ok);
     // Only what was checked comes here; of what was not, an upstream would say the same.
     let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
     let era = era_of(headers);
