@@ -198,6 +198,9 @@ PUBLIC_URL = """
 LEGACY_SERVER = """
     eras = ["legacy"]
 """
+MODERN_SERVER = """
+    eras = ["modern"]
+"""
 
 #: Nothing but what every call needs.
 PLAIN = Scenario("plain", ENDPOINT + UPSTREAM, modern_call("tool_0"), RESULT, difference_max=0.004)
@@ -230,6 +233,8 @@ SESSION = Scenario("session", ENDPOINT + UPSTREAM, legacy_call("tool_0"), RESULT
 BRIDGED = Scenario("bridged", ENDPOINT + UPSTREAM + LEGACY_SERVER, modern_call("tool_0"), RESULT)
 #: Likewise, and the server might ask the client, but does not.
 ASKABLE = Scenario("askable", ENDPOINT + UPSTREAM + LEGACY_SERVER, askable(modern_call("tool_0")), RESULT)
+#: A legacy client, in its session, and a modern server.
+CROSSED = Scenario("crossed", ENDPOINT + UPSTREAM + MODERN_SERVER, legacy_call("tool_0"), RESULT, open=in_session)
 #: A reply of several events, the last of them the result.
 EVENT_STREAM = Scenario(
     "events", ENDPOINT + UPSTREAM, modern_call("tool_0"), RESULT, stub_options=("--sse", str(EVENTS), "--delay-ms", "1")
@@ -237,5 +242,5 @@ EVENT_STREAM = Scenario(
 #: The tools of two servers, from the cache.
 CACHED_LIST = Scenario("list", PREFIXED + UPSTREAM, modern_list(), b'"a__tool_0"')
 
-SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, BRIDGED, ASKABLE, EVENT_STREAM, CACHED_LIST)
+SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, BRIDGED, ASKABLE, CROSSED, EVENT_STREAM, CACHED_LIST)
 ALL = {scenario.name: scenario for scenario in SCENARIOS}
