@@ -32,6 +32,14 @@ pub(super) fn grouped(command: Command) -> Command {
 mod tests {
     use super::*;
 
+    /// clap does not wrap what stands in a template.
+    #[test]
+    fn the_list_fits_a_narrow_terminal() {
+        let help = crate::commands::command().render_help().to_string();
+        let longest = help.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(60), "{help}");
+    }
+
     #[test]
     fn every_command_has_its_place() {
         let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();

@@ -71,7 +71,7 @@ enum Command {
     /// Run the gateway
     #[command(after_help = run::HELP)]
     Run(ConfigFile),
-    /// Validate a configuration and the files it names, or evaluate its rules for a principal
+    /// Check a configuration and the files it names
     #[command(after_help = check::HELP)]
     Check {
         #[command(flatten)]
@@ -81,9 +81,9 @@ enum Command {
         #[command(flatten)]
         asked: permissions::PermissionArgs,
     },
-    /// Run the gateway over two built-in demo servers and show what to try
+    /// Run the gateway over two demo servers
     Demo(demo::DemoArgs),
-    /// Bridge a client on standard input and output to a remote MCP server
+    /// Bridge a stdio client to a remote MCP server
     Connect(connect::ConnectArgs),
     /// Reload the configuration of a running gateway
     Reload(operate::ReloadArgs),
@@ -93,7 +93,7 @@ enum Command {
     LogLevel(operate::LogLevelArgs),
     /// Stop a running gateway as SIGTERM does
     Drain(operate::DrainArgs),
-    /// Show the state of a running gateway on the terminal, live
+    /// Show the state of a running gateway, live
     Top(top::TopArgs),
     /// Print the state of a running gateway
     Status(status::StatusArgs),
@@ -101,11 +101,11 @@ enum Command {
     Tools(tools::ToolsArgs),
     /// Call a tool of a server
     Call(call::CallArgs),
-    /// Diagnose a server, with advice for each problem
+    /// Diagnose a server, with advice
     Doctor(doctor::DoctorArgs),
-    /// Make a configuration from the `mcpServers` of a desktop or IDE client
+    /// Make a configuration from a client's servers
     Import(import::ImportArgs),
-    /// Print what a client's own configuration needs to reach the gateway
+    /// Print a client's entry for the gateway
     Export(export::ExportArgs),
     /// Create an API key and its configuration entry
     Key(key::KeyArgs),
@@ -118,7 +118,7 @@ enum Command {
     },
     /// Show and approve changed definitions of tools
     Pins(pins::PinsArgs),
-    /// Print the JSON Schema of the configuration file
+    /// Print the configuration's JSON Schema
     #[command(after_help = PRINTS_HELP)]
     Schema {
         /// Print the reference file instead, which has every key

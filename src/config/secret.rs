@@ -130,7 +130,7 @@ const ONE_KEY: &str = "expected one of `file`, `env` and `credential`, each a st
 const NOT_ABSOLUTE: &str = "`file` is not an absolute path: write one that begins with `/`, such as `{ file = \"/etc/trunkline/secret\" }`";
 /// What names of files end with that hold secrets.
 const FILE_ENDINGS: [&str; 7] = [".pem", ".key", ".crt", ".txt", ".token", ".secret", ".json"];
-const NOT_A_VARIABLE: &str = "`env` is not the name of an environment variable";
+const NOT_A_VARIABLE: &str = "`env` is the name of an environment variable: write `{ env = \"NAME\" }`";
 const NOT_A_CREDENTIAL: &str = "`credential` is the name of a credential, not a path";
 
 /// Whether `file` is certainly a path, and not a secret in its place: it is told to people.
@@ -149,9 +149,9 @@ fn source(node: &Node<'_>) -> Result<SecretSource, &'static str> {
     match key.get_ref().as_ref() {
         "file" if !value.starts_with('/') || value.contains('\0') => Err(NOT_ABSOLUTE),
         "file" => Ok(SecretSource::File(value.into())),
-        "env" if value.is_empty() || value.contains(['=', '\0']) => Err(NOT_A_VARIABLE),
+        "env" if value.is_empty() || value.contains(['=', '\0', '$']) => Err(NOT_A_VARIABLE),
         "env" => Ok(SecretSource::Env(value.to_owned())),
-        "credential" if value.is_empty() || value.contains(['/', '\0']) || value.starts_with('.') => {
+        "credential" if value.is_empty() || value.contains(['/', '\0', '$']) || value.starts_with('.') => {
             Err(NOT_A_CREDENTIAL)
         }
         "credential" => Ok(SecretSource::Credential(value.to_owned())),

@@ -7,6 +7,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Diagnostic;
+use super::findings::Node;
 use super::table::Table;
 
 /// Files that are read as one text.
@@ -23,12 +24,15 @@ impl ConfigSource {
         Self { text: text.into(), files: vec![(name.into(), 0)] }
     }
 
-    /// The paths that the first file includes, as they are written: of files, or with `*` in the last part.
-    pub fn includes(&self) -> Vec<String> {
+    /// The paths that the first file includes, of files or with `*` in the last part, each with its line.
+    pub fn includes(&self) -> Vec<(String, usize)> {
         let (root, _) = DeTable::parse_recoverable(&self.text);
         match root.get_ref().get("include").map(toml::Spanned::get_ref) {
             Some(DeValue::Array(paths)) => {
-                paths.iter().filter_map(|path| path.get_ref().as_str().map(str::to_owned)).collect()
+                let line = |at: usize| self.text[..at].matches('\n').count() + 1;
+                let path =
+                    |path: &Node<'_>| Some((path.get_ref().as_str()?.to_owned(), line(path.span().start)));
+                paths.iter().filter_map(path).collect()
             }
             _ => Vec::new(),
         }
@@ -114,7 +118,7 @@ mod tests {
     #[test]
     fn a_place_is_shown_in_its_own_file() {
         let source = two_files();
-        assert_eq!(source.includes(), ["conf.d/*.toml"]);
+        assert_eq!(source.includes(), [("conf.d/*.toml".to_owned(), 1)]);
         let errors = source.misplaced();
         assert_eq!(errors.len(), 1);
         assert!(source.render(&errors[0]).starts_with("b.toml:3:1: error: a file that is included"));

@@ -52,7 +52,7 @@ const SYNONYMS: [(&[&str], &[&str]); 26] = [
 pub(super) fn suggestion(name: &str, known: &[&str], of_file: &[&str]) -> String {
     if of_file.contains(&name) && !known.contains(&name) {
         return match name {
-            "workers" | "state_directory" | "trusted_proxies" => {
+            "include" | "workers" | "state_directory" | "trusted_proxies" => {
                 format!("`{name}` belongs above the first [section]")
             }
             _ => format!("`{name}` is a section of the whole file"),
@@ -114,7 +114,7 @@ mod tests {
             "calls_max",
             "cache_bytes_max",
         ];
-        let file = ["workers", "limits", "upstream"];
+        let file = ["include", "workers", "limits", "upstream"];
         for (name, known, expected) in [
             ("timeout", &upstream[..], "did you mean `response_timeout`?"),
             ("read_timeout", &upstream[..], "did you mean `response_timeout`?"),
@@ -126,6 +126,7 @@ mod tests {
             ("max_body_size", &limits[..], "did you mean `body_bytes_max`?"),
             ("rate", &limits[..], "write a [[limit]]: it says how many calls are allowed in a time"),
             ("workers", &upstream[..], "`workers` belongs above the first [section]"),
+            ("include", &upstream[..], "`include` belongs above the first [section]"),
             ("limits", &upstream[..], "`limits` is a section of the whole file"),
             ("colour", &upstream[..2], "the keys here are: connect_timeout, response_timeout"),
         ] {

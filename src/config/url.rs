@@ -39,6 +39,7 @@ pub(super) enum UrlFault {
     UserInfo,
     Fragment,
     Port,
+    Variable,
 }
 
 impl UrlFault {
@@ -49,6 +50,7 @@ impl UrlFault {
             Self::UserInfo => "a URL must not hold a user or password: remove what stands before `@`",
             Self::Fragment => "a URL to call has no fragment: remove `#` and what follows",
             Self::Port => "not a port: write a number from 1 to 65535 after the host",
+            Self::Variable => "a host has no `$`: a variable of the environment is written `${NAME}`",
         }
     }
 }
@@ -71,6 +73,9 @@ fn url(text: &str) -> Result<Url, UrlFault> {
     let authority = &rest[..authority_end];
     if authority.contains('@') {
         return Err(UrlFault::UserInfo);
+    }
+    if authority.contains('$') {
+        return Err(UrlFault::Variable);
     }
     let (host, port) = host_and_port(authority, if is_tls { 443 } else { 80 })?;
     let path_and_query = text
@@ -139,6 +144,7 @@ mod tests {
             ("/mcp", UrlFault::Scheme),
             ("ftp://host/", UrlFault::Scheme),
             ("http://user:word@host/mcp", UrlFault::UserInfo),
+            ("http://$HOST:9101/mcp", UrlFault::Variable),
             ("http://host/mcp#top", UrlFault::Fragment),
             ("http://host:0/mcp", UrlFault::Port),
             ("http://host:/mcp", UrlFault::Port),

@@ -15,6 +15,9 @@ pub type EnvironmentLookup<'e> = &'e dyn Fn(&str) -> Option<String>;
 /// Keys whose value is a secret: what is written there is refused, and never looked up.
 const SECRETS: [&str; 7] = ["basic", "bearer", "client_secret", "key", "password", "sha256", "token"];
 
+/// Tables whose keys are names that somebody chose.
+const FREE_NAMES: [&str; 2] = ["env", "headers"];
+
 /// Replaces all variables below `table`.
 pub(super) fn expand(
     table: &mut DeTable<'_>,
@@ -22,10 +25,18 @@ pub(super) fn expand(
     errors: &mut Vec<Diagnostic>,
 ) {
     for (key, node) in table.iter_mut() {
-        if !(SECRETS.contains(&&**key.get_ref()) && node.get_ref().as_str().is_some()) {
-            expand_node(node, environment, errors);
+        let key = &**key.get_ref();
+        match node.get_ref() {
+            DeValue::String(_) if SECRETS.contains(&key) => {}
+            // With a secret in the place of its name, an error would show it.
+            DeValue::Table(source) if !FREE_NAMES.contains(&key) && names_a_secret(source) => {}
+            _ => expand_node(node, environment, errors),
         }
     }
+}
+
+fn names_a_secret(table: &DeTable<'_>) -> bool {
+    table.len() == 1 && (table.contains_key("env") || table.contains_key("credential"))
 }
 
 fn expand_node(node: &mut Node<'_>, environment: EnvironmentLookup<'_>, errors: &mut Vec<Diagnostic>) {
@@ -126,5 +137,21 @@ mod tests {
         );
         assert_eq!(errors.len(), 1);
         assert_eq!(&text[errors[0].span.clone()], "\"${NONE}\"");
+    }
+
+    #[test]
+    fn the_name_of_a_secret_is_no_variable() {
+        for (text, expected) in [
+            ("a = { env = \"${HOST}\" }", "${HOST}"),
+            ("a = { credential = \"${HOST}\" }", "${HOST}"),
+            ("headers = { env = \"${HOST}\" }", "10.0.0.1"),
+            ("[env]\nenv = \"${HOST}\"", "10.0.0.1"),
+        ] {
+            let (mut root, _) = DeTable::parse_recoverable(text);
+            expand(root.get_mut(), &environment, &mut Vec::new());
+            let (_, table) = root.get_ref().iter().next().unwrap();
+            let (_, value) = table.get_ref().as_table().unwrap().iter().next().unwrap();
+            assert_eq!(value.get_ref().as_str(), Some(expected), "{text}");
+        }
     }
 }

@@ -229,6 +229,8 @@ class Documents(unittest.TestCase):
         runbooks = re.findall(r"runbook_url: (\S+)#(\S+)", alerts)
         self.assertEqual([anchor for _, anchor in runbooks], [name.lower() for name in names])
         repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
+        advice = (ROOT / "src" / "gateway" / "admin" / "page" / "advice.js").read_text()
+        self.assertIn(f"'{repository}/blob/main/'", advice, "the page links to the same")
         for place, anchor in runbooks:
             path = place.removeprefix(f"{repository}/blob/main/")
             self.assertIn(anchor, book.anchors(ROOT / path), "the runbook has no such section")

@@ -154,6 +154,11 @@ test('a finding says since when, why, and what to do', () =>
       [4, /1 tool has changed, waiting for approval: delete_note trunkline pins approve -- notes delete_note/],
     ])
       for (const part of parts) assert.match(found[at], part);
+    const runbook = page.locator('.findings a', { hasText: 'runbook' }).first();
+    assert.equal(
+      await runbook.getAttribute('href'),
+      'https://git.example.com/trunkline/trunkline/blob/main/docs/operate/runbook.md#trunklinenohealthyreplica',
+    );
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.locator('.findings .copy').first().click();
     await reads(page, '.findings .copy', /Copied/);

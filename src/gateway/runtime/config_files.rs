@@ -26,10 +26,11 @@ impl ConfigFiles {
         let mut files =
             Self { source: ConfigSource::new(path.display().to_string(), text), included: Vec::new() };
         let directory = path.parent().unwrap_or(Path::new("/"));
-        for pattern in files.source.includes() {
-            let found = files.find(&directory.join(&pattern), &pattern)?;
+        for (pattern, line) in files.source.includes() {
+            let place = || format!("{}:{line}: cannot include {pattern}", path.display());
+            let found = files.find(&directory.join(&pattern)).with_context(place)?;
             for found in found.into_iter().filter(|found| found != path) {
-                files.add(found)?;
+                files.add(found).with_context(place)?;
             }
         }
         Ok(files)
@@ -45,12 +46,12 @@ impl ConfigFiles {
     }
 
     /// The files that a path leads to, by their names; with `*` the directory is noted, as more may come.
-    fn find(&mut self, path: &Path, written: &str) -> anyhow::Result<Vec<PathBuf>> {
+    fn find(&mut self, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !name.contains('*') {
             return Ok(vec![path.to_owned()]);
         }
-        let glob = Glob::new(name).with_context(|| format!("cannot include {written}"))?.compile_matcher();
+        let glob = Glob::new(name)?.compile_matcher();
         let directory = path.parent().unwrap_or(Path::new("/"));
         self.included.push(directory.to_owned());
         let entries = match fs::read_dir(directory) {

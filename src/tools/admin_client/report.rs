@@ -2,6 +2,7 @@
 //!
 //! Colours are in it as escape sequences of our own: it is to be written through `anstream`.
 
+use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use anstyle::Style;
@@ -148,10 +149,11 @@ impl StatusReport<'_> {
 
     fn endpoints(&self, text: &mut String) {
         let mut all: Vec<&EndpointStatus> = self.status.endpoints.iter().collect();
-        all.sort_by_key(|endpoint| endpoint.healthy != Some(false));
+        all.sort_by_key(|endpoint| Reverse(endpoint_state(endpoint, self.status).1));
         let row = |endpoint: &EndpointStatus| {
-            let EndpointStatus { path, healthy, figures, tools, eras, upstreams, .. } = endpoint;
-            server_row(path, *healthy, figures, *tools, eras, vec![cell(&upstreams.join(" "))])
+            let EndpointStatus { path, figures, tools, eras, upstreams, .. } = endpoint;
+            let state = endpoint_state(endpoint, self.status);
+            server_row(path, state, figures, *tools, eras, vec![cell(&upstreams.join(" "))])
         };
         self.servers(text, ["ENDPOINT", "UPSTREAMS"], &all, row);
     }
@@ -162,11 +164,11 @@ impl StatusReport<'_> {
         if all.len() > self.most(ROWS) {
             all.sort_by(|a, b| busy(b).total_cmp(&busy(a)));
         }
-        all.sort_by_key(|upstream| upstream.healthy != Some(false));
+        all.sort_by_key(|upstream| Reverse(upstream_state(upstream).1));
         let row = |upstream: &UpstreamStatus| {
-            let UpstreamStatus { name, healthy, figures, tools, eras, transport, .. } = upstream;
+            let UpstreamStatus { name, figures, tools, eras, transport, .. } = upstream;
             let more = vec![cell(transport), cell(&replicas(upstream))];
-            server_row(name, *healthy, figures, *tools, eras, more)
+            server_row(name, upstream_state(upstream), figures, *tools, eras, more)
         };
         self.servers(text, ["UPSTREAM", "TRANSPORT", "REPLICAS"], &all, row);
     }
@@ -242,11 +244,23 @@ fn left_out(text: &mut String, number: usize) {
     }
 }
 
-fn state(fit: Option<bool>) -> ReportCell {
-    match fit {
-        Some(true) => ReportCell { text: "● up".to_owned(), style: GOOD },
-        Some(false) => ReportCell { text: "✗ down".to_owned(), style: BAD },
-        None => cell(super::figures::UNKNOWN),
+/// How an upstream is, in the page's words, and how bad that is: 0 where it is not known, 3 where it is down.
+pub fn upstream_state(upstream: &UpstreamStatus) -> (&'static str, u8) {
+    state(upstream.healthy, upstream.is_crashing() || upstream.replicas_down().0 > 0)
+}
+
+/// The same of an endpoint.
+pub fn endpoint_state(endpoint: &EndpointStatus, status: &Status) -> (&'static str, u8) {
+    let mut lost = status.upstreams.iter().filter(|upstream| upstream.healthy == Some(false));
+    state(endpoint.healthy, lost.any(|upstream| endpoint.upstreams.contains(&upstream.name)))
+}
+
+fn state(healthy: Option<bool>, is_degraded: bool) -> (&'static str, u8) {
+    match healthy {
+        Some(false) => ("✗ down", 3),
+        _ if is_degraded => ("◐ degraded", 2),
+        Some(true) => ("● up", 1),
+        None => ("? unknown", 0),
     }
 }
 
@@ -261,7 +275,7 @@ fn cell(text: &str) -> ReportCell {
 
 fn server_row(
     name: &str,
-    healthy: Option<bool>,
+    (word, rank): (&str, u8),
     figures: &Figures,
     tools: Option<u64>,
     eras: &[String],
@@ -270,7 +284,7 @@ fn server_row(
     let Figures { recent, calls, .. } = figures;
     let mut cells = vec![
         cell(name),
-        state(healthy),
+        ReportCell { text: word.to_owned(), style: [FAINT, GOOD, WARNING, BAD][usize::from(rank)] },
         cell(&rate(recent.calls_per_s)),
         cell(&rate(recent.errors_per_s)),
         cell(&latency(recent.p99_s)),
@@ -347,6 +361,40 @@ mod tests {
             .collect();
         assert!(places.is_sorted(), "{text}");
         assert!(plain(&json!({}), false).contains("healthy"));
+    }
+
+    #[test]
+    fn what_has_lost_a_part_is_degraded() {
+        let status = json!({
+            "endpoints": [
+                {"path": "/all", "healthy": true, "upstreams": ["a", "c"]},
+                {"path": "/some", "healthy": true, "upstreams": ["a", "b"]},
+                {"path": "/none", "healthy": false, "upstreams": ["b"]},
+            ],
+            "upstreams": [
+                {"name": "a", "healthy": true},
+                {"name": "b", "healthy": false},
+                {"name": "c", "healthy": true, "replicas": [{"breaker": "open"}, {"breaker": "closed"}]},
+            ],
+        });
+        let text = plain(&status, false);
+        let told: Vec<(&str, &str)> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter_map(|words| match words.as_slice() {
+                [name, "✗" | "◐" | "●", word, ..] => Some((*name, *word)),
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            ("/none", "down"),
+            ("/some", "degraded"),
+            ("/all", "up"),
+            ("b", "down"),
+            ("c", "degraded"),
+            ("a", "up"),
+        ];
+        assert_eq!(told, expected, "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use status::{
 };
 
 use super::app::{App, Detail};
-use super::listing::{fitness, says, state};
+use super::listing::{says, state};
 use super::palette::{Look, Palette};
 use super::spark::highest;
 use super::table::padded;
@@ -18,6 +18,7 @@ use crate::admin_client::figures::{
     UNKNOWN, bytes, count, counts, known_bytes, known_count, latency, period, rate, share, span,
 };
 use crate::admin_client::problem::{Problem, ProblemLevel};
+use crate::admin_client::report::{endpoint_state, upstream_state};
 use protocol::text::{columns, shown};
 
 /// Kinds of errors.
@@ -84,7 +85,7 @@ impl StyledText {
         let Some(upstream) = app.status.upstream(name) else {
             return self.gone("upstream");
         };
-        let (word, look, _) = state(upstream);
+        let (word, look, _) = state(upstream_state(upstream));
         self.fact_in("state", word, look);
         self.problems_of(app, &format!("upstream {name}"));
         self.figures(&upstream.figures);
@@ -193,7 +194,7 @@ impl StyledText {
         let Some(endpoint) = app.status.endpoints.iter().find(|endpoint| endpoint.path == path) else {
             return self.gone("endpoint");
         };
-        let (word, look, _) = fitness(endpoint.healthy);
+        let (word, look, _) = state(endpoint_state(endpoint, &app.status));
         self.fact_in("state", word, look);
         self.problems_of(app, &format!("endpoint {path}"));
         self.figures(&endpoint.figures);
@@ -204,7 +205,7 @@ impl StyledText {
         let width = self.name_columns(endpoint.upstreams.iter());
         for name in &endpoint.upstreams {
             let upstream = app.status.upstream(name);
-            let (word, look, _) = upstream.map_or(("?", Look::Faint, 0.0), state);
+            let (word, look, _) = state(upstream.map_or(("?", 0), upstream_state));
             let recent = upstream.map(|upstream| &upstream.figures.recent);
             let said = format!(
                 "{}  {} calls/s, p99 {}",

@@ -8,7 +8,7 @@ use crate::admin_client::figures::{
     UNKNOWN, bytes, count, known_bytes, known_count, latency, period, rate, share, span,
 };
 use crate::admin_client::problem::{Problem, ProblemLevel};
-use crate::admin_client::report::replicas;
+use crate::admin_client::report::{endpoint_state, replicas, upstream_state};
 
 /// The column by which upstreams and endpoints are sorted at first: what is wrong, then what is busy.
 pub(super) const STATE: usize = 0;
@@ -96,7 +96,7 @@ pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec
             words(&upstream.eras.join("+")),
             words(&upstream.transport),
         ];
-        server_row(name, state(upstream), figures, history.upstreams.get(name), *tools, more)
+        server_row(name, state(upstream_state(upstream)), figures, history.upstreams.get(name), *tools, more)
     };
     status.upstreams.iter().filter(fits).map(row).collect()
 }
@@ -107,9 +107,10 @@ pub(super) fn endpoints(status: &Status, history: &History, filter: &str) -> Vec
         is_in(filter, &endpoint.path) || endpoint.upstreams.iter().any(|name| is_in(filter, name))
     };
     let row = |endpoint: &EndpointStatus| {
-        let EndpointStatus { path, healthy, figures, tools, .. } = endpoint;
+        let EndpointStatus { path, figures, tools, .. } = endpoint;
         let more = [words(&endpoint.eras.join("+")), words(&endpoint.upstreams.join(" "))];
-        server_row(path, fitness(*healthy), figures, history.endpoints.get(path), *tools, more)
+        let state = state(endpoint_state(endpoint, status));
+        server_row(path, state, figures, history.endpoints.get(path), *tools, more)
     };
     status.endpoints.iter().filter(fits).map(row).collect()
 }
@@ -237,22 +238,10 @@ pub(super) fn problems(problems: &[Problem], now_s: u64, filter: &str) -> Vec<Ro
     problems.iter().enumerate().filter(fits).map(row).collect()
 }
 
-/// How an upstream is: word, look and how far from well.
-pub(super) fn state(upstream: &UpstreamStatus) -> (&'static str, Look, f64) {
-    let (down, _) = upstream.replicas_down();
-    if upstream.healthy != Some(false) && (upstream.is_crashing() || down > 0) {
-        return ("◐ degraded", Look::Warning, 1.0);
-    }
-    fitness(upstream.healthy)
-}
-
-/// The same of what is up or down.
-pub(super) fn fitness(fit: Option<bool>) -> (&'static str, Look, f64) {
-    match fit {
-        Some(true) => ("● up", Look::Good, 0.0),
-        Some(false) => ("✗ down", Look::Bad, 2.0),
-        None => ("? –", Look::Faint, 0.0),
-    }
+/// The look of a state, and its place when sorted.
+pub(super) fn state((word, rank): (&'static str, u8)) -> (&'static str, Look, f64) {
+    let look = [Look::Faint, Look::Good, Look::Warning, Look::Bad][usize::from(rank)];
+    (word, look, f64::from(rank))
 }
 
 fn bound(id: &str, what: &str, now: Option<u64>, waiting: Option<u64>, refused: u64, of: &str) -> Row {

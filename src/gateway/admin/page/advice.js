@@ -1,5 +1,6 @@
 // What to do about a finding: since when, a command to copy, a section of the runbook. Pure, but for copying.
 
+const REPOSITORY = 'https://git.example.com/trunkline/trunkline/blob/main/';
 const RUNBOOK = 'docs/operate/runbook.md';
 const REASONS_SHOWN = 3;
 
@@ -67,5 +68,8 @@ function commandLine(command) {
   return [h('code.command', command), h('button.copy', { onclick }, 'Copy')];
 }
 
-/** The page loads nothing from elsewhere: where the book is is said, not linked. */
-const runbookPlace = (section) => h('span.note', `${RUNBOOK}#${section.toLowerCase()}`);
+/** The page loads nothing from elsewhere; a link is followed by whoever clicks it. */
+function runbookLink(section) {
+  const place = `${RUNBOOK}#${section.toLowerCase()}`;
+  return h('a.note', { href: REPOSITORY + place, target: '_blank', rel: 'noreferrer' }, place);
+}

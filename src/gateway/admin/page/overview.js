@@ -76,7 +76,7 @@ function findingItem({ level, word, subject, href, text, reasons, since_s, comma
       'div.what',
       h('span', text),
       told && h('span.note', told),
-      (canCopy(command) || runbook) && h('div.advice', canCopy(command) && commandLine(command), runbook && runbookPlace(runbook)),
+      (canCopy(command) || runbook) && h('div.advice', canCopy(command) && commandLine(command), runbook && runbookLink(runbook)),
     ),
   );
 }
