@@ -1,6 +1,7 @@
 //! Sockets as the gateway wants them.
 //!
-//! Dead peers are noticed on both sides: keep-alive probes while idle, `TCP_USER_TIMEOUT` while bytes wait.
+//! Dead peers are noticed on both sides: keep-alive probes while idle, `TCP_USER_TIMEOUT` while bytes wait. What a peer does
+//! not read stays where it came from: the kernel takes little of it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +18,10 @@ pub use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// How long written bytes may stay unacknowledged, or a peer's window closed.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
+/// As much the kernel keeps of what it cannot send yet. By default that is 4 MiB for each connection whose peer does not read,
+/// which nobody is charged for. Whoever reads is served as fast: only what is not on its way counts.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(30);
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -95,6 +100,8 @@ pub fn tune(stream: &TcpStream) -> io::Result<()> {
     )?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     Ok(())
 }
 
@@ -165,5 +172,27 @@ impl<S: AsyncWrite + Unpin, F: Unpin> AsyncWrite for Observed<S, F> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_keeps_little_of_what_nobody_reads() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let reader =
+            TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+        let (writer, _) = listener.accept().await.expect("a connection");
+        let window = SockRef::from(&reader).recv_buffer_size().expect("a size");
+        tune(&writer).expect("a connection over TCP");
+        let mut taken = 0;
+        while let Ok(count) = writer.try_write(&[0; 16 * 1024]) {
+            taken += count;
+        }
+        let most = window + 2 * UNSENT_BYTES_MAX as usize;
+        assert!(taken <= most, "{taken} bytes, more than {most}");
     }
 }

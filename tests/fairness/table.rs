@@ -40,7 +40,8 @@ const OF_ONE_THING: [(&str, &str); 24] = [
 ];
 
 /// Where the table has a dash: the resource, the column, the reason.
-const DASHES: [(&str, &str, &str); 5] = [
+const DASHES: [(&str, &str, &str); 6] = [
+    ("what the kernel keeps of a reply before it is sent", "Metric", "the kernel counts it"),
     ("requests of one connection", "Metric", "the client has them to itself"),
     ("names of one subscription", "What makes room", "another subscription may name more"),
     ("names of one subscription", "Metric", "the client has them to itself"),
@@ -53,11 +54,16 @@ const DASHES: [(&str, &str, &str); 5] = [
 ];
 
 /// The test that takes each resource: a function, and the file below `tests` or `src` where it is.
-const TAKEN_BY: [(&str, &str, &str); 26] = [
+const TAKEN_BY: [(&str, &str, &str); 27] = [
     ("connections of clients", "tests/fairness/shares.rs", "one_address_leaves_connections_to_another"),
     ("TLS handshakes at once", "tests/edge/tls.rs", "a_flood_of_handshakes_keeps_nobody_out"),
     ("requests of one connection", "tests/edge/http2.rs", "streams_beyond_the_limit_wait_their_turn"),
     ("memory for messages", "tests/fairness/shares.rs", "unfinished_bodies_of_one_leave_memory_to_another"),
+    (
+        "what the kernel keeps of a reply before it is sent",
+        "src/net/socket.rs",
+        "the_kernel_keeps_little_of_what_nobody_reads",
+    ),
     (
         "connections to an upstream",
         "tests/fairness/shares.rs",
