@@ -37,7 +37,7 @@ fn a_body_that_says_it_is_too_long_is_refused_before_it_comes() {
         connection.write(&call("7", "echo").with("Content-Length", length).head());
         assert_eq!(connection.response().status, 413, "{length}");
     }
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_slow_head_is_cut_off() {
         assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 408 "), "{rest}");
         assert!(started.elapsed() < Duration::from_secs(8), "took {:?}", started.elapsed());
     }
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }
 
 /// Each byte comes in time, the whole does not.
@@ -95,7 +95,7 @@ fn a_head_that_drips_is_cut_off() {
     assert!(drip(&mut connection, &bytes[..80]), "the head was never cut off");
     let rest = String::from_utf8(connection.wait_closed()).unwrap();
     assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 408 "), "{rest}");
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
     daemon.send(&call("8", "echo")).assert_ok();
 }
 
@@ -114,7 +114,7 @@ fn a_body_that_drips_is_cut_off() {
     }
     connection.wait_closed();
     assert!(started.elapsed() < Duration::from_secs(5), "took {:?}", started.elapsed());
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
     daemon.send(&call("8", "echo")).assert_ok();
 }
 

@@ -102,7 +102,7 @@ fn a_preflight_is_answered_without_credentials_and_echoes_what_was_asked() {
     for name in ["content-type", "mcp-method", "x-whatever"] {
         assert!(allowed.contains(name), "{name} is not in {allowed}");
     }
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
     // A refusal must be readable by the page that caused it.
     let refused = daemon.send(&call("7", "echo").with("Origin", "https://app.example.com"));
     assert_eq!(

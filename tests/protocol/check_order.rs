@@ -164,5 +164,5 @@ fn the_version_of_the_header_and_of_the_body() {
         };
         daemon.send(&request).assert_error(400, code, Some("7"));
     }
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }

@@ -84,7 +84,7 @@ fn an_unsupported_version_is_told_what_is_supported() {
     let error = daemon.send(&request).assert_error(400, -32022, Some("7"));
     assert_eq!(error["error"]["data"]["supported"], json!([VERSION]));
     assert_eq!(error["error"]["data"]["requested"], "2099-01-01");
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn paths_methods_and_types_are_checked_first() {
         let response = daemon.send(&good.clone().method(method));
         assert_eq!((response.status, response.header("allow")), (405, Some("POST")), "{method}");
     }
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn an_id_that_cannot_be_read_is_left_out() {
         println!("{id}");
         daemon.send(&call(id, "echo")).assert_error(400, -32600, None);
     }
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }
 
 /// A refusal that headers alone decide: the endpoint has two upstreams.
@@ -313,5 +313,5 @@ fn a_legacy_post_without_anything_modern_is_no_modern_error() {
     let mut connection = Connection::open(daemon.address());
     connection.write(&post(body("7", "ping", "{}")).bytes());
     connection.response().assert_error(400, -32022, Some("7"));
-    assert_eq!(upstream.received().len(), 0);
+    assert_eq!(upstream.forwarded().len(), 0);
 }

@@ -343,9 +343,12 @@ fn what_an_upstream_says_reaches_its_client() {
     assert_eq!(first.message(), (Some("7".into()), note("a")));
     assert_eq!(first.message(), (None, note("b")));
     assert_eq!(first.event(), "id: 8\ndata: \n\n");
-    // A change that a server tells one session is for that session alone.
+    // A change that a server tells one session is a change for all who listen, as soon as the gateway does.
+    server.own_stream(1);
     server.stream(2).event(TOOLS_CHANGED);
-    assert_eq!(second.message(), (None, TOOLS_CHANGED.into()));
+    for client in [&mut second, &mut first] {
+        assert_eq!(client.message(), (None, TOOLS_CHANGED.into()));
+    }
     drop(first);
     let mut first = Client::open(&daemon, &one);
     say(&spoken, "9", "c");

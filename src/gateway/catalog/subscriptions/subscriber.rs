@@ -1,7 +1,7 @@
 //! One that listens to upstreams: its inbox, and the feeds it has joined, which it leaves when it is dropped.
 //!
 //! The stream of a session listens to lists alone, beside its own messages. They are the catalog's, and so are the same
-//! for all sessions: their streams join what `subscriptions/listen` is told, and ask for no more of the upstreams.
+//! for all sessions: their streams join what `subscriptions/listen` is told.
 
 use std::sync::Arc;
 use std::task::Waker;
