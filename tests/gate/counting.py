@@ -38,7 +38,7 @@ def count(scenario, binary, stub):
     """The best round, or the reason why there is no figure."""
 
     def trunkline(address, folder):
-        return daemon.trunkline(binary, scenario.write(f"http://{address}/mcp", folder), folder)
+        return daemon.trunkline(binary, scenario.write(f"http://{address}/mcp", stub, folder), folder)
 
     return count_of(scenario, stub, trunkline)
 

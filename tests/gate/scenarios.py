@@ -34,8 +34,8 @@ DENIED = ("delete_*", "drop_*", "*_admin", "exec*", "write_*", "update_*", "rese
 @dataclasses.dataclass(frozen=True)
 class Scenario:
     name: str
-    #: What follows the listener in the configuration; `{stub}` stands for the URL of the upstream, `{folder}` for an
-    #: empty folder.
+    #: What follows the listener in the configuration; `{stub}` stands for the URL of the upstream, `{program}` for the
+    #: file of the same server, `{folder}` for an empty folder.
     config: str
     request: Request
     #: What the reply must hold.
@@ -48,11 +48,11 @@ class Scenario:
     #: Files that are there before the daemon starts, by name in the folder.
     files: dict = dataclasses.field(default_factory=dict)
 
-    def write(self, stub, folder):
+    def write(self, stub, program, folder):
         """Makes the files; returns the configuration."""
         for name, content in self.files.items():
             (pathlib.Path(folder) / name).write_text(content)
-        return self.config.replace("{stub}", stub).replace("{folder}", folder)
+        return self.config.replace("{stub}", stub).replace("{program}", str(program)).replace("{folder}", folder)
 
 
 def modern_call(tool):
@@ -139,6 +139,10 @@ ENDPOINT = """
 UPSTREAM = """
     [upstream.a]
     url = "{stub}"
+"""
+CHILD = """
+    [upstream.a]
+    command = ["{program}", "--stdio"]
 """
 KEY = f"""
     [[api_key]]
@@ -229,6 +233,8 @@ JWT = Scenario(
 #: Names are replaced on the way there.
 PREFIX = Scenario("prefixed", PREFIXED + UPSTREAM, modern_call("a__tool_0"), RESULT)
 SESSION = Scenario("session", ENDPOINT + UPSTREAM, legacy_call("tool_0"), RESULT, open=in_session)
+#: The server is a child process.
+STDIO = Scenario("stdio", ENDPOINT + CHILD, modern_call("tool_0"), RESULT)
 #: A modern client and a legacy server.
 BRIDGED = Scenario("bridged", ENDPOINT + UPSTREAM + LEGACY_SERVER, modern_call("tool_0"), RESULT)
 #: Likewise, and the server might ask the client, but does not.
@@ -242,5 +248,5 @@ EVENT_STREAM = Scenario(
 #: The tools of two servers, from the cache.
 CACHED_LIST = Scenario("list", PREFIXED + UPSTREAM, modern_list(), b'"a__tool_0"')
 
-SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, BRIDGED, ASKABLE, CROSSED, EVENT_STREAM, CACHED_LIST)
+SCENARIOS = (PLAIN, EDGE, ARGUED, JWT, PREFIX, SESSION, STDIO, BRIDGED, ASKABLE, CROSSED, EVENT_STREAM, CACHED_LIST)
 ALL = {scenario.name: scenario for scenario in SCENARIOS}

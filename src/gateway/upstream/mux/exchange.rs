@@ -11,6 +11,7 @@
 //! | anything of a session that is gone | 404 |
 
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -281,8 +282,9 @@ fn modern_status(answer: &[u8]) -> StatusCode {
     struct ReplyError {
         code: i64,
     }
+    static ERROR: LazyLock<memmem::Finder<'_>> = LazyLock::new(|| memmem::Finder::new(b"\"error\""));
     // Nearly all answers are results, and need no further look.
-    if memmem::find(answer, b"\"error\"").is_none() {
+    if ERROR.find(answer).is_none() {
         return StatusCode::OK;
     }
     match serde_json::from_slice(answer) {

@@ -2,6 +2,8 @@
 //!
 //! Pure. Whether there is such a call is [`pending_calls`](super::pending_calls)'s to say.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use memchr::memmem;
 
@@ -12,6 +14,8 @@ use protocol::splice::{Edit, Segments, splice};
 
 /// Where messages of a subscription say which one.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+static NAMED_SUBSCRIPTION: LazyLock<memmem::Finder<'_>> =
+    LazyLock::new(|| memmem::Finder::new(SUBSCRIPTION_ID));
 
 /// What a message is. Spans are of the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +99,8 @@ pub(crate) fn read(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> O
     let method = |name: &str| envelope.method.as_ref().is_some_and(|method| method.equals(message, name));
     match envelope.kind {
         MessageKind::Response => {
-            let repeated = memmem::find(message, SUBSCRIPTION_ID.as_bytes())
-                .and_then(|_| repeated_id(scratch, message, depth_max));
+            let repeated =
+                NAMED_SUBSCRIPTION.find(message).and_then(|_| repeated_id(scratch, message, depth_max));
             Some(IncomingKind::Response { id: OwnNumber::at(envelope.id?, message), repeated })
         }
         MessageKind::Request => {

@@ -49,6 +49,9 @@ pub(crate) fn cancel(own: u64, why: &str) -> Segments {
 }
 
 fn trace(message: &Bytes, envelope: &Envelope, headers: &HeaderMap) -> Option<Edit> {
+    if !TRACE_HEADERS.iter().any(|name| headers.contains_key(*name)) {
+        return None;
+    }
     let meta = envelope.meta.as_ref().map(|meta| meta.span.clone());
     let meta_text = meta.clone().and_then(|meta| message.get(meta)).unwrap_or_default();
     if TRACE_HEADERS.iter().any(|name| memmem::find(meta_text, name.as_bytes()).is_some()) {

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
@@ -107,18 +109,29 @@ pub(super) async fn run(
     let connection = read_half.connection().clone();
     let mut telling = pin!(tell(&children, stderr));
     let end = {
-        let mut writing = Box::pin(write(stdin, write_half, children.response_timeout));
-        let mut reading =
-            Box::pin(read(&children, &mut stdout, read_half, host.shared.limits().message_bytes_max));
-        tokio::select! {
-            end = &mut reading => end,
-            end = &mut writing => end,
-            () = connection.closing() => ChildEnd::Asked,
-            () = host.cut() => ChildEnd::Asked,
-            () = unneeded(&children, &host, &connection) => ChildEnd::Asked,
-            () = &mut telling => ChildEnd::Closed,
-            _ = child.wait() => timeout(LAST_WORDS_TIMEOUT, &mut reading).await.unwrap_or(ChildEnd::Closed),
-        }
+        // Each is looked at when it is woken, as nearly always only one of the first two is.
+        let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
+        let message_bytes_max = host.shared.limits().message_bytes_max;
+        ends.push(Box::pin(read(&children, &mut stdout, read_half, message_bytes_max)));
+        ends.push(Box::pin(write(stdin, write_half, children.response_timeout)));
+        ends.push(Box::pin(async {
+            tokio::select! {
+                () = connection.closing() => {}
+                () = host.cut() => {}
+                () = unneeded(&children, &host, &connection) => {}
+            }
+            ChildEnd::Asked
+        }));
+        ends.push(Box::pin(async {
+            telling.as_mut().await;
+            ChildEnd::Closed
+        }));
+        ends.push(Box::pin(async {
+            let _ = child.wait().await;
+            sleep(LAST_WORDS_TIMEOUT).await;
+            ChildEnd::Closed
+        }));
+        ends.next().await.unwrap_or(ChildEnd::Closed)
         // Here its input is closed, and nobody waits for it any more.
     };
     let stopping = child.stop(children.command.stop_timeout);
