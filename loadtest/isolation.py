@@ -5,6 +5,7 @@ a connection that another's calls keep busy.
 """
 
 import contextlib
+import os
 import threading
 
 from faults import DELAY_MS, FAULTS, Upstream
@@ -57,13 +58,20 @@ def nginx_with(fault):
 
 
 def capacity(bench, peer):
-    """Calls of all ten in closed loop while all are well; of the same shape as what `measure.measure` returns."""
+    """Calls a second of all ten that this machine has room for while all are well; of the same shape as what
+    `measure.measure` returns.
+
+    A closed loop says too much: its calls come together, so that each costs less than one that comes by itself. What
+    calls cost that come by themselves is measured at half of that, and the machine is full when they use all cores.
+    """
     with peer.failing.running(), _started(bench, peer) as child:
         tools = [*peer.tools, *peer.tools_of_failing]
         found = load(bench, peer, child, 0, tools=tools, connections=CONNECTIONS["nine"])
-    if not found["requests"]:
-        raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
-    return {"closed": found}
+        if not found["requests"]:
+            raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
+        rate = found["requests_per_s"] / 2
+        cores = _window(bench, peer, child, rate, contextlib.nullcontext())["cores"]
+    return {"closed": {**found, "requests_per_s": min(found["requests_per_s"], rate * os.cpu_count() / cores)}}
 
 
 def measure(bench, peer, rate):
@@ -132,6 +140,7 @@ def _window(bench, peer, child, rate, fault):
     calls = sum(_replies(found[name]) for name in ("nine", "one"))
     return {
         **found,
+        "cores": round(spent["known"] / spent["wall"], 3),
         "cpu_us": round(spent["peer"] / calls * 1e6, 2) if calls else None,
         "foreign_cores": round(max(0.0, spent["machine"] - spent["known"]) / spent["wall"], 3),
     }
