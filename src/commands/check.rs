@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::permissions::PermissionArgs;
+use super::status::now_s;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
 use config::{Config, ConfigSource};
-use gateway::{ConfigFiles, FileFindings};
+use gateway::FileFindings;
 use protocol::text::{shown, shown_lines};
 use tools::admin_client::figures::number_of;
 use tools::terminal::{self, put};
@@ -36,7 +37,7 @@ pub(super) fn check(
     scope: &CheckArgs,
     asked: &PermissionArgs,
 ) -> Result<ExitCode, CommandFailure> {
-    let files = ConfigFiles::read(path).map_err(CommandFailure::with(EXIT_CONFIGURATION))?;
+    let files = super::config_files(path).map_err(CommandFailure::with(EXIT_CONFIGURATION))?;
     let name = shown(&path.display().to_string());
     let config = match files.config() {
         Ok(config) => config,
@@ -45,7 +46,8 @@ pub(super) fn check(
             return Ok(ExitCode::from(EXIT_CONFIGURATION));
         }
     };
-    for warning in &config.warnings {
+    let of_keys = files.source.warnings_of_keys(&config, now_s());
+    for warning in config.warnings.iter().chain(&of_keys) {
         terminal::say_text(files.source.render(warning));
     }
     if !asked.is_nothing() {
@@ -69,10 +71,16 @@ fn can_use_files(config: &Config, source: &ConfigSource, name: &str) -> Result<b
         terminal::say_text(source.render(&source.warning_of_command(upstream, why)));
     }
     for warning in &findings.warnings {
-        terminal::say(format_args!("warning: {}", shown_lines(warning)));
+        match config.places.finding(warning) {
+            Some(finding) => terminal::say_text(source.render(&finding.as_warning())),
+            None => terminal::say(format_args!("warning: {}", shown_lines(warning))),
+        }
     }
     for error in &findings.errors {
-        super::say(&anyhow::anyhow!("{error}"));
+        match config.places.finding(error) {
+            Some(finding) => terminal::say_text(source.render(&finding)),
+            None => super::say(&anyhow::anyhow!("{error}")),
+        }
     }
     if !findings.errors.is_empty() {
         terminal::say(format_args!(

@@ -33,6 +33,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 use ::tools::terminal::{self, paint, put_text};
 use config::Config;
+use gateway::ConfigFiles;
 use protocol::text::shown_lines;
 
 /// The exit code where the command failed.
@@ -54,6 +55,12 @@ Exit codes:
   0  done
   1  standard output cannot be written
   2  the command line is wrong";
+
+/// What to do where there is none.
+const FIRST_START: &str = "\
+help: name another file with --config FILE or TRUNKLINE_CONFIG
+help: to begin with, copy one from config/examples, or, of the package, from /usr/share/doc/trunkline/examples; \
+`trunkline demo` needs none";
 
 /// Names another one.
 const CONFIG_VARIABLE: &str = "TRUNKLINE_CONFIG";
@@ -230,9 +237,20 @@ impl<E: Into<anyhow::Error>> From<E> for CommandFailure {
     }
 }
 
+/// Reads the files of a configuration. Where none was named, and none is where it is looked for, that is most likely the
+/// first start: it says what to do.
+fn config_files(path: &Path) -> anyhow::Result<ConfigFiles> {
+    let files = ConfigFiles::read(path);
+    if path != Path::new(CONFIG_FILE) || path.exists() {
+        return files;
+    }
+    files.map_err(|error| anyhow::anyhow!("{error:#}\n{FIRST_START}"))
+}
+
 /// Reads a configuration for a command that needs something out of it.
 fn load(path: &Path) -> Result<Config, Misconfigured> {
-    gateway::load(path).map_err(Misconfigured)
+    let files = config_files(path).map_err(Misconfigured)?;
+    files.config().map_err(|errors| Misconfigured(anyhow::anyhow!(errors.render_in(&files.source))))
 }
 
 /// A configuration that is wrong, or cannot be read.

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::{EXIT_CONFIGURATION, EXIT_INPUT};
-use gateway::{
-    ConfigFiles, EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs,
-};
+use gateway::{EXIT_BUG, ExitCause, Gateway, SocketsError, StartError, StateError, StoreError, logs};
 use tools::terminal;
 
 /// What the service manager has to know.
@@ -44,7 +42,7 @@ const EXIT_STATE: u8 = 73;
 
 /// Runs until a signal. A wrong configuration is told on standard error, as logging is part of it.
 pub(super) fn run(path: &Path) -> ExitCode {
-    let files = match ConfigFiles::read(path) {
+    let files = match super::config_files(path) {
         Ok(files) => files,
         Err(error) => {
             super::say(&error);
@@ -59,14 +57,16 @@ pub(super) fn run(path: &Path) -> ExitCode {
         }
     };
     if let Err(error) = logs::start(&config.log) {
-        super::say(&error.into());
+        let error = format!("{:#}", anyhow::Error::from(error));
+        super::say(&anyhow::anyhow!(config.places.located(&files.source, error)));
         return ExitCode::from(EXIT_INPUT);
     }
     gateway::warn_about(&config);
+    let places = config.places.clone();
     let code = match Gateway::open(config, Some(path.to_owned())) {
         Ok(gateway) => serve(gateway),
         Err(error) => {
-            tracing::error!(%error, "cannot run");
+            tracing::error!(error = places.located(&files.source, error.to_string()), "cannot run");
             code(&error)
         }
     };

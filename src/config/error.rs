@@ -82,7 +82,13 @@ impl Diagnostic {
     }
 
     pub(super) fn warning(span: Range<usize>, message: impl Into<String>) -> Self {
-        Self { kind: "warning", ..Self::error(span, message) }
+        Self::error(span, message).as_warning()
+    }
+
+    /// The same, but it is no error.
+    #[must_use]
+    pub fn as_warning(self) -> Self {
+        Self { kind: "warning", ..self }
     }
 
     /// The same, so much further on.

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::error::Diagnostic;
+use super::places::NamedPlaces;
 use super::table::Table;
 
 /// A value of the text.
@@ -17,6 +18,8 @@ pub(super) type Node<'t> = Spanned<DeValue<'t>>;
 pub struct Findings {
     pub(super) errors: Vec<Diagnostic>,
     pub(super) warnings: Vec<Diagnostic>,
+    /// Files and secrets that are named, and where.
+    pub(super) named: NamedPlaces,
     /// The tables and keys that lead to what is being read.
     pub(super) path: Vec<String>,
     /// Whether what is being read is an element of an array.

@@ -20,7 +20,7 @@
 //! | `table.rs`, `findings.rs` | places in the text, and what is found there |
 //! | `source.rs`, `variables.rs`, `defaults.rs` | before it is read: its files, what the environment has, `[upstream_defaults]` |
 //! | `error.rs`, `unknown_key.rs` | errors with file, line, column and caret, and what may have been meant |
-//! | `files.rs` | the files that are read with it |
+//! | `files.rs`, `places.rs` | the files that are read with it, and where the text names them |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
 //!
 //! Invariants of a `Config`: at least one listener, endpoint and upstream; every name an endpoint uses exists and its
@@ -43,6 +43,7 @@ mod listener;
 mod log;
 mod moment;
 mod pins;
+mod places;
 mod policy;
 mod process;
 mod rate;
@@ -98,6 +99,7 @@ pub use self::listener::{
 };
 pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};
 pub use self::pins::{PinMode, PinsConfig};
+pub use self::places::NamedPlaces;
 pub use self::policy::{Effect, RuleConfig};
 pub use self::process::{DrainConfig, LimitsConfig, MetricsConfig, Reload, SessionConfig};
 pub use self::rate::{CallRate, Concurrency, CountedBy, Fallback, RateLimit};
@@ -181,6 +183,8 @@ section! {
     computed {
         /// What is allowed but probably not meant.
         warnings: Vec<Diagnostic>,
+        /// Where it names files and secrets.
+        places: NamedPlaces,
         /// SHA-256 of the text, in hexadecimal digits.
         digest: String,
         /// The files and directories that it was read from, beside the one that was named. Whoever reads files fills it.
@@ -229,13 +233,13 @@ pub fn parse_source(
     if config.is_none() && findings.errors.is_empty() {
         findings.error(0..0, "a default of this program contradicts itself: please report it");
     }
-    let Findings { mut errors, mut warnings, .. } = findings;
+    let Findings { mut errors, mut warnings, named: places, .. } = findings;
     // What stands where a variable does is not what was meant.
     errors.retain(|error| unresolved.iter().all(|other| other.span != error.span || other == error));
     let Some(config) = config.filter(|_| errors.is_empty()) else { return Err(ConfigErrors::new(errors)) };
     warnings.sort_by_key(|warning| warning.span.start);
     warnings.extend(secret::clear_keys(text));
-    Ok(Config { warnings, digest: Hash::of(text).to_string(), ..config })
+    Ok(Config { warnings, places, digest: Hash::of(text).to_string(), ..config })
 }
 
 /// What is no TOML, in each file by itself: what one leaves open does not end in the next.

@@ -126,7 +126,8 @@ texts! {
     /// Calls in a period: `"600/m"`.
     pub Rate -> CallRate, "^[0-9]+/[0-9]*(s|m|h|d)$", call_rate;
     /// One of the things that calls are told apart by.
-    pub By -> CountedBy, "^(principal|address|endpoint|upstream|tool|argument:.+)$", counted_by;
+    pub By -> CountedBy, "^(principal|address|endpoint|upstream|tool|argument:.+)$", counted_by,
+        words: &["principal", "address", "endpoint", "upstream", "tool"];
 }
 
 impl RateLimit {

@@ -60,7 +60,13 @@ impl Setting for SecretPlace {
                 findings.secret_error(node.span(), message);
             }
         };
-        source(node).map_err(refuse).ok()
+        let found = source(node).map_err(refuse).ok()?;
+        let name = match &found {
+            SecretSource::File(path) => path.display().to_string(),
+            named => named.to_string(),
+        };
+        findings.named.0.push((name, node.span()));
+        Some(found)
     }
 
     fn schema(definitions: &mut Definitions) -> Json {

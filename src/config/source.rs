@@ -9,6 +9,10 @@ use toml::de::{DeTable, DeValue};
 use super::error::Diagnostic;
 use super::findings::Node;
 use super::table::Table;
+use super::{ApiKey, Config};
+
+/// Keys of clients that expire sooner get a warning.
+const KEY_WARNING_S: u64 = 14 * 24 * 3600;
 
 /// Files that are read as one text.
 #[derive(Clone, Debug)]
@@ -67,13 +71,16 @@ impl ConfigSource {
         self.files.iter().map(|(_, begin)| self.range_of(*begin))
     }
 
+    /// The file and the line of a place.
+    pub(super) fn line_of(&self, span: &Range<usize>) -> String {
+        let (name, begin) = self.file_of(span);
+        let text = &self.text[begin..self.text.floor_char_boundary(span.start)];
+        format!("{name}:{}", text.matches('\n').count() + 1)
+    }
+
     /// A finding as text for a terminal: the file, the line and a caret.
     pub fn render(&self, finding: &Diagnostic) -> String {
-        let (name, begin) = self
-            .files
-            .iter()
-            .rfind(|(_, begin)| *begin <= finding.span.start)
-            .map_or(("", 0), |(name, begin)| (name, *begin));
+        let (name, begin) = self.file_of(&finding.span);
         finding.clone().moved_back(begin).render(name, &self.text[self.range_of(begin)])
     }
 
@@ -83,6 +90,33 @@ impl ConfigSource {
         let root = Table::new(root.get_ref(), &root.span());
         let command = root.table("upstream").table(upstream).get("command");
         Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message)
+    }
+
+    /// A warning for each API key that has expired, or soon does.
+    pub fn warnings_of_keys(&self, config: &Config, now_s: u64) -> Vec<Diagnostic> {
+        let (root, _) = DeTable::parse_recoverable(&self.text);
+        let tables = Table::new(root.get_ref(), &root.span()).tables("api_key");
+        let warning = |(key, table): (&ApiKey, &Table<'_>)| {
+            let (ends_s, node) = (key.expires_s?, table.get("expires")?);
+            let written = match node.get_ref() {
+                DeValue::Datetime(moment) => moment.to_string(),
+                other => other.as_str()?.to_owned(),
+            };
+            let (how, what) = match ends_s.checked_sub(now_s) {
+                None | Some(0) => ("expired", "whoever calls with it is refused"),
+                Some(left_s) if left_s < KEY_WARNING_S => ("expires", "`trunkline key NAME` makes another"),
+                Some(_) => return None,
+            };
+            let message = format!("the key `{}` {how} on {written}: {what}", key.name);
+            Some(Diagnostic::warning(node.span(), message))
+        };
+        config.api_keys.iter().zip(&tables).filter_map(warning).collect()
+    }
+
+    /// The file of a place, and where it begins.
+    fn file_of(&self, span: &Range<usize>) -> (&str, usize) {
+        let file = self.files.iter().rfind(|(_, begin)| *begin <= span.start);
+        file.map_or(("", 0), |(name, begin)| (name, *begin))
     }
 
     fn range_of(&self, begin: usize) -> Range<usize> {

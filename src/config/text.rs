@@ -22,6 +22,13 @@ pub trait Grammar {
     const PATTERN: &'static str = "";
     /// Whether what is no such string may be a secret. One with an `@` always may: passwords stand before it in URLs.
     const MAY_BE_SECRET: bool = false;
+    /// Whether it names a file.
+    const IS_FILE: bool = false;
+
+    /// What may have been meant by what is no such string.
+    fn suggestion(_: &str) -> Option<String> {
+        None
+    }
 
     /// Reads it.
     fn parse(text: &str) -> Result<Self::Out, Fault>;
@@ -36,13 +43,18 @@ impl<T: Grammar> Setting for T {
             return None;
         };
         match T::parse(text) {
-            Ok(out) => Some(out),
+            Ok(out) => {
+                if T::IS_FILE {
+                    findings.named.0.push((text.to_owned(), node.span()));
+                }
+                Some(out)
+            }
             Err(fault) if T::MAY_BE_SECRET || text.contains('@') => {
                 findings.secret_error(node.span(), fault);
                 None
             }
             Err(fault) => {
-                findings.errors.push(Diagnostic::error(node.span(), fault));
+                findings.errors.push(Diagnostic::error(node.span(), fault).suggest(T::suggestion(text)));
                 None
             }
         }
@@ -56,10 +68,10 @@ impl<T: Grammar> Setting for T {
     }
 }
 
-/// Declares kinds of strings: `Name -> Out, "pattern", parse`, and `secret: true` for what may be a secret where it is
-/// wrong.
+/// Declares kinds of strings: `Name -> Out, "pattern", parse`; `secret: true` for what may be a secret where it is wrong,
+/// `file: true` for what names a file, and `words: &[…]` for what may have been meant where it is wrong.
 macro_rules! texts {
-    ($($(#[doc = $doc:literal])+ $vis:vis $name:ident -> $out:ty, $pattern:expr, $parse:expr $(, secret: $secret:expr)?;)+) => { $(
+    ($($(#[doc = $doc:literal])+ $vis:vis $name:ident -> $out:ty, $pattern:expr, $parse:expr $(, secret: $secret:expr)? $(, file: $file:expr)? $(, words: $words:expr)?;)+) => { $(
         $(#[doc = $doc])+
         #[derive(Debug)]
         $vis struct $name;
@@ -68,6 +80,8 @@ macro_rules! texts {
             type Out = $out;
             const PATTERN: &'static str = $pattern;
             $(const MAY_BE_SECRET: bool = $secret;)?
+            $(const IS_FILE: bool = $file;)?
+            $(fn suggestion(text: &str) -> Option<String> { $crate::value::meant(text, $words) })?
 
             fn parse(text: &str) -> Result<$out, $crate::text::Fault> {
                 $parse(text)
@@ -90,7 +104,7 @@ texts! {
         text,
         text.starts_with('/') && !text.contains('\0'),
         "not an absolute path: write one that begins with `/`, such as \"/etc/trunkline/file\"",
-    ).map(PathBuf::from);
+    ).map(PathBuf::from), file: true;
     /// A glob over names.
     pub Glob -> String, "", |text: &str| match Pattern::new(text) {
         Ok(_) => Ok(text.to_owned()),

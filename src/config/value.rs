@@ -296,10 +296,28 @@ macro_rules! choice {
 }
 pub(super) use choice;
 
-/// What others write → what is written here, where that is one of the choices.
-const SYNONYMS: [(&[&str], &str); 2] = [
+/// What others write → what is written here, the first that is one of the choices.
+const SYNONYMS: [(&[&str], &str); 17] = [
     (&["permit", "accept", "pass", "grant"], "allow"),
     (&["block", "reject", "refuse", "forbid", "drop", "disallow"], "deny"),
+    (&["ip", "client_ip", "source_ip", "remote_addr", "remote_ip", "remote_host", "src", "peer"], "address"),
+    (
+        &["user", "key", "api_key", "client", "caller", "consumer", "subject", "identity", "token"],
+        "principal",
+    ),
+    (&["path", "route", "location", "uri"], "endpoint"),
+    (&["server", "backend", "service", "cluster"], "upstream"),
+    (&["tool_name", "name", "method"], "tool"),
+    (&["key", "keys", "apikey", "api-key", "api_keys", "bearer"], "api_key"),
+    (&["token", "oauth", "oauth2", "oidc", "openid", "jwks"], "jwt"),
+    (&["mtls", "tls", "cert", "certificate", "client_cert", "x509"], "client_certificate"),
+    (&["warning"], "warn"),
+    (&["err", "critical", "crit", "fatal", "alert", "emerg"], "error"),
+    (&["notice", "information"], "info"),
+    (&["verbose"], "debug"),
+    (&["plain", "human", "console", "logfmt"], "text"),
+    (&["require", "require_and_verify", "on", "always", "verify"], "required"),
+    (&["off", "never", "no"], "none"),
 ];
 
 /// The one of `choices` that is written at `node`.
@@ -316,14 +334,17 @@ pub(super) fn read_choice<E: Copy>(
     if choice.is_none() {
         let words: Vec<String> = choices.iter().map(|(_, word, _)| format!("`{word}`")).collect();
         findings.value_error(node, &format!("must be one of {}", words.join(", ")));
-        let words = || choices.iter().map(|(_, word, _)| *word);
-        let meant = SYNONYMS
-            .iter()
-            .find(|(theirs, ours)| theirs.contains(&text) && words().any(|word| word == *ours));
-        let said = meant.map(|(_, ours)| format!("did you mean `{ours}`?"));
-        findings.suggest(said.or_else(|| nearest(text, words())));
+        let words: Vec<&str> = choices.iter().map(|(_, word, _)| *word).collect();
+        findings.suggest(meant(text, &words));
     }
     choice
+}
+
+/// Which of `words` may have been meant.
+pub(super) fn meant(text: &str, words: &[&str]) -> Option<String> {
+    let is_meant = |(theirs, ours): &&(&[&str], &str)| theirs.contains(&text) && words.contains(ours);
+    let said = SYNONYMS.iter().find(is_meant).map(|(_, ours)| format!("did you mean `{ours}`?"));
+    said.or_else(|| nearest(text, words.iter().copied()))
 }
 
 /// The number that is written at `node`, if it is not negative.

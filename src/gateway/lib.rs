@@ -129,7 +129,7 @@ pub use access::policy::rule::ANONYMOUS;
 pub use context::state::StateError;
 pub use identity::{Principal, VerifiedIdentity};
 pub use runtime::{
-    ConfigFiles, EXIT_BUG, ExitCause, FileFindings, Gateway, InheritError, SocketsError, StartError, load,
+    ConfigFiles, EXIT_BUG, ExitCause, FileFindings, Gateway, InheritError, SocketsError, StartError,
     warn_about,
 };
 pub use session::store::StoreError;

@@ -1,6 +1,7 @@
 //! The command line: `check`, `schema`, and what `run` refuses to start with.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::harness::{Authority, Certificates, Config, Folder, Upstream, jwt, trunkline};
@@ -44,13 +45,25 @@ fn a_wrong_configuration_has_one_exit_code() {
     }
 }
 
+/// What somebody sees who types `trunkline run` first.
+const NO_CONFIGURATION: &str = "\
+error: cannot read /etc/trunkline/trunkline.toml: No such file or directory (os error 2)
+help: name another file with --config FILE or TRUNKLINE_CONFIG
+help: to begin with, copy one from config/examples, ";
+
 #[test]
 fn errors_before_the_daemon_runs_look_alike() {
     for (arguments, code, said) in [
         (&["run", "/nonexistent/file"][..], 78, "error: cannot read /nonexistent/file"),
         (&["check", "/nonexistent/file"], 78, "error: cannot read /nonexistent/file"),
+        (&["run"], 78, NO_CONFIGURATION),
+        (&["check"], 78, NO_CONFIGURATION),
+        (&["pins", "list"], 78, NO_CONFIGURATION),
         (&["demo", "--address", "0.0.0.0:1"], 2, "error: the demo has no authentication"),
     ] {
+        if said == NO_CONFIGURATION && Path::new("/etc/trunkline/trunkline.toml").exists() {
+            continue; // The package is installed here.
+        }
         let (output, _) = trunkline(arguments, None);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -229,10 +242,15 @@ fn a_check_refuses_what_a_start_refuses() {
     ] {
         let config = config.to_string();
         for command in ["run", "check"] {
-            let (output, _) = trunkline(&[command], Some(&config));
+            let (output, path) = trunkline(&[command], Some(&config));
             let stderr = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(66), "{command}: {config}\n{stderr}");
             assert!(stderr.contains(said), "{command}: {said} is not in {stderr}");
+            let (file, _) = said.split_once(": ").unwrap_or((said, ""));
+            let key = if file == "session.key" { "state_directory" } else { file };
+            let line = config.lines().position(|line| line.contains(key)).expect(key) + 1;
+            let place = format!("{}:{line}:", path.display());
+            assert!(stderr.contains(&place), "{command}: {place} is not in {stderr}");
         }
         let (output, _) = trunkline(&["check", "--no-files"], Some(&config));
         assert!(output.status.success(), "{output:?}");
@@ -279,6 +297,13 @@ fn a_check_elsewhere_does_not_miss_what_only_the_service_has() {
         assert_eq!(
             stderr.contains("warning: upstream up: cannot read a secret"),
             warns,
+            "{variables:?}: {stderr}"
+        );
+        let line =
+            config.to_string().lines().position(|line| line.contains("bearer")).expect("it is there") + 1;
+        assert_eq!(
+            stderr.contains(&format!("trunkline.toml:{line}:")),
+            code != 0 || warns,
             "{variables:?}: {stderr}"
         );
     }
@@ -351,6 +376,40 @@ fn a_key_in_the_configuration_is_warned_of_and_not_shown() {
         assert!(!warned.contains(key), "{warned}");
     }
     assert_eq!(checked(&format!("# {}\n{clean}", &key[..key.len() - 1])), "");
+}
+
+#[test]
+fn keys_that_have_expired_or_soon_do_are_warned_of() {
+    let day = |days: i64| {
+        let output = Command::new("date").args(["-u", "+%Y-%m-%d", "-d", &format!("{days} days")]).output();
+        String::from_utf8(output.expect("date runs").stdout).expect("text").trim().to_owned()
+    };
+    let digest = |number: u8| format!("{number:064x}");
+    let key = |number, expires: &str| {
+        format!("[[api_key]]\nname = \"k{number}\"\nsha256 = \"{}\"\n{expires}", digest(number))
+    };
+    let (past, soon, later) = (day(-3), day(10), day(20));
+    let expires = |day: &str| format!("expires = \"{day}\"\n");
+    let keys =
+        [expires(&past), expires(&soon), expires(&later), String::new(), "expires = 2001-02-03\n".into()];
+    let entries: String = keys.iter().zip(1..).map(|(expires, number)| key(number, expires)).collect();
+    let config = format!("{}\n{entries}", good());
+    let (output, _) = trunkline(&["check"], Some(&config));
+    assert!(output.status.success(), "{output:?}");
+    let warned = String::from_utf8(output.stderr).expect("text");
+    for (day, said) in [
+        (&*past, format!("warning: the key `k1` expired on {past}: ")),
+        (&soon, format!("warning: the key `k2` expires on {soon}: ")),
+        ("2001-02-03", "warning: the key `k5` expired on 2001-02-03: ".to_owned()),
+    ] {
+        let line = config.lines().position(|line| line.contains(day)).expect(day) + 1;
+        assert!(
+            warned.contains(&said) && warned.contains(&format!("trunkline.toml:{line}:")),
+            "{said}: {warned}"
+        );
+    }
+    assert_eq!(warned.matches("warning: ").count(), 3, "{warned}");
+    assert!(!warned.contains(&digest(1)), "{warned}");
 }
 
 /// As after `sudo -u` in the home of root.

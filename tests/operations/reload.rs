@@ -199,23 +199,48 @@ fn what_the_configuration_names_must_be_there() {
     let at_taken = at_taken.to_string().replace("\n[listener]\n", "\n[[listener]]\n");
     let gone = |path: &Path| fs::remove_file(path).expect("removed");
     let same = || config.to_string();
-    let cases: [(&str, String, Act<'_>, Act<'_>); 5] = [
-        ("server.pem", same(), Box::new(|| gone(&chain)), Box::new(|| drop(files.add("server", &one)))),
-        ("server.key", same(), Box::new(|| gone(&key)), Box::new(|| drop(files.add("server", &one)))),
+    let (certificate, bearer_token) = (Some("certificates"), Some("bearer"));
+    let cases: [(&str, Option<&str>, String, Act<'_>, Act<'_>); 5] = [
+        (
+            "server.pem",
+            certificate,
+            same(),
+            Box::new(|| gone(&chain)),
+            Box::new(|| drop(files.add("server", &one))),
+        ),
+        (
+            "server.key",
+            certificate,
+            same(),
+            Box::new(|| gone(&key)),
+            Box::new(|| drop(files.add("server", &one))),
+        ),
         (
             "is not the key of the certificate",
+            certificate,
             same(),
             Box::new(|| drop(files.write("server.key", &two.key))),
             Box::new(|| drop(files.add("server", &one))),
         ),
-        ("/secret", same(), Box::new(|| gone(&secret)), Box::new(|| write_secret(&secret, "hunter2"))),
-        ("cannot listen at 127.0.0.1:", at_taken, Box::new(|| {}), Box::new(|| {})),
+        (
+            "/secret",
+            bearer_token,
+            same(),
+            Box::new(|| gone(&secret)),
+            Box::new(|| write_secret(&secret, "hunter2")),
+        ),
+        ("cannot listen at 127.0.0.1:", None, at_taken, Box::new(|| {}), Box::new(|| {})),
     ];
-    for (expected, text, spoil, mend) in cases {
+    for (expected, key, text, spoil, mend) in cases {
         spoil();
         let line = reload(&daemon, &text);
         assert!(line.contains("not reloaded") && line.contains(expected), "{expected}: {line}");
         assert!(!line.contains("hunter2"), "{line}");
+        assert!(line.matches("No such file").count() <= 1, "a reason is said once: {line}");
+        if let Some(key) = key {
+            let number = text.lines().position(|line| line.starts_with(key)).expect(key) + 1;
+            assert!(line.contains(&format!("trunkline.toml:{number}: ")), "{number}: {line}");
+        }
         let mut connection = client.connect(daemon.address(), "localhost");
         connection.write(&call("1", "echo").set("Host", "localhost").bytes());
         connection.response().assert_ok();

@@ -63,12 +63,37 @@ f.toml:14:8: error: two limits are named `own`: choose another name
 f.toml:15:7: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `argument:NAME` for an argument of the called tool
    |
 15 | by = ["client", "tool", "tool"]
-   |       ^^^^^^^^
+   |       ^^^^^^^^ did you mean `principal`?
 
 f.toml:15:25: error: `tool` is named twice
    |
 15 | by = ["client", "tool", "tool"]
    |                         ^^^^^^
+"#,
+    },
+    Case {
+        name: "words of others for what is counted",
+        replace: "[[endpoint]]",
+        by: r#"[[limit]]
+name = "own"
+rate = "60/m"
+by = ["ip", "principle", "colour"]
+[[endpoint]]"#,
+        rendered: r#"
+f.toml:6:7: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `argument:NAME` for an argument of the called tool
+  |
+6 | by = ["ip", "principle", "colour"]
+  |       ^^^^ did you mean `address`?
+
+f.toml:6:13: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `argument:NAME` for an argument of the called tool
+  |
+6 | by = ["ip", "principle", "colour"]
+  |             ^^^^^^^^^^^ did you mean `principal`?
+
+f.toml:6:26: error: use `principal`, `address`, `endpoint`, `upstream`, `tool`, or `argument:NAME` for an argument of the called tool
+  |
+6 | by = ["ip", "principle", "colour"]
+  |                          ^^^^^^^^
 "#,
     },
     Case {

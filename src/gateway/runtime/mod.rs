@@ -39,7 +39,7 @@ mod watch;
 mod watchdog;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -119,12 +119,6 @@ pub enum StartError {
     /// Two metrics have the same name.
     #[error("cannot register metrics: {0}")]
     Metrics(#[from] prometheus::Error),
-}
-
-/// Reads and checks a configuration file. The error is ready to be shown, with lines and carets.
-pub fn load(path: &Path) -> anyhow::Result<Config> {
-    let files = ConfigFiles::read(path)?;
-    files.config().map_err(|errors| anyhow::anyhow!(errors.render_in(&files.source)))
 }
 
 /// Takes from the environment what the text leaves to it.

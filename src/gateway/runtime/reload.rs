@@ -5,7 +5,7 @@
 //! after, are one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use anyhow::Context as _;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep_until};
 
+use super::config_files::ConfigFiles;
 use super::difference::{difference, renewed};
 use super::listeners::{ListenPlan, Listeners};
-use super::load;
 use super::sockets::open_metrics;
 use super::watch::FileWatch;
 use crate::admin::socket::Socket;
@@ -174,16 +174,19 @@ impl Reloader {
     }
 }
 
-fn prepare(
-    state: &State,
-    source: &std::path::Path,
-    current: &Config,
-    listeners: &Listeners,
-) -> anyhow::Result<Ready> {
+fn prepare(state: &State, source: &Path, current: &Config, listeners: &Listeners) -> anyhow::Result<Ready> {
     let metadata = std::fs::metadata(source).with_context(|| format!("cannot read {}", source.display()))?;
     // A pipe might have nothing to say for ever.
     anyhow::ensure!(metadata.is_file(), "cannot read {}: it is not a file", source.display());
-    let config = load(source)?;
+    let files = ConfigFiles::read(source)?;
+    let config = files.config().map_err(|errors| anyhow::anyhow!(errors.render_in(&files.source)))?;
+    let places = config.places.clone();
+    open(state, config, current, listeners)
+        .map_err(|error| anyhow::anyhow!(places.located(&files.source, format!("{error:#}"))))
+}
+
+/// Opens everything that `config` names.
+fn open(state: &State, config: Config, current: &Config, listeners: &Listeners) -> anyhow::Result<Ready> {
     let plan = listeners.plan(&config)?;
     refuse_to_open(&config, &plan)?;
     let logs = logs::open(&config.log)?;
@@ -193,7 +196,8 @@ fn prepare(
     } else {
         MetricsPlace::Moved(address.map(open_metrics).transpose()?)
     };
-    let prepared = state.prepare(&config, &plan.numbers)?;
+    // Its words have its reasons in them.
+    let prepared = state.prepare(&config, &plan.numbers).map_err(|error| anyhow::anyhow!("{error}"))?;
     let mut changes = difference(current, &config);
     let (old, new) = prepared.snapshots();
     changes.extend(renewed(old, new));

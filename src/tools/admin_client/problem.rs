@@ -312,6 +312,11 @@ impl Problem {
         known.unwrap_or_default()
     }
 
+    /// The place in the runbook.
+    pub fn runbook_place(&self) -> Option<String> {
+        self.runbook.map(|section| format!("docs/operate/runbook.md#{}", section.to_lowercase()))
+    }
+
     fn since(self, since_s: Option<u64>) -> Self {
         Self { since_s, ..self }
     }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use status::{EndpointStatus, Figures, Status, ToolStatus, UpstreamStatus};
 
-use super::figures::{bytes, count, known_count, latency, number_of, rate, share, span};
+use super::figures::{UNKNOWN, bytes, count, known_count, latency, number_of, rate, share, span};
 use super::problem::{Problem, ProblemLevel, summary};
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
 use protocol::text::{columns, fit, shown};
@@ -102,6 +102,9 @@ impl StatusReport<'_> {
             if let Some(advice) = &problem.advice {
                 let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
             }
+            if let Some(place) = problem.runbook_place() {
+                let _ = writeln!(text, "  {:width$}  {}", "", painted(FAINT, place));
+            }
         }
         left_out(text, self.problems.len().saturating_sub(most));
     }
@@ -110,24 +113,29 @@ impl StatusReport<'_> {
         let Self { status, .. } = self;
         let Status { calls, connections, sessions, cache, .. } = status;
         let recent = &calls.recent;
+        let known = |number: Option<u64>, one: &str, many: &str| {
+            number.map_or_else(|| format!("{UNKNOWN} {many}"), |number| number_of(number, one, many))
+        };
         let _ = writeln!(
             text,
-            "\ncalls     {} /s, errors {} /s, p50 {}, p99 {}; since the start {} calls, {} errors",
+            "\ncalls     {} /s, errors {} /s, p50 {}, p99 {}; since the start {}, {}",
             rate(recent.calls_per_s),
             rate(recent.errors_per_s),
             latency(recent.p50_s),
             latency(recent.p99_s),
-            known_count(calls.calls),
-            known_count(calls.errors),
+            known(calls.calls, "call", "calls"),
+            known(calls.errors, "error", "errors"),
         );
-        let max = connections.max.map(|max| format!(" of {}", count(max))).unwrap_or_default();
+        let open = match connections.max {
+            Some(max) => format!("{} of {} connections", count(connections.open), count(max)),
+            None => number_of(connections.open, "connection", "connections"),
+        };
         let _ = writeln!(
             text,
-            "clients   {}{max} connections, {} sessions, {} streams, {} subscriptions",
-            count(connections.open),
-            count(sessions.live),
-            count(sessions.client_streams()),
-            count(sessions.subscriptions),
+            "clients   {open}, {}, {}, {}",
+            number_of(sessions.live, "session", "sessions"),
+            number_of(sessions.client_streams(), "stream", "streams"),
+            number_of(sessions.subscriptions, "subscription", "subscriptions"),
         );
         let _ = writeln!(
             text,
@@ -140,9 +148,9 @@ impl StatusReport<'_> {
             let limits = number_of(status.limits.len() as u64, "limit", "limits");
             let _ = writeln!(
                 text,
-                "refused   {} calls by {limits}, {} connections",
-                count(calls_refused),
-                count(connections_refused)
+                "refused   {} by {limits}, {}",
+                number_of(calls_refused, "call", "calls"),
+                number_of(connections_refused, "connection", "connections")
             );
         }
     }
@@ -231,7 +239,7 @@ pub fn replicas(upstream: &UpstreamStatus) -> String {
         };
     }
     match upstream.replicas_down() {
-        (_, 0) => super::figures::UNKNOWN.to_owned(),
+        (_, 0) => UNKNOWN.to_owned(),
         (0, all) => all.to_string(),
         (out, all) => format!("{} of {all}", all - out),
     }
@@ -360,6 +368,8 @@ mod tests {
             .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} is not in {text}")))
             .collect();
         assert!(places.is_sorted(), "{text}");
+        let section = "docs/operate/runbook.md#trunklinenohealthyreplica\n";
+        assert_eq!(text.matches(section).count(), 2, "{text}");
         assert!(plain(&json!({}), false).contains("healthy"));
     }
 
@@ -395,6 +405,20 @@ mod tests {
             ("a", "up"),
         ];
         assert_eq!(told, expected, "{text}");
+    }
+
+    #[test]
+    fn one_thing_is_not_several() {
+        let status = json!({
+            "calls": {"calls": 1, "errors": 1},
+            "sessions": {"live": 1, "subscriptions": 1},
+            "connections": {"open": 1},
+            "limits": [{"name": "own", "refused": 1}],
+        });
+        let text = plain(&status, false);
+        assert!(text.contains("since the start 1 call, 1 error\n"), "{text}");
+        assert!(text.contains("1 connection, 1 session, 0 streams, 1 subscription\n"), "{text}");
+        assert!(text.contains("1 call by 1 limit, 0 connections\n"), "{text}");
     }
 
     #[test]

@@ -416,8 +416,7 @@ impl StyledText {
         if let Some(advice) = &problem.advice {
             self.fact_in("", &format!("→ {advice}"), Look::Use);
         }
-        if let Some(section) = problem.runbook {
-            let place = format!("docs/operate/runbook.md#{}", section.to_lowercase());
+        if let Some(place) = problem.runbook_place() {
             self.fact_in("", &place, Look::Faint);
         }
     }
