@@ -31,9 +31,9 @@
 //!    `Mcp-Name` header alone ([`protocol::route`]): what can be refused is refused before the body arrives.
 //! 3. The body is taken in under limits ([`line::intake`]), checked by simd-json ([`protocol::json`]) and compared
 //!    with the headers ([`line::message`], [`protocol::agreement`]). Nothing reaches an upstream that was not checked.
-//! 4. The very bytes that came in go out ([`upstream::exchange`]): over HTTP, or to a process of the gateway's own
-//!    ([`upstream::stdio`]), which looks like a server over HTTP from here ([`upstream::mux`]). On endpoints over
-//!    several upstreams names are replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
+//! 4. The very bytes that came in go out ([`upstream::exchange`]), as a request of MCP ([`upstream::request`]): over
+//!    HTTP, or to a process of the gateway's own ([`upstream::stdio`]). On endpoints over several upstreams names are
+//!    replaced where they stand ([`protocol::splice`]); every other byte stays as it was.
 //! 5. The reply is handed on as it comes ([`line::relay`]); where names must be mapped, [`mapper`] does it.
 //!
 //! Lists and `server/discover` leave the line for the [`catalog::lists`], `subscriptions/listen` leaves it for [`catalog::subscriptions`].

@@ -21,11 +21,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::future::LocalBoxFuture;
-use http::{HeaderValue, Request};
+use http::HeaderValue;
 
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
-use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
+use crate::upstream::exchange::{Reply, UpstreamClient};
+use crate::upstream::request::UpstreamRequest;
 use crate::upstream::{CurrentUpstream, OtherEra, Upstream};
 use protocol::error::UpstreamError;
 use protocol::version::Era;
@@ -78,7 +79,7 @@ impl OtherEra for Bridge {
         self: Arc<Self>,
         client: &UpstreamClient,
         era: Era,
-        request: Request<RequestBody>,
+        request: UpstreamRequest,
         deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<Reply, UpstreamError>> {
         // Written where it stays: it is many kilobytes, which nobody needs to move.

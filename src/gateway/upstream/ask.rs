@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{ExpectedReply, Reply, ReplyFields, RequestBody, SendOptions, UpstreamClient};
+use super::exchange::{Reply, ReplyFields, SendOptions, UpstreamClient};
 use super::incoming::{Incoming, IncomingPiece};
 use super::messages::ReplyPart;
 use super::mux;
 use super::own_id::{self, OwnId, SessionTag};
+use super::request::UpstreamRequest;
 use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares};
@@ -78,22 +79,6 @@ pub(crate) struct AskRequest {
     pub deadline: Instant,
 }
 
-/// A message and the headers that go with it.
-#[derive(Debug)]
-pub(crate) struct OneWayMessage {
-    /// `Content-Type` and `Accept` are added.
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    pub is_safe_to_repeat: bool,
-    /// The replica that knows the session that it is part of.
-    pub replica: Option<ReplicaKey>,
-    /// When the head of the reply must be there.
-    pub deadline: Instant,
-    pub is_question: bool,
-    /// The identity of the principal for which it is sent, where processes are told apart by that.
-    pub principal: Option<Arc<str>>,
-}
-
 #[derive(Debug)]
 pub(crate) struct AskReply {
     pub status: StatusCode,
@@ -124,21 +109,15 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Sends a message and waits for the head of the reply.
-    pub(crate) async fn post(
+    /// Sends a request and waits until `deadline` for the head of the reply. `replica`: the one that knows its session.
+    pub(crate) async fn send(
         &self,
         upstream: &Upstream,
-        message: OneWayMessage,
+        mut request: UpstreamRequest,
+        (is_safe_to_repeat, replica): (bool, Option<ReplicaKey>),
+        deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
-        let OneWayMessage { headers, body, is_safe_to_repeat, replica, deadline, is_question, principal } =
-            message;
-        let mut request = RequestBody::from(Segments::from(body)).posted(headers);
-        let attributes = &mut request.body_mut().attributes;
-        attributes.is_own = true;
-        attributes.principal = principal;
-        if !is_question {
-            attributes.reply = ExpectedReply::Receipt;
-        }
+        request.attributes.is_own = true;
         let delivery =
             SendOptions { is_safe_to_repeat, aim: self.aim_at(replica), asked: None, payer: self.payer };
         self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await
@@ -162,16 +141,10 @@ impl<'a> Asker<'a> {
     ) -> Result<AskReply, UpstreamError> {
         let AskRequest { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
-        let message = OneWayMessage {
-            headers,
-            body,
-            is_safe_to_repeat,
-            replica,
-            deadline,
-            is_question: true,
-            principal,
-        };
-        let Reply { head, mut body, mut lease, replica, .. } = self.post(upstream, message).await?;
+        let mut request = UpstreamRequest::post(Segments::from(body), headers);
+        request.attributes.principal = principal;
+        let reply = self.send(upstream, request, (is_safe_to_repeat, replica), deadline).await?;
+        let Reply { head, mut body, mut lease, replica, .. } = reply;
         let media = head.media;
         let answer = |body: Bytes| {
             let restored = own_id.as_ref().and_then(|own_id| self.restored(&body, own_id));
@@ -224,17 +197,9 @@ impl<'a> Asker<'a> {
         if session.id.is_none() {
             return true;
         }
-        let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
-        request.body_mut().attributes.reply = ExpectedReply::Receipt;
-        *request.method_mut() = HttpMethod::DELETE;
-        *request.headers_mut() = legacy_headers(session.version, session.id);
-        let delivery = SendOptions {
-            is_safe_to_repeat: true,
-            aim: self.aim_at(session.replica),
-            asked: None,
-            payer: Payer::GATEWAY,
-        };
-        let reply = match self.client.send(upstream, &mut request, delivery, clock::now(), deadline).await {
+        let request = UpstreamRequest::end_session(session);
+        let own = Self { payer: Payer::GATEWAY, ..*self };
+        let reply = match own.send(upstream, request, (true, session.replica), deadline).await {
             Ok(reply) => reply,
             Err(error) => {
                 tracing::debug!(upstream = upstream.config.name, %error, "cannot close a session");

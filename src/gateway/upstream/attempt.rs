@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::{Request, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
-use super::exchange::{ExpectedReply, Reply, ReplyHead, RequestBody, SendOptions, UpstreamClient};
+use super::exchange::{Reply, ReplyHead, SendOptions, UpstreamClient};
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::ConnectionError;
@@ -22,6 +22,7 @@ use super::http1::reply::ParsedReply;
 use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
+use super::request::{ExpectedReply, UpstreamRequest};
 use super::{ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::clock;
@@ -36,13 +37,13 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         (SendOptions { is_safe_to_repeat, aim, payer, .. }, target): (SendOptions, Option<&Uri>),
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
-        let expected = request.body().attributes.reply;
+        let expected = request.attributes.reply;
         let is_stream = expected == ExpectedReply::Stream;
         let may_be_late = is_stream || expected == ExpectedReply::Receipt;
-        let trail = request.body().attributes.trail.clone();
+        let trail = request.attributes.trail.clone();
         // Where there is no choice, this is known even if there is no connection to be had.
         if let Some(trail) = &trail
             && let [only] = upstream.replicas.load().as_slice()
@@ -63,7 +64,7 @@ impl UpstreamClient {
                 let replica = lease.in_flight.replica();
                 trail.goes_to(&replica.host, replica.port);
             }
-            upstream.access.show(request.headers_mut());
+            upstream.access.show(&mut request.headers);
             let at = lease.in_flight.replica();
             let to = target.map(|target| RequestAddress::new(target, &at.authority));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
@@ -98,7 +99,7 @@ impl UpstreamClient {
     fn check_repetition(
         &self,
         upstream: &Upstream,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         (lease, is_pooled): (&mut ConnectionLease, bool),
         error: &ConnectionError,
         repetition: &mut Repetition,
@@ -261,8 +262,8 @@ fn judge(in_flight: &mut ReplicaRequest, head: &ReplyHead) {
 }
 
 /// Gives a request that is sent again another id, if it has one.
-fn renew(request: &mut Request<RequestBody>) -> Option<FreshId> {
-    let (message, id) = fresh_id::replace(&request.body().message)?;
-    request.body_mut().message = message;
+fn renew(request: &mut UpstreamRequest) -> Option<FreshId> {
+    let (message, id) = fresh_id::replace(&request.message)?;
+    request.message = message;
     Some(id)
 }

@@ -8,63 +8,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderValue, StatusCode, Uri};
 
 use super::attempt::RequestClock;
-use super::headers::ForwardedFields;
 use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
-use super::sending::Sending;
+use super::request::UpstreamRequest;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, mux, other_era};
 use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::telemetry::calls::CallLabels;
-use crate::telemetry::trace::Trail;
 use net::tasks::Tasks;
-use protocol::envelope::Envelope;
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
 use protocol::media::Media;
-use protocol::splice::Segments;
-
-/// What is known of a request beside what it says. Nothing of it is sent.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RequestAttributes {
-    /// The identity of the principal that makes it, where processes or sessions are told apart by that. `None` for those
-    /// whom nobody tells apart, and for the gateway itself.
-    pub principal: Option<Arc<str>>,
-    /// Who is charged for what is held for it.
-    pub payer: Payer,
-    /// The gateway itself asks.
-    pub is_own: bool,
-    pub reply: ExpectedReply,
-    /// Where it is noted where it went, if it is traced.
-    pub trail: Option<Arc<Trail>>,
-}
-
-/// What comes of a request, and when it is late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ExpectedReply {
-    /// An answer, which begins within the time of the upstream for a first byte.
-    #[default]
-    Answer,
-    /// An answer that may take longer: somebody else ends what takes too long.
-    SlowAnswer,
-    /// Nothing of use, as of a notification or the end of a session: that it is taken in late, or not at all, says nothing
-    /// of how a replica answers calls.
-    Receipt,
-    /// A stream that is held open for long. It has a connection of its own, which whoever asks has to bound.
-    Stream,
-}
-
-impl RequestAttributes {
-    /// The principal with this identity; `None` for an empty one.
-    pub(crate) fn principal(identity: &str) -> Option<Arc<str>> {
-        (!identity.is_empty()).then(|| identity.into())
-    }
-}
 
 /// The head of a reply, as far as anybody looks at it.
 #[derive(Debug)]
@@ -136,10 +95,11 @@ impl Reply {
         Self { head, body, lease: None, replica: None, arrived: clock::now() }
     }
 
-    /// Without a body.
-    pub(crate) fn empty(status: StatusCode) -> Self {
-        let head = ReplyHead { status, media: Media::Other, fields: ReplyFields::default() };
-        Self { head, body: Incoming::Whole(None), lease: None, replica: None, arrived: clock::now() }
+    /// What was posted, and has no answer, is taken in; or a session is over.
+    pub(crate) fn accepted() -> Self {
+        let mut reply = Self::made(Media::Other, Incoming::Whole(None));
+        reply.head.status = StatusCode::ACCEPTED;
+        reply
     }
 
     pub(crate) fn json(answer: Bytes) -> Self {
@@ -204,12 +164,11 @@ impl UpstreamClient {
         read((&mut self.host.scratch.borrow_mut(), depth_max))
     }
 
-    /// Sends `request`, which needs a method but neither target nor `Host`, at `now` and waits until `deadline` for the head of
-    /// the reply. What is left of the request is of no use.
+    /// Sends `request` at `now` and waits until `deadline` for the head of the reply. What is left of the request is of no use.
     pub(crate) async fn send(
         &self,
         upstream: &Upstream,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         delivery: SendOptions,
         now: Instant,
         deadline: Instant,
@@ -217,7 +176,7 @@ impl UpstreamClient {
         let result = match other_era::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
-                let request = RequestBody::take_charged(request, delivery.payer);
+                let request = request.take_charged(delivery.payer);
                 Arc::clone(&upstream.other_era).answer(self, era, request, deadline).await
             }
         };
@@ -231,14 +190,14 @@ impl UpstreamClient {
     pub(crate) async fn send_as_it_is(
         &self,
         upstream: &Upstream,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         delivery: SendOptions,
         now: Instant,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         match &upstream.transport {
             Transport::Http(streams) if streams.is_spoken() => {
-                let request = RequestBody::take_charged(request, delivery.payer);
+                let request = request.take_charged(delivery.payer);
                 Box::pin(mux::exchange::send(self, upstream, &**streams, request, deadline)).await
             }
             Transport::Http(_) => {
@@ -250,7 +209,7 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
-                let request = RequestBody::take_charged(request, delivery.payer);
+                let request = request.take_charged(delivery.payer);
                 Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
             }
         }
@@ -260,71 +219,11 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         to: ReplicaTarget<'_>,
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         deadline: Instant,
     ) -> Result<Reply, UpstreamError> {
         let delivery = SendOptions { aim: ReplicaSelection::Session(to.replica), ..SendOptions::default() };
         let clock = RequestClock { now: clock::now(), deadline };
         Box::pin(self.attempt_with_token(upstream, (delivery, to.target), request, clock)).await
-    }
-}
-
-/// A message on its way up: pieces of known total length, and what goes along of its client's header.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RequestBody {
-    /// The message.
-    pub message: Segments,
-    /// What was found in it, where that is known.
-    pub envelope: Option<Box<Envelope>>,
-    /// What the header of the request holds beside its own fields.
-    pub forwarded: Option<ForwardedFields>,
-    /// Told how far it has come, where somebody must not overtake it.
-    pub sending: Option<Arc<Sending>>,
-    pub attributes: RequestAttributes,
-}
-
-impl RequestBody {
-    /// The request that posts it with these headers, and takes any kind of reply.
-    pub(crate) fn posted(self, mut headers: HeaderMap) -> Request<Self> {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let mut request = Request::new(self);
-        *request.method_mut() = Method::POST;
-        *request.headers_mut() = headers;
-        request
-    }
-
-    /// What the request says itself, its client does not say as well.
-    pub(crate) fn yield_to_own(request: &mut Request<Self>) {
-        if request.headers().is_empty() {
-            return;
-        }
-        let headers = std::mem::take(request.headers_mut());
-        if let Some(forwarded) = &mut request.body_mut().forwarded {
-            forwarded.yield_to(&headers);
-        }
-        *request.headers_mut() = headers;
-    }
-
-    /// For whoever keeps it and charges this payer.
-    fn take_charged(request: &mut Request<Self>, payer: Payer) -> Request<Self> {
-        request.body_mut().attributes.payer = payer;
-        std::mem::take(request)
-    }
-
-    /// Adds what goes along to the fields of the request, for whoever looks into them.
-    pub(crate) fn spell_out(request: &mut Request<Self>) {
-        if let Some(forwarded) = request.body_mut().forwarded.take() {
-            let mut headers = HeaderMap::with_capacity(8);
-            forwarded.add_to(&mut headers);
-            headers.extend(std::mem::take(request.headers_mut()));
-            *request.headers_mut() = headers;
-        }
-    }
-}
-
-impl From<Segments> for RequestBody {
-    fn from(message: Segments) -> Self {
-        Self { message, ..Self::default() }
     }
 }

@@ -5,24 +5,22 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
 
 use super::Upstream;
 use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
-use super::exchange::{ExpectedReply, Reply, RequestBody, SendOptions, UpstreamClient};
+use super::exchange::{Reply, SendOptions, UpstreamClient};
 use super::incoming::{Incoming, IncomingPiece};
 use super::pool::{self, ConnectionLease};
+use super::request::{ExpectedReply, UpstreamRequest};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
 use protocol::error::UpstreamError;
 use protocol::media::Media;
-use protocol::splice::Segments;
 use protocol::sse::{Event, Events};
 
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How long an upstream may take over the head of the stream: some send it with the first event.
 const HEAD_TIMEOUT: Duration = Duration::from_mins(5);
 /// How soon, and how late, an upstream may have its stream opened again.
@@ -55,15 +53,9 @@ pub(crate) async fn open(
     session: SessionHeaders<'_>,
     after: Option<&Bytes>,
 ) -> GetResult {
-    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
-    *request.method_mut() = Method::GET;
-    let mut headers = legacy_headers(session.version, session.id);
-    headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    if let Some(after) = after.and_then(|after| HeaderValue::from_bytes(after).ok()) {
-        headers.insert(LAST_EVENT_ID, after);
-    }
-    *request.headers_mut() = headers;
-    request.body_mut().attributes.reply = ExpectedReply::Stream;
+    let after = after.and_then(|after| HeaderValue::from_bytes(after).ok());
+    let mut request = UpstreamRequest::listen(session, after);
+    request.attributes.reply = ExpectedReply::Stream;
     let now = clock::now();
     let delivery = SendOptions {
         is_safe_to_repeat: true,
@@ -72,7 +64,7 @@ pub(crate) async fn open(
         payer: Payer::GATEWAY,
     };
     let reply = match client.send(upstream, &mut request, delivery, now, now + HEAD_TIMEOUT).await {
-        // Its replica is gone, and with it the session.
+        // It is over, or its replica is gone.
         Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
         Ok(reply) => reply,
         Err(error) => return GetResult::Failed(Some(error)),

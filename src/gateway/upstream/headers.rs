@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 use protocol::fields::{FieldLine, FieldName, Fields, visible, write_line};
 use protocol::version::Era;
 
-use super::ask::{PROTOCOL_VERSION, SESSION_ID};
+use super::ask::{PROTOCOL_VERSION, SESSION_ID, SessionHeaders};
 
 pub(crate) const MCP_NAME: HeaderName = HeaderName::from_static("mcp-name");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -45,10 +45,10 @@ impl ForwardedFields {
         Self { fields: self.fields, is_sorted_out: true, ..Self::default() }
     }
 
-    /// Within the session of this version and id with the upstream.
+    /// Within this session with the upstream.
     #[must_use]
-    pub(crate) fn in_session(self, version: &'static str, id: Option<HeaderValue>) -> Self {
-        Self { session: Some((version, id)), ..self }
+    pub(crate) fn in_session(self, session: SessionHeaders<'_>) -> Self {
+        Self { session: Some((session.version, session.id.cloned())), ..self }
     }
 
     /// Leaves to these what both hold.
@@ -241,8 +241,9 @@ mod tests {
     fn a_session_is_the_upstreams_own() {
         let forwarded = ForwardedFields::new(client(), None, &[HeaderName::from_static("mcp-session-id")]);
         assert_eq!(forwarded.era(), Era::Modern);
-        let id = Some(HeaderValue::from_static("inner"));
-        let forwarded = forwarded.in_session("2025-11-25", id);
+        let id = HeaderValue::from_static("inner");
+        let session = SessionHeaders { id: Some(&id), version: "2025-11-25", replica: None };
+        let forwarded = forwarded.in_session(session);
         assert_eq!(forwarded.era(), Era::Legacy);
         let sent = sent(&forwarded);
         let session: Vec<_> = sent.iter().filter(|line| line.contains("session")).collect();

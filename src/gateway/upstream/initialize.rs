@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
-use super::exchange::RequestAttributes;
 use super::exchange::UpstreamClient;
+use super::request::RequestAttributes;
 use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
@@ -109,11 +109,14 @@ pub(crate) async fn open(
         return Err(UpstreamError::Nonsense.into());
     }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
-    let accepted = asker
-        .ask(upstream, question(asker, (headers, opened.replica), INITIALIZED.to_owned(), deadline))
-        .await?;
-    if !accepted.status.is_success() {
-        return Err(InitializeError::Refused { status: accepted.status, code: None });
+    let initialized = question(asker, (headers, opened.replica), INITIALIZED.to_owned(), deadline);
+    let status = match asker.ask(upstream, initialized).await {
+        // Over before it began: what HTTP says of that, whatever carries the session.
+        Err(UpstreamError::SessionLost) => StatusCode::NOT_FOUND,
+        accepted => accepted?.status,
+    };
+    if !status.is_success() {
+        return Err(InitializeError::Refused { status, code: None });
     }
     unfinished.finish();
     Ok(opened)

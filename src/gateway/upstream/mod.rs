@@ -29,6 +29,7 @@ pub(crate) mod own_id;
 pub(crate) mod pins;
 pub(crate) mod pool;
 pub(crate) mod replica;
+pub(crate) mod request;
 pub(crate) mod sending;
 pub(crate) mod sse;
 pub(crate) mod stdio;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::LocalBoxFuture;
-use http::{HeaderValue, Method, Request};
+use http::HeaderValue;
 
-use super::ask::SESSION_ID;
-use super::exchange::{Reply, RequestBody, UpstreamClient};
-use super::headers::{ForwardedFields, era_of};
+use super::exchange::{Reply, UpstreamClient};
+use super::request::{RequestKind, UpstreamRequest};
 use super::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::version::Era;
@@ -21,7 +20,7 @@ pub(crate) trait OtherEra: std::fmt::Debug + Send + Sync {
         self: Arc<Self>,
         client: &UpstreamClient,
         era: Era,
-        request: Request<RequestBody>,
+        request: UpstreamRequest,
         deadline: Instant,
     ) -> LocalBoxFuture<'_, Result<Reply, UpstreamError>>;
 
@@ -33,25 +32,20 @@ pub(crate) trait OtherEra: std::fmt::Debug + Send + Sync {
 }
 
 /// The era that a request is written in if the upstream does not speak it. `None`: the upstream takes it as it is.
-pub(super) fn crossing(
-    upstream: &Upstream,
-    request: &Request<RequestBody>,
-    aim: ReplicaSelection,
-) -> Option<Era> {
+pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: ReplicaSelection) -> Option<Era> {
     // Whoever finds out what an upstream speaks asks the upstream itself.
     if matches!(aim, ReplicaSelection::Probe | ReplicaSelection::Question(_)) {
         return None;
     }
     // What was opened by the other era ends there, whatever the upstream speaks by now.
-    let ends = || request.headers().get(SESSION_ID).is_some_and(|id| upstream.other_era.has_session(id));
-    if request.method() == Method::DELETE && ends() {
+    let ends = || request.session_id().is_some_and(|id| upstream.other_era.has_session(id));
+    if request.kind == RequestKind::EndSession && ends() {
         return Some(Era::Legacy);
     }
     if !upstream.config.bridge.is_on {
         return None;
     }
     let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
-    let forwarded = request.body().forwarded.as_ref();
-    let era = forwarded.map_or_else(|| era_of(request.headers()), ForwardedFields::era);
+    let era = request.era();
     (!eras.contains(era)).then_some(era)
 }

@@ -14,9 +14,10 @@ use crate::clock;
 use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::{PROTOCOL_VERSION, SESSION_ID};
 use crate::upstream::body::collect_answer;
-use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, SendOptions, UpstreamClient};
+use crate::upstream::exchange::{Reply, SendOptions, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::headers::MCP_NAME;
+use crate::upstream::request::{RequestAttributes, UpstreamRequest};
 use protocol::agreement::name_in_body;
 use protocol::answer_id::AnswerId;
 use protocol::envelope::{Envelope, MessageKind};
@@ -114,9 +115,9 @@ impl LegacyCall {
         deadline: Instant,
     ) -> Result<LegacyReply, UpstreamError> {
         let body = self.body(added, own_id)?;
-        let mut request = RequestBody::from(body).posted(self.headers.clone());
-        self.mirror(request.headers_mut());
-        request.body_mut().attributes = self.attributes.clone();
+        let mut request = UpstreamRequest::post(body, self.headers.clone());
+        self.mirror(&mut request.headers);
+        request.attributes = self.attributes.clone();
         let delivery = SendOptions {
             is_safe_to_repeat: self.is_safe_to_repeat,
             aim: ReplicaSelection::Any,
@@ -242,9 +243,9 @@ mod tests {
         }
         let method = HeaderValue::from_static("tools/call");
         let headers = modern_headers(headers, method, Some("ä"));
-        let request = RequestBody::from(Segments::from(Bytes::new())).posted(headers);
+        let request = UpstreamRequest::post(Segments::default(), headers);
         let mut written: Vec<String> = request
-            .headers()
+            .headers
             .iter()
             .map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII")))
             .collect();

@@ -1,15 +1,15 @@
-//! Legacy requests to a server that speaks the modern era only, answered as a Streamable HTTP server of the legacy era
-//! would: it opens sessions, and takes what belongs to one.
+//! Legacy requests to a server that speaks the modern era only: the bridge opens the sessions, and takes what belongs to
+//! one.
 //!
-//! | request | answer |
+//! | request | reply |
 //! |---|---|
-//! | POST of `initialize` | 200, with an `Mcp-Session-Id`; the server is not asked |
-//! | POST of `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` | 200, by the bridge itself |
-//! | POST of any other request | 200: JSON, or messages where more than the answer comes |
-//! | POST of a notification or response | 202 |
-//! | GET | 200: changes of resources that the session subscribed to |
-//! | DELETE | 200, and the session is over, with everything under way in it |
-//! | anything of a session that is unknown | 404 |
+//! | post `initialize` | its answer, with the id of the session; the server is not asked |
+//! | post `ping`, `logging/setLevel`, `resources/subscribe`, `resources/unsubscribe` | an answer of the bridge itself |
+//! | post any other request | its answer in JSON, or messages where more than that comes |
+//! | post a notification or response | accepted |
+//! | listen | changes of resources that the session subscribed to |
+//! | end a session | accepted, and the session is over, with everything under way in it |
+//! | anything else in a session that is unknown | [`UpstreamError::SessionLost`] |
 //!
 //! Deliberately not here: what servers of the era do beside it, which no client can miss: tasks, and questions that belong
 //! to no call.
@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{HeaderValue, Method as HttpMethod, Request, StatusCode};
+use http::HeaderValue;
 use parking_lot::Mutex;
 
 use self::initialize::ClientOffer;
@@ -42,10 +42,10 @@ use self::tools::ListTurn;
 use crate::bridge::BridgedServer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
-use crate::upstream::ask::SESSION_ID;
-use crate::upstream::exchange::{Reply, RequestAttributes, RequestBody, UpstreamClient};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::sessions::random_name;
+use crate::upstream::request::{RequestAttributes, RequestKind, UpstreamRequest};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Value};
@@ -86,8 +86,10 @@ impl LegacyFacade {
         Ok(header)
     }
 
-    fn get(&self, id: &HeaderValue) -> Option<Arc<LegacySession>> {
-        self.sessions.lock().get(id.as_bytes()).cloned()
+    /// The session that a request names.
+    fn named_in(&self, request: &UpstreamRequest) -> Result<Arc<LegacySession>, UpstreamError> {
+        let known = request.session_id().and_then(|id| self.sessions.lock().get(id.as_bytes()).cloned());
+        known.ok_or(UpstreamError::SessionLost)
     }
 
     fn remove(&self, id: &HeaderValue, series: &BridgeSeries) -> Option<Arc<LegacySession>> {
@@ -101,46 +103,46 @@ impl LegacyFacade {
 pub(crate) async fn answer(
     client: &UpstreamClient,
     upstream: &BridgedServer,
-    mut request: Request<RequestBody>,
+    mut request: UpstreamRequest,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    RequestBody::spell_out(&mut request);
-    let (parts, RequestBody { message: body, sending, attributes, .. }) = request.into_parts();
-    let server = &upstream.bridge.as_legacy;
-    let id = parts.headers.get(SESSION_ID);
-    match parts.method {
-        HttpMethod::GET => {
-            let Some(session) = id.and_then(|id| server.get(id)) else {
-                return Ok(Reply::empty(StatusCode::NOT_FOUND));
-            };
+    request.spell_out();
+    let sessions = &upstream.bridge.as_legacy;
+    match request.kind {
+        RequestKind::Post => post(client, upstream, request, deadline).await,
+        RequestKind::Listen => {
+            let session = sessions.named_in(&request)?;
             let notifications = NotificationStream::new(client, &upstream.bridge, &session);
-            return Ok(MessageStream::reply(stream::unfold(notifications, |mut notifications| async {
+            Ok(MessageStream::reply(stream::unfold(notifications, |mut notifications| async {
                 let message = notifications.next().await?;
                 Some((Ok(ReplyPart::Message(message)), notifications))
-            })));
+            })))
         }
-        HttpMethod::DELETE => {
-            let Some(session) = id.and_then(|id| server.remove(id, &upstream.bridge.series)) else {
-                return Ok(Reply::empty(StatusCode::NOT_FOUND));
-            };
-            session.ended.cancel();
-            return Ok(Reply::empty(StatusCode::OK));
+        RequestKind::EndSession => {
+            let session = request.session_id().and_then(|id| sessions.remove(id, &upstream.bridge.series));
+            // One that is unknown is over already.
+            if let Some(session) = session {
+                session.ended.cancel();
+            }
+            Ok(Reply::accepted())
         }
-        _ => {}
     }
-    let message = body.to_bytes();
-    // Only what was checked comes here; of what was not, a server would say the same.
-    let envelope = client.read_json(|(scratch, depth_max)| Envelope::parse(scratch, &message, depth_max));
-    let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
+}
+
+async fn post(
+    client: &UpstreamClient,
+    upstream: &BridgedServer,
+    mut request: UpstreamRequest,
+    deadline: Instant,
+) -> Result<Reply, UpstreamError> {
+    let (message, envelope) = client.read_json(|memory| request.take_message(memory))?;
     let method = envelope.method.as_ref().and_then(|method| method.decode(&message));
     let method = method.as_deref().map_or(Method::Other, Method::of);
     if (envelope.kind, method) == (MessageKind::Request, Method::Initialize) {
-        return open(client, upstream, attributes, &message, &envelope);
+        return open(client, upstream, request.attributes, &message, &envelope);
     }
-    let Some(session) = id.and_then(|id| server.get(id)) else {
-        let status = if id.is_none() { StatusCode::BAD_REQUEST } else { StatusCode::NOT_FOUND };
-        return Ok(Reply::empty(status));
-    };
+    let session = upstream.bridge.as_legacy.named_in(&request)?;
+    let UpstreamRequest { headers, sending, attributes, .. } = request;
     match envelope.kind {
         MessageKind::Request => {
             if !attributes.is_own {
@@ -149,11 +151,11 @@ pub(crate) async fn answer(
             let sending = sending.as_deref();
             let post =
                 LegacyPost { client, upstream, session: &session, message, envelope: &envelope, sending };
-            post.answer(method, (parts.headers, attributes), deadline).await
+            post.answer(method, (headers, attributes), deadline).await
         }
         MessageKind::Notification | MessageKind::Response => {
             receive(client, &session, &message, &envelope);
-            Ok(Reply::empty(StatusCode::ACCEPTED))
+            Ok(Reply::accepted())
         }
     }
 }

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::Request;
 
 use crate::bridge::BridgedCaller;
 use crate::telemetry::trace::Trail;
-use crate::upstream::exchange::RequestBody;
 use crate::upstream::headers::ForwardedFields;
-use protocol::envelope::{Envelope, MessageKind};
+use crate::upstream::request::UpstreamRequest;
+use protocol::envelope::MessageKind;
 use protocol::json::{Literal, Scratch, Span, Value};
 use protocol::level::Level;
 use protocol::method::Method;
@@ -60,21 +59,16 @@ pub(crate) struct ModernCall {
 impl ModernCall {
     /// Reads a message that was posted. `None`: it is not one that comes by here.
     pub(crate) fn read(
-        mut request: Request<RequestBody>,
+        mut request: UpstreamRequest,
         deadline: Instant,
         (scratch, depth_max): (&mut Scratch, usize),
     ) -> Option<Arc<Self>> {
-        if !request.headers().is_empty() {
-            RequestBody::spell_out(&mut request);
+        if !request.headers.is_empty() {
+            request.spell_out();
         }
-        let (parts, RequestBody { message: body, envelope, attributes, forwarded, .. }) =
-            request.into_parts();
-        let forwarded = forwarded.unwrap_or_else(|| ForwardedFields::from(&parts.headers));
-        let message = Bytes::from(body);
-        let envelope = match envelope {
-            Some(known) => known,
-            None => Box::new(Envelope::parse(scratch, &message, depth_max).ok()?),
-        };
+        let (message, envelope) = request.take_message((&mut *scratch, depth_max)).ok()?;
+        let UpstreamRequest { attributes, forwarded, headers, .. } = request;
+        let forwarded = forwarded.unwrap_or_else(|| ForwardedFields::from(&headers));
         let mut details = CallDetails::default();
         let take = |key: &str, value: Value<'_>| details.take(key, value, &message);
         let legacy_form = LegacyForm::of(&message, &envelope, (&mut *scratch, depth_max), take);
@@ -165,11 +159,11 @@ mod tests {
 
     use super::*;
     use crate::access::limit::payer::Payer;
-    use crate::upstream::exchange::RequestAttributes;
+    use crate::upstream::request::RequestAttributes;
 
     fn read(message: &str) -> Option<Arc<ModernCall>> {
-        let mut request =
-            Request::new(RequestBody::from(Segments::from(Bytes::copy_from_slice(message.as_bytes()))));
+        let message = Segments::from(message.to_owned());
+        let mut request = UpstreamRequest { message, ..UpstreamRequest::default() };
         for (name, value) in [
             ("mcp-name", "a"),
             ("mcp-param-x", "1"),
@@ -178,9 +172,9 @@ mod tests {
             ("x-tag", "b"),
             ("accept", "b"),
         ] {
-            request.headers_mut().append(name, HeaderValue::from_static(value));
+            request.headers.append(name, HeaderValue::from_static(value));
         }
-        let attributes = &mut request.body_mut().attributes;
+        let attributes = &mut request.attributes;
         (attributes.principal, attributes.payer) = (RequestAttributes::principal("p"), Payer::principal("p"));
         ModernCall::read(request, crate::clock::now(), (&mut Scratch::default(), 16))
     }

@@ -6,7 +6,7 @@
 //! | with a `requestState` | [`suspended`]: goes on with a call that waits |
 //! | `subscriptions/listen` | [`listen`]: on a session that is its own |
 //! | any other | [`multiplexed`]: on a session that the principal's calls share |
-//! | a notification | 202, and nothing more |
+//! | a notification | accepted, and nothing more |
 
 pub(crate) mod answers;
 pub(crate) mod call;
@@ -32,7 +32,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
-use http::{Method as HttpMethod, Request, StatusCode};
+use http::StatusCode;
 use tokio::sync::Semaphore;
 
 use self::answers::IntroductionCache;
@@ -42,8 +42,9 @@ use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::bridge::BridgedServer;
 use crate::upstream::ask::Asker;
-use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
+use crate::upstream::request::UpstreamRequest;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 
@@ -146,17 +147,14 @@ pub(crate) async fn open_session(
 pub(crate) async fn answer(
     client: &UpstreamClient,
     upstream: &BridgedServer,
-    request: Request<RequestBody>,
+    request: UpstreamRequest,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    if request.method() != HttpMethod::POST {
-        return Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED));
-    }
     let call = client.read_json(|memory| ModernCall::read(request, deadline, memory));
-    let Some(call) = call else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
+    let call = call.ok_or(UpstreamError::Nonsense)?;
     if !call.is_request {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
-        return Ok(Reply::empty(StatusCode::ACCEPTED));
+        return Ok(Reply::accepted());
     }
     upstream.bridge.series.requests.modern.inc();
     match call.method {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
-use http::{Method, Request, StatusCode};
+use http::StatusCode;
 
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
@@ -18,8 +18,9 @@ use crate::clock;
 use crate::telemetry::trace::Trail;
 use crate::upstream::Upstream;
 use crate::upstream::body::collect_answer;
-use crate::upstream::exchange::{ExpectedReply, Reply, RequestAttributes, RequestBody, SendOptions};
+use crate::upstream::exchange::{Reply, SendOptions};
 use crate::upstream::headers::ForwardedFields;
+use crate::upstream::request::{ExpectedReply, RequestAttributes, UpstreamRequest};
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
@@ -134,13 +135,12 @@ impl SessionClient {
         let BridgedRequest { message, forwarded, trail, is_safe_to_repeat, deadline, payer, .. } = request;
         let (upstream, now) = (self.upstream(), clock::now());
         let reply = if deadline.is_some() { ExpectedReply::Answer } else { ExpectedReply::SlowAnswer };
-        let mut request = Request::new(RequestBody {
+        let mut request = UpstreamRequest {
             message,
-            forwarded: Some(self.session.write_into(forwarded)),
+            forwarded: Some(forwarded.in_session(self.session.named())),
             attributes: RequestAttributes { reply, trail, ..RequestAttributes::default() },
-            ..RequestBody::default()
-        });
-        *request.method_mut() = Method::POST;
+            ..UpstreamRequest::default()
+        };
         let delivery =
             SendOptions { is_safe_to_repeat, aim: self.session.replica.into(), asked: None, payer };
         let head_deadline = deadline.unwrap_or(now + REPLY_PATIENCE);

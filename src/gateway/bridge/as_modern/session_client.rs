@@ -18,7 +18,6 @@ use crate::clock;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
-use crate::upstream::headers::ForwardedFields;
 use crate::upstream::initialize::InitializedSession;
 use crate::upstream::{ReplicaKey, get_stream};
 use protocol::error::UpstreamError;
@@ -61,11 +60,6 @@ impl From<&InitializedSession> for SessionName {
 impl SessionName {
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
         SessionHeaders { id: self.id.as_ref(), version: self.version, replica: self.replica }
-    }
-
-    /// These, of a message in it.
-    pub(crate) fn write_into(&self, fields: ForwardedFields) -> ForwardedFields {
-        fields.in_session(self.version, self.id.clone())
     }
 
     /// The headers of a message in it.

@@ -102,6 +102,7 @@ async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> 
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
         // Over a pipe nothing stands in between: silence is the server's own.
         Err(UpstreamError::TimedOut) if upstream.is_child() => EraFinding::Lacks,
+        Err(UpstreamError::OtherEra) => EraFinding::Lacks,
         Err(error) => EraFinding::unknown(&error),
     }
 }

@@ -29,10 +29,11 @@ use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
 use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
 use crate::session::outbox::SessionOutbox;
-use crate::upstream::ask::{OneWayMessage, legacy_headers};
+use crate::upstream::ask::legacy_headers;
 use crate::upstream::body::{collect, no_memory};
 use crate::upstream::exchange::Reply;
 use crate::upstream::message_turns::MessageTurn;
+use crate::upstream::request::{ExpectedReply, UpstreamRequest};
 use crate::upstream::{Upstream, pool};
 use protocol::error::{Error, GatewayError, UpstreamError};
 
@@ -142,16 +143,12 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, 
     let sent = async {
         let turn = upstream.message_turns.take(client);
         let turn = timeout_at(deadline.into(), turn).await.map_err(|_| UpstreamError::TimedOut)?;
-        let message = OneWayMessage {
-            headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
-            body,
-            is_safe_to_repeat: true,
-            replica: session.replica,
-            deadline,
-            is_question: false,
-            principal: None,
-        };
-        let reply = worker.asker(&worker.view(), client).post(upstream, message).await?;
+        let headers = legacy_headers(session.version.as_str(), session.id.as_ref());
+        let mut request = UpstreamRequest::post(body.into(), headers);
+        request.attributes.reply = ExpectedReply::Receipt;
+        let view = worker.view();
+        let asker = worker.asker(&view, client);
+        let reply = asker.send(upstream, request, (true, session.replica), deadline).await?;
         Ok::<_, UpstreamError>((reply, turn))
     };
     match sent.await {
@@ -164,7 +161,12 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, 
             finish(worker, client, reply, turn).await;
         }
         Err(error) => {
-            if error == UpstreamError::TimedOut { &dropped.timed_out } else { &dropped.failed }.inc();
+            let dropped = match error {
+                UpstreamError::TimedOut => &dropped.timed_out,
+                UpstreamError::SessionLost => &dropped.refused,
+                _ => &dropped.failed,
+            };
+            dropped.inc();
             tracing::debug!(upstream = upstream.config.name, %error, "a message to an upstream failed");
         }
     }

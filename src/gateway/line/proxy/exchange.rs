@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method as HttpMethod, Request};
 
 use super::Proxy;
 use super::address::{Outbound, Rewrite};
@@ -26,8 +25,9 @@ use crate::line::response::ClientResponse;
 use crate::session::outbox::InFlightCall;
 use crate::session::{Session, UpstreamSession};
 use crate::telemetry::observers::Watch;
-use crate::upstream::exchange::{RequestAttributes, RequestBody, SendOptions};
+use crate::upstream::exchange::SendOptions;
 use crate::upstream::headers::ForwardedFields;
+use crate::upstream::request::{RequestAttributes, UpstreamRequest};
 use crate::upstream::{ReplicaSelection, Upstream, get_stream};
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::fields::Fields;
@@ -82,16 +82,12 @@ impl Proxy {
         let permit = Self::acquire_slot(upstream, call).await?;
         let rewrite = outbound.rewrite.take();
         let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
-        let mut request = Request::<RequestBody>::default();
-        *request.method_mut() = HttpMethod::POST;
-        request.body_mut().message = std::mem::take(&mut outbound.body);
-        request.body_mut().forwarded =
-            Some(ForwardedFields::new(fields, inner_name, &upstream.access.forward));
+        let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
+        let mut request = post(std::mem::take(&mut outbound.body), forwarded);
         // That it lacks the era may have become known while the call waited.
         if upstream.is_child() || upstream.lacks(Era::Modern) {
-            let body = request.body_mut();
-            body.attributes.principal = RequestAttributes::principal(call.principal().id());
-            body.envelope = outbound.is_verbatim.then(|| Box::new(message.envelope.clone()));
+            request.attributes.principal = RequestAttributes::principal(call.principal().id());
+            request.envelope = outbound.is_verbatim.then(|| Box::new(message.envelope.clone()));
         }
         leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();
@@ -151,7 +147,8 @@ impl Proxy {
             let uris_max = view.snapshot.limits.subscription_uris_max;
             let is_new = subscription.note(message.method, uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
-            let mut request = post_in(&upstream_session, outbound.body.clone(), forwarded.clone());
+            let mut request =
+                post(outbound.body.clone(), forwarded.clone().in_session(upstream_session.named()));
             leave(&mut call.watch, &mut request, upstream);
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
@@ -179,7 +176,7 @@ impl Proxy {
 /// One exchange within a session, which needs nobody to wait for it.
 struct SessionExchange {
     worker: Rc<Worker>,
-    request: Request<RequestBody>,
+    request: UpstreamRequest,
     delivery: SendOptions,
     session: InSession,
     id: Bytes,
@@ -199,7 +196,7 @@ impl SessionExchange {
         let sent_id = own_id.map_or_else(|| Bytes::copy_from_slice(&self.id), |own_id| own_id.sent().clone());
         let in_flight = InFlightCall { addressee: session.addressee(), sent_id };
         let in_flight = session.outbox.begin(id, in_flight);
-        request.body_mut().sending = Some(Arc::clone(&in_flight.sending));
+        request.sending = Some(Arc::clone(&in_flight.sending));
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
         let mut reply = worker.client.send(&upstream, &mut request, delivery, now, deadline).await?;
@@ -306,22 +303,15 @@ fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> Send
     SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked, payer: call.payer() }
 }
 
-fn post(message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
-    let mut request =
-        Request::new(RequestBody { message, forwarded: Some(forwarded), ..RequestBody::default() });
-    *request.method_mut() = HttpMethod::POST;
-    request
-}
-
-fn post_in(session: &UpstreamSession, message: Segments, forwarded: ForwardedFields) -> Request<RequestBody> {
-    post(message, forwarded.in_session(session.version.as_str(), session.id.clone()))
+fn post(message: Segments, forwarded: ForwardedFields) -> UpstreamRequest {
+    UpstreamRequest { message, forwarded: Some(forwarded), ..UpstreamRequest::default() }
 }
 
 /// Notes that a request leaves for its upstream, which is told of the span where there is one.
-fn leave(watch: &mut Watch, request: &mut Request<RequestBody>, upstream: &Upstream) {
+fn leave(watch: &mut Watch, request: &mut UpstreamRequest, upstream: &Upstream) {
     if watch.span.is_some() {
-        RequestBody::spell_out(request);
-        request.body_mut().attributes.trail = watch.leaves(request.headers_mut(), upstream.is_child());
+        request.spell_out();
+        request.attributes.trail = watch.leaves(&mut request.headers, upstream.is_child());
     }
 }
 

@@ -6,24 +6,20 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::ACCEPT;
-use http::{HeaderName, HeaderValue, Request};
+use http::HeaderValue;
 
 use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
-use crate::upstream::ask::legacy_headers;
-use crate::upstream::exchange::{Reply, RequestBody, SendOptions};
+use crate::upstream::exchange::{Reply, SendOptions};
+use crate::upstream::request::UpstreamRequest;
 use protocol::error::UpstreamError;
-use protocol::splice::Segments;
 
-const SSE: HeaderValue = HeaderValue::from_static("text/event-stream");
 const ATTEMPTS_MAX: u32 = 3;
 /// How long is waited where the upstream does not say.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<Reply, UpstreamError>>>>;
 
@@ -69,11 +65,7 @@ pub(crate) async fn resume(
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
     let InSession { upstream, upstream_session, .. } = session;
-    let mut request = Request::new(RequestBody::from(Segments::default()));
-    let version = upstream_session.version.as_str();
-    *request.headers_mut() = legacy_headers(version, upstream_session.id.as_ref());
-    request.headers_mut().insert(ACCEPT, SSE);
-    request.headers_mut().insert(LAST_EVENT_ID, last_id);
+    let mut request = UpstreamRequest::listen(upstream_session.named(), Some(last_id));
     let payer = session.session.owner().payer();
     let aim = upstream_session.replica.into();
     let delivery = SendOptions { is_safe_to_repeat: true, aim, asked: None, payer };

@@ -13,13 +13,14 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use zeroize::Zeroizing;
 
 use self::oauth::AccessTokens;
 use super::Upstream;
 use super::attempt::RequestClock;
-use super::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
+use super::exchange::{Reply, SendOptions, UpstreamClient};
+use super::request::UpstreamRequest;
 use super::throttle::Throttle;
 use crate::clock;
 use config::{self, Authorization, HeaderSource};
@@ -199,7 +200,7 @@ impl UpstreamClient {
         &self,
         upstream: &Upstream,
         delivery: (SendOptions, Option<&Uri>),
-        request: &mut Request<RequestBody>,
+        request: &mut UpstreamRequest,
         clock: RequestClock,
     ) -> Result<Reply, UpstreamError> {
         let Some(tokens) = &upstream.access.tokens else {
@@ -207,19 +208,19 @@ impl UpstreamClient {
         };
         let token = tokens.get(&self.tasks, clock.deadline).await?;
         // Sent twice, it may have had another id the second time.
-        let message = request.body().message.clone();
-        request.headers_mut().insert(AUTHORIZATION, token.header.clone());
+        let message = request.message.clone();
+        request.headers.insert(AUTHORIZATION, token.header.clone());
         let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
         if reply.head.status != StatusCode::UNAUTHORIZED || !tokens.reject(&token) {
             return Ok(reply);
         }
         drop(reply);
-        if let Some(trail) = &request.body().attributes.trail {
+        if let Some(trail) = &request.attributes.trail {
             trail.goes_again();
         }
-        request.body_mut().message = message;
+        request.message = message;
         let token = tokens.get(&self.tasks, clock.deadline).await?;
-        request.headers_mut().insert(AUTHORIZATION, token.header.clone());
+        request.headers.insert(AUTHORIZATION, token.header.clone());
         self.attempt(upstream, delivery, request, clock.starting_now()).await
     }
 }

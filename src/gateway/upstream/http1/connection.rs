@@ -16,7 +16,6 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::Request;
 use http1::head::EndSearch;
 use http1::{Decoder, HEAD_BYTES_MAX, HttpFault};
 use net::stream::MaybeTls;
@@ -28,9 +27,9 @@ use super::request::{OutgoingRequest, RequestAddress};
 use crate::buffers::{Buffers, poll_read};
 use crate::clock::RecurringDeadline;
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::exchange::RequestBody;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::{ConnectionSlot, PoolMembership};
+use crate::upstream::request::UpstreamRequest;
 
 /// A server that announces more than this before it answers is out of its senses.
 const INFORMATIONAL_HEADS_MAX: usize = 16;
@@ -132,7 +131,7 @@ impl PooledConnection {
     }
 
     /// Begins to send a request.
-    pub(crate) fn send(&self, request: &mut Request<RequestBody>, to: &RequestAddress) {
+    pub(crate) fn send(&self, request: &mut UpstreamRequest, to: &RequestAddress) {
         let mut state = self.state.borrow_mut();
         state.request = Some(OutgoingRequest::new(request, to, self.buffers.take_spare()));
         state.phase = Phase::Head;

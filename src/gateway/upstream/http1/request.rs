@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http::{HeaderValue, Method, Request, Uri};
+use http::{HeaderValue, Uri};
 use net::stream::MaybeTls;
 use tokio::io::AsyncWrite as _;
 
-use crate::upstream::exchange::RequestBody;
+use crate::upstream::request::{RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
 use protocol::splice::Segments;
 
@@ -54,11 +54,11 @@ struct LongBody {
 
 impl OutgoingRequest {
     /// Uses the memory of `start`.
-    pub(super) fn new(request: &mut Request<RequestBody>, to: &RequestAddress, mut start: Vec<u8>) -> Self {
+    pub(super) fn new(request: &mut UpstreamRequest, to: &RequestAddress, mut start: Vec<u8>) -> Self {
         start.clear();
-        RequestBody::yield_to_own(request);
+        request.yield_to_own();
         write_head(request, to, &mut start);
-        let RequestBody { message, sending, .. } = request.body();
+        let UpstreamRequest { message, sending, .. } = request;
         let mut long = None;
         if message.len() <= COPIED_BYTES_MAX {
             message.iter().for_each(|piece| start.extend_from_slice(piece));
@@ -109,19 +109,24 @@ impl LongBody {
     }
 }
 
-fn write_head(request: &Request<RequestBody>, to: &RequestAddress, head: &mut Vec<u8>) {
-    head.extend_from_slice(request.method().as_str().as_bytes());
+fn write_head(request: &UpstreamRequest, to: &RequestAddress, head: &mut Vec<u8>) {
+    let method: &[u8] = match request.kind {
+        RequestKind::Post => b"POST",
+        RequestKind::Listen => b"GET",
+        RequestKind::EndSession => b"DELETE",
+    };
+    head.extend_from_slice(method);
     head.extend_from_slice(&to.0);
-    if let Some(forwarded) = &request.body().forwarded {
+    if let Some(forwarded) = &request.forwarded {
         forwarded.write_lines(head);
     }
-    for (name, value) in request.headers() {
+    for (name, value) in &request.headers {
         for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
             head.extend_from_slice(part);
         }
     }
-    let length = request.body().message.len();
-    if length > 0 || request.method() == Method::POST {
+    let length = request.message.len();
+    if length > 0 || request.kind == RequestKind::Post {
         head.extend_from_slice(b"content-length: ");
         head.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
         head.extend_from_slice(b"\r\n\r\n");

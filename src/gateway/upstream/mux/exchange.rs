@@ -1,14 +1,14 @@
-//! One HTTP request to an upstream that is a connection, answered as a Streamable HTTP server would.
+//! One request to an upstream that is a connection.
 //!
-//! | request | answer |
+//! | request | reply |
 //! |---|---|
-//! | POST of a request | 200: JSON where the answer comes first, else messages |
-//! | the same, modern, answered by an error at once | the status that goes with the error |
-//! | POST of a notification or response | 202 |
-//! | POST of `initialize` | as any request, with an `Mcp-Session-Id` |
-//! | GET | 200: messages that belong to no call |
-//! | DELETE | 200, and the session is over |
-//! | anything of a session that is gone | 404 |
+//! | post a request | its answer in JSON where that comes first, else messages |
+//! | post a modern one that is answered by an error at once | the answer, with the status that goes with the error |
+//! | post a notification or response | accepted |
+//! | post `initialize` | as any request, with the id of the session |
+//! | listen | messages that belong to no call |
+//! | end a session | accepted, and the session is over |
+//! | anything else in a session that is gone | [`UpstreamError::SessionLost`] |
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -16,8 +16,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::request::Parts;
-use http::{HeaderMap, Method as HttpMethod, Request, StatusCode};
+use http::{HeaderMap, StatusCode};
 use memchr::memmem;
 use tokio::time::timeout_at;
 
@@ -25,11 +24,10 @@ use super::sessions::{MuxSessions, SessionHandle};
 use super::{MuxCall, MuxConnection, MuxRequest, outgoing, queue};
 use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
-use crate::upstream::ask::SESSION_ID;
-use crate::upstream::exchange::{Reply, RequestBody, UpstreamClient};
-use crate::upstream::headers::era_of;
+use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::incoming::{BrokenReply, Incoming};
 use crate::upstream::messages::MessageStream;
+use crate::upstream::request::{RequestAttributes, RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -40,8 +38,8 @@ use protocol::version::Era;
 pub(crate) trait Connect {
     fn sessions(&self) -> &MuxSessions;
 
-    /// The connection for modern requests of this caller. `None`: there is no such thing.
-    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError>;
+    /// The connection for modern requests of this caller. `OtherEra`: there is no such thing.
+    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError>;
 
     async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
     -> Result<Reply, UpstreamError>;
@@ -102,73 +100,65 @@ pub(crate) async fn send(
     client: &UpstreamClient,
     upstream: &Upstream,
     connect: &impl Connect,
-    mut request: Request<RequestBody>,
+    mut request: UpstreamRequest,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    RequestBody::spell_out(&mut request);
-    let (parts, body) = request.into_parts();
-    let session = parts.headers.get(SESSION_ID);
-    match parts.method {
-        HttpMethod::GET => {
-            let Some(session) = session else { return Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED)) };
-            let handle = connect.sessions().get(session);
-            let stream = handle.and_then(|handle| handle.connection.listen(handle.session));
-            Ok(stream.map_or_else(
-                || Reply::empty(StatusCode::NOT_FOUND),
-                |stream| MessageStream::reply_of_mux(MuxMessages::new(None, stream, None)),
-            ))
-        }
-        HttpMethod::DELETE => {
-            let handle = session.and_then(|session| connect.sessions().remove(session));
-            let Some(handle) = handle else { return Ok(Reply::empty(StatusCode::NOT_FOUND)) };
-            connect.end(handle);
-            Ok(Reply::empty(StatusCode::OK))
-        }
-        _ => {
-            let principal = body.attributes.principal.clone();
-            let payer = body.attributes.payer;
+    request.spell_out();
+    match request.kind {
+        RequestKind::Post => {
+            let RequestAttributes { principal, payer, .. } = &request.attributes;
+            let (principal, payer) = (principal.clone(), *payer);
             let asking =
                 ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
-            let posting = send_message(connect, asking, &parts, body);
+            let posting = send_message(connect, asking, request);
             timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
         }
+        RequestKind::Listen => {
+            let handle = session(connect, &request)?;
+            let stream = handle.connection.listen(handle.session).ok_or(UpstreamError::SessionLost)?;
+            Ok(MessageStream::reply_of_mux(MuxMessages::new(None, stream, None)))
+        }
+        RequestKind::EndSession => {
+            let handle = request.session_id().and_then(|id| connect.sessions().remove(id));
+            // One that is unknown is over already.
+            if let Some(handle) = handle {
+                connect.end(handle);
+            }
+            Ok(Reply::accepted())
+        }
     }
+}
+
+/// The session that a request names.
+fn session(connect: &impl Connect, request: &UpstreamRequest) -> Result<SessionHandle, UpstreamError> {
+    let known = request.session_id().and_then(|id| connect.sessions().get(id));
+    known.ok_or(UpstreamError::SessionLost)
 }
 
 async fn send_message(
     connect: &impl Connect,
     asking: ConnectRequest<'_>,
-    parts: &Parts,
-    RequestBody { message: body, envelope, sending, attributes, .. }: RequestBody,
+    mut request: UpstreamRequest,
 ) -> Result<Reply, UpstreamError> {
-    let (headers, deadline) = (&parts.headers, asking.deadline);
-    let message = Bytes::from(body);
     let json_depth_max = asking.client.limits().json_depth_max;
-    let parse = || asking.client.read_json(|(scratch, _)| Envelope::parse(scratch, &message, json_depth_max));
-    let envelope = envelope.map_or_else(|| parse().map(Box::new), Ok);
-    // Only what was checked comes here; of what was not, an upstream would say the same.
-    let Ok(envelope) = envelope else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
-    let era = era_of(headers);
-    let is_own = attributes.is_own;
-    let envelope = &envelope;
-    let sending = sending.as_deref();
+    let (message, envelope) =
+        asking.client.read_json(|(scratch, _)| request.take_message((scratch, json_depth_max)))?;
+    let era = request.era();
     let post = MuxPost {
         message: &message,
-        envelope,
-        headers,
-        is_own,
+        envelope: &envelope,
+        headers: &request.headers,
+        is_own: request.attributes.is_own,
         era,
         json_depth_max,
-        deadline,
+        deadline: asking.deadline,
         payer: asking.payer,
-        sending,
+        sending: request.sending.as_deref(),
     };
     if era == Era::Modern {
         let mut may_repeat = true;
         loop {
-            let Some(connection) = connect.modern(asking).await? else {
-                return Ok(Reply::empty(StatusCode::METHOD_NOT_ALLOWED));
-            };
+            let connection = connect.modern(asking).await?;
             match pass(&connection, super::ONLY_SESSION, post).await {
                 // It ended between the two.
                 Err(UpstreamError::Unreachable) if std::mem::take(&mut may_repeat) => {}
@@ -179,13 +169,9 @@ async fn send_message(
     if envelope.kind == MessageKind::Request && post.is("initialize") {
         return connect.initialize(asking, post).await;
     }
-    let Some(session) = headers.get(SESSION_ID) else { return Ok(Reply::empty(StatusCode::BAD_REQUEST)) };
-    let Some(handle) = connect.sessions().get(session) else {
-        return Ok(Reply::empty(StatusCode::NOT_FOUND));
-    };
-    match connect.post(handle, post).await {
+    match connect.post(session(connect, &request)?, post).await {
         // It ended between the two: the session is gone.
-        Err(UpstreamError::Unreachable) => Ok(Reply::empty(StatusCode::NOT_FOUND)),
+        Err(UpstreamError::Unreachable) => Err(UpstreamError::SessionLost),
         result => result,
     }
 }
@@ -221,11 +207,11 @@ pub(crate) async fn pass(
                 connection.cancel(own);
                 connection.tell(outgoing::cancellation(message, span, own)).await?;
             }
-            Ok(Reply::empty(StatusCode::ACCEPTED))
+            Ok(Reply::accepted())
         }
         MessageKind::Notification | MessageKind::Response => {
             connection.tell(outgoing::unchanged(message.clone())).await?;
-            Ok(Reply::empty(StatusCode::ACCEPTED))
+            Ok(Reply::accepted())
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Upstreams that are reached by one connection which many calls share, such as a child process: each is served as if
-//! it were a Streamable HTTP server inside this process.
+//! Upstreams that are reached by one connection which many calls share, such as a child process.
 //!
 //! A [`MuxConnection`] is the handle that callers on every thread hold; whoever runs the connection holds a [`WriteHalf`]: it writes
 //! what [`WriteHalf::next`] gives and hands in what it reads by [`ReadHalf::receive`]. Ids and progress tokens are the connection's own
 //! on the connection and the callers' outside. What belongs to a call goes to that call; what belongs to none goes to
-//! the session's GET stream, or waits for one.
+//! whoever listens to the session, or waits for one who does.
 //!
 //! Deliberately not here: how a connection is made, and when it is made again.
 //!

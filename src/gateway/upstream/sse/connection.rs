@@ -12,16 +12,17 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderValue, StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::upstream::exchange::{ExpectedReply, ReplicaTarget, Reply, RequestBody, UpstreamClient};
+use crate::upstream::exchange::{ReplicaTarget, Reply, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::request::{ExpectedReply, RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
 use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use protocol::envelope::{Envelope, MessageKind};
@@ -120,11 +121,10 @@ async fn open_at(
     replica: ReplicaKey,
     deadline: Instant,
 ) -> Result<SseConnection, SseOpenError> {
-    let mut request = Request::new(RequestBody::from(Segments::from(Bytes::new())));
-    *request.method_mut() = Method::GET;
-    request.body_mut().attributes.reply = ExpectedReply::Stream;
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    request.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let mut request = UpstreamRequest { kind: RequestKind::Listen, ..UpstreamRequest::default() };
+    request.attributes.reply = ExpectedReply::Stream;
+    request.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    request.headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let reply =
         client.send_to(upstream, ReplicaTarget { replica, target: None }, &mut request, deadline).await?;
     let status = reply.head.status;
@@ -194,11 +194,11 @@ pub(super) async fn run(
             }
             message = write_half.next(), if !order.is_alone && posts.len() < POSTS_MAX => {
                 let Some(message) = message else { return };
-                let (body, id, earlier) = order.next(message);
+                let (request, id, earlier) = order.next(message);
                 let (client, upstream) = (&client, &upstream);
                 posts.push(async move {
                     overtake_none(earlier).await;
-                    post(client, upstream, to, body, id).await
+                    post(client, upstream, to, request, id).await
                 });
             }
         }
@@ -238,19 +238,19 @@ impl PostOrder {
         Self { scratch: Scratch::default(), depth_max, requests: Vec::new(), is_alone: false }
     }
 
-    /// The next message: its body, the literal of its id if it is a request, and the requests that it must not overtake.
-    fn next(&mut self, message: Segments) -> (RequestBody, Option<Bytes>, Vec<Arc<Sending>>) {
+    /// The next message, the literal of its id if it is a request, and the requests that it must not overtake.
+    fn next(&mut self, message: Segments) -> (UpstreamRequest, Option<Bytes>, Vec<Arc<Sending>>) {
         let id = self.request_id(&message);
         self.is_alone = id.is_none();
         self.requests.retain(|request| !request.is_behind());
-        let mut body = RequestBody::from(message);
+        let mut request = UpstreamRequest { message, ..UpstreamRequest::default() };
         let earlier = if self.is_alone {
             std::mem::take(&mut self.requests)
         } else {
-            self.requests.push(Arc::clone(body.sending.insert(Arc::default())));
+            self.requests.push(Arc::clone(request.sending.insert(Arc::default())));
             Vec::new()
         };
-        (body, id, earlier)
+        (request, id, earlier)
     }
 
     fn request_id(&mut self, message: &Segments) -> Option<Bytes> {
@@ -275,15 +275,13 @@ async fn post(
     client: &UpstreamClient,
     upstream: &Upstream,
     to: ReplicaTarget<'_>,
-    message: RequestBody,
+    mut request: UpstreamRequest,
     id: Option<Bytes>,
 ) -> PostResult {
     let patience = if id.is_some() { upstream.config.response_timeout } else { MESSAGE_TIMEOUT };
     let deadline = clock::now() + patience;
-    let sending = message.sending.clone();
-    let mut request = Request::new(message);
-    *request.method_mut() = Method::POST;
-    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let sending = request.sending.clone();
+    request.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let accepted = timeout_at(deadline.into(), async {
         let Reply { head, mut body, lease, .. } =
             client.send_to(upstream, to, &mut request, deadline).await?;

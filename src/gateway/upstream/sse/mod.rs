@@ -73,8 +73,8 @@ impl Connect for SseUpstream {
         &self.sessions
     }
 
-    async fn modern(&self, _: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError> {
-        Ok(None)
+    async fn modern(&self, _: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
+        Err(UpstreamError::OtherEra)
     }
 
     async fn initialize(

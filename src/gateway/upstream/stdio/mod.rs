@@ -280,18 +280,18 @@ impl Connect for Arc<Children> {
         &self.sessions
     }
 
-    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<Option<MuxConnection>, UpstreamError> {
+    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
         let caller = asking.principal.unwrap_or_default().as_bytes();
         let mut modern = self.modern.lock();
         if let Some(connection) = modern.get(caller).filter(|connection| !connection.is_over()) {
-            return Ok(Some(connection.clone()));
+            return Ok(connection.clone());
         }
         // Under the lock, so that callers who come together start one child.
         let payer = if asking.principal.is_some() { asking.payer } else { Payer::GATEWAY };
         let connection = self.start(asking, payer)?;
         modern.retain(|_, connection| !connection.is_over());
         modern.insert(caller.into(), connection.clone());
-        Ok(Some(connection))
+        Ok(connection)
     }
 
     async fn initialize(

@@ -100,10 +100,8 @@ pub(super) async fn post(handle: &SessionHandle, post: MuxPost<'_>) -> Result<Re
     let SessionHandle { connection, session } = handle;
     match post.envelope.kind {
         // The child was told of no capability that these could be about.
-        MessageKind::Response => return Ok(Reply::empty(http::StatusCode::ACCEPTED)),
-        MessageKind::Notification if !post.is("notifications/cancelled") => {
-            return Ok(Reply::empty(http::StatusCode::ACCEPTED));
-        }
+        MessageKind::Response => return Ok(Reply::accepted()),
+        MessageKind::Notification if !post.is("notifications/cancelled") => return Ok(Reply::accepted()),
         MessageKind::Notification => return pass(connection, *session, post).await,
         MessageKind::Request => {}
     }

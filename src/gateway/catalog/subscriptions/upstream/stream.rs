@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 use tokio::time::timeout_at;
 
@@ -15,10 +15,11 @@ use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
-use crate::upstream::exchange::{Reply, RequestBody, SendOptions, UpstreamClient};
+use crate::upstream::exchange::{Reply, SendOptions, UpstreamClient};
 use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::ConnectionLease;
+use crate::upstream::request::UpstreamRequest;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::media::Media;
@@ -52,6 +53,12 @@ pub(super) enum SubscribeError {
     Failed(UpstreamError),
 }
 
+impl From<UpstreamError> for SubscribeError {
+    fn from(error: UpstreamError) -> Self {
+        if error == UpstreamError::OtherEra { Self::Refused } else { Self::Failed(error) }
+    }
+}
+
 struct EventReader {
     body: Incoming,
     events: Events,
@@ -83,10 +90,9 @@ pub(super) async fn open(
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
     let mut request = request(ask, &id);
-    let asked_bytes = usize::try_from(request.body().message.len()).unwrap_or(usize::MAX);
+    let asked_bytes = usize::try_from(request.message.len()).unwrap_or(usize::MAX);
     let delivery = SendOptions { is_safe_to_repeat: true, ..SendOptions::default() };
-    let reply =
-        client.send(upstream, &mut request, delivery, now, deadline).await.map_err(SubscribeError::Failed)?;
+    let reply = client.send(upstream, &mut request, delivery, now, deadline).await?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;
     let media = head.media;
@@ -119,14 +125,14 @@ pub(super) async fn open(
     Ok((SubscriptionStream { id, since: clock::now(), reader, _counted: counted }, acknowledged))
 }
 
-fn request(ask: &FeedFilter, id: &str) -> Request<RequestBody> {
+fn request(ask: &FeedFilter, id: &str) -> UpstreamRequest {
     let body = subscription::request(
         id,
         ask.lists,
         ask.uris.iter().map(|uri| &**uri),
         ask.task_ids.iter().map(|task| &**task),
     );
-    RequestBody::from(Segments::from(Bytes::from(body))).posted(modern_headers(MODERN[0], Method::Listen))
+    UpstreamRequest::post(Segments::from(body), modern_headers(MODERN[0], Method::Listen))
 }
 
 /// What an answer that opens no stream means: that there is nothing to be had, or that it may work later.
