@@ -66,6 +66,16 @@ impl ForwardedFields {
         if is_modern { Era::Modern } else { Era::Legacy }
     }
 
+    /// The session with the upstream.
+    pub(crate) fn session_id(&self) -> Option<&HeaderValue> {
+        self.session.as_ref()?.1.as_ref()
+    }
+
+    /// `traceparent` and `tracestate`.
+    pub(crate) fn trace(&self) -> [Option<&str>; 2] {
+        [FieldName::TraceParent, FieldName::TraceState].map(|name| self.fields.first(name).and_then(visible))
+    }
+
     /// Writes them as lines of HTTP/1.1.
     pub(crate) fn write_lines(&self, out: &mut Vec<u8>) {
         let is_accept_literal = self.is_accept_literal();

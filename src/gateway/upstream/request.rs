@@ -123,9 +123,16 @@ impl UpstreamRequest {
         self.forwarded.as_ref().map_or_else(|| era_of(&self.headers), ForwardedFields::era)
     }
 
-    /// The session that it names. What goes along is spelled out before.
+    /// The session that it names.
     pub(crate) fn session_id(&self) -> Option<&HeaderValue> {
-        self.headers.get(SESSION_ID)
+        self.headers.get(SESSION_ID).or_else(|| self.forwarded.as_ref()?.session_id())
+    }
+
+    /// `traceparent` and `tracestate`.
+    pub(crate) fn trace(&self) -> [Option<&str>; 2] {
+        let [parent, state] = self.forwarded.as_ref().map(ForwardedFields::trace).unwrap_or_default();
+        let own = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
+        [own("traceparent").or(parent), own("tracestate").or(state)]
     }
 
     /// What the request says itself, its client does not say as well.
@@ -150,12 +157,11 @@ impl UpstreamRequest {
     pub(crate) fn take_message(
         &mut self,
         (scratch, depth_max): (&mut Scratch, usize),
-    ) -> Result<(Bytes, Box<Envelope>), UpstreamError> {
+    ) -> Result<(Bytes, Envelope), UpstreamError> {
         let message = Bytes::from(std::mem::take(&mut self.message));
-        let envelope = if let Some(known) = self.envelope.take() {
-            known
-        } else {
-            Box::new(Envelope::parse(scratch, &message, depth_max).map_err(|_| UpstreamError::Nonsense)?)
+        let envelope = match self.envelope.take() {
+            Some(known) => *known,
+            None => Envelope::parse(scratch, &message, depth_max).map_err(|_| UpstreamError::Nonsense)?,
         };
         Ok((message, envelope))
     }

@@ -10,13 +10,13 @@
 //! | end a session | accepted, and the session is over |
 //! | anything else in a session that is gone | [`UpstreamError::SessionLost`] |
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use memchr::memmem;
 use tokio::time::timeout_at;
 
@@ -71,7 +71,8 @@ pub(crate) struct MuxPost<'a> {
     pub message: &'a Bytes,
     /// What was found in it.
     pub envelope: &'a Envelope,
-    pub headers: &'a HeaderMap,
+    /// `traceparent` and `tracestate`.
+    pub trace: [Option<&'a str>; 2],
     /// Whether the gateway itself asks.
     pub is_own: bool,
     /// The era in which the message was written.
@@ -100,17 +101,16 @@ pub(crate) async fn send(
     client: &UpstreamClient,
     upstream: &Upstream,
     connect: &impl Connect,
-    mut request: UpstreamRequest,
+    request: UpstreamRequest,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
-    request.spell_out();
     match request.kind {
         RequestKind::Post => {
             let RequestAttributes { principal, payer, .. } = &request.attributes;
             let (principal, payer) = (principal.clone(), *payer);
             let asking =
                 ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
-            let posting = send_message(connect, asking, request);
+            let posting = pin!(send_message(connect, asking, request));
             timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
         }
         RequestKind::Listen => {
@@ -147,7 +147,7 @@ async fn send_message(
     let post = MuxPost {
         message: &message,
         envelope: &envelope,
-        headers: &request.headers,
+        trace: request.trace(),
         is_own: request.attributes.is_own,
         era,
         json_depth_max,
@@ -182,11 +182,11 @@ pub(crate) async fn pass(
     session: u64,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let MuxPost { message, envelope, headers, is_own, era, json_depth_max, deadline, payer, sending } = post;
+    let MuxPost { message, envelope, trace, is_own, era, json_depth_max, deadline, payer, sending } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
-            let request = MuxRequest { payer, session, message, envelope, headers, is_own, era, deadline };
+            let request = MuxRequest { payer, session, message, envelope, trace, is_own, era, deadline };
             let call = connection.call(request).await?;
             if let Some(sending) = sending {
                 sending.mark_taken();

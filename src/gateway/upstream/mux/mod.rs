@@ -25,7 +25,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -88,7 +87,8 @@ pub(crate) struct MuxRequest<'a> {
     pub session: u64,
     pub message: &'a Bytes,
     pub envelope: &'a Envelope,
-    pub headers: &'a HeaderMap,
+    /// `traceparent` and `tracestate`.
+    pub trace: [Option<&'a str>; 2],
     pub is_own: bool,
     /// Its era: a modern call is cancelled when its reader goes, a legacy one runs on.
     pub era: Era,
@@ -119,7 +119,7 @@ impl MuxConnection {
     ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
         // Entered only once there is room to send it: a pending call is one that the other side may answer.
         let slot = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
-        let MuxRequest { session, message, envelope, headers, is_own, era, deadline, payer } = request;
+        let MuxRequest { session, message, envelope, trace, is_own, era, deadline, payer } = request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
         let role = if envelope
@@ -150,7 +150,7 @@ impl MuxConnection {
             state.used = clock::now();
             state.pending.enter(call)
         };
-        slot.send(outgoing::request(message, envelope, own, headers));
+        slot.send(outgoing::request(message, envelope, own, trace));
         Ok((receiver, MuxCall { connection: self.clone(), own, era, deadline }))
     }
 

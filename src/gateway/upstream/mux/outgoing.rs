@@ -3,7 +3,6 @@
 //! Trace headers move into `_meta`, where the message has none there, as nothing else would carry them.
 
 use bytes::Bytes;
-use http::HeaderMap;
 use memchr::memmem;
 
 use protocol::envelope::Envelope;
@@ -13,13 +12,13 @@ use protocol::splice::{Edit, Segments, splice};
 const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// A request under the id `own`.
-pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, headers: &HeaderMap) -> Segments {
+pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, trace: [Option<&str>; 2]) -> Segments {
     let own = Bytes::from(own.to_string());
     let mut edits = Vec::with_capacity(3);
     edits.extend(envelope.id.clone().map(|span| Edit { span, with: own.clone() }));
     let token = envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone());
     edits.extend(token.map(|span| Edit { span, with: own }));
-    edits.extend(trace(message, envelope, headers));
+    edits.extend(with_trace(message, envelope, trace));
     edits.sort_by_key(|edit| edit.span.start);
     on_one_line(splice(message, &edits))
 }
@@ -48,8 +47,8 @@ pub(crate) fn cancel(own: u64, why: &str) -> Segments {
     ))
 }
 
-fn trace(message: &Bytes, envelope: &Envelope, headers: &HeaderMap) -> Option<Edit> {
-    if !TRACE_HEADERS.iter().any(|name| headers.contains_key(*name)) {
+fn with_trace(message: &Bytes, envelope: &Envelope, trace: [Option<&str>; 2]) -> Option<Edit> {
+    if trace == [None; 2] {
         return None;
     }
     let meta = envelope.meta.as_ref().map(|meta| meta.span.clone());
@@ -58,14 +57,11 @@ fn trace(message: &Bytes, envelope: &Envelope, headers: &HeaderMap) -> Option<Ed
         return None;
     }
     let mut members = String::new();
-    for name in TRACE_HEADERS {
-        if let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) {
+    for (name, value) in TRACE_HEADERS.iter().zip(trace) {
+        if let Some(value) = value {
             let comma = if members.is_empty() { "" } else { "," };
             members = format!("{members}{comma}\"{name}\":{}", quote(value));
         }
-    }
-    if members.is_empty() {
-        return None;
     }
     let (object, member) = match (meta, &envelope.params) {
         (Some(meta), _) => (meta, members),
@@ -93,14 +89,10 @@ fn on_one_line(message: Segments) -> Segments {
 mod tests {
     use super::*;
 
-    fn written(message: &'static str, headers: &[(&'static str, &'static str)]) -> String {
+    fn written(message: &'static str, trace: [Option<&str>; 2]) -> String {
         let message = Bytes::from_static(message.as_bytes());
         let envelope = Envelope::parse(&mut Scratch::default(), &message, 16).expect("a message");
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.insert(*name, value.parse().expect("a value"));
-        }
-        String::from_utf8(request(&message, &envelope, 42, &map).to_bytes().to_vec()).expect("text")
+        String::from_utf8(request(&message, &envelope, 42, trace).to_bytes().to_vec()).expect("text")
     }
 
     #[test]
@@ -116,13 +108,13 @@ mod tests {
                 "{\"jsonrpc\":\"2.0\",   \"id\":42, \"method\":\"a\\n\"}",
             ),
         ] {
-            assert_eq!(written(message, &[]), expected);
+            assert_eq!(written(message, [None; 2]), expected);
         }
     }
 
     #[test]
     fn the_trace_goes_where_it_is_absent() {
-        let trace = [("traceparent", "00-1"), ("tracestate", "a=\"b\"")];
+        let trace = [Some("00-1"), Some("a=\"b\"")];
         let members = r#""traceparent":"00-1","tracestate":"a=\"b\"""#;
         for (rest, expected) in [
             ("", format!(r#"{{"params":{{"_meta":{{{members}}}}},"jsonrpc":"2.0","id":42,"method":"a"}}"#)),
@@ -148,7 +140,7 @@ mod tests {
             ),
         ] {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a"{rest}}}"#);
-            assert_eq!(written(message.leak(), &trace), expected);
+            assert_eq!(written(message.leak(), trace), expected);
         }
     }
 

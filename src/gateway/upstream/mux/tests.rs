@@ -1,7 +1,5 @@
 //! A connection between a caller and a scripted other side.
 
-use http::HeaderMap;
-
 use super::*;
 use protocol::json::Scratch;
 
@@ -28,14 +26,13 @@ async fn call(
     era: Era,
 ) -> (queue::PieceReceiver, MuxCall) {
     let (message, envelope) = message(text);
-    let headers = HeaderMap::new();
     let far = clock::now() + Duration::from_mins(1);
     let request = MuxRequest {
         payer: Payer::GATEWAY,
         session,
         message: &message,
         envelope: &envelope,
-        headers: &headers,
+        trace: [None; 2],
         is_own: false,
         era,
         deadline: Some(far),
@@ -146,13 +143,12 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
     let (connection, _write_half, mut read_half) = connection();
     connection.begin_session();
     let (message, envelope) = message(&request("1"));
-    let headers = HeaderMap::new();
     let own = MuxRequest {
         payer: Payer::GATEWAY,
         session: ONLY_SESSION,
         message: &message,
         envelope: &envelope,
-        headers: &headers,
+        trace: [None; 2],
         is_own: true,
         era: Era::Legacy,
         deadline: None,
@@ -192,13 +188,12 @@ async fn a_reader_that_leaves_cancels_a_modern_call_only() {
 async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
     let (connection, mut write_half, _read_half) = connection();
     let (message, envelope) = message(&request("1"));
-    let headers = HeaderMap::new();
     let request = MuxRequest {
         payer: Payer::GATEWAY,
         session: 0,
         message: &message,
         envelope: &envelope,
-        headers: &headers,
+        trace: [None; 2],
         is_own: false,
         era: Era::Legacy,
         deadline: Some(clock::now()),
@@ -256,13 +251,12 @@ async fn what_is_about_to_end_takes_no_call() {
     receive(&mut read_half, &answer(1));
     assert!(connection.close_if_unused_for(Duration::ZERO) && connection.is_over());
     let (message, envelope) = message(&request("2"));
-    let headers = HeaderMap::new();
     let late = MuxRequest {
         payer: Payer::GATEWAY,
         session: ONLY_SESSION,
         message: &message,
         envelope: &envelope,
-        headers: &headers,
+        trace: [None; 2],
         is_own: false,
         era: Era::Modern,
         deadline: None,
