@@ -144,11 +144,10 @@ impl Proxy {
                 endpoint: Rc::clone(&endpoint),
                 member: *member,
             };
-            let uris_max = view.snapshot.limits.subscription_uris_max;
-            let is_new = subscription.note(message.method, uris_max)?;
+            let is_new = subscription.note(message.method, view.snapshot.limits.subscription_uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
-            let mut request =
-                post(outbound.body.clone(), forwarded.clone().in_session(upstream_session.named()));
+            let named = upstream_session.named();
+            let mut request = post(outbound.body.clone(), forwarded.clone().in_session(named));
             leave(&mut call.watch, &mut request, upstream);
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),

@@ -27,7 +27,7 @@ use crate::upstream::Upstream;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::incoming::{BrokenReply, Incoming};
 use crate::upstream::messages::MessageStream;
-use crate::upstream::request::{RequestAttributes, RequestKind, UpstreamRequest};
+use crate::upstream::request::{RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
@@ -106,8 +106,7 @@ pub(crate) async fn send(
 ) -> Result<Reply, UpstreamError> {
     match request.kind {
         RequestKind::Post => {
-            let RequestAttributes { principal, payer, .. } = &request.attributes;
-            let (principal, payer) = (principal.clone(), *payer);
+            let (principal, payer) = (request.attributes.principal.clone(), request.attributes.payer);
             let asking =
                 ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
             let posting = pin!(send_message(connect, asking, request));

@@ -114,14 +114,7 @@ pub(super) async fn run(
         let message_bytes_max = host.shared.limits().message_bytes_max;
         ends.push(Box::pin(read(&children, &mut stdout, read_half, message_bytes_max)));
         ends.push(Box::pin(write(stdin, write_half, children.response_timeout)));
-        ends.push(Box::pin(async {
-            tokio::select! {
-                () = connection.closing() => {}
-                () = host.cut() => {}
-                () = unneeded(&children, &host, &connection) => {}
-            }
-            ChildEnd::Asked
-        }));
+        ends.push(Box::pin(asked(&children, &host, &connection)));
         ends.push(Box::pin(async {
             telling.as_mut().await;
             ChildEnd::Closed
@@ -260,6 +253,16 @@ async fn tell(children: &Children, mut stderr: ChildStderr) {
             sleep(STDERR_PAUSE).await;
         }
     }
+}
+
+/// Completes when the child is to end.
+async fn asked(children: &Children, host: &Host, connection: &MuxConnection) -> ChildEnd {
+    tokio::select! {
+        () = connection.closing() => {}
+        () = host.cut() => {}
+        () = unneeded(children, host, connection) => {}
+    }
+    ChildEnd::Asked
 }
 
 /// Completes when nobody needs the child any more.
