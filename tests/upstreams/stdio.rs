@@ -79,6 +79,40 @@ fn a_session_has_a_process_of_its_own() {
     assert_eq!(echo(&daemon, &two, "goes on"), "goes on");
 }
 
+/// How often the thread that the process began with has slept.
+fn sleeps_of_control(daemon: &Daemon) -> u64 {
+    let pid = daemon.pid();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/status")).expect("it lives");
+    let sleeps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    sleeps.and_then(|sleeps| sleeps.trim().parse().ok()).expect("a number")
+}
+
+#[test]
+fn calls_of_a_child_that_all_share_do_not_wake_the_control_thread() {
+    const CALLS: u64 = 200;
+    let modern = Child::new(&["modern"]);
+    // The gateway starts it to learn its eras.
+    let daemon = Daemon::start(&Config::new().raw("up", &modern.keys("")).admin());
+    daemon.wait_metric(r#"trunkline_children{upstream="up"}"#, 1);
+    daemon.send(&call("1", "echo")).assert_ok();
+    let before = sleeps_of_control(&daemon);
+    for _ in 0..CALLS {
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+    let sleeps = sleeps_of_control(&daemon) - before;
+    assert!(sleeps < CALLS / 2, "{sleeps} of {CALLS} calls");
+
+    let shared = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&shared, "isolation = \"shared\""));
+    let session = open(&daemon);
+    let before = sleeps_of_control(&daemon);
+    for _ in 0..CALLS {
+        echo(&daemon, &session, "a");
+    }
+    let sleeps = sleeps_of_control(&daemon) - before;
+    assert!(sleeps < CALLS / 2, "{sleeps} of {CALLS} calls in a session");
+}
+
 #[test]
 fn ids_and_tokens_of_two_clients_never_meet() {
     let child = Child::new(&[]);

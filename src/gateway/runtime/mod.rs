@@ -195,7 +195,7 @@ impl Gateway {
         let tasks = Tasks::new(state.metrics.gateway.panics.clone());
         let (beating, interval) = (Arc::clone(&state), watchdog::beat_interval(watchdog));
         tasks.spawn(async move { beating.pulses.control.beat(interval).await });
-        let host = Host::new(&state.host, state.metrics.gateway.panics.clone());
+        let host = Host::of_control(&state.host, state.metrics.gateway.panics.clone());
         let spawned = ControlTasks { state: &state, tasks, host: Rc::clone(&host) };
         let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
@@ -257,6 +257,7 @@ fn spawn_worker(
 ) -> anyhow::Result<JoinHandle<()>> {
     let state = Arc::clone(state);
     let (pulse, life) = state.pulses.add();
+    let jobs = state.host.add_worker();
     let beat_interval = watchdog::beat_interval(watchdog);
     let log = config.log.clone();
     // As many as client connections, so that both together stay within the limit of open files.
@@ -272,7 +273,7 @@ fn spawn_worker(
                 runtime.block_on(async {
                     let worker = Worker::new(state, Arc::clone(&pulse), &log, upstream_connections_max);
                     tokio::select! {
-                        () = serving::run(&worker, sockets, changes) => {}
+                        () = serving::run(&worker, sockets, changes, jobs) => {}
                         () = pulse.beat(beat_interval) => {}
                     }
                 });

@@ -12,6 +12,7 @@ use crate::clock::{self, now_s};
 use crate::context::worker::Worker;
 use crate::edge;
 use crate::line::legacy;
+use crate::upstream::mux::host::HostJobs;
 use config::Listener;
 use net::drain::Drain;
 use net::socket::ListeningSocket;
@@ -33,6 +34,7 @@ pub(super) async fn run(
     worker: &Rc<Worker>,
     sockets: Vec<(Listener, ListeningSocket)>,
     changes: Receiver<ListenerChange>,
+    jobs: HostJobs,
 ) {
     let mut open = HashMap::new();
     for (place, (config, socket)) in sockets.into_iter().enumerate() {
@@ -51,6 +53,7 @@ pub(super) async fn run(
         () = sweep(worker) => {}
         () = legacy::cancellation::run(worker) => {}
         () = follow(worker, changes, open) => {}
+        () = worker.client.host.work(jobs) => {}
     }
     worker.client.host.finish(drain).await;
 }

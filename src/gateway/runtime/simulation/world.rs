@@ -98,7 +98,7 @@ impl World {
         let config = config_of(&servers, model.ends_with_lost, 0);
         let state = State::new(&config, Metrics::new(100).expect("metrics")).expect("a state");
         let tasks = Tasks::new(state.metrics.gateway.panics.clone());
-        let host = Host::new(&state.host, state.metrics.gateway.panics.clone());
+        let host = Host::of_control(&state.host, state.metrics.gateway.panics.clone());
         let control = ControlTasks { state: &state, tasks, host };
         let prober = Prober::new(Arc::clone(&state), control.client(UPSTREAM_CONNECTIONS_OF_CONTROL), None);
         let named = servers.clone();
@@ -116,8 +116,9 @@ impl World {
             vec![(listener, ListeningSocket { socket: ListenerSocket::Tcp(listening), outlives_us: false })];
         let (changes, of_worker) = mpsc::channel(1);
         let (pulse, life) = state.pulses.add();
+        let jobs = state.host.add_worker();
         let worker = Worker::new(Arc::clone(&state), pulse, &config.log, 10_000);
-        spawn_local(async move { serving::run(&worker, sockets, of_worker).await });
+        spawn_local(async move { serving::run(&worker, sockets, of_worker, jobs).await });
         sleep(SETTLING).await;
         let (audience, is_over) = (Rc::<Audience>::default(), Rc::<Cell<bool>>::default());
         let client = |dice| Client {

@@ -1,12 +1,14 @@
 //! Where connections run: tasks of the thread that opened them, apart from its other tasks, so that they outlast those
-//! and end in order.
+//! and end in order. What the control thread opens for everybody runs on a worker, where its calls are.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use prometheus::IntCounter;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::MuxBounds;
@@ -26,7 +28,16 @@ pub(crate) struct SharedHost {
     /// Child processes that run.
     pub children: Arc<Shares>,
     limits: ArcSwap<Limits>,
+    /// Workers that run jobs; the next is the last.
+    workers: Mutex<Vec<mpsc::UnboundedSender<HostJob>>>,
 }
+
+/// What is to be done on another thread.
+type HostJob = Box<dyn FnOnce(&Rc<Host>) + Send>;
+
+/// The jobs of one worker.
+#[derive(Debug)]
+pub(crate) struct HostJobs(mpsc::UnboundedReceiver<HostJob>);
 
 /// Bounds of every connection.
 #[derive(Debug)]
@@ -41,6 +52,7 @@ pub(crate) struct Limits {
 /// A thread's place for connections.
 pub(crate) struct Host {
     pub shared: Arc<SharedHost>,
+    is_control: bool,
     /// Memory for reading what goes into a connection.
     pub scratch: RefCell<Scratch>,
     tasks: Tasks,
@@ -53,7 +65,30 @@ impl SharedHost {
     /// By configuration. What waits for readers is counted in `budget`.
     pub(crate) fn new(config: &Config, budget: &Arc<Shares>) -> Arc<Self> {
         let children = Shares::new(config.limits.children_max);
-        Arc::new(Self { children, limits: ArcSwap::from_pointee(Limits::of(config, budget)) })
+        let limits = ArcSwap::from_pointee(Limits::of(config, budget));
+        Arc::new(Self { children, limits, workers: Mutex::default() })
+    }
+
+    /// One more worker, which is to run what it gets.
+    pub(crate) fn add_worker(&self) -> HostJobs {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        self.workers.lock().push(sender);
+        HostJobs(jobs)
+    }
+
+    /// Gives it to the workers in turn. Back comes what no worker takes.
+    fn hand_over(&self, mut job: HostJob) -> Result<(), HostJob> {
+        let mut workers = self.workers.lock();
+        while let Some(worker) = workers.pop() {
+            match worker.send(job) {
+                Ok(()) => {
+                    workers.insert(0, worker);
+                    return Ok(());
+                }
+                Err(refused) => job = refused.0,
+            }
+        }
+        Err(job)
     }
 
     pub(crate) fn reconfigure(&self, config: &Config) {
@@ -96,10 +131,20 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// A place on the current thread.
+    /// A place on the current thread, which answers calls.
     pub(crate) fn new(shared: &Arc<SharedHost>, panics: IntCounter) -> Rc<Self> {
+        Self::on_thread(shared, panics, false)
+    }
+
+    /// A place on the control thread, which answers none.
+    pub(crate) fn of_control(shared: &Arc<SharedHost>, panics: IntCounter) -> Rc<Self> {
+        Self::on_thread(shared, panics, true)
+    }
+
+    fn on_thread(shared: &Arc<SharedHost>, panics: IntCounter, is_control: bool) -> Rc<Self> {
         Rc::new(Self {
             shared: Arc::clone(shared),
+            is_control,
             scratch: RefCell::default(),
             tasks: Tasks::new(panics),
             closing: CancellationToken::new(),
@@ -110,6 +155,30 @@ impl Host {
 
     pub(crate) fn run(&self, connection: impl Future<Output = ()> + 'static) {
         self.tasks.spawn(connection);
+    }
+
+    /// What `job` gives, done on this thread or, where this is the control thread, on a worker. `None`: the worker ended.
+    pub(crate) async fn on_worker<T: Send + 'static>(
+        self: &Rc<Self>,
+        job: impl FnOnce(&Rc<Self>) -> T + Send + 'static,
+    ) -> Option<T> {
+        if !self.is_control {
+            return Some(job(self));
+        }
+        let (done, result) = oneshot::channel();
+        let job: HostJob = Box::new(move |host| drop(done.send(job(host))));
+        if let Err(job) = self.shared.hand_over(job) {
+            job(self);
+        }
+        result.await.ok()
+    }
+
+    /// Does what other threads hand over. Never completes.
+    pub(crate) async fn work(self: &Rc<Self>, mut jobs: HostJobs) {
+        while let Some(job) = jobs.0.recv().await {
+            job(self);
+        }
+        std::future::pending().await
     }
 
     /// From now on the thread takes in nothing new.

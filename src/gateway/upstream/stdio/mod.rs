@@ -15,6 +15,7 @@ mod starts;
 
 use std::collections::HashMap;
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,7 +34,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
 use crate::upstream::mux::MuxConnection;
-use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, open_session, pass};
+use crate::upstream::mux::exchange::{CloseOnDrop, Connect, ConnectRequest, MuxPost, open_session, pass};
+use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::throttle::LogPace;
 use config::{self, CommandConfig, Isolation};
@@ -139,20 +141,15 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// Starts a child for `payer`.
-    fn start(
-        self: &Arc<Self>,
-        asking: ConnectRequest<'_>,
-        payer: Payer,
-    ) -> Result<MuxConnection, UpstreamError> {
-        if self.retired.is_cancelled() || asking.client.host.is_leaving() {
+    /// Starts a child for `payer` on this thread.
+    fn start(self: &Arc<Self>, host: &Rc<Host>, payer: Payer) -> Result<MuxConnection, UpstreamError> {
+        if self.retired.is_cancelled() || host.is_leaving() {
             return Err(UpstreamError::Unreachable);
         }
         let now = clock::now();
         if let Some(wait) = self.starts.lock().wait(now) {
             return Err(not_started(wait));
         }
-        let host = &asking.client.host;
         let places = self.running.take(payer).and_then(|own| Ok((own, host.shared.children.take(payer)?)));
         let Ok(places) = places else {
             tracing::debug!(upstream = self.name, "as many child processes as may run");
@@ -163,13 +160,7 @@ impl Children {
                 self.series.starts.ok.inc();
                 let (connection, write_half, read_half) =
                     MuxConnection::new(host.shared.limits().bounds(Payer::upstream(&self.name)));
-                host.run(process::run(
-                    Arc::clone(self),
-                    std::rc::Rc::clone(host),
-                    started,
-                    write_half,
-                    read_half,
-                ));
+                host.run(process::run(Arc::clone(self), Rc::clone(host), started, write_half, read_half));
                 Ok(connection)
             }
             Err(error) => {
@@ -179,6 +170,24 @@ impl Children {
                 Err(not_started(wait))
             }
         }
+    }
+
+    /// The child of this caller, on this thread if it has to be started.
+    fn modern_on(
+        self: &Arc<Self>,
+        host: &Rc<Host>,
+        caller: Box<[u8]>,
+        payer: Payer,
+    ) -> Result<MuxConnection, UpstreamError> {
+        // Under the lock, so that callers who come together start one child.
+        let mut modern = self.modern.lock();
+        modern.retain(|_, connection| !connection.is_over());
+        if let Some(connection) = modern.get(&caller) {
+            return Ok(connection.clone());
+        }
+        let connection = self.start(host, payer)?;
+        modern.insert(caller, connection.clone());
+        Ok(connection)
     }
 
     /// A start came to nothing. Returns the pause until the next.
@@ -282,16 +291,13 @@ impl Connect for Arc<Children> {
 
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
         let caller = asking.principal.unwrap_or_default().as_bytes();
-        let mut modern = self.modern.lock();
-        if let Some(connection) = modern.get(caller).filter(|connection| !connection.is_over()) {
+        if let Some(connection) = self.modern.lock().get(caller).filter(|connection| !connection.is_over()) {
             return Ok(connection.clone());
         }
-        // Under the lock, so that callers who come together start one child.
         let payer = if asking.principal.is_some() { asking.payer } else { Payer::GATEWAY };
-        let connection = self.start(asking, payer)?;
-        modern.retain(|_, connection| !connection.is_over());
-        modern.insert(caller.into(), connection.clone());
-        Ok(connection)
+        let (children, caller) = (Arc::clone(self), Box::from(caller));
+        let start = move |host: &Rc<Host>| children.modern_on(host, caller, payer);
+        asking.client.host.on_worker(start).await.unwrap_or(Err(UpstreamError::Unreachable))
     }
 
     async fn initialize(
@@ -302,7 +308,7 @@ impl Connect for Arc<Children> {
         match self.command.isolation {
             Isolation::Session => {
                 let Some(connection) = self.take_asked_in_vain(asking) else {
-                    let connection = self.start(asking, asking.payer)?;
+                    let connection = self.start(&asking.client.host, asking.payer)?;
                     return open_session(&self.sessions, connection, post).await;
                 };
                 let reply = open_session(&self.sessions, connection.clone(), post).await;
@@ -315,7 +321,14 @@ impl Connect for Arc<Children> {
                 let principal = asking.principal.filter(|_| !is_for_all);
                 // What serves all whom nobody tells apart is nobody's own.
                 let payer = if principal.is_some() { asking.payer } else { Payer::GATEWAY };
-                let start = || self.take_asked_in_vain(asking).map_or_else(|| self.start(asking, payer), Ok);
+                let start = async || {
+                    if let Some(connection) = self.take_asked_in_vain(asking) {
+                        return Ok(CloseOnDrop::new(connection));
+                    }
+                    let children = Arc::clone(self);
+                    let start = move |host: &Rc<Host>| children.start(host, payer).map(CloseOnDrop::new);
+                    asking.client.host.on_worker(start).await.unwrap_or(Err(UpstreamError::Unreachable))
+                };
                 self.shared
                     .initialize(principal.unwrap_or_default().as_bytes(), &self.sessions, start, post)
                     .await

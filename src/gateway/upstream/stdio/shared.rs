@@ -45,14 +45,14 @@ impl SharedChildren {
         &self,
         caller: &[u8],
         sessions: &MuxSessions,
-        start: impl FnOnce() -> Result<MuxConnection, UpstreamError>,
+        start: impl AsyncFnOnce() -> Result<CloseOnDrop, UpstreamError>,
         post: MuxPost<'_>,
     ) -> Result<Reply, UpstreamError> {
         let turn = Arc::clone(self.0.lock().entry(caller.into()).or_default());
         let mut opened = turn.lock().await;
         if opened.as_ref().is_none_or(|opened| opened.connection.is_over()) {
             *opened = None;
-            let starting = CloseOnDrop::new(start()?);
+            let starting = start().await?;
             match open(starting.connection(), post).await? {
                 Ok(result) => *opened = Some(InitializedChild { connection: starting.keep(), result }),
                 Err(refusal) => return Ok(Reply::json(refusal)),
