@@ -5,11 +5,10 @@ a connection that another's calls keep busy.
 """
 
 import contextlib
-import os
 import threading
 
 from faults import DELAY_MS, FAULTS, Upstream
-from measure import GENERATOR_TIMEOUT_S, Failed, clocks, expect, fetch_tools, generate, load, result_of, start
+from measure import GENERATOR_TIMEOUT_S, Failed, clocks, expect, fetch_tools, generate, load, result_of, room, start
 from peers import TOOLS, nginx_ten
 from trunkline import LIMITS, gateway
 
@@ -58,20 +57,14 @@ def nginx_with(fault):
 
 
 def capacity(bench, peer):
-    """Calls a second of all ten that this machine has room for while all are well; of the same shape as what
-    `measure.measure` returns.
-
-    A closed loop says too much: its calls come together, so that each costs less than one that comes by itself. What
-    calls cost that come by themselves is measured at half of that, and the machine is full when they use all cores.
-    """
+    """Calls a second of all ten that this machine has room for while all are well."""
     with peer.failing.running(), _started(bench, peer) as child:
         tools = [*peer.tools, *peer.tools_of_failing]
         found = load(bench, peer, child, 0, tools=tools, connections=CONNECTIONS["nine"])
         if not found["requests"]:
             raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
-        rate = found["requests_per_s"] / 2
-        cores = _window(bench, peer, child, rate, contextlib.nullcontext())["cores"]
-    return {"closed": {**found, "requests_per_s": min(found["requests_per_s"], rate * os.cpu_count() / cores)}}
+        well = contextlib.nullcontext
+        return room(found["requests_per_s"], lambda rate: _window(bench, peer, child, rate, well())["cores"])
 
 
 def measure(bench, peer, rate):

@@ -98,21 +98,10 @@ class Bench:
 
 def measure(bench, peer, rate=None):
     """Measures `peer` once. With a `rate`, in open loop too. Returns what was found, as plain data."""
-    child, ready_ms = start(bench.directory, peer)
-    try:
-        if peer.verifies:
-            _require_refusal(peer)
-        if peer.headers:
-            _require_credentials(peer)
-        if peer.tools_listed:
-            fetch_tools(peer)
-        if peer.holds_sessions:
-            wait_for_sessions(peer)
+    with _started(bench, peer) as (child, ready_ms):
         found = {"peer": peer.name, "ready_ms": ready_ms}
         with peer.meanwhile(found) if peer.meanwhile else contextlib.nullcontext():
-            found["closed"] = load(bench, peer, child, 0)
-            if not found["closed"]["requests"]:
-                raise Failed(f"{peer.name} answered no call: {found['closed']['errors_by_kind']}")
+            found["closed"] = _closed(bench, peer, child)
             if rate:
                 found["open"] = load(bench, peer, child, rate)
         if peer.redis and ask_redis(peer.redis, "DBSIZE") == ":0":
@@ -120,9 +109,23 @@ def measure(bench, peer, rate=None):
         if child:
             found["resident_mib"] = round(child.resident_mib(), 1)
         return found
-    finally:
-        if child:
-            child.stop()
+
+
+def capacity(bench, peer):
+    """Calls a second that this machine has room for with `peer`."""
+    with _started(bench, peer) as (child, _ready_ms):
+        reached = _closed(bench, peer, child)["requests_per_s"]
+        return room(reached, lambda rate: load(bench, peer, child, rate)["cores"])
+
+
+def room(reached, cores_at):
+    """Calls a second that the machine has room for, where a closed loop `reached` so many.
+
+    A closed loop says too much: its calls come together, so that each costs less than one that comes by itself. What
+    calls cost that come by themselves is measured at half of that, and the machine is full when they use all cores.
+    """
+    rate = round(reached / 2)
+    return min(reached, rate * os.cpu_count() / cores_at(rate))
 
 
 def start(directory, peer):
@@ -231,6 +234,31 @@ def ask_redis(address, command):
         return connection.makefile().readline().strip()
 
 
+@contextlib.contextmanager
+def _started(bench, peer):
+    child, ready_ms = start(bench.directory, peer)
+    try:
+        if peer.verifies:
+            _require_refusal(peer)
+        if peer.headers:
+            _require_credentials(peer)
+        if peer.tools_listed:
+            fetch_tools(peer)
+        if peer.holds_sessions:
+            wait_for_sessions(peer)
+        yield child, ready_ms
+    finally:
+        if child:
+            child.stop()
+
+
+def _closed(bench, peer, child):
+    found = load(bench, peer, child, 0)
+    if not found["requests"]:
+        raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
+    return found
+
+
 def _answers(peer):
     try:
         return _call(peer, peer.tools[0], peer.tools[0])[0] == 200
@@ -318,6 +346,8 @@ def _costs(begin, end, result):
     in_window = result["requests"] - result["requests_late"]
     return {
         "cpu_us": round(spent["peer"] / in_window * 1e6, 2) if in_window and spent["peer"] else None,
+        # What load, peer and stubs used.
+        "cores": round(spent["known"] / spent["wall"], 3),
         # What others did on this machine meanwhile, in cores: much of it spoils the figures.
         "foreign_cores": round(max(0.0, spent["machine"] - spent["known"]) / spent["wall"], 3),
     }

@@ -5,7 +5,7 @@ import functools
 import fairness
 import isolation
 import listening
-from measure import Failed, measure
+from measure import Failed, capacity, measure
 from peers import Missing
 from progress import Progress
 
@@ -56,13 +56,13 @@ class Rounds:
         return listening.measure(self.bench, peer, self.options.streams, self.options.idle)
 
     def _find_rate(self, step):
-        trial = isolation.capacity if step.isolates else measure
-        trials = [
+        trial = isolation.capacity if step.isolates else capacity
+        capacities = [
             self._attempt(name, step.peers[name], "looking for the rate", lambda peer: trial(self.bench, peer))
             for name in self._references(step)
         ]
-        throughputs = [run["closed"]["requests_per_s"] for run in trials if run]
-        return int(step.rate_share * min(throughputs, default=0)) // 100 * 100 or 100
+        slowest = min((found for found in capacities if found), default=0)
+        return int(step.rate_share * slowest) // 100 * 100 or 100
 
     def _references(self, step):
         """The peers to find the rate of an open loop with; none where there is nothing to find."""
