@@ -178,7 +178,7 @@ impl Host {
         while let Some(job) = jobs.0.recv().await {
             job(self);
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// From now on the thread takes in nothing new.
