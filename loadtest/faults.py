@@ -1,6 +1,6 @@
 """An upstream that can be made to fail, and the ways in which it does.
 
-As a program it is an upstream that answers nonsense: `python3 faults.py ADDRESS`.
+As a program it is an upstream that answers nonsense from the first line on that it reads: `python3 faults.py ADDRESS`.
 
 Each way is a context manager: the upstream fails while it is entered. Deliberately nothing is done to the network:
 what hangs is a process, what swallows connections is a listener whose queue is full, so that no privileges are needed.
@@ -45,6 +45,7 @@ class Upstream:
         self._command = [program, "--address", self.address, *options]
         self._log = directory / "failing-stub.log"
         self._child = None
+        self._successor = None
 
     @contextlib.contextmanager
     def running(self):
@@ -55,17 +56,29 @@ class Upstream:
         finally:
             self.stop()
 
-    def start(self, command=None):
-        """Starts it, or another program in its place, and waits until it listens."""
-        self._child = Child(command or self._command, self._log)
-        if not self._child.process.stdout.readline():
-            raise Failed(f"the stub did not start: {self._child.last_words()}")
+    def start(self):
+        """Starts it, and waits until it listens."""
+        self._child = Child(self._command, self._log)
+        _wait_for_line(self._child)
 
     def stop(self):
         """Ends it; its connections break."""
-        if self._child:
-            self._child.stop()
-        self._child = None
+        for child in filter(None, (self._child, self._successor)):
+            child.stop()
+        self._child = self._successor = None
+
+    def prepare(self, command):
+        """Starts the program that is to take its place, so that its start is over by then."""
+        self._successor = Child(command, self._log, takes_input=True)
+        _wait_for_line(self._successor)
+
+    def give_way(self):
+        """Ends it, and lets what was prepared take its place."""
+        successor, self._successor = self._successor, None
+        self.stop()
+        self._child = successor
+        print(file=successor.process.stdin, flush=True)
+        _wait_for_line(successor)
 
     def signal(self, number):
         """Sends its process a signal."""
@@ -171,12 +184,23 @@ def refuses(upstream):
         yield
 
 
-@contextlib.contextmanager
-def garbage(upstream):
+class Garbage:
     """Open connections break; on new ones every request is answered with nonsense."""
-    upstream.stop()
-    upstream.start([sys.executable, __file__, upstream.address])
-    yield
+
+    def __init__(self, upstream):
+        self._upstream = upstream
+        upstream.prepare([sys.executable, __file__, upstream.address])
+
+    def __enter__(self):
+        self._upstream.give_way()
+
+    def __exit__(self, *_problem):
+        pass
+
+
+def _wait_for_line(child):
+    if not child.process.stdout.readline():
+        raise Failed(f"the stub did not start: {child.last_words()}")
 
 
 def _place(address):
@@ -196,6 +220,8 @@ async def _answer_nonsense(address):
             writer.close()
             await writer.wait_closed()
 
+    print("ready", flush=True)
+    sys.stdin.readline()
     server = await asyncio.start_server(answer, *_place(address), reuse_port=True)
     print("listening", flush=True)
     await server.serve_forever()
@@ -207,7 +233,7 @@ FAULTS = {
     "flaps": flaps,
     "slow": slow,
     "refuses": refuses,
-    "garbage": garbage,
+    "garbage": Garbage,
 }
 
 if __name__ == "__main__":
