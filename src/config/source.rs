@@ -89,7 +89,7 @@ impl ConfigSource {
         let (root, _) = DeTable::parse_recoverable(&self.text);
         let root = Table::new(root.get_ref(), &root.span());
         let command = root.table("upstream").table(upstream).get("command");
-        Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message)
+        Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message).secret()
     }
 
     /// A warning for each API key that has expired, or soon does.
@@ -108,7 +108,7 @@ impl ConfigSource {
                 Some(_) => return None,
             };
             let message = format!("the key `{}` {how} on {written}: {what}", key.name);
-            Some(Diagnostic::warning(node.span(), message))
+            Some(Diagnostic::warning(node.span(), message).secret())
         };
         config.api_keys.iter().zip(&tables).filter_map(warning).collect()
     }

@@ -412,6 +412,34 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
     assert!(!warned.contains(&digest(1)), "{warned}");
 }
 
+/// The rest of a line that something is told about may be a password.
+#[test]
+fn a_line_that_something_is_told_about_shows_no_value() {
+    let config = |lines: &str| {
+        format!(
+            "{lines}\n[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]"
+        )
+    };
+    let child = |program: &str, source: &str| {
+        let env = format!("{{ DATABASE_URL = \"postgres://u:hunter2@db/x\", TOKEN = {{ {source} }} }}");
+        config(&format!("upstream.up = {{ command = \"{program}\", env = {env} }}"))
+    };
+    let key = r#"api_key = [{ name = "old", sha256 = "DIGEST", expires = "2001-02-03" }]"#;
+    let digest = format!("{:064x}", 7);
+    let remote = "upstream.up.url = \"http://127.0.0.1:1/\"";
+    for (config, said) in [
+        (child("/bin/true", "file = \"/none/a\""), "/none/a"),
+        (child("/bin/true", "file = \"${TRUNKLINE_TEST_NONE}\""), "TRUNKLINE_TEST_NONE"),
+        (child("/none/b", "file = \"/dev/null\""), "/none/b"),
+        (config(&format!("{}\n{remote}", key.replace("DIGEST", &digest))), "`old` expired on 2001-02-03"),
+    ] {
+        let (output, _) = trunkline(&["check"], Some(&config));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(said), "{config}\n{stderr}");
+        assert!(!stderr.contains("hunter2") && !stderr.contains(&digest), "{config}\n{stderr}");
+    }
+}
+
 /// As after `sudo -u` in the home of root.
 #[test]
 fn a_key_file_is_made_from_a_directory_that_may_not_be_entered() {
