@@ -390,8 +390,9 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
     };
     let (past, soon, later) = (day(-3), day(10), day(20));
     let expires = |day: &str| format!("expires = \"{day}\"\n");
-    let keys =
-        [expires(&past), expires(&soon), expires(&later), String::new(), "expires = 2001-02-03\n".into()];
+    let of_variable = expires("${TRUNKLINE_TEST_END:-2001-02-04}");
+    let (past_key, soon_key, later_key) = (expires(&past), expires(&soon), expires(&later));
+    let keys = [past_key, soon_key, later_key, String::new(), "expires = 2001-02-03\n".into(), of_variable];
     let entries: String = keys.iter().zip(1..).map(|(expires, number)| key(number, expires)).collect();
     let config = format!("{}\n{entries}", good());
     let (output, _) = trunkline(&["check"], Some(&config));
@@ -401,6 +402,7 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
         (&*past, format!("warning: the key `k1` expired on {past}: ")),
         (&soon, format!("warning: the key `k2` expires on {soon}: ")),
         ("2001-02-03", "warning: the key `k5` expired on 2001-02-03: ".to_owned()),
+        ("2001-02-04", "warning: the key `k6` expired on 2001-02-04: ".to_owned()),
     ] {
         let line = config.lines().position(|line| line.contains(day)).expect(day) + 1;
         assert!(
@@ -408,7 +410,7 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
             "{said}: {warned}"
         );
     }
-    assert_eq!(warned.matches("warning: ").count(), 3, "{warned}");
+    assert_eq!(warned.matches("warning: ").count(), 4, "{warned}");
     assert!(!warned.contains(&digest(1)), "{warned}");
 }
 
