@@ -168,10 +168,19 @@ fn a_file_that_is_not_there_is_named() {
 fn an_address_in_use_is_said_so() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (output, _) = trunkline(&["run"], Some(&good().replace("127.0.0.1:0", &address)));
-    assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains(&address), "{errors}");
+    let folder = Folder::new();
+    let socket = format!("unix:{}/none/admin.sock", folder.path().display());
+    let admin = format!("{}\n{}\n[admin]\naddress = \"{socket}\"", folder.key(), good());
+    for (config, address) in [(good().replace("127.0.0.1:0", &address), address), (admin, socket)] {
+        let (output, path) = trunkline(&["run"], Some(&config));
+        assert!(!output.status.success());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = config.lines().position(|line| line.contains(&address)).expect("it is there") + 1;
+        assert!(
+            errors.contains(&format!("{}:{line}: cannot listen at {address}: ", path.display())),
+            "{errors}"
+        );
+    }
 }
 
 #[test]
@@ -234,6 +243,7 @@ fn a_check_refuses_what_a_start_refuses() {
         (config().section(&format!("[session]\nkey = {{ file = \"{none}\" }}")), &none),
         (config().section(&format!("[session]\nkey = {{ file = \"{wrong}\" }}")), &wrong),
         (config().top(&state.key()), "session.key"),
+        (config().top(&format!("state_directory = \"{}/\"", state.path().display())), "session.key"),
         (
             config().section(&format!("[admin]\naddress = \"127.0.0.1:0\"\ntoken = {{ file = \"{none}\" }}")),
             &none,
