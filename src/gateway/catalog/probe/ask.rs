@@ -96,13 +96,16 @@ pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequ
     }
 }
 
+/// Over HTTP+SSE it is not asked: that carries nothing of this era.
 async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
+    if upstream.sse().is_some_and(|streams| streams.is_spoken()) {
+        return EraFinding::Lacks;
+    }
     let question = discover_question(asker, deadline);
     match asker.ask(upstream, question).await {
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
         // Over a pipe nothing stands in between: silence is the server's own.
         Err(UpstreamError::TimedOut) if upstream.is_child() => EraFinding::Lacks,
-        Err(UpstreamError::OtherEra) => EraFinding::Lacks,
         Err(error) => EraFinding::unknown(&error),
     }
 }
