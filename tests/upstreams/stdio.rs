@@ -795,5 +795,5 @@ fn a_program_that_is_not_there_is_told() {
     let at =
         lines.iter().position(|line| line.ends_with("warning: program `no-such-program` not found in PATH"));
     let at = at.unwrap_or_else(|| panic!("{said}"));
-    assert!(lines[at + 2].ends_with("command = \"no-such-program\""), "the line: {said}");
+    assert!(lines[at + 2].ends_with("command = *****************"), "the line: {said}");
 }
