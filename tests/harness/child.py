@@ -90,6 +90,13 @@ def call(request):
             note(event="flooding")
         note(event="flooded")
         text(request, "flooded")
+    elif tool == "shut":
+        os.close(0)
+        note(event="shut")
+        while not os.path.exists(LOG + ".stop"):
+            time.sleep(0.005)
+        text(request, "last words")
+        die()
     elif tool == "huge":
         write(b'{"jsonrpc":"2.0","method":"' + b"x" * int(arguments["bytes"]))
     elif tool == "hang":

@@ -72,7 +72,7 @@ impl Child {
         });
     }
 
-    /// Ends a call of the tool `flood`, which otherwise goes on for a minute.
+    /// Ends a call of the tool `shut`, or `flood`, which otherwise goes on for a minute.
     pub(crate) fn stop_flood(&self) {
         fs::write(self.log().with_extension("log.stop"), "").expect("a file");
     }

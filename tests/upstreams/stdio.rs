@@ -766,6 +766,21 @@ fn standard_error_is_logged() {
     assert!(daemon.log().iter().filter(|line| line.contains("words")).count() < 60);
 }
 
+/// What it has said by then counts, though nothing can be written to it any more.
+#[test]
+fn a_child_that_reads_no_more_is_heard_out() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let session = open(&daemon);
+    let (mut first, mut second) = (daemon.connect(), daemon.connect());
+    first.write(&in_session(&session, tool("1", "shut", "{}")).bytes());
+    child.wait_for("shut", 1);
+    second.write(&in_session(&session, tool("2", "echo", "{}")).bytes());
+    child.stop_flood();
+    assert_eq!(said(&first.response()), "last words");
+    second.response().assert_error(200, 502, Some("2"));
+}
+
 #[test]
 fn a_flood_on_standard_error_waits() {
     let child = Child::new(&[]);
