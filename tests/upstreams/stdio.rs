@@ -387,7 +387,7 @@ fn a_flood_harms_nobody_else() {
         (calls >= 20 && rises >= 3).then_some(())
     });
     assert!(child.events_of("flooded").is_empty(), "the flood was over before the calls were");
-    child.stop_flood();
+    child.go_on();
     child.wait_for("flooded", 1);
     // The flooded one may lose its call, and those for which the rest of the flood is taken; not its session.
     assert_eq!(flooded.head().status, 200);
@@ -524,6 +524,17 @@ fn a_process_that_ends_when_initialized_fails_its_own_calls() {
     let response = daemon.send(&in_session(&session, tool("1", "echo", "{}")));
     assert!([502, 503].contains(&error_code(&response)), "{}", response.text());
     child.wait_gone();
+}
+
+#[test]
+fn a_process_that_is_gone_before_its_session_begins_has_executed_nothing() {
+    let child = Child::new(&["spoilt-later"]);
+    let daemon = Daemon::start(&legacy_child(&child, "").limits("reply_bytes_max = \"8KiB\""));
+    assert_eq!(echo(&daemon, &open(&daemon), "up"), "up");
+    child.go_on();
+    let response = daemon.send(&in_session(&open(&daemon), tool("1", "echo", "{}")));
+    let error = response.assert_error(200, 502, Some("1"));
+    assert!(error.to_string().contains("not executed"), "{error}");
 }
 
 #[test]
@@ -776,7 +787,7 @@ fn a_child_that_reads_no_more_is_heard_out() {
     first.write(&in_session(&session, tool("1", "shut", "{}")).bytes());
     child.wait_for("shut", 1);
     second.write(&in_session(&session, tool("2", "echo", "{}")).bytes());
-    child.stop_flood();
+    child.go_on();
     assert_eq!(said(&first.response()), "last words");
     second.response().assert_error(200, 502, Some("2"));
 }

@@ -60,7 +60,7 @@ impl EraFinding {
         // The errors' own words are about calls.
         let why = match error {
             UpstreamError::Unreachable => "cannot be reached",
-            UpstreamError::Reset => "connection closed",
+            UpstreamError::Reset | UpstreamError::SessionLost => "connection closed",
             UpstreamError::TimedOut => "no answer in time",
             UpstreamError::TooLarge => "answer too large",
             UpstreamError::TooManyConnections => "too many connections",
