@@ -79,6 +79,8 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Er
         upstream.config.list_timeout.min(TIMEOUT_MAX)
     };
     match era {
+        // HTTP+SSE carries nothing of it.
+        Era::Modern if upstream.sse().is_some_and(|streams| streams.is_spoken()) => EraFinding::Lacks,
         Era::Modern => discover(asker, upstream, now + patience).await,
         Era::Legacy => initialize(asker, upstream, now + patience).await,
     }
@@ -96,11 +98,7 @@ pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequ
     }
 }
 
-/// Over HTTP+SSE it is not asked: that carries nothing of this era.
 async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
-    if upstream.sse().is_some_and(|streams| streams.is_spoken()) {
-        return EraFinding::Lacks;
-    }
     let question = discover_question(asker, deadline);
     match asker.ask(upstream, question).await {
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
