@@ -241,7 +241,7 @@ impl<E: Into<anyhow::Error>> From<E> for CommandFailure {
 /// first start: it says what to do.
 fn config_files(path: &Path) -> anyhow::Result<ConfigFiles> {
     let files = ConfigFiles::read(path);
-    if path != Path::new(CONFIG_FILE) || path.exists() {
+    if path != Path::new(CONFIG_FILE) || !matches!(path.try_exists(), Ok(false)) {
         return files;
     }
     files.map_err(|error| anyhow::anyhow!("{error:#}\n{FIRST_START}"))

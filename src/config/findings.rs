@@ -18,7 +18,7 @@ pub(super) type Node<'t> = Spanned<DeValue<'t>>;
 pub struct Findings {
     pub(super) errors: Vec<Diagnostic>,
     pub(super) warnings: Vec<Diagnostic>,
-    /// Files and secrets that are named, and where.
+    /// What errors may name, and where.
     pub(super) named: NamedPlaces,
     /// The tables and keys that lead to what is being read.
     pub(super) path: Vec<String>,

@@ -94,9 +94,9 @@ texts! {
         Some(path) if path.starts_with('/') && !path.contains('\0') => Ok(ListenAddress::Socket(path.into())),
         Some(_) => Err("not an absolute path: write for example \"unix:/run/trunkline/mcp.sock\"".into()),
         None => IpPlace::parse(text).map(ListenAddress::Address),
-    };
+    }, place: true;
     /// An IP address and port to listen at.
-    pub IpPlace -> SocketAddr, "", |text: &str| text.parse().map_err(|_| address_fault(text));
+    pub IpPlace -> SocketAddr, "", |text: &str| text.parse().map_err(|_| address_fault(text)), place: true;
     /// The mode of a file, in octal digits.
     pub SocketMode -> u32, "^0?[0-7]{3}$", |text: &str| match u32::from_str_radix(text, 8) {
         Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(mode),

@@ -1,14 +1,16 @@
-//! Where the text names a file or another source of a secret: what cannot be used is told with the line of its key.
+//! Where the text names a file, an address to listen at or another source of a secret: what cannot be used is told with the
+//! line of its key.
 //!
 //! An error of what is read with a configuration names the file, and comes from whoever read it: what it is about is found
 //! in its words.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::error::Diagnostic;
 use super::source::ConfigSource;
 
-/// Each file and each other source of a secret, as errors say it, and where it is named.
+/// Each of these as errors say it, and where it is named.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedPlaces(pub(super) Vec<(String, Range<usize>)>);
 
@@ -21,15 +23,15 @@ impl NamedPlaces {
         }
     }
 
-    /// An error as a finding about the text, if that names what it is about.
+    /// An error as a finding about the text, if that names what it is about. The rest of its line may be a password.
     pub fn finding(&self, error: &str) -> Option<Diagnostic> {
-        self.of(error).map(|span| Diagnostic::error(span.clone(), error))
+        self.of(error).map(|span| Diagnostic::error(span.clone(), error).secret())
     }
 
-    /// Of what lies in a directory that is named, that is the place; of what is named itself, that.
+    /// Of what lies in a directory that is named, that is the place; of what is named itself, the first that names it.
     fn of(&self, error: &str) -> Option<&Range<usize>> {
         let named = self.0.iter().filter(|(name, _)| is_named_in(error, name));
-        named.max_by_key(|(name, _)| name.len()).map(|(_, span)| span)
+        named.max_by_key(|(name, span)| (name.len(), Reverse(span.start))).map(|(_, span)| span)
     }
 }
 
@@ -38,7 +40,8 @@ fn is_named_in(error: &str, name: &str) -> bool {
     let is_of_name = |c: char| c.is_alphanumeric() || "._-".contains(c);
     error.match_indices(name).any(|(at, _)| {
         let (before, after) = (&error[..at], &error[at + name.len()..]);
-        !before.ends_with(|c| is_of_name(c) || c == '/') && !after.starts_with(is_of_name)
+        !before.ends_with(|c| is_of_name(c) || c == '/')
+            && (name.ends_with('/') || !after.starts_with(is_of_name))
     })
 }
 
@@ -49,7 +52,13 @@ mod tests {
     #[test]
     fn an_error_is_told_with_the_line_that_names_what_it_is_about() {
         let source = ConfigSource::new("f.toml", "a\nb\nc\nd\n");
-        let named = [("/etc/a", 0), ("/etc/a/b.pem", 2), ("the credential x", 4), ("/b.pem", 6)];
+        let named = [
+            ("/etc/a/", 0),
+            ("/etc/a/b.pem", 4),
+            ("/etc/a/b.pem", 2),
+            ("the credential x", 4),
+            ("/b.pem", 6),
+        ];
         let places = NamedPlaces(named.map(|(name, at)| (name.to_owned(), at..at + 1)).to_vec());
         for (error, line) in [
             ("cannot read /etc/a/b.pem: no", Some(2)),

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use time::OffsetDateTime;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Diagnostic;
@@ -89,7 +90,7 @@ impl ConfigSource {
         let (root, _) = DeTable::parse_recoverable(&self.text);
         let root = Table::new(root.get_ref(), &root.span());
         let command = root.table("upstream").table(upstream).get("command");
-        Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message)
+        Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message).secret()
     }
 
     /// A warning for each API key that has expired, or soon does.
@@ -98,17 +99,14 @@ impl ConfigSource {
         let tables = Table::new(root.get_ref(), &root.span()).tables("api_key");
         let warning = |(key, table): (&ApiKey, &Table<'_>)| {
             let (ends_s, node) = (key.expires_s?, table.get("expires")?);
-            let written = match node.get_ref() {
-                DeValue::Datetime(moment) => moment.to_string(),
-                other => other.as_str()?.to_owned(),
-            };
+            let day = OffsetDateTime::from_unix_timestamp(ends_s.try_into().ok()?).ok()?.date();
             let (how, what) = match ends_s.checked_sub(now_s) {
                 None | Some(0) => ("expired", "whoever calls with it is refused"),
                 Some(left_s) if left_s < KEY_WARNING_S => ("expires", "`trunkline key NAME` makes another"),
                 Some(_) => return None,
             };
-            let message = format!("the key `{}` {how} on {written}: {what}", key.name);
-            Some(Diagnostic::warning(node.span(), message))
+            let message = format!("the key `{}` {how} on {day}: {what}", key.name);
+            Some(Diagnostic::warning(node.span(), message).secret())
         };
         config.api_keys.iter().zip(&tables).filter_map(warning).collect()
     }

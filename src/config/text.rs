@@ -22,8 +22,8 @@ pub trait Grammar {
     const PATTERN: &'static str = "";
     /// Whether what is no such string may be a secret. One with an `@` always may: passwords stand before it in URLs.
     const MAY_BE_SECRET: bool = false;
-    /// Whether it names a file.
-    const IS_FILE: bool = false;
+    /// Whether errors name it: a file, or an address to listen at.
+    const IS_PLACE: bool = false;
 
     /// What may have been meant by what is no such string.
     fn suggestion(_: &str) -> Option<String> {
@@ -44,7 +44,7 @@ impl<T: Grammar> Setting for T {
         };
         match T::parse(text) {
             Ok(out) => {
-                if T::IS_FILE {
+                if T::IS_PLACE {
                     findings.named.0.push((text.to_owned(), node.span()));
                 }
                 Some(out)
@@ -69,9 +69,9 @@ impl<T: Grammar> Setting for T {
 }
 
 /// Declares kinds of strings: `Name -> Out, "pattern", parse`; `secret: true` for what may be a secret where it is wrong,
-/// `file: true` for what names a file, and `words: &[…]` for what may have been meant where it is wrong.
+/// `place: true` for what errors name, and `words: &[…]` for what may have been meant where it is wrong.
 macro_rules! texts {
-    ($($(#[doc = $doc:literal])+ $vis:vis $name:ident -> $out:ty, $pattern:expr, $parse:expr $(, secret: $secret:expr)? $(, file: $file:expr)? $(, words: $words:expr)?;)+) => { $(
+    ($($(#[doc = $doc:literal])+ $vis:vis $name:ident -> $out:ty, $pattern:expr, $parse:expr $(, secret: $secret:expr)? $(, place: $place:expr)? $(, words: $words:expr)?;)+) => { $(
         $(#[doc = $doc])+
         #[derive(Debug)]
         $vis struct $name;
@@ -80,7 +80,7 @@ macro_rules! texts {
             type Out = $out;
             const PATTERN: &'static str = $pattern;
             $(const MAY_BE_SECRET: bool = $secret;)?
-            $(const IS_FILE: bool = $file;)?
+            $(const IS_PLACE: bool = $place;)?
             $(fn suggestion(text: &str) -> Option<String> { $crate::value::meant(text, $words) })?
 
             fn parse(text: &str) -> Result<$out, $crate::text::Fault> {
@@ -104,7 +104,7 @@ texts! {
         text,
         text.starts_with('/') && !text.contains('\0'),
         "not an absolute path: write one that begins with `/`, such as \"/etc/trunkline/file\"",
-    ).map(PathBuf::from), file: true;
+    ).map(PathBuf::from), place: true;
     /// A glob over names.
     pub Glob -> String, "", |text: &str| match Pattern::new(text) {
         Ok(_) => Ok(text.to_owned()),

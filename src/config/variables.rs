@@ -44,7 +44,7 @@ fn expand_node(node: &mut Node<'_>, environment: EnvironmentLookup<'_>, errors: 
     match node.get_mut() {
         DeValue::String(text) if text.contains("${") => match expanded(text, environment) {
             Ok(with_values) => *text = Cow::Owned(with_values),
-            Err(fault) => errors.push(Diagnostic::error(span, fault)),
+            Err(fault) => errors.push(Diagnostic::error(span, fault).secret()),
         },
         DeValue::Array(nodes) => {
             for node in nodes.iter_mut() {

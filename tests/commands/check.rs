@@ -168,10 +168,19 @@ fn a_file_that_is_not_there_is_named() {
 fn an_address_in_use_is_said_so() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (output, _) = trunkline(&["run"], Some(&good().replace("127.0.0.1:0", &address)));
-    assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains(&address), "{errors}");
+    let folder = Folder::new();
+    let socket = format!("unix:{}/none/admin.sock", folder.path().display());
+    let admin = format!("{}\n{}\n[admin]\naddress = \"{socket}\"", folder.key(), good());
+    for (config, address) in [(good().replace("127.0.0.1:0", &address), address), (admin, socket)] {
+        let (output, path) = trunkline(&["run"], Some(&config));
+        assert!(!output.status.success());
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = config.lines().position(|line| line.contains(&address)).expect("it is there") + 1;
+        assert!(
+            errors.contains(&format!("{}:{line}: cannot listen at {address}: ", path.display())),
+            "{errors}"
+        );
+    }
 }
 
 #[test]
@@ -234,6 +243,7 @@ fn a_check_refuses_what_a_start_refuses() {
         (config().section(&format!("[session]\nkey = {{ file = \"{none}\" }}")), &none),
         (config().section(&format!("[session]\nkey = {{ file = \"{wrong}\" }}")), &wrong),
         (config().top(&state.key()), "session.key"),
+        (config().top(&format!("state_directory = \"{}/\"", state.path().display())), "session.key"),
         (
             config().section(&format!("[admin]\naddress = \"127.0.0.1:0\"\ntoken = {{ file = \"{none}\" }}")),
             &none,
@@ -390,8 +400,9 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
     };
     let (past, soon, later) = (day(-3), day(10), day(20));
     let expires = |day: &str| format!("expires = \"{day}\"\n");
-    let keys =
-        [expires(&past), expires(&soon), expires(&later), String::new(), "expires = 2001-02-03\n".into()];
+    let of_variable = expires("${TRUNKLINE_TEST_END:-2001-02-04}");
+    let (past_key, soon_key, later_key) = (expires(&past), expires(&soon), expires(&later));
+    let keys = [past_key, soon_key, later_key, String::new(), "expires = 2001-02-03\n".into(), of_variable];
     let entries: String = keys.iter().zip(1..).map(|(expires, number)| key(number, expires)).collect();
     let config = format!("{}\n{entries}", good());
     let (output, _) = trunkline(&["check"], Some(&config));
@@ -401,6 +412,7 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
         (&*past, format!("warning: the key `k1` expired on {past}: ")),
         (&soon, format!("warning: the key `k2` expires on {soon}: ")),
         ("2001-02-03", "warning: the key `k5` expired on 2001-02-03: ".to_owned()),
+        ("2001-02-04", "warning: the key `k6` expired on 2001-02-04: ".to_owned()),
     ] {
         let line = config.lines().position(|line| line.contains(day)).expect(day) + 1;
         assert!(
@@ -408,8 +420,36 @@ fn keys_that_have_expired_or_soon_do_are_warned_of() {
             "{said}: {warned}"
         );
     }
-    assert_eq!(warned.matches("warning: ").count(), 3, "{warned}");
+    assert_eq!(warned.matches("warning: ").count(), 4, "{warned}");
     assert!(!warned.contains(&digest(1)), "{warned}");
+}
+
+/// The rest of a line that something is told about may be a password.
+#[test]
+fn a_line_that_something_is_told_about_shows_no_value() {
+    let config = |lines: &str| {
+        format!(
+            "{lines}\n[listener]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]"
+        )
+    };
+    let child = |program: &str, source: &str| {
+        let env = format!("{{ DATABASE_URL = \"postgres://u:hunter2@db/x\", TOKEN = {{ {source} }} }}");
+        config(&format!("upstream.up = {{ command = \"{program}\", env = {env} }}"))
+    };
+    let key = r#"api_key = [{ name = "old", sha256 = "DIGEST", expires = "2001-02-03" }]"#;
+    let digest = format!("{:064x}", 7);
+    let remote = "upstream.up.url = \"http://127.0.0.1:1/\"";
+    for (config, said) in [
+        (child("/bin/true", "file = \"/none/a\""), "/none/a"),
+        (child("/bin/true", "file = \"${TRUNKLINE_TEST_NONE}\""), "TRUNKLINE_TEST_NONE"),
+        (child("/none/b", "file = \"/dev/null\""), "/none/b"),
+        (config(&format!("{}\n{remote}", key.replace("DIGEST", &digest))), "`old` expired on 2001-02-03"),
+    ] {
+        let (output, _) = trunkline(&["check"], Some(&config));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(said), "{config}\n{stderr}");
+        assert!(!stderr.contains("hunter2") && !stderr.contains(&digest), "{config}\n{stderr}");
+    }
 }
 
 /// As after `sudo -u` in the home of root.

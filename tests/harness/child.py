@@ -54,8 +54,13 @@ def initialize(request):
         die()
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
     version = request["params"]["protocolVersion"]
-    result(request, {"protocolVersion": version, "capabilities": capabilities,
-                     "serverInfo": {"name": "child", "version": "1"}})
+    value = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child", "version": "1"}}
+    if "spoilt-later" in WORDS and os.path.exists(LOG + ".go"):
+        # At once, so that nothing comes in between its answer and the line for which it is ended.
+        answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": value})
+        os.write(1, answer.encode() + b"\n" + b"x" * 20_000)
+    else:
+        result(request, value)
 
 
 def call(request):
@@ -85,11 +90,18 @@ def call(request):
         text(request, "clean")
     elif tool == "flood":
         end = time.monotonic() + 60
-        while not os.path.exists(LOG + ".stop") and time.monotonic() < end:
+        while not os.path.exists(LOG + ".go") and time.monotonic() < end:
             write(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}\n' * 5000)
             note(event="flooding")
         note(event="flooded")
         text(request, "flooded")
+    elif tool == "shut":
+        os.close(0)
+        note(event="shut")
+        while not os.path.exists(LOG + ".go"):
+            time.sleep(0.005)
+        text(request, "last words")
+        die()
     elif tool == "huge":
         write(b'{"jsonrpc":"2.0","method":"' + b"x" * int(arguments["bytes"]))
     elif tool == "hang":

@@ -72,9 +72,9 @@ impl Child {
         });
     }
 
-    /// Ends a call of the tool `flood`, which otherwise goes on for a minute.
-    pub(crate) fn stop_flood(&self) {
-        fs::write(self.log().with_extension("log.stop"), "").expect("a file");
+    /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute; and spoils what begins later.
+    pub(crate) fn go_on(&self) {
+        fs::write(self.log().with_extension("log.go"), "").expect("a file");
     }
 
     fn log(&self) -> PathBuf {

@@ -1,14 +1,15 @@
 //! The HTTP+SSE transport of 2024-11-05, towards upstreams: how it is found, and what its streams carry.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, eventually, in_session,
-    legacy, legacy_call, open_session, open_session_with, result_body,
+    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, call, eventually,
+    in_session, legacy, legacy_call, open_session, open_session_with, result_body,
 };
 
 /// A server that speaks HTTP+SSE alone: its streams by their number, and how it goes wrong.
@@ -409,6 +410,23 @@ fn a_server_that_merely_refuses_is_not_taken_for_one() {
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let answer = called(&daemon, &session, "1");
     assert!(answer["error"].is_object(), "{answer}");
+}
+
+/// What it speaks is not known before it has answered: a modern client is told that it cannot be reached.
+#[test]
+fn a_server_that_is_down_at_the_start_is_not_told_to_speak_another_revision() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_up);
+    let server = Server::failing(move |_| {
+        (!flag.load(Ordering::Relaxed)).then(|| Fault::Reply(Reply::default().reset()))
+    });
+    let upstream = server.start();
+    let daemon = Daemon::start(&Config::new().probed("up", upstream.address, "transport = \"sse\""));
+    upstream.wait_for("GET", 1);
+    let error = daemon.send(&call("1", "echo")).assert_error(502, 502, Some("1"));
+    assert!(error.to_string().contains("cannot be reached"), "{error}");
+    is_up.store(true, Ordering::Relaxed);
+    eventually("it is called", || (daemon.send(&call("2", "echo")).status == 200).then_some(()));
 }
 
 #[test]

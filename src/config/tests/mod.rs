@@ -198,7 +198,7 @@ fn a_small_configuration_gets_its_defaults() {
         }],
         upstreams: vec![upstream_with_defaults("a", 9101), upstream_with_defaults("b", 9102)],
         warnings: Vec::new(),
-        places: NamedPlaces::default(),
+        places: NamedPlaces(vec![("127.0.0.1:8080".into(), 21..37)]),
         digest: parsed(BASE).digest,
     };
     assert_eq!(parsed(BASE), expected);

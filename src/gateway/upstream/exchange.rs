@@ -180,7 +180,10 @@ impl UpstreamClient {
                 Arc::clone(&upstream.other_era).answer(self, era, request, deadline).await
             }
         };
-        let reason = result.as_ref().err().map(|error| Error::from(error.clone()).outcome().reason);
+        // As over HTTP, where a server that does not know the session has answered.
+        let is_gone = matches!(result, Err(UpstreamError::SessionLost)) && upstream.has_local_sessions();
+        let failed = result.as_ref().err().filter(|_| !is_gone);
+        let reason = failed.map(|error| Error::from(error.clone()).outcome().reason);
         let ended = result.as_ref().map_or_else(|_| clock::now(), |reply| reply.arrived);
         upstream.durations.observe(delivery.asked, reason, ended.duration_since(now).as_secs_f64());
         result

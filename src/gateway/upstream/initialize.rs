@@ -110,11 +110,7 @@ pub(crate) async fn open(
     }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
     let initialized = question(asker, (headers, opened.replica), INITIALIZED.to_owned(), deadline);
-    let status = match asker.ask(upstream, initialized).await {
-        // Over before it began: what HTTP says of that, whatever carries the session.
-        Err(UpstreamError::SessionLost) => StatusCode::NOT_FOUND,
-        accepted => accepted?.status,
-    };
+    let status = asker.ask(upstream, initialized).await?.status;
     if !status.is_success() {
         return Err(InitializeError::Refused { status, code: None });
     }

@@ -60,7 +60,7 @@ impl EraFinding {
         // The errors' own words are about calls.
         let why = match error {
             UpstreamError::Unreachable => "cannot be reached",
-            UpstreamError::Reset => "connection closed",
+            UpstreamError::Reset | UpstreamError::SessionLost => "connection closed",
             UpstreamError::TimedOut => "no answer in time",
             UpstreamError::TooLarge => "answer too large",
             UpstreamError::TooManyConnections => "too many connections",
@@ -79,6 +79,8 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Er
         upstream.config.list_timeout.min(TIMEOUT_MAX)
     };
     match era {
+        // HTTP+SSE carries nothing of it.
+        Era::Modern if upstream.sse().is_some_and(|streams| streams.is_spoken()) => EraFinding::Lacks,
         Era::Modern => discover(asker, upstream, now + patience).await,
         Era::Legacy => initialize(asker, upstream, now + patience).await,
     }
@@ -102,7 +104,6 @@ async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> 
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
         // Over a pipe nothing stands in between: silence is the server's own.
         Err(UpstreamError::TimedOut) if upstream.is_child() => EraFinding::Lacks,
-        Err(UpstreamError::OtherEra) => EraFinding::Lacks,
         Err(error) => EraFinding::unknown(&error),
     }
 }

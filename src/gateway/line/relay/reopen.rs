@@ -51,6 +51,7 @@ async fn reopen(
             }
             // It does not know what is asked for, and will not learn it.
             Ok(reply) if reply.head.status.is_client_error() => break,
+            Err(UpstreamError::SessionLost) => break,
             Ok(_) | Err(_) => {}
         }
     }

@@ -73,8 +73,13 @@ impl Connect for SseUpstream {
         &self.sessions
     }
 
-    async fn modern(&self, _: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
-        Err(UpstreamError::OtherEra)
+    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
+        if asking.upstream.eras().is_some() {
+            return Err(UpstreamError::OtherEra);
+        }
+        // Clients of this era have the bridge as soon as it has answered.
+        asking.upstream.facts.doubt();
+        Err(UpstreamError::Unreachable)
     }
 
     async fn initialize(

@@ -39,7 +39,7 @@ const STDERR_LINE_BYTES_MAX: usize = 16 * 1024;
 /// Standard error is read this much at once, and no faster than with this pause.
 const STDERR_READ_BYTES: usize = 16 * 1024;
 const STDERR_PAUSE: Duration = Duration::from_millis(10);
-/// How long the last words of a child that has ended are waited for.
+/// How long the last words of a child are waited for that has ended, or can be written to no more.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a child that is to end is looked at.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -152,7 +152,10 @@ async fn write(mut stdin: ChildStdin, mut write_half: WriteHalf, patience: Durat
         while written < buffer.len() {
             match timeout(patience, stdin.write(&buffer[written..])).await {
                 Ok(Ok(count)) if count > 0 => written += count,
-                Ok(_) => return ChildEnd::Closed,
+                Ok(_) => {
+                    sleep(LAST_WORDS_TIMEOUT).await;
+                    return ChildEnd::Closed;
+                }
                 Err(_) => return ChildEnd::Deaf,
             }
         }
