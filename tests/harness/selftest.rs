@@ -24,7 +24,7 @@ fn client_and_upstream_agree_on_bytes() {
     }
     connection.write(&list("1", "tools/list").bytes());
     assert_eq!(connection.response().json()["result"]["tools"][0]["name"], "echo");
-    assert_eq!((upstream.received().len(), upstream.forwarded().len()), (3, 2));
+    assert_eq!((upstream.received().len(), upstream.forwarded().len()), (3, 3));
     drop(connection);
     upstream.wait_closed(0);
 }

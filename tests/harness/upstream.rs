@@ -173,10 +173,16 @@ impl Upstream {
         self.received_of("tools/call").iter().map(Received::session).collect()
     }
 
-    /// What has arrived on behalf of clients: all but the lists and `server/discover`, which the gateway asks itself.
+    /// What has arrived on behalf of clients: all but what the gateway asks in its own name, and lists of the legacy era,
+    /// which name nobody, with the id that its own have.
     pub(crate) fn forwarded(&self) -> Vec<Received> {
-        let own = |method: &str| method == "server/discover" || method.ends_with("/list");
-        self.received().into_iter().filter(|request| !own(&request.method())).collect()
+        let is_own = |request: &Received| {
+            let body = String::from_utf8_lossy(&request.body);
+            let is_list = || request.method().ends_with("/list") && request.id() == "1";
+            body.contains(r#"clientInfo":{"name":"trunkline","#)
+                || (!body.contains("clientInfo") && is_list())
+        };
+        self.received().into_iter().filter(|request| !is_own(request)).collect()
     }
 
     /// The one `tools/call` that must have arrived.
