@@ -72,17 +72,6 @@ pub(crate) struct FetchResult {
     pub arrived: Instant,
 }
 
-enum FetchFault {
-    Upstream(UpstreamError),
-    SessionLost,
-}
-
-impl From<UpstreamError> for FetchFault {
-    fn from(error: UpstreamError) -> Self {
-        Self::Upstream(error)
-    }
-}
-
 pub(crate) struct Fetch<'f> {
     thread: &'f FetchContext,
     upstream: &'f Upstream,
@@ -108,10 +97,7 @@ impl<'f> Fetch<'f> {
 
     pub(crate) async fn run(&self) -> Result<FetchResult, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = self.dialect else {
-            return self.pages(None).await.map_err(|trouble| match trouble {
-                FetchFault::Upstream(error) => error,
-                FetchFault::SessionLost => UpstreamError::Nonsense,
-            });
+            return self.pages(None).await;
         };
         // Its name stands beside its lists.
         self.upstream.facts.tried_within(PATIENCE).await;
@@ -121,12 +107,11 @@ impl<'f> Fetch<'f> {
         for _ in 0..SESSIONS_TRIED_MAX {
             let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {
-                Ok(fetched) => return Ok(fetched),
-                Err(FetchFault::Upstream(error)) => return Err(error),
-                Err(FetchFault::SessionLost) => {
+                Err(UpstreamError::SessionLost) => {
                     let own = own_session(*version, capabilities);
                     self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
                 }
+                fetched => return fetched,
             }
         }
         Err(UpstreamError::SessionLost)
@@ -156,7 +141,7 @@ impl<'f> Fetch<'f> {
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
 
-    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<FetchResult, FetchFault> {
+    async fn pages(&self, session: Option<&UpstreamSession>) -> Result<FetchResult, UpstreamError> {
         let limits = &self.thread.snapshot.limits;
         let reading = reading(self.upstream, self.kind, self.dialect.era(), limits.json_depth_max);
         let mut content = Content { is_public: true, ..Content::default() };
@@ -167,7 +152,7 @@ impl<'f> Fetch<'f> {
         loop {
             let body = match self.ask(session, cursors.last(), bytes_left).await {
                 Ok(body) => body,
-                Err(FetchFault::Upstream(UpstreamError::TooLarge)) if !content.pages.is_empty() => {
+                Err(UpstreamError::TooLarge) if !content.pages.is_empty() => {
                     content.cut = Some(Truncation::Bytes);
                     break;
                 }
@@ -204,7 +189,7 @@ impl<'f> Fetch<'f> {
         session: Option<&UpstreamSession>,
         cursor: Option<&String>,
         bytes_max: usize,
-    ) -> Result<Bytes, FetchFault> {
+    ) -> Result<Bytes, UpstreamError> {
         let method = self.kind.method();
         let mut params = Vec::new();
         if let UpstreamDialect::Modern(capabilities) = self.dialect {
@@ -229,18 +214,14 @@ impl<'f> Fetch<'f> {
             bytes_max,
             deadline: self.deadline,
         };
-        let answer = match self.asker().ask(self.upstream, question).await {
-            // The replica that knew it is gone.
-            Err(UpstreamError::SessionLost) => return Err(FetchFault::SessionLost),
-            answer => answer?,
-        };
+        let answer = self.asker().ask(self.upstream, question).await?;
         let is_lost =
             session.is_some() && [StatusCode::NOT_FOUND, StatusCode::BAD_REQUEST].contains(&answer.status);
         if is_lost {
-            return Err(FetchFault::SessionLost);
+            return Err(UpstreamError::SessionLost);
         }
         if answer.body.is_empty() || is_failure_of_transport(answer.status) {
-            return Err(failure(&answer).into());
+            return Err(failure(&answer));
         }
         Ok(answer.body)
     }
