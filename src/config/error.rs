@@ -35,6 +35,8 @@ enum Mask {
     Values,
     /// Texts, and the span.
     Span,
+    /// Texts beside the span.
+    Beside,
 }
 
 /// Everything that is wrong with a configuration, in the order of the text. Never empty.
@@ -115,6 +117,11 @@ impl Diagnostic {
         Self { mask: Mask::Span, ..self }
     }
 
+    /// The span is no secret, but the rest of the line may show one.
+    pub(super) fn beside_secret(self) -> Self {
+        Self { mask: Mask::Beside, ..self }
+    }
+
     /// The finding as text for a terminal, in the form of [`ConfigErrors::render`].
     pub fn render(&self, source_name: &str, text: &str) -> String {
         let start = text.floor_char_boundary(self.span.start);
@@ -132,14 +139,15 @@ impl Diagnostic {
         let hidden = strings(line);
         let in_span = |at: usize| (column..column + marked).contains(&at);
         let of_span = match self.mask {
-            Mask::Nothing => Vec::new(),
+            Mask::Nothing | Mask::Beside => Vec::new(),
             Mask::Values if is_key(&text[end..line_end]) || line.trim_start().starts_with('[') => Vec::new(),
             Mask::Values if text[start..end].starts_with('{') => bare_values(line),
             Mask::Values | Mask::Span => vec![true; line.len()],
         };
-        let is_masked = |at: usize| {
-            self.mask != Mask::Nothing
-                && (hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked))
+        let is_masked = |at: usize| match self.mask {
+            Mask::Nothing => false,
+            Mask::Beside => hidden[at] && !in_span(at),
+            _ => hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked),
         };
         let shown: String = line
             .chars()

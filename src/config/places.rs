@@ -25,7 +25,7 @@ impl NamedPlaces {
 
     /// An error as a finding about the text, if that names what it is about. The rest of its line may be a password.
     pub fn finding(&self, error: &str) -> Option<Diagnostic> {
-        self.of(error).map(|span| Diagnostic::error(span.clone(), error).secret())
+        self.of(error).map(|span| Diagnostic::error(span.clone(), error).beside_secret())
     }
 
     /// Of what lies in a directory that is named, that is the place; of what is named itself, the first that names it.

@@ -90,7 +90,9 @@ impl ConfigSource {
         let (root, _) = DeTable::parse_recoverable(&self.text);
         let root = Table::new(root.get_ref(), &root.span());
         let command = root.table("upstream").table(upstream).get("command");
-        Diagnostic::warning(command.map(toml::Spanned::span).unwrap_or_default(), message).secret()
+        // Its arguments may be passwords, its program is not.
+        let program = command.and_then(|words| words.get_ref().as_array()?.first()).or(command);
+        Diagnostic::warning(program.map(toml::Spanned::span).unwrap_or_default(), message).beside_secret()
     }
 
     /// A warning for each API key that has expired, or soon does.
@@ -106,7 +108,7 @@ impl ConfigSource {
                 Some(_) => return None,
             };
             let message = format!("the key `{}` {how} on {day}: {what}", key.name);
-            Some(Diagnostic::warning(node.span(), message).secret())
+            Some(Diagnostic::warning(node.span(), message).beside_secret())
         };
         config.api_keys.iter().zip(&tables).filter_map(warning).collect()
     }
