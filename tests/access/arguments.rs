@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Connection, Daemon, Legacy, META, Offer, Response, Upstream, api_key, body, in_session,
-    initialize, legacy, list, modern, post, trunkline, with_key,
+    Child, Config, Connection, Daemon, Http2, Legacy, META, Offer, Request, Response, Upstream, api_key,
+    body, in_session, initialize, legacy, list, modern, post, trunkline, with_key,
 };
 
 const CI: &str = "ci-key-0123456789abcdefghijklmnopqr";
@@ -32,11 +32,12 @@ arguments = { kind = ["page", "user"] }
 "#;
 
 /// The transports and eras of a call.
-const WAYS: [&str; 5] = ["modern", "bridged", "legacy", "batch", "HTTP+SSE"];
+const WAYS: [&str; 8] = ["modern", "HTTP/2", "bridged", "child", "legacy", "task", "batch", "HTTP+SSE"];
 
 struct Bed {
     up: Upstream,
     old: Upstream,
+    child: Child,
     daemon: Daemon,
 }
 
@@ -45,23 +46,27 @@ impl Bed {
         let offer = || Offer::tools(&["deploy", "read", "delete"]);
         let up = Legacy::new(offer()).and_modern().start();
         let old = Legacy::new(offer()).start();
+        let child = Child::new(&["modern"]);
         let config = Config::new()
             .upstream("up", up.address, "eras = [\"legacy\", \"modern\"]")
             .endpoint("sse = true")
             .section(&format!(
                 "[upstream.old]\nurl = \"http://{}/mcp\"\neras = [\"legacy\"]\n[[endpoint]]\npath = \"/old\"\n\
-                 upstreams = [\"old\"]",
-                old.address
+                 upstreams = [\"old\"]\n[[endpoint]]\npath = \"/child\"\nupstreams = [\"child\"]\n\
+                 [upstream.child]\n{}",
+                old.address,
+                child.keys("eras = [\"modern\"]")
             ))
             .section(&api_key("ci", CI))
             .section(&api_key("dev", DEV))
             .section(sections);
         let daemon = Daemon::start(&config);
-        Self { up, old, daemon }
+        Self { up, old, child, daemon }
     }
 
     fn calls(&self) -> usize {
-        self.up.received_of("tools/call").len() + self.old.received_of("tools/call").len()
+        let over_http = [&self.up, &self.old].map(|server| server.received_of("tools/call").len());
+        over_http.iter().sum::<usize>() + self.child.received("tools/call").len()
     }
 
     /// What a call is answered: `None` for a result, else the code of the error.
@@ -70,7 +75,12 @@ impl Bed {
         let before = self.calls();
         let message = match way {
             "modern" => self.modern("/mcp", key, (tool, arguments)),
+            "HTTP/2" => {
+                let request = modern_call("/mcp", key, (tool, arguments));
+                message(&Http2::connect(self.daemon.address()).send(&request))
+            }
             "bridged" => self.modern("/old", key, (tool, arguments)),
+            "child" => self.modern("/child", key, (tool, arguments)),
             "HTTP+SSE" => self.over_sse(key, (tool, arguments)),
             _ => self.in_session(way, key, (tool, arguments)),
         };
@@ -80,22 +90,21 @@ impl Bed {
         code
     }
 
-    fn modern(&self, path: &str, key: &str, (tool, arguments): (&str, &str)) -> Value {
-        let params = format!(r#"{{"name":"{tool}","arguments":{arguments},"_meta":{META}}}"#);
-        let request = modern("tools/call", Some(tool), body("7", "tools/call", &params));
-        message(&self.daemon.send(&with_key(request.target(path), key)))
+    fn modern(&self, path: &str, key: &str, call: (&str, &str)) -> Value {
+        message(&self.daemon.send(&modern_call(path, key, call)))
     }
 
     fn in_session(&self, way: &str, key: &str, (tool, arguments): (&str, &str)) -> Value {
         let version = if way == "batch" { "2025-03-26" } else { "2025-11-25" };
         let opened = self.daemon.send(&with_key(initialize("0", version), key));
         let session = opened.header("mcp-session-id").expect("a session").to_owned();
-        let params = format!(r#"{{"name":"{tool}","arguments":{arguments}}}"#);
-        let request = if way == "legacy" {
-            in_session(&session, legacy("7", "tools/call", &params))
-        } else {
+        let task = if way == "task" { r#","task":{"ttl":60000}"# } else { "" };
+        let params = format!(r#"{{"name":"{tool}","arguments":{arguments}{task}}}"#);
+        let request = if way == "batch" {
             let batch = post(format!("[{}]", body("7", "tools/call", &params)));
             in_session(&session, batch).without("MCP-Protocol-Version")
+        } else {
+            in_session(&session, legacy("7", "tools/call", &params))
         };
         message(&self.daemon.send(&with_key(request, key)))
     }
@@ -116,6 +125,12 @@ impl Bed {
         send(body("7", "tools/call", &params));
         serde_json::from_str(&event(&mut stream, "message")).expect("a message")
     }
+}
+
+fn modern_call(path: &str, key: &str, (tool, arguments): (&str, &str)) -> Request {
+    let params = format!(r#"{{"name":"{tool}","arguments":{arguments},"_meta":{META}}}"#);
+    let request = modern("tools/call", Some(tool), body("7", "tools/call", &params));
+    with_key(request.target(path), key)
 }
 
 /// The one message of a response, which may be a stream or a batch.

@@ -138,6 +138,8 @@ def call(request):
         sys.stderr.write("words\x1b[31m on stderr\n" * int(arguments.get("lines", 1)))
         sys.stderr.flush()
         text(request, "said")
+    elif tool in ("deploy", "read", "delete"):
+        text(request, tool)
     else:
         send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool: " + tool}})
 
