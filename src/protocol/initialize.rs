@@ -1,11 +1,18 @@
 //! `initialize`, by which a client opens a session of the legacy era: the messages of it, and the revision that is named
-//! on either side.
+//! on either side. What a modern client asks in its place is `server/discover`.
 
 use crate::json::{Value, quote};
 use crate::version::LegacyVersion;
 
 /// What follows a result of `initialize`.
 pub const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+/// The parameters of the gateway's own `server/discover`.
+pub const DISCOVER_PARAMS: &str = concat!(
+    r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
+    env!("CARGO_PKG_VERSION"),
+    r#""},"io.modelcontextprotocol/clientCapabilities":{}}}"#
+);
 
 /// What a client says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
-    eventually, in_session, legacy, modern, open_session, post, side_by_side, trunkline,
+    eventually, in_session, legacy, modern, open_session, post, side_by_side, trunkline, with_key,
 };
 
 /// One child called `up` that speaks the legacy era only.
@@ -324,6 +324,20 @@ fn modern_calls_share_a_process() {
     // One that ended is started anew.
     daemon.send(&call("1", "die")).assert_error(502, 502, Some("1"));
     assert_ne!(said(&daemon.send(&call("1", "echo"))), one);
+}
+
+#[test]
+fn a_call_that_ends_its_process_keeps_nobody_else_from_one() {
+    let child = Child::new(&["modern"]);
+    let keys = ["one", "two"].map(|name| (name, format!("{name}-key-0123456789abcdefghijklmnop")));
+    let [first, second] = keys.each_ref().map(|(name, key)| api_key(name, key));
+    let daemon = Daemon::start(&modern_child(&child, "").section(&first).section(&second));
+    // The process of the one answers nothing before it ends; then the other needs a process of its own.
+    let [one, two] = keys.each_ref().map(|(_, key)| key);
+    daemon.send(&with_key(call("1", "die"), one)).assert_error(502, 502, Some("1"));
+    daemon.wait_metric(r#"trunkline_child_crashes_total{upstream="up"}"#, 1);
+    daemon.send(&with_key(call("1", "echo"), two)).assert_ok();
+    assert_eq!(daemon.find_metric_of_up("trunkline_child_crash_loop"), Some(0));
 }
 
 #[test]
@@ -830,6 +844,24 @@ fn a_child_that_reads_no_more_is_heard_out() {
     child.go_on();
     assert_eq!(said(&first.response()), "last words");
     second.response().assert_error(200, 502, Some("2"));
+}
+
+#[test]
+fn others_get_another_child_than_one_that_reads_no_more() {
+    let child = Child::new(&["modern"]);
+    let daemon = Daemon::start(&modern_child(&child, ""));
+    let (mut first, mut second) = (daemon.connect(), daemon.connect());
+    first.write(&call("1", "shut").bytes());
+    child.wait_for("shut", 1);
+    second.write(&call("2", "echo").bytes());
+    // Both calls are on their way; the write of the second fails at once.
+    eventually("another child answers", || {
+        (daemon.send(&call("3", "echo")).status == 200 && child.pids().len() == 2).then_some(())
+    });
+    assert_eq!(daemon.find_metric_of_up("trunkline_child_crashes_total"), Some(0), "the first still speaks");
+    child.go_on();
+    first.response().assert_ok();
+    second.response().assert_error(502, 502, Some("2"));
 }
 
 #[test]

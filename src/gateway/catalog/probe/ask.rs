@@ -16,16 +16,10 @@ use crate::upstream::facts::{EraIntroduction, RESULT_BYTES_MAX};
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
+use protocol::initialize::DISCOVER_PARAMS;
 use protocol::json::{Document, JsonKind, Scratch, Value};
 use protocol::method::Method;
 use protocol::version::{Era, LEGACY, LegacyVersion, MODERN};
-
-const DISCOVER: &str = concat!(
-    r#"{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
-    r#""io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
-    env!("CARGO_PKG_VERSION"),
-    r#""},"io.modelcontextprotocol/clientCapabilities":{}}}}"#
-);
 
 /// Errors that only servers of the modern era know.
 const MODERN_ERRORS: [i64; 3] = [-32020, -32021, -32022];
@@ -88,9 +82,10 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Er
 
 /// `server/discover`.
 pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequest {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{DISCOVER_PARAMS}}}"#);
     AskRequest {
         headers: modern_headers(MODERN[0], Method::Discover),
-        body: Bytes::from_static(DISCOVER.as_bytes()),
+        body: body.into(),
         is_safe_to_repeat: true,
         replica: None,
         bytes_max: asker.limits.reply_bytes_max,

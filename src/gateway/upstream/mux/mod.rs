@@ -293,7 +293,8 @@ impl MuxConnection {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.0.gone.is_cancelled() || self.0.closing.is_cancelled()
+        // Without a write half it can be asked nothing more.
+        self.0.gone.is_cancelled() || self.0.closing.is_cancelled() || self.0.outgoing.is_closed()
     }
 
     /// Since when nothing is under way, not even what nobody waits for, unless it was given up `patience` ago. `None`:

@@ -42,6 +42,7 @@ use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::UpstreamError;
+use protocol::initialize::DISCOVER_PARAMS;
 
 /// How much of a line of a child is logged.
 const LOGGED_CHARS_MAX: usize = 1024;
@@ -177,7 +178,7 @@ impl Children {
         self: &Arc<Self>,
         host: &Rc<Host>,
         caller: Box<[u8]>,
-        payer: Payer,
+        (payer, is_own): (Payer, bool),
     ) -> Result<MuxConnection, UpstreamError> {
         // Under the lock, so that callers who come together start one child.
         let mut modern = self.modern.lock();
@@ -186,6 +187,10 @@ impl Children {
             return Ok(connection.clone());
         }
         let connection = self.start(host, payer)?;
+        if !is_own {
+            // Before the client's call: who answers this has started, whatever that call does to it.
+            connection.ask_in_passing("server/discover", DISCOVER_PARAMS);
+        }
         modern.insert(caller, connection.clone());
         Ok(connection)
     }
@@ -294,9 +299,10 @@ impl Connect for Arc<Children> {
         if let Some(connection) = self.modern.lock().get(caller).filter(|connection| !connection.is_over()) {
             return Ok(connection.clone());
         }
+        let is_own = asking.payer == Payer::GATEWAY;
         let payer = if asking.principal.is_some() { asking.payer } else { Payer::GATEWAY };
         let (children, caller) = (Arc::clone(self), Box::from(caller));
-        let start = move |host: &Rc<Host>| children.modern_on(host, caller, payer);
+        let start = move |host: &Rc<Host>| children.modern_on(host, caller, (payer, is_own));
         asking.client.host.on_worker(start).await.unwrap_or(Err(UpstreamError::Unreachable))
     }
 

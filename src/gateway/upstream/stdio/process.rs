@@ -153,6 +153,8 @@ async fn write(mut stdin: ChildStdin, mut write_half: WriteHalf, patience: Durat
             match timeout(patience, stdin.write(&buffer[written..])).await {
                 Ok(Ok(count)) if count > 0 => written += count,
                 Ok(_) => {
+                    // From now on others get another.
+                    drop(write_half);
                     sleep(LAST_WORDS_TIMEOUT).await;
                     return ChildEnd::Closed;
                 }
