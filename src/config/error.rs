@@ -37,6 +37,8 @@ enum Mask {
     Span,
     /// Texts beside the span.
     Beside,
+    /// What follows the first `=`.
+    Rest,
 }
 
 /// Everything that is wrong with a configuration, in the order of the text. Never empty.
@@ -122,6 +124,11 @@ impl Diagnostic {
         Self { mask: Mask::Beside, ..self }
     }
 
+    /// What follows the key may be a secret, wherever it ends.
+    pub(super) fn of_secret_key(self) -> Self {
+        Self { mask: Mask::Rest, ..self }
+    }
+
     /// The finding as text for a terminal, in the form of [`ConfigErrors::render`].
     pub fn render(&self, source_name: &str, text: &str) -> String {
         let start = text.floor_char_boundary(self.span.start);
@@ -139,13 +146,15 @@ impl Diagnostic {
         let hidden = strings(line);
         let in_span = |at: usize| (column..column + marked).contains(&at);
         let of_span = match self.mask {
-            Mask::Nothing | Mask::Beside => Vec::new(),
+            Mask::Nothing | Mask::Beside | Mask::Rest => Vec::new(),
             Mask::Values if is_key(&text[end..line_end]) || line.trim_start().starts_with('[') => Vec::new(),
             Mask::Values if text[start..end].starts_with('{') => bare_values(line),
             Mask::Values | Mask::Span => vec![true; line.len()],
         };
+        let key_end = line.chars().position(|character| character == '=').unwrap_or_default();
         let is_masked = |at: usize| match self.mask {
             Mask::Nothing => false,
+            Mask::Rest => at > key_end + 1,
             Mask::Beside => hidden[at] && !in_span(at),
             _ => hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked),
         };

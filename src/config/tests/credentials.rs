@@ -32,6 +32,24 @@ f.toml:9:10: error: a secret cannot stand here: write where it is read from, as 
 "#,
     },
     Case {
+        name: "tokens in lines that are no TOML",
+        replace: r#"url = "http://127.0.0.1:9101/""#,
+        by: r#"url = "http://127.0.0.1:9101/"
+headers = { a-key = "hunter2", x = 1 2 }
+bearer = "hunter3"#,
+        rendered: r#"
+f.toml:8:36: error: not TOML: string values must be quoted, expected literal string
+  |
+8 | headers = ******************************
+  |                                    ^^^
+
+f.toml:9:18: error: not TOML: invalid basic string, expected `"`
+  |
+9 | bearer = ********
+  |                  ^
+"#,
+    },
+    Case {
         name: "tables that do not fit",
         replace: r#"url = "http://127.0.0.1:9101/""#,
         by: r#"url = "http://127.0.0.1:9101/"
