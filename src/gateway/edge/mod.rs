@@ -92,6 +92,8 @@ pub(crate) async fn serve(
     });
     loop {
         let accepted = tokio::select! {
+            // Whoever has connected before the end is served.
+            biased;
             accepted = accepting.accept() => accepted,
             () = &mut closing => return,
         };
