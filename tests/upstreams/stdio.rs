@@ -847,24 +847,6 @@ fn a_child_that_reads_no_more_is_heard_out() {
 }
 
 #[test]
-fn others_get_another_child_than_one_that_reads_no_more() {
-    let child = Child::new(&["modern"]);
-    let daemon = Daemon::start(&modern_child(&child, ""));
-    let (mut first, mut second) = (daemon.connect(), daemon.connect());
-    first.write(&call("1", "shut").bytes());
-    child.wait_for("shut", 1);
-    second.write(&call("2", "echo").bytes());
-    // Both calls are on their way; the write of the second fails at once.
-    eventually("another child answers", || {
-        (daemon.send(&call("3", "echo")).status == 200 && child.pids().len() == 2).then_some(())
-    });
-    assert_eq!(daemon.find_metric_of_up("trunkline_child_crashes_total"), Some(0), "the first still speaks");
-    child.go_on();
-    first.response().assert_ok();
-    second.response().assert_error(502, 502, Some("2"));
-}
-
-#[test]
 fn a_flood_on_standard_error_waits() {
     let child = Child::new(&[]);
     let daemon = Daemon::start(&legacy_child(&child, ""));

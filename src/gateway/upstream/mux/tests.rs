@@ -244,6 +244,17 @@ async fn nobody_waits_for_what_is_gone() {
 }
 
 #[tokio::test]
+async fn what_reads_no_more_answers_and_takes_no_call() {
+    let (connection, write_half, mut read_half) = connection();
+    let (mut waiting, _waiting) = call(&connection, 0, &request("1"), Era::Modern).await;
+    drop(write_half);
+    assert!(connection.is_over());
+    assert_eq!(connection.tell(Segments::from(Bytes::new())).await, Err(UpstreamError::Unreachable));
+    assert_eq!(receive(&mut read_half, &answer(1)), Disposition::Delivered);
+    assert!(next(&mut waiting).await.1);
+}
+
+#[tokio::test]
 async fn what_is_about_to_end_takes_no_call() {
     let (connection, _write_half, mut read_half) = connection();
     let (_one, _in_flight) = call(&connection, 0, &request("1"), Era::Modern).await;
