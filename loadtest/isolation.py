@@ -8,7 +8,7 @@ import contextlib
 import threading
 
 from faults import DELAY_MS, FAULTS, Upstream
-from measure import GENERATOR_TIMEOUT_S, Failed, clocks, expect, fetch_tools, generate, load, result_of, room, start
+from measure import GENERATOR_TIMEOUT_S, clocks, closed, expect, generate, result_of, room, started
 from peers import TOOLS, nginx_ten
 from trunkline import LIMITS, gateway
 
@@ -58,18 +58,16 @@ def nginx_with(fault):
 
 def capacity(bench, peer):
     """Calls a second of all ten that this machine has room for while all are well."""
-    with peer.failing.running(), _started(bench, peer) as child:
+    with peer.failing.running(), started(bench, peer) as (child, _ready_ms):
         tools = [*peer.tools, *peer.tools_of_failing]
-        found = load(bench, peer, child, 0, tools=tools, connections=CONNECTIONS["nine"])
-        if not found["requests"]:
-            raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
+        found = closed(bench, peer, child, tools=tools, connections=CONNECTIONS["nine"])
         well = contextlib.nullcontext
         return room(found["requests_per_s"], lambda rate: _window(bench, peer, child, rate, well())["cores"])
 
 
 def measure(bench, peer, rate):
     """Measures once, at `rate` calls a second in all: while all are well, then while one fails."""
-    with peer.failing.running(), _started(bench, peer) as child:
+    with peer.failing.running(), started(bench, peer) as (child, _ready_ms):
         before = _window(bench, peer, child, rate, contextlib.nullcontext())
         during = _window(bench, peer, child, rate, FAULTS[peer.fault](peer.failing))
         resident_mib = round(child.resident_mib(), 1)
@@ -90,17 +88,6 @@ def _stub_options():
 
 def _failing(site):
     return Upstream(site.stubs.program, site.directory, ["--tools", len(TOOLS), *_stub_options()])
-
-
-@contextlib.contextmanager
-def _started(bench, peer):
-    child, _ready_ms = start(bench.directory, peer)
-    try:
-        if peer.tools_listed:
-            fetch_tools(peer)
-        yield child
-    finally:
-        child.stop()
 
 
 def _window(bench, peer, child, rate, fault):

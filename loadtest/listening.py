@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from measure import Failed, call_and_stay, fetch_tools, start, wait_for_sessions
+from measure import Failed, call_and_stay, started
 from processes import Child
 
 # Until allocations and buffers of what was just done have come to rest.
@@ -17,13 +17,8 @@ ANSWER_TIMEOUT_S = 45
 
 def measure(bench, peer, counts, idle_s):
     """Opens streams in the steps `counts`; returns what was found, as plain data."""
-    child, ready_ms = start(bench.directory, peer)
-    try:
-        # What the first list costs is no cost of the streams.
-        if peer.tools_listed:
-            fetch_tools(peer)
-        if peer.holds_sessions:
-            wait_for_sessions(peer)
+    # What the first list costs is no cost of the streams.
+    with started(bench, peer) as (child, ready_ms):
         opener = Connections(peer) if peer.holds_connections else Streams(bench, peer)
         try:
             steps = [{"streams": 0, "resident_kib": _resident_kib(child)}]
@@ -39,8 +34,6 @@ def measure(bench, peer, counts, idle_s):
                 found["idle"] = _idle(opener, child, idle_s)
         finally:
             opener.stop()
-    finally:
-        child.stop()
     return found
 
 

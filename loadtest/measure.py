@@ -98,10 +98,14 @@ class Bench:
 
 def measure(bench, peer, rate=None):
     """Measures `peer` once. With a `rate`, in open loop too. Returns what was found, as plain data."""
-    with _started(bench, peer) as (child, ready_ms):
+    with started(bench, peer) as (child, ready_ms):
+        if peer.verifies:
+            _require_refusal(peer)
+        if peer.headers:
+            _require_credentials(peer)
         found = {"peer": peer.name, "ready_ms": ready_ms}
         with peer.meanwhile(found) if peer.meanwhile else contextlib.nullcontext():
-            found["closed"] = _closed(bench, peer, child)
+            found["closed"] = closed(bench, peer, child)
             if rate:
                 found["open"] = load(bench, peer, child, rate)
         if peer.redis and ask_redis(peer.redis, "DBSIZE") == ":0":
@@ -113,8 +117,8 @@ def measure(bench, peer, rate=None):
 
 def capacity(bench, peer):
     """Calls a second that this machine has room for with `peer`."""
-    with _started(bench, peer) as (child, _ready_ms):
-        reached = _closed(bench, peer, child)["requests_per_s"]
+    with started(bench, peer) as (child, _ready_ms):
+        reached = closed(bench, peer, child)["requests_per_s"]
         return room(reached, lambda rate: load(bench, peer, child, rate)["cores"])
 
 
@@ -126,6 +130,22 @@ def room(reached, cores_at):
     """
     rate = round(reached / 2)
     return min(reached, rate * os.cpu_count() / cores_at(rate))
+
+
+@contextlib.contextmanager
+def started(bench, peer):
+    """`peer` while it runs, from when it can do what it is measured at: its process, and how long it took to the first
+    answer in ms."""
+    child, ready_ms = start(bench.directory, peer)
+    try:
+        if peer.tools_listed:
+            fetch_tools(peer)
+        if peer.holds_sessions:
+            wait_for_sessions(peer)
+        yield child, ready_ms
+    finally:
+        if child:
+            child.stop()
 
 
 def start(directory, peer):
@@ -168,6 +188,14 @@ def wait_for_sessions(peer):
         if time.monotonic() > deadline:
             raise Failed(f"{peer.name} opens no session: {status} {body[:200]!r}")
         time.sleep(0.05)
+
+
+def closed(bench, peer, child, **load_of):
+    """A load in closed loop, of which some was answered."""
+    found = load(bench, peer, child, 0, **load_of)
+    if not found["requests"]:
+        raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
+    return found
 
 
 def load(bench, peer, child, rate, tools=None, connections=None):
@@ -232,31 +260,6 @@ def ask_redis(address, command):
     with socket.create_connection((host, int(port)), timeout=READY_TIMEOUT_S) as connection:
         connection.sendall(f"{command}\r\n".encode())
         return connection.makefile().readline().strip()
-
-
-@contextlib.contextmanager
-def _started(bench, peer):
-    child, ready_ms = start(bench.directory, peer)
-    try:
-        if peer.verifies:
-            _require_refusal(peer)
-        if peer.headers:
-            _require_credentials(peer)
-        if peer.tools_listed:
-            fetch_tools(peer)
-        if peer.holds_sessions:
-            wait_for_sessions(peer)
-        yield child, ready_ms
-    finally:
-        if child:
-            child.stop()
-
-
-def _closed(bench, peer, child):
-    found = load(bench, peer, child, 0)
-    if not found["requests"]:
-        raise Failed(f"{peer.name} answered no call: {found['errors_by_kind']}")
-    return found
 
 
 def _answers(peer):

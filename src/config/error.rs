@@ -14,6 +14,10 @@ use super::source::ConfigSource;
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;
 
+/// A line that is no TOML and has one of these may hold a secret.
+const SECRET_WORDS: [&str; 9] =
+    ["bearer", "basic", "header", "env", "oauth", "password", "secret", "token", "@"];
+
 /// One finding about the text of a configuration: an error, or a warning of what is allowed but probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -37,7 +41,7 @@ enum Mask {
     Span,
     /// Texts beside the span.
     Beside,
-    /// What follows the first `=`.
+    /// What follows the first `=`, where that may be a secret: of what is no TOML nobody knows where it ends.
     Rest,
 }
 
@@ -124,8 +128,8 @@ impl Diagnostic {
         Self { mask: Mask::Beside, ..self }
     }
 
-    /// What follows the key may be a secret, wherever it ends.
-    pub(super) fn of_secret_key(self) -> Self {
+    /// The line is no TOML.
+    pub(super) fn of_syntax(self) -> Self {
         Self { mask: Mask::Rest, ..self }
     }
 
@@ -152,9 +156,10 @@ impl Diagnostic {
             Mask::Values | Mask::Span => vec![true; line.len()],
         };
         let key_end = line.chars().position(|character| character == '=').unwrap_or_default();
+        let may_hold_secret = SECRET_WORDS.iter().any(|word| line.contains(word));
         let is_masked = |at: usize| match self.mask {
             Mask::Nothing => false,
-            Mask::Rest => at > key_end + 1,
+            Mask::Rest => at > key_end + 1 && may_hold_secret,
             Mask::Beside => hidden[at] && !in_span(at),
             _ => hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked),
         };

@@ -258,22 +258,14 @@ fn syntax_errors(source: &ConfigSource) -> Vec<Diagnostic> {
     errors
 }
 
-/// Who finds one of these on a line that is no TOML does not show what follows the key.
-const SECRET_WORDS: [&str; 9] =
-    ["bearer", "basic", "header", "env", "oauth", "password", "secret", "token", "@"];
-
 /// The first error of each line. What follows is mostly its echo, and so is all that follows an unclosed bracket.
 fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Diagnostic> {
     let line_of =
         |error: &Diagnostic| text.get(..error.span.start).map(|before| before.matches('\n').count());
     let mut lines = BTreeSet::new();
     let errors = errors.iter().map(|error| {
-        let span = error.span().unwrap_or_default();
-        let line = text.get(span.start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
-        let begin = text.get(..span.start).and_then(|before| before.lines().next_back()).unwrap_or_default();
-        let may_hold_secret = SECRET_WORDS.iter().any(|word| begin.contains(word) || line.contains(word));
-        let found = Diagnostic::error(span, format!("not TOML: {}", error.message()));
-        if may_hold_secret { found.of_secret_key() } else { found }
+        let message = format!("not TOML: {}", error.message());
+        Diagnostic::error(error.span().unwrap_or_default(), message).of_syntax()
     });
     errors.filter(|error| lines.insert(line_of(error))).take(SYNTAX_ERRORS_MAX).collect()
 }

@@ -7,12 +7,17 @@ use crate::version::LegacyVersion;
 /// What follows a result of `initialize`.
 pub const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-/// The parameters of the gateway's own `server/discover`.
-pub const DISCOVER_PARAMS: &str = concat!(
-    r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
+/// What the gateway says of itself in a modern request, up to the client's capabilities.
+pub const META_START: &str = concat!(
+    r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
     env!("CARGO_PKG_VERSION"),
-    r#""},"io.modelcontextprotocol/clientCapabilities":{}}}"#
+    r#""},"io.modelcontextprotocol/clientCapabilities":"#
 );
+
+/// The parameters of the gateway's own `server/discover`.
+pub fn discover_params() -> String {
+    format!("{{{META_START}{{}}}}}}")
+}
 
 /// What a client says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

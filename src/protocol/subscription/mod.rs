@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::json::{JsonKind, Value, quote};
-use super::version::MODERN;
+use crate::initialize::META_START;
 
 pub use heard::{Acknowledged, Heard, Notice, hear};
 
@@ -243,18 +243,9 @@ pub fn request<'n>(
     let uris: Vec<String> = uris.map(quote).collect();
     let task_ids: Vec<String> = task_ids.map(quote).collect();
     let filter = filter(lists, uris.iter().map(String::as_str), task_ids.iter().map(String::as_str));
+    let capabilities = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
     format!(
-        concat!(
-            r#"{{"jsonrpc":"2.0","id":{},"method":"subscriptions/listen","params":{{"_meta":{{"#,
-            r#""io.modelcontextprotocol/protocolVersion":"{}","#,
-            r#""io.modelcontextprotocol/clientInfo":{{"name":"trunkline","version":"{}"}},"#,
-            r#""io.modelcontextprotocol/clientCapabilities":{{"extensions":{{"io.modelcontextprotocol/tasks":{{}}}}}}}},"#,
-            r#""notifications":{}}}}}"#
-        ),
-        id,
-        MODERN[0],
-        env!("CARGO_PKG_VERSION"),
-        filter
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"subscriptions/listen","params":{{{META_START}{capabilities}}},"notifications":{filter}}}}}"#
     )
 }
 

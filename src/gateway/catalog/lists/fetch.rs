@@ -27,6 +27,7 @@ use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
+use protocol::initialize::META_START;
 use protocol::json::{Scratch, quote};
 use protocol::translation::introduction;
 use protocol::version::{self, Era, LegacyVersion};
@@ -251,13 +252,6 @@ fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) 
     let counts_annotations = era == Era::Modern || upstream.lacks(Era::Modern);
     Reading { kind, era, counts_annotations, server_info }
 }
-
-/// What the gateway says about itself in a modern request, up to the client's capabilities.
-const META_START: &str = concat!(
-    r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"trunkline","version":""#,
-    env!("CARGO_PKG_VERSION"),
-    r#""},"io.modelcontextprotocol/clientCapabilities":"#
-);
 
 /// Adds a page and returns the cursor of the next.
 fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {

@@ -16,7 +16,7 @@ use crate::upstream::facts::{EraIntroduction, RESULT_BYTES_MAX};
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
-use protocol::initialize::DISCOVER_PARAMS;
+use protocol::initialize::discover_params;
 use protocol::json::{Document, JsonKind, Scratch, Value};
 use protocol::method::Method;
 use protocol::version::{Era, LEGACY, LegacyVersion, MODERN};
@@ -82,7 +82,8 @@ pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> Er
 
 /// `server/discover`.
 pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequest {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{DISCOVER_PARAMS}}}"#);
+    let params = discover_params();
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{params}}}"#);
     AskRequest {
         headers: modern_headers(MODERN[0], Method::Discover),
         body: body.into(),

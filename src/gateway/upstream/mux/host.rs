@@ -17,6 +17,7 @@ use crate::access::limit::shares::Shares;
 use config::{self, Config};
 use net::drain::Drain;
 use net::tasks::Tasks;
+use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 
 /// Bytes that wait for one reader, unless they are one message: a burst that one who reads catches up with.
@@ -157,20 +158,21 @@ impl Host {
         self.tasks.spawn(connection);
     }
 
-    /// What `job` gives, done on this thread or, where this is the control thread, on a worker. `None`: the worker ended.
+    /// What `job` gives, done on this thread or, where this is the control thread, on a worker. `Unreachable` also where
+    /// that ends before.
     pub(crate) async fn on_worker<T: Send + 'static>(
         self: &Rc<Self>,
-        job: impl FnOnce(&Rc<Self>) -> T + Send + 'static,
-    ) -> Option<T> {
+        job: impl FnOnce(&Rc<Self>) -> Result<T, UpstreamError> + Send + 'static,
+    ) -> Result<T, UpstreamError> {
         if !self.is_control {
-            return Some(job(self));
+            return job(self);
         }
         let (done, result) = oneshot::channel();
         let job: HostJob = Box::new(move |host| drop(done.send(job(host))));
         if let Err(job) = self.shared.hand_over(job) {
             job(self);
         }
-        result.await.ok()
+        result.await.unwrap_or(Err(UpstreamError::Unreachable))
     }
 
     /// Does what other threads hand over. Never completes.

@@ -42,7 +42,7 @@ use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::UpstreamError;
-use protocol::initialize::DISCOVER_PARAMS;
+use protocol::initialize::discover_params;
 
 /// How much of a line of a child is logged.
 const LOGGED_CHARS_MAX: usize = 1024;
@@ -189,7 +189,7 @@ impl Children {
         let connection = self.start(host, payer)?;
         if !is_own {
             // Before the client's call: who answers this has started, whatever that call does to it.
-            connection.ask_in_passing("server/discover", DISCOVER_PARAMS);
+            connection.ask_in_passing("server/discover", &discover_params());
         }
         modern.insert(caller, connection.clone());
         Ok(connection)
@@ -303,7 +303,7 @@ impl Connect for Arc<Children> {
         let payer = if asking.principal.is_some() { asking.payer } else { Payer::GATEWAY };
         let (children, caller) = (Arc::clone(self), Box::from(caller));
         let start = move |host: &Rc<Host>| children.modern_on(host, caller, (payer, is_own));
-        asking.client.host.on_worker(start).await.unwrap_or(Err(UpstreamError::Unreachable))
+        asking.client.host.on_worker(start).await
     }
 
     async fn initialize(
@@ -333,7 +333,7 @@ impl Connect for Arc<Children> {
                     }
                     let children = Arc::clone(self);
                     let start = move |host: &Rc<Host>| children.start(host, payer).map(CloseOnDrop::new);
-                    asking.client.host.on_worker(start).await.unwrap_or(Err(UpstreamError::Unreachable))
+                    asking.client.host.on_worker(start).await
                 };
                 self.shared
                     .initialize(principal.unwrap_or_default().as_bytes(), &self.sessions, start, post)
