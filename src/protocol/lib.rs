@@ -25,6 +25,7 @@ pub mod mapping;
 pub mod media;
 pub mod method;
 pub mod param_headers;
+pub mod progress;
 pub mod proxy_header;
 pub mod route;
 pub mod server_request;

@@ -123,6 +123,11 @@ impl Decoder {
                 BodyPosition::Chunk(left) => (left, BodyPosition::Chunk, BodyPosition::ChunkEnd(b'\r')),
                 BodyPosition::ToEnd => (u64::MAX, |_| BodyPosition::ToEnd, BodyPosition::ToEnd),
                 _ => {
+                    if let Some((size, length)) = self.0.usual_framing(rest) {
+                        self.0 = BodyPosition::Chunk(size);
+                        skip += length;
+                        continue;
+                    }
                     let Some(byte) = rest.first() else { return Ok(BodyStep::More) };
                     self.0 = self.framing_byte(*byte)?;
                     skip += 1;
@@ -154,10 +159,8 @@ impl Decoder {
                     if data.is_empty() {
                         data = Cow::Borrowed(piece);
                     } else {
-                        let data = data.to_mut();
                         // What is left holds no more data than bytes.
-                        data.reserve_exact(len + more.len());
-                        data.extend_from_slice(piece);
+                        join(&mut data, piece, more.len());
                     }
                     rest = more;
                     if rest.is_empty() {
@@ -180,6 +183,27 @@ impl Decoder {
             (BodyPosition::Trailers(bytes, at), _) => at.next(byte, bytes + 1),
             _ => Err(HttpFault::Chunk),
         }
+    }
+}
+
+impl BodyPosition {
+    /// The size of the next chunk and the length of the framing before it, as nearly all servers write it: what ended the
+    /// chunk before, digits, and the end of the line. Whatever else it is, is for [`Decoder::framing_byte`].
+    fn usual_framing(self, bytes: &[u8]) -> Option<(u64, usize)> {
+        let line = match self {
+            Self::ChunkEnd(b'\r') => bytes.strip_prefix(b"\r\n")?,
+            Self::Size(line) if line == SizeLine::START => bytes,
+            _ => return None,
+        };
+        let mut size = 0;
+        let mut digits = 0;
+        while digits < SIZE_DIGITS_MAX {
+            let Some(digit) = char::from(*line.get(digits)?).to_digit(16) else { break };
+            size = size << 4 | u64::from(digit);
+            digits += 1;
+        }
+        let is_whole = size > 0 && line.get(digits..)?.starts_with(b"\r\n");
+        is_whole.then(|| (size, bytes.len() - line.len() + digits + 2))
     }
 }
 
@@ -231,6 +255,16 @@ impl TrailerAt {
         };
         Ok(BodyPosition::Trailers(bytes, at))
     }
+}
+
+/// Puts a piece behind other data, which may be followed by so many bytes more.
+fn join(data: &mut Cow<'_, [u8]>, piece: &[u8], more: usize) {
+    if let Cow::Borrowed(first) = *data {
+        let mut joined = Vec::with_capacity(first.len() + piece.len() + more);
+        joined.extend_from_slice(first);
+        *data = Cow::Owned(joined);
+    }
+    data.to_mut().extend_from_slice(piece);
 }
 
 /// Whether a field's name may hold it.

@@ -87,6 +87,26 @@ impl Events {
         None
     }
 
+    /// The next events, as many as came together, that are nothing but one line of such data, as most servers write them: what
+    /// is passed on as it came need not be cut into events.
+    pub fn next_run(&mut self, is_such: impl Fn(&[u8]) -> bool) -> Option<Bytes> {
+        let is_between = !self.failed && self.begun.is_empty() && self.scanner == Scanner::default();
+        let chunk = self.incoming.front_mut().filter(|_| is_between)?;
+        let mut run = 0;
+        while let Some(length) = plain_event(&chunk[run..], self.event_bytes_max, &is_such) {
+            run += length;
+        }
+        if run == 0 {
+            return None;
+        }
+        self.first = false;
+        let events = chunk.split_to(run);
+        if chunk.is_empty() {
+            self.incoming.pop_front();
+        }
+        Some(events)
+    }
+
     /// The last event, once the stream has ended and [`Events::next`] has nothing more: one whose final
     /// CR could still have become a CRLF.
     pub fn finish(&mut self) -> Option<Event> {
@@ -116,6 +136,15 @@ impl Events {
     }
 }
 
+/// How long the event is that these bytes begin with, if it is nothing but one line of such data, and is there as a whole.
+fn plain_event(bytes: &[u8], bytes_max: usize, is_such: impl Fn(&[u8]) -> bool) -> Option<usize> {
+    let line = bytes.strip_prefix(b"event: message\n").unwrap_or(bytes).strip_prefix(b"data: ")?;
+    let end = memchr::memchr2(b'\n', b'\r', line)?;
+    let length = bytes.len() - line.len() + end + 2;
+    let is_whole = line[end..].starts_with(b"\n\n") && length <= bytes_max;
+    (is_whole && is_such(&line[..end])).then_some(length)
+}
+
 /// Tells a client that its stream is alive.
 pub const COMMENT: &[u8] = b":\n\n";
 
@@ -142,19 +171,19 @@ impl Event {
         let (mut data, mut event, mut id, mut retry_ms) = (None, None, None, None);
         let mut joined = BytesMut::new();
         for line in lines(&raw, bom_length) {
-            let value = raw.slice(line.value.clone());
+            let value = || raw.slice(line.value.clone());
             match &raw[line.name] {
-                b"data" if data.is_none() => data = Some(value),
+                b"data" if data.is_none() => data = Some(value()),
                 b"data" => {
                     if joined.is_empty() {
                         joined.extend_from_slice(data.as_deref().unwrap_or_default());
                     }
                     joined.extend_from_slice(b"\n");
-                    joined.extend_from_slice(&value);
+                    joined.extend_from_slice(&raw[line.value]);
                 }
-                b"event" => event = Some(value),
-                b"id" if !value.contains(&0) => id = Some(value),
-                b"retry" => retry_ms = digits(&value).or(retry_ms),
+                b"event" => event = Some(value()),
+                b"id" if !raw[line.value.clone()].contains(&0) => id = Some(value()),
+                b"retry" => retry_ms = digits(&raw[line.value]).or(retry_ms),
                 _ => {}
             }
         }
@@ -182,6 +211,11 @@ impl Event {
             Some(data) if self.raw.is_empty() => data_event(data.clone()),
             _ => self.raw.clone(),
         }
+    }
+
+    /// [`bytes`](Self::bytes), of an event that is of no more use.
+    pub fn into_bytes(self) -> Bytes {
+        if self.raw.is_empty() { self.bytes() } else { self.raw }
     }
 
     /// The bytes of an event with other data and all else as it was. The new data stands where the first
@@ -327,7 +361,7 @@ impl Boundary {
 }
 
 /// Finds the ends of events, over any chunks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Scanner {
     state: ScannerState,
     /// Whether bytes of an unfinished event have passed.
@@ -336,7 +370,7 @@ struct Scanner {
     has_field: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ScannerState {
     /// At the start of a line; the one before ended with LF, if there was one.
     #[default]

@@ -115,6 +115,35 @@ fn an_event_in_one_chunk_is_not_copied() {
 }
 
 #[test]
+fn plain_events_come_in_runs() {
+    for (stream, run) in [
+        ("data: a\n\nevent: message\ndata: aa\n\ndata: a\n\nid: 1\ndata: a\n\n", 3),
+        ("data: a\n\ndata: b\n\ndata: a\n\n", 1),
+        ("data: a\n\ndata: a\n", 1),
+        ("data: a\n\ndata: a\ndata: a\n\n", 1),
+        ("data: a\n\ndata: a\r\n\r\n", 1),
+        ("data: a\n\ndata: a1234567890123456789\n\n", 1),
+        (": ping\n\ndata: a\n\n", 0),
+        ("event: e\ndata: a\n\n", 0),
+        ("data:a\n\n", 0),
+    ] {
+        let mut events = Events::new(26);
+        events.push(Bytes::copy_from_slice(stream.as_bytes()));
+        let bytes = events.next_run(|data| data.starts_with(b"a")).unwrap_or_default();
+        assert!(stream.as_bytes().starts_with(&bytes), "{stream:?}");
+        assert_eq!(read(&[&bytes]).0.len(), run, "{stream:?}");
+        assert_eq!(events.next_run(|_| false), None, "{stream:?}");
+    }
+    let mut events = Events::new(26);
+    events.push(Bytes::from_static(b"data: a\nda"));
+    assert!(events.next_run(|_| true).is_none() && events.next().is_none());
+    events.push(Bytes::from_static(b"ta: b\n\ndata: c\n\n"));
+    assert!(events.next_run(|_| true).is_none(), "it stands within an event");
+    assert_eq!(events.next().and_then(Result::ok).and_then(|event| event.data), Some("a\nb".into()));
+    assert_eq!(events.next_run(|_| true), Some("data: c\n\n".into()));
+}
+
+#[test]
 fn the_size_of_an_event_is_limited() {
     for chunk_length in [1, 3, 100] {
         for (stream, good) in
@@ -210,6 +239,32 @@ proptest! {
         prop_assert_eq!(joined, stream.as_bytes());
         let with_data: Vec<_> = events.iter().filter(|event| event.data.is_some()).map(fields).collect();
         prop_assert_eq!(with_data, reference(&stream));
+    }
+
+    /// What is passed on in runs are the same events, and what comes after them is read as ever.
+    #[test]
+    fn runs_change_nothing(stream in stream(), cut in any::<prop::sample::Index>()) {
+        let (start, end) = stream.as_bytes().split_at(cut.index(stream.len() + 1));
+        let mut events = Events::new(1000);
+        let mut found = Vec::new();
+        for chunk in [start, end] {
+            events.push(Bytes::copy_from_slice(chunk));
+            loop {
+                if let Some(run) = events.next_run(|data| !data.is_empty()) {
+                    let (of_run, rest) = read(&[&run]);
+                    prop_assert!(rest.is_empty());
+                    found.extend(of_run);
+                } else if let Some(event) = events.next() {
+                    found.push(event.unwrap());
+                } else {
+                    break;
+                }
+            }
+        }
+        found.extend(events.finish());
+        let (expected, rest) = read(&[start, end]);
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(events.rest(), rest);
     }
 
     #[test]

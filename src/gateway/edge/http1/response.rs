@@ -179,7 +179,6 @@ impl ResponseWriter {
         }
         loop {
             let is_waiting = self.fill(cx, COPIED_BYTES_MAX).is_pending();
-            let has_something = !self.out.is_empty() || !self.piece.is_empty();
             self.is_blocked = self.poll_out(cx, stream)?.is_pending();
             if self.is_blocked {
                 self.fill_ahead(cx, memory);
@@ -195,15 +194,14 @@ impl ResponseWriter {
                 self.is_blocked = flushed.is_pending();
                 return flushed;
             }
-            if is_waiting {
+            // What ends a long piece is still to be written then.
+            if is_waiting && self.out.is_empty() {
                 let flushed = Pin::new(&mut *stream).poll_flush(cx);
                 self.is_blocked = flushed.is_pending();
                 ready!(flushed)?;
-                if !has_something {
-                    // It may wait for long, and needs none until then.
-                    buffers.give_spare(std::mem::take(&mut self.out));
-                    return Poll::Pending;
-                }
+                // It may wait for long, and needs none until then.
+                buffers.give_spare(std::mem::take(&mut self.out));
+                return Poll::Pending;
             }
         }
     }

@@ -28,7 +28,7 @@ use protocol::route::{self, Style};
 use protocol::server_request::{NO_METHOD, NotAsked, ServerRequest};
 use protocol::splice::{Edit, Segments, splice};
 use protocol::translation::members::Edits;
-use protocol::{foreign_id, task};
+use protocol::{foreign_id, progress, task};
 
 /// The key of `_meta` that names the upstream that asks.
 const ASKER: &str = "trunkline/upstream";
@@ -80,6 +80,9 @@ pub(crate) fn in_reply(
     awaited: AwaitedAnswer<'_>,
     on_answer: impl FnOnce(),
 ) -> Result<(NotificationRouting, bool), UpstreamError> {
+    if progress::is_usual(message) {
+        return Ok((map(worker, mapper, message, None)?, false));
+    }
     let Some(seen) = look(worker, session, message, awaited) else {
         if matches!(awaited, AwaitedAnswer::Answer(..)) && answers_a_call(worker, message) {
             session.upstream.series.mismatched.inc();

@@ -29,6 +29,7 @@ use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::event_id;
+use protocol::progress;
 use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::{Boundary, Event, Events};
 use protocol::version::Era;
@@ -164,7 +165,7 @@ impl EventStream {
         if let (Some(new_task), ReplyPart::Message(message)) = (&self.new_task, &part) {
             new_task.read(&mut worker.scratch.borrow_mut(), message);
         }
-        Some(part.into_event().bytes())
+        Some(part.into_event().into_bytes())
     }
 
     pub(super) fn push_last(&mut self, event: Bytes) {
@@ -181,6 +182,14 @@ impl EventStream {
             if let Some(event) = self.waiting.pop_front() {
                 return Some(Ok(event));
             }
+            // What tells of progress is nearly all of a long reply, and has neither an id nor a name in it.
+            if self.mapper.is_none()
+                && !self.has_answered
+                && let Some(run) = self.events.as_mut()?.next_run(progress::is_usual)
+            {
+                self.fruitless = 0;
+                return Some(Ok(run));
+            }
             let event = match self.part.take() {
                 Some(part) if part.data.as_ref().is_some_and(|data| data.len() > self.event_bytes_max) => {
                     return Some(Err(UpstreamError::TooLarge));
@@ -191,7 +200,7 @@ impl EventStream {
                     Err(_) => return Some(Err(UpstreamError::TooLarge)),
                 },
             };
-            if let Some(passed) = self.pass(worker, &event, is_detached).transpose() {
+            if let Some(passed) = self.pass(worker, event, is_detached).transpose() {
                 return Some(passed);
             }
         }
@@ -205,7 +214,7 @@ impl EventStream {
         }
         // An event without its blank line is none; one that a final CR ended is.
         let last = self.events.as_mut().and_then(Events::finish);
-        let passed = last.and_then(|event| self.pass(worker, &event, is_detached).transpose());
+        let passed = last.and_then(|event| self.pass(worker, event, is_detached).transpose());
         match passed {
             Some(Ok(event)) => self.waiting.push_back(event),
             Some(Err(_)) => return AtEnd::Unanswered,
@@ -248,14 +257,14 @@ impl EventStream {
     fn pass(
         &mut self,
         worker: &Rc<Worker>,
-        event: &Event,
+        event: Event,
         is_detached: bool,
     ) -> Result<Option<Bytes>, UpstreamError> {
         if self.session.is_some() {
             return self.pass_in_session(worker, event, is_detached);
         }
         let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
-            return Ok(Some(event.bytes()));
+            return Ok(Some(event.into_bytes()));
         };
         let id = match answer_in(worker, data, self.own_id.as_ref()) {
             AnswerIn::None => None,
@@ -278,7 +287,7 @@ impl EventStream {
             (None, id) => Ok(id.map(|id| splice(data, &[id]))),
         };
         match mapped {
-            Ok(None) => Ok(Some(event.bytes())),
+            Ok(None) => Ok(Some(event.into_bytes())),
             Ok(Some(data)) => Ok(Some(event.with_data(data))),
             Err(_) => Err(UpstreamError::Nonsense),
         }
@@ -287,7 +296,7 @@ impl EventStream {
     fn pass_in_session(
         &mut self,
         worker: &Rc<Worker>,
-        event: &Event,
+        event: Event,
         is_detached: bool,
     ) -> Result<Option<Bytes>, UpstreamError> {
         let Some(session) = &self.session else { return Ok(None) };
@@ -301,7 +310,7 @@ impl EventStream {
             self.retry = Some(Duration::from_millis(retry_ms));
         }
         let Some(data) = event.data.as_ref().filter(|data| !data.is_empty()) else {
-            self.last_id = next_id(self.last_id.take(), event);
+            self.last_id = next_id(self.last_id.take(), &event);
             let is_priming = event.data.is_some();
             let is_refused = is_priming && !session.client_resumes();
             return Ok((!is_refused).then(|| with_public_id(session, event, None)));
@@ -322,7 +331,7 @@ impl EventStream {
         let (crossing, is_answer) =
             notification_routing::in_reply(worker, session, mapper, data, awaited, note_task)?;
         // Only what was dealt with is not asked for again.
-        self.last_id = next_id(self.last_id.take(), event);
+        self.last_id = next_id(self.last_id.take(), &event);
         self.fruitless = 0;
         self.has_answered = is_answer;
         if is_answer
@@ -385,13 +394,13 @@ fn next_id(last: Option<Bytes>, event: &Event) -> Option<Bytes> {
 }
 
 /// The bytes of an event, with an id that says which upstream it comes from where there are several.
-fn with_public_id(session: &InSession, event: &Event, data: Option<Segments>) -> Bytes {
+fn with_public_id(session: &InSession, event: Event, data: Option<Segments>) -> Bytes {
     let id = event.id.as_ref().filter(|id| !id.is_empty() && session.endpoint.members.len() > 1);
     let public = id.map(|id| event_id::spell_post(&session.upstream.config.name, id));
     // The client would send a longer one back in vain.
     let public = public.map(|id| if id.len() <= event_id::ID_BYTES_MAX { id } else { Bytes::new() });
     match (data, &public) {
-        (None, None) => event.bytes(),
+        (None, None) => event.into_bytes(),
         (data, id) => event.with(data, id.as_deref()),
     }
 }

@@ -1,27 +1,27 @@
-//! Puts together what an event stream brings in quick succession, so that it goes out in one write: a write costs more
+//! Puts together what an event stream brings in quick succession, so that it goes out in one write: system calls cost more
 //! than everything else that is done with an event.
 //!
-//! A piece waits for one more turn of the thread, in which the connection to the upstream may read on; what then brings
-//! nothing new is handed on. Nothing waits for a clock. The connection to the client may look twice in one turn, so it
-//! is the second look in vain that counts.
+//! What wakes a stream is read only after the thread has asked the system once more what has come, which gives the upstream
+//! time to send on, and other streams their turn. Nothing waits for a clock, and what was read goes out at once.
 
+use std::pin::pin;
 use std::task::{Context, Poll};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
+use tokio::task::yield_now;
 
 use super::stream::BytesPoll;
 
 /// As much as is put together; longer pieces are not copied.
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
-
-const LOOKS_MAX: u8 = 2;
+/// Room for the first pieces that are put together.
+const GATHERED_BYTES_MIN: usize = 2 * 1024;
 
 #[derive(Default)]
 pub(super) struct Gather {
-    held: BytesMut,
-    /// How often nothing new had come.
-    looks_in_vain: u8,
-    /// What comes after what is held: an error or the end.
+    /// Nothing was there at the last look.
+    is_idle: bool,
+    /// What comes after what was handed on: an error or the end.
     end: Option<BytesPoll>,
 }
 
@@ -32,30 +32,55 @@ impl Gather {
         cx: &mut Context<'_>,
         mut next: impl FnMut(&mut Context<'_>) -> BytesPoll,
     ) -> BytesPoll {
-        while self.end.is_none() && self.held.len() < GATHERED_BYTES_MAX {
+        if std::mem::take(&mut self.is_idle) {
+            // It wakes the task once the thread has asked.
+            return pin!(yield_now()).poll(cx).map(|()| None);
+        }
+        let mut held = HeldPieces::default();
+        while self.end.is_none() && held.len() < GATHERED_BYTES_MAX {
             match next(cx) {
-                Poll::Ready(Some(Ok(piece))) => {
-                    if self.held.is_empty() && piece.len() >= GATHERED_BYTES_MAX {
-                        return Poll::Ready(Some(Ok(piece)));
-                    }
-                    self.held.extend_from_slice(&piece);
-                    self.looks_in_vain = 0;
-                }
-                Poll::Pending if self.held.is_empty() => return Poll::Pending,
-                Poll::Pending if self.looks_in_vain < LOOKS_MAX => {
-                    self.looks_in_vain += 1;
-                    cx.waker().wake_by_ref();
+                Poll::Ready(Some(Ok(piece))) => held.push(piece),
+                Poll::Pending if held.len() == 0 => {
+                    self.is_idle = true;
                     return Poll::Pending;
                 }
                 Poll::Pending => break,
                 end @ Poll::Ready(_) => self.end = Some(end),
             }
         }
-        self.looks_in_vain = 0;
-        if !self.held.is_empty() {
-            return Poll::Ready(Some(Ok(self.held.split().freeze())));
+        if held.len() > 0 {
+            return Poll::Ready(Some(Ok(held.into_bytes())));
         }
         self.end.replace(Poll::Ready(None)).unwrap_or(Poll::Ready(None))
+    }
+}
+
+/// One piece as it came, or several together.
+#[derive(Default)]
+struct HeldPieces {
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl HeldPieces {
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        if self.len() == 0 {
+            self.first = piece;
+            return;
+        }
+        if self.joined.is_empty() {
+            self.joined.reserve(GATHERED_BYTES_MIN.max(self.first.len() + piece.len()));
+            self.joined.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.joined.extend_from_slice(&piece);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
     }
 }
 
@@ -91,19 +116,10 @@ mod tests {
         let broken = || Poll::Ready(Some(Err(UpstreamError::Reset)));
         for (script, expected) in [
             (vec![piece("a"), piece("b")], vec![piece("ab"), Poll::Ready(None)]),
+            // After a look in vain, one turn passes without a look.
             (
-                vec![
-                    Pending,
-                    piece("a"),
-                    Pending,
-                    Pending,
-                    piece("b"),
-                    Pending,
-                    Pending,
-                    Pending,
-                    piece("c"),
-                ],
-                vec![Pending, Pending, Pending, Pending, Pending, piece("ab"), piece("c"), Poll::Ready(None)],
+                vec![Pending, piece("a"), piece("b"), Pending, Pending, piece("c"), Pending],
+                vec![Pending, Pending, piece("ab"), Pending, Pending, piece("c"), Poll::Ready(None)],
             ),
             (vec![piece("a"), broken()], vec![piece("a"), broken(), Poll::Ready(None)]),
             (vec![broken()], vec![broken(), Poll::Ready(None)]),

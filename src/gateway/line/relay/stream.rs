@@ -280,7 +280,7 @@ impl RelayedReply {
     /// As [`take`](Self::take), of a reply that consists of messages.
     fn take_part(&mut self, part: ReplyPart) -> Option<BytesPoll> {
         let ReplySource::Events(events) = &mut self.source else {
-            return self.take(part.into_event().bytes());
+            return self.take(part.into_event().into_bytes());
         };
         if !self.is_detached && !events.has_answered() {
             let deadline = at_most(clock::now() + events.idle(), self.answer_by);
