@@ -114,6 +114,31 @@ impl Envelope {
         read_message(document)
     }
 
+    /// What would be found in the same message with an id of this length, a literal.
+    #[must_use]
+    pub fn with_id(&self, length: usize) -> Self {
+        let mut moved = self.clone();
+        let Some(id) = self.id.clone() else { return moved };
+        let Self { method, params, name, uri, task_id, cursor, reference, meta, .. } = &mut moved;
+        let named =
+            reference.as_mut().map(|(Reference::Prompt(literal) | Reference::Resource(literal))| literal);
+        let (mut version, mut of_meta) = (None, [None, None, None]);
+        let meta = meta.as_mut().map(|meta| {
+            version = meta.protocol_version.as_mut();
+            of_meta = [&mut meta.client_capabilities, &mut meta.client_info, &mut meta.progress_token]
+                .map(Option::as_mut);
+            &mut meta.span
+        });
+        let literals = [method, name, uri, task_id, cursor].into_iter().flatten().chain(named).chain(version);
+        let spans = literals.map(|literal| &mut literal.span).chain(params).chain(meta);
+        // What comes after the id has moved with its end.
+        for span in spans.chain(of_meta.into_iter().flatten()).filter(|span| span.start >= id.end) {
+            *span = span.start - id.len() + length..span.end - id.len() + length;
+        }
+        moved.id = Some(id.start..id.start + length);
+        moved
+    }
+
     /// Whether `message`, which this was read from, is the response to the request of this id, a literal.
     pub fn answers(&self, message: &[u8], id: &[u8]) -> bool {
         self.kind == MessageKind::Response

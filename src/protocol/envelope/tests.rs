@@ -184,6 +184,28 @@ fn the_length_of_an_id_is_limited() {
 }
 
 #[test]
+fn another_id_moves_what_comes_after_it() {
+    let meta = r#"{"progressToken":"t","io.modelcontextprotocol/protocolVersion":"v","io.modelcontextprotocol/clientInfo":{},"io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let params = format!(
+        r#""params":{{"name":"n","uri":"u","taskId":"t","cursor":"c","ref":{{"type":"ref/prompt","name":"p"}},"_meta":{meta}}}"#
+    );
+    let uri = r#""params":{"ref":{"type":"ref/resource","uri":"u"}}"#;
+    for params in [&params, uri, r#""params":{}"#, r#""x":1"#] {
+        for order in [
+            format!(r#"{{"jsonrpc":"2.0","id":ID,"method":"m",{params}}}"#),
+            format!(r#"{{"jsonrpc":"2.0",{params},"id":ID,"method":"m"}}"#),
+            format!(r#"{{"jsonrpc":"2.0","method":"m",{params},"id":ID}}"#),
+        ] {
+            for (id, other) in [("1", r#""trunkline-7""#), (r#""longer-than-that""#, "22")] {
+                let (before, after) = (parse(&order.replace("ID", id)), parse(&order.replace("ID", other)));
+                let moved = before.expect("a message").with_id(other.len());
+                assert_eq!(moved, after.expect("a message"), "{order}");
+            }
+        }
+    }
+}
+
+#[test]
 fn large_messages_end_in_time() {
     let million = 1 << 20;
     let filler = [

@@ -153,7 +153,7 @@ impl Extend<Edit> for Edits {
 }
 
 /// `added`, and a `_meta` with the members `in_meta`.
-fn and_meta(added: &str, in_meta: &str) -> String {
+pub(super) fn and_meta(added: &str, in_meta: &str) -> String {
     let comma = if added.is_empty() { "" } else { "," };
     [added, comma, r#""_meta":{"#, in_meta, "}"].concat()
 }

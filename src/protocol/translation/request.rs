@@ -1,10 +1,13 @@
 //! Requests of clients, for servers of the other era.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 
-use super::members::Edits;
+use super::members::{Edits, and_meta};
 use crate::envelope::Envelope;
 use crate::json::{Document, JsonError, Scratch, Span, Value, quote};
+use crate::key_scan::KeyScan;
 use crate::splice::Segments;
 use crate::version::MODERN;
 
@@ -58,6 +61,56 @@ pub fn to_modern(
     edits.params(root, (is_foreign, added), (is_modern, introduction));
     rename(root, renamed, &mut edits);
     Ok(edits.apply(message))
+}
+
+/// A legacy request as a modern server takes it, where its envelope says all that is needed for that: of nearly all requests.
+#[derive(Clone, Debug)]
+pub struct ModernForm {
+    id: Option<Span>,
+    token: Option<Span>,
+    /// Where the members of `params` begin, and whether there are any.
+    params: (usize, bool),
+    /// The same of its `_meta`.
+    meta: Option<(usize, bool)>,
+}
+
+impl ModernForm {
+    /// Of the message that this was found in. `None`: it must be read, by [`to_modern`].
+    pub fn of(message: &[u8], envelope: &Envelope) -> Option<Self> {
+        // Parts of keys without a sign that could be escaped.
+        static MODERN: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&["modelcontextprotocol"]));
+        static META: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&["meta\""]));
+        let start_of = |object: &Span| (object.start + 1, has_members(message, object));
+        let params = envelope.params.as_ref().filter(|_| !envelope.is_continued)?;
+        if envelope.has_other_params {
+            return None;
+        }
+        let meta = match &envelope.meta {
+            Some(meta) if MODERN.may_be_in(message.get(meta.span.clone())?) => return None,
+            Some(meta) => Some(start_of(&meta.span)),
+            // One that is no object would have to make room.
+            None if META.may_be_in(message.get(params.clone())?) => return None,
+            None => None,
+        };
+        let token = envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone());
+        Some(Self { id: envelope.id.clone(), token, params: start_of(params), meta })
+    }
+
+    /// Writes it, as [`to_modern`] does. `message`: the one that it was read from.
+    pub fn write(&self, message: &Bytes, introduction: &str, added: &str, renamed: Renamed<'_>) -> Segments {
+        let mut edits = Edits::default();
+        let (params, has_others) = self.params;
+        match self.meta {
+            Some((meta, has_more)) => {
+                edits.put_in(params, added, has_others);
+                edits.put_in(meta, introduction, has_more);
+            }
+            None => edits.put_in(params, &and_meta(added, introduction), has_others),
+        }
+        edits.rename_at(self.id.clone(), renamed.id);
+        edits.rename_at(self.token.clone(), renamed.token);
+        edits.apply(message)
+    }
 }
 
 /// A modern request as a legacy server takes it, read once and written under any id: what only the modern era says is left
@@ -140,6 +193,9 @@ fn rename(request: Value<'_>, renamed: Renamed<'_>, edits: &mut Edits) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
     use super::*;
 
     const META: &str = concat!(
@@ -190,6 +246,51 @@ mod tests {
         let found = to_modern(&message, &own, "", renamed, (&mut Scratch::default(), 16));
         let expected = format!(r#"{{"id":"n","params":{{"_meta":{{{META},"progressToken":9}}}}}}"#);
         assert_eq!(found.expect("JSON").to_bytes(), expected);
+    }
+
+    proptest! {
+        /// What its envelope says of a request is what a reader finds.
+        #[test]
+        fn an_envelope_is_enough(
+            members in prop::collection::vec(select(&[
+                r#""name":"a""#, r#""arguments":{"_meta":{},"task":1}"#, r#""_meta":{}"#, r#""_meta":{ }"#, r#""_meta":null"#,
+                r#""_meta":{"progressToken":7}"#, r#""_meta":{"x":1, "progressToken":"t"}"#,
+                r#""_meta":{"io.modelcontextprotocol/logLevel":"info","x":1}"#,
+                r#""_meta":{"io.modelcontextprotocol\/x":1}"#, r#""\u005fmeta":{}"#, r#""\u005fmeta":7"#, r#""task":{}"#,
+                r#""t\u0061sk":{}"#, r#""requestState":"s""#, r#""uri":"u""#, r#""other":[]"#,
+            ][..]), 0..4),
+            added in select(&["", r#""y":2"#][..]),
+            space in select(&["", " "][..]),
+        ) {
+            let params = members.join(",");
+            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{{space}{params}}}}}"#);
+            let message = Bytes::from(message);
+            let mut scratch = Scratch::default();
+            let renamed = Renamed { id: Some("\"n\""), token: Some("9") };
+            if let Ok(envelope) = Envelope::parse(&mut scratch, &message, 16)
+                && let Some(form) = ModernForm::of(&message, &envelope)
+            {
+                let read = to_modern(&message, META, added, renamed, (&mut scratch, 16)).expect("JSON");
+                prop_assert_eq!(form.write(&message, META, added, renamed).to_bytes(), read.to_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn nearly_all_requests_need_no_reader() {
+        for (params, expected) in [
+            (r#"{"name":"a","arguments":{"x":1}}"#, true),
+            (r#"{"_meta":{"progressToken":1},"name":"a"}"#, true),
+            (r#"{"name":"a","task":{}}"#, false),
+            (r#"{"name":"a","_meta":7}"#, false),
+            (r#"{"name":"a","_meta":{"io.modelcontextprotocol/x":1}}"#, false),
+            (r#"{"name":"a","requestState":""}"#, false),
+        ] {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+            let envelope =
+                Envelope::parse(&mut Scratch::default(), message.as_bytes(), 16).expect("a message");
+            assert_eq!(ModernForm::of(message.as_bytes(), &envelope).is_some(), expected, "{params}");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ use protocol::media::Media;
 use protocol::method::Method;
 use protocol::param_headers::mirror;
 use protocol::splice::Segments;
-use protocol::translation::request::{Renamed, to_modern};
+use protocol::translation::answer::Ids;
+use protocol::translation::request::{ModernForm, Renamed, to_modern};
 use protocol::version::MODERN;
 
 const MCP_METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -42,9 +43,11 @@ pub(super) struct LegacyCall {
     pub(super) session: Arc<LegacySession>,
     /// As the client wrote it, with the server's own names.
     pub(super) message: Bytes,
+    /// How it is written for the server, where it need not be read for that.
+    form: Option<ModernForm>,
     pub(super) method: Method,
     /// The literal of the client's id.
-    pub(super) id: Box<str>,
+    pub(super) id: Bytes,
     /// The tool that is called.
     tool: Option<Box<str>>,
     headers: HeaderMap,
@@ -76,9 +79,8 @@ impl LegacyCall {
         let tool = name.filter(|_| method == Method::ToolsCall).map(Box::from);
         let is_safe_to_repeat =
             method.is_safe_to_repeat() || tool.as_ref().is_some_and(|tool| upstream.may_call_twice(tool));
-        let id = message.get(envelope.id.clone()?)?;
         Some(Self {
-            id: String::from_utf8_lossy(id).into(),
+            id: message.slice_ref(message.get(envelope.id.clone()?)?),
             client: client.clone(),
             upstream: upstream.clone(),
             session: Arc::clone(session),
@@ -88,8 +90,19 @@ impl LegacyCall {
             payer: attributes.payer,
             attributes: RequestAttributes { principal: session.principal.clone(), ..attributes },
             is_safe_to_repeat,
+            form: ModernForm::of(&message, envelope),
             message,
         })
+    }
+
+    /// How the call is known to its server, by `own_id`, and to its client.
+    pub(super) fn ids<'a>(&'a self, own_id: &'a str) -> Ids<'a> {
+        Ids { own: own_id, client: self.client_id() }
+    }
+
+    /// The literal of the client's id.
+    pub(super) fn client_id(&self) -> &str {
+        std::str::from_utf8(&self.id).unwrap_or("null")
     }
 
     /// Nothing yet of the memory for messages.
@@ -132,6 +145,9 @@ impl LegacyCall {
     fn body(&self, added: &str, own_id: &str) -> Result<Segments, UpstreamError> {
         let introduction = self.session.introduced();
         let renamed = Renamed { id: Some(own_id), token: None };
+        if let Some(form) = &self.form {
+            return Ok(form.write(&self.message, &introduction, added, renamed));
+        }
         let body =
             self.client.read_json(|memory| to_modern(&self.message, &introduction, added, renamed, memory));
         body.map_err(|_| UpstreamError::Nonsense)

@@ -22,7 +22,7 @@ use crate::upstream::messages::ReplyPart;
 use protocol::error::{UpstreamError, error_body};
 use protocol::json::quote;
 use protocol::sse::Event;
-use protocol::translation::answer::{self, Ids, Said};
+use protocol::translation::answer::{self, Said};
 use protocol::translation::input::{ClientAnswer, Input, continuation};
 
 /// The longest pause between two comments.
@@ -70,7 +70,7 @@ pub(super) enum MrtrEvent {
 impl MrtrLoop {
     /// Begins; the first reply must have begun at `deadline`.
     pub(super) fn new(call: LegacyCall, deadline: Instant) -> Self {
-        let underway = call.session.begin(Bytes::copy_from_slice(call.id.as_bytes()));
+        let underway = call.session.begin(call.id.clone());
         let held = call.open_share();
         Self {
             call,
@@ -196,7 +196,7 @@ impl MrtrLoop {
     }
 
     async fn take(&mut self, message: &Bytes) -> Result<Option<MrtrEvent>, UpstreamError> {
-        let ids = Ids { own: &self.own_id, client: &self.call.id };
+        let ids = self.call.ids(&self.own_id);
         let may_ask = self.call.may_ask();
         let said = self.call.client.read_json(|memory| answer::read(message, ids, may_ask, memory));
         let is_alone = matches!(self.stage, MrtrStage::Asking(_));
@@ -296,7 +296,7 @@ impl MrtrLoop {
     fn give_up(&mut self, why: &str, code: i32) -> MrtrEvent {
         let stage = std::mem::replace(&mut self.stage, MrtrStage::Over);
         let error = format!(r#"{{"code":{code},"message":{}}}"#, quote(why));
-        let answer = Bytes::from(error_body(Some(&self.call.id), &error));
+        let answer = Bytes::from(error_body(Some(self.call.client_id()), &error));
         let MrtrStage::Waiting(waiting) = stage else { return MrtrEvent::Answer(answer) };
         self.waiting.extend(waiting.withdraw(why));
         let Some(first) = self.waiting.pop_front() else { return MrtrEvent::Answer(answer) };

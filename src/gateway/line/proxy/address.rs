@@ -31,8 +31,7 @@ pub(super) struct Outbound {
     /// The upstream's place in the endpoint.
     pub(super) member: usize,
     pub(super) body: Segments,
-    /// The body is the client's, byte by byte.
-    pub(super) is_verbatim: bool,
+    pub(super) change: BodyChange,
     pub(super) is_safe_to_repeat: bool,
     /// The tool that is called; for the metrics.
     pub(super) tool: Option<ToolId>,
@@ -42,6 +41,15 @@ pub(super) struct Outbound {
     pub(super) rewrite: Option<Rc<Rewrite>>,
     /// What its cancellation finds it by, until it has its answer.
     pub(super) _announced: Option<CallInFlight>,
+}
+
+/// How the body differs from the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyChange {
+    None,
+    /// It has another id.
+    Id,
+    Names,
 }
 
 /// What differs between a message of a client and that of its upstream.
@@ -86,8 +94,12 @@ impl Proxy {
         let own_id = upstream
             .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
             .and_then(|upstream| own_id(message, session, upstream));
+        let change = match (edits.is_empty(), &own_id) {
+            (true, None) => BodyChange::None,
+            (true, Some(_)) => BodyChange::Id,
+            (false, _) => BodyChange::Names,
+        };
         edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));
-        let is_verbatim = edits.is_empty();
         edits.sort_unstable_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits);
         // By the rule for lists: what credentials or rules can change is nobody else's.
@@ -109,7 +121,7 @@ impl Proxy {
                 .then(|| (*route.inner).into()),
             member: route.member,
             body,
-            is_verbatim,
+            change,
             rewrite: is_rewritten.then(|| Rc::new(Rewrite { inner_name, mapper, own_id })),
             _announced: None,
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Proxy;
-use super::address::{Outbound, Rewrite};
+use super::address::{BodyChange, Outbound, Rewrite};
 use super::resource_subscriptions::{ResourceSubscription, is_refused};
 use crate::access::limit::concurrency::Permit;
 use crate::access::limit::payer::Payer;
@@ -29,6 +29,7 @@ use crate::upstream::exchange::SendOptions;
 use crate::upstream::headers::ForwardedFields;
 use crate::upstream::request::{RequestAttributes, UpstreamRequest};
 use crate::upstream::{ReplicaSelection, Upstream, get_stream};
+use protocol::envelope::Envelope;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::fields::Fields;
 use protocol::splice::Segments;
@@ -80,15 +81,17 @@ impl Proxy {
         }
         upstream.era_for(Era::Modern)?;
         let permit = Self::acquire_slot(upstream, call).await?;
+        // That it lacks the era may have become known while the call waited.
+        let is_read = upstream.is_child() || upstream.lacks(Era::Modern);
+        let envelope = is_read.then(|| known_envelope(message, outbound)).flatten();
         let rewrite = outbound.rewrite.take();
         let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
         let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
         let mut request = post(std::mem::take(&mut outbound.body), forwarded);
-        // That it lacks the era may have become known while the call waited.
-        if upstream.is_child() || upstream.lacks(Era::Modern) {
+        if is_read {
             request.attributes.principal = RequestAttributes::principal(call.principal().id());
-            request.envelope = outbound.is_verbatim.then(|| Box::new(message.envelope.clone()));
         }
+        request.envelope = envelope;
         leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
@@ -148,6 +151,9 @@ impl Proxy {
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
             let named = upstream_session.named();
             let mut request = post(outbound.body.clone(), forwarded.clone().in_session(named));
+            if upstream.is_child() || upstream.lacks(Era::Legacy) {
+                request.envelope = known_envelope(message, outbound);
+            }
             leave(&mut call.watch, &mut request, upstream);
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
@@ -300,6 +306,18 @@ async fn is_known(
 fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> SendOptions {
     let asked = Some(call.asked());
     SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked, payer: call.payer() }
+}
+
+/// What is in the body, for whoever would read it otherwise; as far as that is known.
+fn known_envelope(message: &Message, outbound: &Outbound) -> Option<Box<Envelope>> {
+    match outbound.change {
+        BodyChange::None => Some(Box::new(message.envelope.clone())),
+        BodyChange::Id => {
+            let own_id = outbound.rewrite.as_ref()?.own_id.as_ref()?;
+            Some(Box::new(message.envelope.with_id(own_id.sent().len())))
+        }
+        BodyChange::Names => None,
+    }
 }
 
 fn post(message: Segments, forwarded: ForwardedFields) -> UpstreamRequest {
