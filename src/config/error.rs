@@ -41,7 +41,7 @@ enum Mask {
     Span,
     /// Texts beside the span.
     Beside,
-    /// What follows the first `=`, where that may be a secret: of what is no TOML nobody knows where it ends.
+    /// What may be a secret: of what is no TOML nobody knows where one ends.
     Rest,
 }
 
@@ -155,11 +155,10 @@ impl Diagnostic {
             Mask::Values if text[start..end].starts_with('{') => bare_values(line),
             Mask::Values | Mask::Span => vec![true; line.len()],
         };
-        let key_end = line.chars().position(|character| character == '=').unwrap_or_default();
-        let may_hold_secret = SECRET_WORDS.iter().any(|word| line.contains(word));
+        let unsafe_from = secret_start(&text[..line_start], line);
         let is_masked = |at: usize| match self.mask {
             Mask::Nothing => false,
-            Mask::Rest => at > key_end + 1 && may_hold_secret,
+            Mask::Rest => unsafe_from.is_some_and(|from| at >= from),
             Mask::Beside => hidden[at] && !in_span(at),
             _ => hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked),
         };
@@ -201,6 +200,23 @@ pub fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> O
         .filter(|(distance, _)| *distance <= distance_max)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| format!("did you mean `{name}`?"))
+}
+
+/// Where in a line that is no TOML a secret may begin, in characters: after its key, or, where it has none, at its start. It
+/// may belong to what its table is called, or to a value that began before it.
+fn secret_start(before: &str, line: &str) -> Option<usize> {
+    let has_word = |text: &str| SECRET_WORDS.iter().any(|word| text.contains(word));
+    let table = &before[before.rfind("\n[").unwrap_or_default()..];
+    let count = |brackets: [char; 2]| table.matches(brackets).count();
+    let is_within = count(['[', '{']) > count([']', '}']);
+    let key = line.split_once('=').map(|(key, _)| key);
+    let key = key.filter(|key| key.chars().all(|c| c.is_alphanumeric() || " \t_-.\"'".contains(c)));
+    let context = match key {
+        Some(_) if !is_within => table.trim_start().lines().next().filter(|first| first.starts_with('[')),
+        _ => Some(table),
+    };
+    let may_hold_secret = has_word(line) || context.is_some_and(has_word);
+    may_hold_secret.then(|| key.map_or(0, |key| key.chars().count() + 2))
 }
 
 /// Whether what `rest` follows is a key.
@@ -310,6 +326,27 @@ mod tests {
             let errors = ConfigErrors::new(vec![Diagnostic::error(span, "m").secret()]);
             let rendered = errors.render("f", text);
             assert!(rendered.contains(&format!("1 | {expected}\n")), "{rendered}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_toml_shows_no_secret() {
+        for (text, line, expected) in [
+            ("bearer = hunter2", 1, "bearer = *******"),
+            ("url = hunter2 x", 1, "url = hunter2 x"),
+            // An array that began before.
+            ("bearer = [\nhunter2-a b\n]", 2, "***********"),
+            ("env = {\na = 'x',\nb = hunter2\n}", 3, "b = *******"),
+            ("[upstream.a.env]\nb = hunter2 x", 2, "b = *********"),
+            ("env = { a = 'x' }\nb = 5 5", 2, "b = 5 5"),
+            ("[upstream.a]\nheaders = {\n\nhunter2 x", 4, "*********"),
+            ("[x]\nbearer = \"a\"\n[y]\nport 1", 4, "port 1"),
+            ("hunter2@host x", 1, "**************"),
+        ] {
+            let start: usize = text.lines().take(line - 1).map(|before| before.len() + 1).sum();
+            let errors = ConfigErrors::new(vec![Diagnostic::error(start..start + 1, "m").of_syntax()]);
+            let rendered = errors.render("f", text);
+            assert!(rendered.contains(&format!("{line} | {expected}\n")), "{rendered}");
         }
     }
 
