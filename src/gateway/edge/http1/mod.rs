@@ -124,15 +124,20 @@ async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> Exchang
     .await
 }
 
-/// Writes a response, unless its client leaves or is too late.
+/// Goes on writing a response, unless its client leaves or is too late. In this turn of the task it was asked already.
 async fn write(connection: &ClientConnection, writer: &mut ResponseWriter) -> Result<(), CloseReason> {
-    let written = poll_fn(|cx| match connection.poll_write(cx, writer) {
-        Poll::Pending => match connection.poll_reader(cx, writer) {
+    let mut was_asked = true;
+    let written = poll_fn(|cx| {
+        if !std::mem::take(&mut was_asked)
+            && let Poll::Ready(written) = connection.poll_write(cx, writer)
+        {
+            return Poll::Ready(Ok(written));
+        }
+        match connection.poll_reader(cx, writer) {
             // The call is over, and only its client is late.
             Poll::Pending if !connection.accepted.peer.is_busy() => connection.poll_clocks(cx).map(Err),
             read => read.map(Err),
-        },
-        written @ Poll::Ready(_) => written.map(Ok),
+        }
     });
     match written.await {
         Ok(Ok(())) => Ok(()),

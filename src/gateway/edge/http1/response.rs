@@ -181,7 +181,7 @@ impl ResponseWriter {
             let is_waiting = self.fill(cx, COPIED_BYTES_MAX).is_pending();
             self.is_blocked = self.poll_out(cx, stream)?.is_pending();
             if self.is_blocked {
-                self.fill_ahead(cx, memory);
+                self.fill_ahead(cx, is_waiting, memory);
                 return Poll::Pending;
             }
             self.held = None;
@@ -194,8 +194,7 @@ impl ResponseWriter {
                 self.is_blocked = flushed.is_pending();
                 return flushed;
             }
-            // What ends a long piece is still to be written then.
-            if is_waiting && self.out.is_empty() {
+            if is_waiting {
                 let flushed = Pin::new(&mut *stream).poll_flush(cx);
                 self.is_blocked = flushed.is_pending();
                 ready!(flushed)?;
@@ -206,8 +205,14 @@ impl ResponseWriter {
         }
     }
 
-    /// Takes of the body what its upstream need not wait with, where there is memory for it.
-    fn fill_ahead(&mut self, cx: &mut Context<'_>, memory: impl Fn(Option<Payer>) -> Share) {
+    /// Takes of the body what its upstream need not wait with, where there is memory for it. A body that `is_waiting` was
+    /// asked just now, and is not asked twice.
+    fn fill_ahead(
+        &mut self,
+        cx: &mut Context<'_>,
+        is_waiting: bool,
+        memory: impl Fn(Option<Payer>) -> Share,
+    ) {
         // What is complete holds nobody up.
         let Some(body) = self.body.as_mut().filter(|body| !matches!(body, ReplyBody::Whole(..))) else {
             return;
@@ -220,7 +225,7 @@ impl ResponseWriter {
         while self.out.len() + self.piece.len() < HELD_BYTES_MAX {
             self.out.extend_from_slice(&std::mem::take(&mut self.piece));
             self.out.extend_from_slice(std::mem::take(&mut self.piece_end));
-            if self.body.is_none() || self.fill(cx, HELD_BYTES_MAX).is_pending() {
+            if self.body.is_none() || is_waiting || self.fill(cx, HELD_BYTES_MAX).is_pending() {
                 return;
             }
         }
@@ -345,3 +350,6 @@ impl CachedDate {
         &self.line
     }
 }
+
+#[cfg(test)]
+mod tests;
