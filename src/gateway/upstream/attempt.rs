@@ -264,6 +264,6 @@ fn judge(in_flight: &mut ReplicaRequest, head: &ReplyHead) {
 /// Gives a request that is sent again another id, if it has one.
 fn renew(request: &mut UpstreamRequest) -> Option<FreshId> {
     let (message, id) = fresh_id::replace(&request.message)?;
-    request.message = message;
+    (request.message, request.envelope) = (message, None);
     Some(id)
 }

@@ -144,10 +144,10 @@ impl LegacyCall {
 
     fn body(&self, added: &str, own_id: &str) -> Result<Segments, UpstreamError> {
         let introduction = self.session.introduced();
-        let renamed = Renamed { id: Some(own_id), token: None };
         if let Some(form) = &self.form {
-            return Ok(form.write(&self.message, &introduction, added, renamed));
+            return Ok(form.write(&self.message, &introduction, added, own_id));
         }
+        let renamed = Renamed { id: Some(own_id), token: None };
         let body =
             self.client.read_json(|memory| to_modern(&self.message, &introduction, added, renamed, memory));
         body.map_err(|_| UpstreamError::Nonsense)
