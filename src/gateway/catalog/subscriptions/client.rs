@@ -45,6 +45,8 @@ pub(crate) struct ClientSubscription {
     subscriber: Subscriber,
     id: Box<str>,
     stage: SubscriptionStage,
+    /// A name for which an answer was owed at the last survey: of which feed, and its index.
+    owed: Option<(usize, u32)>,
     /// First the end of the client's patience, then of silence.
     clock: Pin<Box<Sleep>>,
     /// Among all subscriptions.
@@ -82,6 +84,7 @@ pub(crate) fn open(
         subscriber,
         id: id.into(),
         stage: SubscriptionStage::Opening,
+        owed: None,
         clock: Box::pin(sleep_until((clock::now() + PATIENCE).into())),
         _place: place,
         _held: held,
@@ -112,9 +115,12 @@ impl ClientSubscription {
         self.subscriber.inbox.register(cx.waker());
         match self.stage {
             SubscriptionStage::Opening => {
-                let is_settled = self.survey();
-                if !is_settled && !self.subscriber.inbox.has_ended() {
-                    ready!(self.clock.as_mut().poll(cx));
+                let is_settled = !self.is_owed_answer() && self.survey();
+                if !is_settled {
+                    if !self.subscriber.inbox.has_ended() {
+                        ready!(self.clock.as_mut().poll(cx));
+                    }
+                    self.survey();
                 }
                 self.stage = SubscriptionStage::Open;
                 self.subscriber.inbox.set_acknowledged();
@@ -140,13 +146,31 @@ impl ClientSubscription {
         }
     }
 
+    /// Whether the upstream still owes an answer that it owed at the last survey. It is one look, where a survey is one for
+    /// each name, and whenever an upstream answers, all look who wait for any.
+    fn is_owed_answer(&self) -> bool {
+        let owed = self.owed.and_then(|(feed, index)| {
+            let name = self.subscriber.names.get(index as usize)?;
+            Some((self.subscriber.feeds.get(feed)?, name.wanted(index)))
+        });
+        let mut is_owed = false;
+        if let Some((joined, name)) = owed {
+            joined.feed.offers([name].into_iter(), |_, offer| is_owed = offer == OfferState::Pending);
+        }
+        is_owed
+    }
+
     /// Finds out what upstreams say. True if none of them owes an answer.
     fn survey(&mut self) -> bool {
         let mut is_settled = true;
+        self.owed = None;
         let mut honoured = vec![false; self.subscriber.names.len()];
-        for joined in &self.subscriber.feeds {
+        for (feed, joined) in self.subscriber.feeds.iter().enumerate() {
             joined.feed.offers(self.subscriber.names_of(joined.member), |index, offer| {
-                is_settled &= offer != OfferState::Pending;
+                if offer == OfferState::Pending {
+                    is_settled = false;
+                    self.owed = Some((feed, index));
+                }
                 honoured[index as usize] = !matches!(offer, OfferState::Refused(_));
             });
             for index in self.subscriber.lists.indexes() {

@@ -127,11 +127,16 @@ impl Subscriber {
 
     pub(super) fn names_of(&self, member: u32) -> impl Iterator<Item = WantedName<'_>> {
         let names = (0..).zip(&self.names).filter(move |(_, name)| name.member == member);
-        names.map(|(index, name)| WantedName { index, is_task: name.is_task, inner: name.inner() })
+        names.map(|(index, name)| name.wanted(index))
     }
 }
 
 impl WatchedName {
+    /// `index`: its place in the filter.
+    pub(super) fn wanted(&self, index: u32) -> WantedName<'_> {
+        WantedName { index, is_task: self.is_task, inner: self.inner() }
+    }
+
     pub(super) fn inner(&self) -> &str {
         let as_written = || self.literal.get(1..self.literal.len() - 1).unwrap_or_default();
         self.inner.as_deref().unwrap_or_else(as_written)

@@ -51,12 +51,14 @@ impl Feed {
             let stream = shared.stream;
             let honoured: HashSet<&str> = honoured.iter().map(|name| &**name).collect();
             for inner in asked {
-                let Some(name) = shared.names(is_task).get_mut(inner) else { continue };
                 let is_honoured = honoured.contains(&**inner);
                 let offer = OfferState::of(is_honoured, now + NAME_REFUSAL_KEPT);
-                (name.is_suspect, name.stream) = (false, stream);
-                let was_honoured = std::mem::replace(&mut name.offer, offer) == OfferState::Honoured
-                    || name.told_by.take().is_some();
+                let was_honoured = shared.names.change(is_task, inner, |name| {
+                    (name.is_suspect, name.stream) = (false, stream);
+                    let before = std::mem::replace(&mut name.offer, offer);
+                    name.told_by.take().is_some() || before == OfferState::Honoured
+                });
+                let Some(was_honoured) = was_honoured else { continue };
                 let is_owed = if was_honoured { has_gap } else { is_honoured };
                 // The state of a task cannot be made up.
                 if is_owed && !is_task {
@@ -99,7 +101,7 @@ impl Feed {
         shared.refused_until[lane as usize] = None;
         shared.each(lane, |_, offer| *offer = OfferState::Pending);
         if lane == Lane::Names {
-            shared.all_names_mut().for_each(|name| name.told_by = None);
+            shared.names.change_all(|_, _, name| name.told_by = None);
         }
         shared.forget_unwanted(lane);
     }

@@ -15,6 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use prometheus::IntCounter;
 use tokio::sync::Notify;
 
+use self::names::Names;
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
 use super::inbox::Inbox;
@@ -26,6 +27,7 @@ use crate::upstream::Upstream;
 use protocol::subscription::Lists;
 
 mod answers;
+mod names;
 mod notices;
 mod refusals;
 mod suspects;
@@ -34,10 +36,6 @@ mod suspects;
 const NAMES_MAX: usize = 100_000;
 /// Those among them that one payer was first to want; the last eighth of all is a reserve for those who want few.
 const NAMES_OF_PAYER_MAX: usize = NAMES_MAX / 4;
-
-/// Where names of both kinds are in [`FeedState`].
-const URIS: usize = 0;
-const TASKS: usize = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -62,7 +60,7 @@ struct FeedState {
     clients: Vec<Option<FeedClient>>,
     free: Vec<u32>,
     lists: [ListState; Lists::COUNT],
-    names: [HashMap<Arc<str>, ResourceName>; 2],
+    names: Names,
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
@@ -203,13 +201,14 @@ impl Feed {
             shared.lists[index].wanted -= 1;
         }
         for wanted in names {
-            let names = shared.names(wanted.is_task);
-            let Some(name) = names.get_mut(wanted.inner) else { continue };
-            let was_first = name.clients.first().is_some_and(|(client, _)| *client == key);
-            name.clients.retain(|(client, _)| *client != key);
-            let next = name.clients.first().map(|(client, _)| *client);
-            if next.is_none() && name.offer != OfferState::Honoured {
-                names.remove(wanted.inner);
+            let left = shared.names.change(wanted.is_task, wanted.inner, |name| {
+                let was_first = name.clients.first().is_some_and(|(client, _)| *client == key);
+                name.clients.retain(|(client, _)| *client != key);
+                (was_first, name.clients.first().map(|(client, _)| *client), name.offer)
+            });
+            let Some((was_first, next, offer)) = left else { continue };
+            if next.is_none() && offer != OfferState::Honoured {
+                shared.names.remove(wanted.is_task, wanted.inner);
             }
             if was_first {
                 shared.pass_name(client.inbox.payer(), next);
@@ -239,26 +238,34 @@ impl Feed {
         names: impl Iterator<Item = WantedName<'n>>,
         mut each: impl FnMut(u32, OfferState),
     ) {
-        let mut shared = self.shared();
+        let shared = self.shared();
         for wanted in names {
-            let offer = shared.names(wanted.is_task).get(wanted.inner).map(|name| name.offer);
+            let offer = shared.names.get(wanted.is_task, wanted.inner).map(|name| name.offer);
             each(wanted.index, offer.unwrap_or(OfferState::Refused(clock::now())));
         }
     }
 
     pub(crate) fn need(&self, lane: Lane) -> Need {
-        let mut need = Need::default();
-        let mut shared = self.shared();
-        shared.each(lane, |is_wanted, offer| {
-            need.is_wanted |= is_wanted;
-            need.has_pending |= is_wanted && *offer == OfferState::Pending;
-            need.has_carried |= is_wanted && *offer == OfferState::Honoured;
-            need.has_unwanted |= !is_wanted && *offer == OfferState::Honoured;
-        });
+        let shared = self.shared();
         if lane == Lane::Names {
-            need.has_newcomers = shared.has_newcomers();
+            let counts = shared.names.counts();
             // There may be streams that do not grow.
-            (need.has_carried, need.has_unwanted) = shared.carries();
+            let carried = counts.carried_by(shared.stream);
+            return Need {
+                is_wanted: counts.wanted > 0,
+                has_pending: counts.pending > 0,
+                has_newcomers: counts.newcomers > 0,
+                has_carried: carried.wanted > 0,
+                has_unwanted: carried.unwanted > 0,
+            };
+        }
+        let mut need = Need::default();
+        for list in &shared.lists {
+            let is_wanted = list.wanted > 0;
+            need.is_wanted |= is_wanted;
+            need.has_pending |= is_wanted && list.offer == OfferState::Pending;
+            need.has_carried |= is_wanted && list.offer == OfferState::Honoured;
+            need.has_unwanted |= !is_wanted && list.offer == OfferState::Honoured;
         }
         need
     }
@@ -282,7 +289,7 @@ impl Feed {
                 FeedFilter { lists, ..FeedFilter::default() }
             }
             Lane::Names => {
-                let [uris, task_ids] = [URIS, TASKS].map(|kind| asked(&shared.names[kind]));
+                let [uris, task_ids] = [false, true].map(|is_task| asked(shared.names.of_kind(is_task)));
                 FeedFilter { uris, task_ids, ..FeedFilter::default() }
             }
         }
@@ -304,6 +311,10 @@ impl FeedFilter {
 }
 
 impl ResourceName {
+    fn is_wanted(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
     fn refuse(&mut self, until: Instant) {
         self.is_suspect = false;
         if self.offer == OfferState::Pending {
@@ -329,18 +340,6 @@ impl OfferState {
 }
 
 impl FeedState {
-    fn names(&mut self, is_task: bool) -> &mut HashMap<Arc<str>, ResourceName> {
-        &mut self.names[if is_task { TASKS } else { URIS }]
-    }
-
-    fn all_names(&self) -> impl Iterator<Item = &ResourceName> + Clone {
-        self.names.iter().flat_map(HashMap::values)
-    }
-
-    fn all_names_mut(&mut self) -> impl Iterator<Item = &mut ResourceName> {
-        self.names.iter_mut().flat_map(HashMap::values_mut)
-    }
-
     /// Who the client that joins is, where names are refused.
     fn source(&self, inbox: &Inbox) -> u64 {
         let standing = inbox.standing();
@@ -366,26 +365,25 @@ impl FeedState {
         let known_until = self.refusals.name_until(wanted.is_task, wanted.inner, now);
         let is_cut_off = self.refusals.is_cut_off(source, now);
         let ([_, refused_names], has_too_many) = (self.refused_until, self.has_too_many(payer));
-        let names = self.names(wanted.is_task);
-        let is_new = !names.contains_key(wanted.inner);
-        let name = match names.get_mut(wanted.inner) {
-            // What somebody else wants already costs nothing.
-            Some(name) if !(name.clients.is_empty() && has_too_many) => name,
-            None if !has_too_many => names.entry(wanted.inner.into()).or_default(),
-            _ => return full.inc(),
-        };
-        let is_first = name.clients.is_empty();
-        name.clients.push((key, wanted.index));
-        let was_refused = is_new || matches!(name.offer, OfferState::Refused(_));
-        match known_until {
-            Some(until) if was_refused => name.offer = OfferState::Refused(until),
-            // If somebody else comes to want it, it is asked for.
-            None if was_refused && is_cut_off => {
-                cut_off.inc();
-                name.offer = OfferState::Refused(now);
-            }
-            _ => name.offer.ask_again(now, refused_names),
+        let known = self.names.get(wanted.is_task, wanted.inner);
+        let (is_new, is_first) = (known.is_none(), known.is_none_or(|name| !name.is_wanted()));
+        // What somebody else wants already costs nothing.
+        if is_first && has_too_many {
+            return full.inc();
         }
+        self.names.put(wanted.is_task, wanted.inner, |name| {
+            name.clients.push((key, wanted.index));
+            let was_refused = is_new || matches!(name.offer, OfferState::Refused(_));
+            match known_until {
+                Some(until) if was_refused => name.offer = OfferState::Refused(until),
+                // If somebody else comes to want it, it is asked for.
+                None if was_refused && is_cut_off => {
+                    cut_off.inc();
+                    name.offer = OfferState::Refused(now);
+                }
+                _ => name.offer.ask_again(now, refused_names),
+            }
+        });
         if is_first {
             *self.names_of.entry(payer).or_default() += 1;
             self.wanted += 1;
@@ -416,7 +414,7 @@ impl FeedState {
         match lane {
             Lane::Lists => self.lists.iter_mut().for_each(|list| visit(list.wanted > 0, &mut list.offer)),
             Lane::Names => {
-                self.all_names_mut().for_each(|name| visit(!name.clients.is_empty(), &mut name.offer));
+                self.names.change_all(|_, _, name| visit(name.is_wanted(), &mut name.offer));
             }
         }
     }
@@ -431,10 +429,7 @@ impl FeedState {
             Lane::Names => {
                 // What a stream carries that does not grow is told by its upstream all the same.
                 let stream = self.stream;
-                let is_carried =
-                    |name: &ResourceName| name.offer == OfferState::Honoured && name.stream < stream;
-                let is_known = |name: &ResourceName| !name.clients.is_empty() || is_carried(name);
-                self.names.iter_mut().for_each(|names| names.retain(|_, name| is_known(name)));
+                self.names.forget_unwanted(stream);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Feed, FeedState, Lane, TASKS, URIS};
+use super::{Feed, FeedState, Lane, ResourceName};
 use crate::tables::subscriptions::inbox::{HeldNotice, UpdateTarget};
 use protocol::subscription::Lists;
 
@@ -46,7 +46,7 @@ impl Feed {
     pub(crate) fn task_changed(&self, notice: &Arc<HeldNotice>) -> usize {
         let shared = self.shared();
         let mut told = 0;
-        for (key, index) in shared.names[TASKS].get(&*notice.name).iter().flat_map(|name| &name.clients) {
+        for (key, index) in clients_of(shared.names.get(true, &notice.name)) {
             if let Some(client) = shared.client(*key) {
                 client.inbox.notice(UpdateTarget::Task(*index), notice);
                 told += 1;
@@ -60,21 +60,21 @@ impl Feed {
     pub(crate) fn resource_changed(&self, notice: &Arc<HeldNotice>) -> usize {
         let shared = self.shared();
         let mut told = HashSet::new();
-        for (key, index) in shared.names[URIS].get(&*notice.name).iter().flat_map(|name| &name.clients) {
+        for (key, index) in clients_of(shared.names.get(false, &notice.name)) {
             if let Some(client) = shared.client(*key) {
                 told.insert(*key);
                 client.inbox.notice(UpdateTarget::Resource(*index), notice);
             }
         }
         for prefix in prefixes(&notice.name) {
-            for (key, index) in shared.names[URIS].get(prefix).iter().flat_map(|name| &name.clients) {
+            for (key, index) in clients_of(shared.names.get(false, prefix)) {
                 if let Some(client) = shared.client(*key).filter(|_| told.insert(*key)) {
                     client.inbox.notice(UpdateTarget::Resource(*index), notice);
                 }
             }
         }
         // What nobody wants any more, and is still carried, is nobody's.
-        if !told.is_empty() || shared.names[URIS].contains_key(&*notice.name) {
+        if !told.is_empty() || shared.names.get(false, &notice.name).is_some() {
             return told.len();
         }
         let mut told = 0;
@@ -98,7 +98,7 @@ impl FeedState {
 
     /// `for_all`: also for those who were promised nothing yet.
     pub(super) fn resource_may_have_changed(&self, inner: &str, for_all: bool) {
-        for (key, index) in self.names[URIS].get(inner).iter().flat_map(|name| &name.clients) {
+        for (key, index) in clients_of(self.names.get(false, inner)) {
             if let Some(client) = self.client(*key)
                 && (for_all || client.inbox.is_acknowledged())
             {
@@ -113,6 +113,11 @@ impl FeedState {
             client.inbox.wake();
         }
     }
+}
+
+/// Who wants a name, each by key and with the index in its filter.
+fn clients_of(name: Option<&ResourceName>) -> &[(u32, u32)] {
+    name.map(|name| name.clients.as_slice()).unwrap_or_default()
 }
 
 /// What a URI is part of: all that stands before a slash, with the slash and without, longest first.

@@ -2,7 +2,6 @@
 //!
 //! Which of them are tried together, and when, is decided by the lane that opens streams.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,22 +20,24 @@ impl Feed {
     /// The pending names that were not taken before.
     pub(crate) fn take_suspects(&self) -> Vec<Suspect> {
         let mut shared = self.shared();
-        let FeedState { clients, names, .. } = &mut *shared;
         let mut suspects = Vec::new();
-        for (is_task, names) in [false, true].into_iter().zip(names) {
-            for (inner, name) in names.iter_mut().filter(|(_, name)| !name.is_suspect) {
-                let first = name.clients.first().and_then(|(key, _)| clients.get(*key as usize)?.as_ref());
-                let Some(client) = first.filter(|_| name.offer == OfferState::Pending) else { continue };
+        let FeedState { clients, names, .. } = &mut *shared;
+        if names.counts().newcomers == 0 {
+            return suspects;
+        }
+        names.change_all(|is_task, inner, name| {
+            let first = name.clients.first().and_then(|(key, _)| clients.get(*key as usize)?.as_ref());
+            if let Some(client) = first.filter(|_| name.offer == OfferState::Pending && !name.is_suspect) {
                 name.is_suspect = true;
                 suspects.push(Suspect { is_task, inner: Arc::clone(inner), source: client.source });
             }
-        }
+        });
         suspects
     }
 
     /// All pending names may be taken again.
     pub(crate) fn return_suspects(&self) {
-        self.shared().all_names_mut().for_each(|name| name.is_suspect = false);
+        self.shared().names.change_all(|_, _, name| name.is_suspect = false);
     }
 
     /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
@@ -44,13 +45,14 @@ impl Feed {
     pub(crate) fn ask_for(&self, suspects: &mut Vec<Suspect>) -> FeedFilter {
         let mut shared = self.shared();
         suspects.retain(|suspect| {
-            let name = shared.names(suspect.is_task).get(&suspect.inner);
-            name.is_some_and(|name| name.offer == OfferState::Pending && !name.clients.is_empty())
+            let name = shared.names.get(suspect.is_task, &suspect.inner);
+            name.is_some_and(|name| name.offer == OfferState::Pending && name.is_wanted())
         });
         shared.forget_unwanted(Lane::Names);
         let mut ask = FeedFilter::default();
         let stream = shared.stream;
-        for (names, asked) in shared.names.iter().zip([&mut ask.uris, &mut ask.task_ids]) {
+        for (is_task, asked) in [(false, &mut ask.uris), (true, &mut ask.task_ids)] {
+            let names = shared.names.of_kind(is_task);
             let honoured = names.iter().filter(|(_, name)| name.is_carried_by(stream));
             asked.extend(honoured.map(|(inner, _)| Arc::clone(inner)));
         }
@@ -83,8 +85,8 @@ impl Feed {
     /// How many names the stream carries that may grow.
     pub(crate) fn carried(&self) -> usize {
         let shared = self.shared();
-        let stream = shared.stream;
-        shared.all_names().filter(|name| name.is_carried_by(stream)).count()
+        let carried = shared.names.counts().carried_by(shared.stream);
+        carried.wanted + carried.unwanted
     }
 
     /// A stream that carried no more was lost: what it carried is asked for anew.
@@ -96,29 +98,26 @@ impl Feed {
     /// wanted.
     pub(crate) fn part_with_stream(&self, stream: u64) -> bool {
         let mut is_any_wanted = false;
-        for name in self.shared().all_names_mut().filter(|name| name.is_carried_by(stream)) {
-            (name.offer, name.told_by) = (OfferState::Pending, Some(stream));
-            is_any_wanted |= !name.clients.is_empty();
-        }
+        self.shared().names.change_all(|_, _, name| {
+            if name.is_carried_by(stream) {
+                (name.offer, name.told_by) = (OfferState::Pending, Some(stream));
+                is_any_wanted |= name.is_wanted();
+            }
+        });
         is_any_wanted
     }
 
     /// A stream that was parted with is read no longer.
     pub(crate) fn end_parted_stream(&self, stream: u64) {
-        let mut shared = self.shared();
-        let told = shared.all_names_mut().filter(|name| name.told_by == Some(stream));
-        told.for_each(|name| name.told_by = None);
+        self.shared().names.change_all(|_, _, name| {
+            name.told_by = name.told_by.filter(|told_by| *told_by != stream);
+        });
     }
 
     /// Whether at least half of what a stream carries is wanted.
     pub(crate) fn is_stream_wanted(&self, stream: u64) -> bool {
-        let shared = self.shared();
-        let (mut carried, mut wanted) = (0_usize, 0_usize);
-        for name in shared.all_names().filter(|name| name.is_carried_by(stream)) {
-            carried += 1;
-            wanted += usize::from(!name.clients.is_empty());
-        }
-        wanted > 0 && 2 * wanted >= carried
+        let carried = self.shared().names.counts().carried_by(stream);
+        carried.wanted > 0 && carried.wanted >= carried.unwanted
     }
 
     /// The upstream refuses this name, even alone. If that cuts off who asked for it, its other names are refused, too.
@@ -127,9 +126,7 @@ impl Feed {
         let name = &self.upstream.config.name;
         let mut shared = self.shared();
         counted.name.inc();
-        if let Some(name) = shared.names(suspect.is_task).get_mut(&suspect.inner) {
-            name.refuse(until);
-        }
+        shared.names.change(suspect.is_task, &suspect.inner, |name| name.refuse(until));
         if shared.refusals.add(suspect.is_task, &suspect.inner, suspect.source, now) {
             let refused = shared.refuse_cut_off(now);
             counted.cut_off.inc_by(refused);
@@ -168,20 +165,7 @@ impl ResourceName {
 }
 
 impl FeedState {
-    /// Whether the stream that may grow carries something that is wanted, and something that is not.
-    pub(crate) fn carries(&self) -> (bool, bool) {
-        let mut carried = self.all_names().filter(|name| name.is_carried_by(self.stream));
-        let has = |is_wanted| move |name: &ResourceName| name.clients.is_empty() != is_wanted;
-        (carried.clone().any(has(true)), carried.any(has(false)))
-    }
-
-    /// Whether something wanted is pending that was not taken.
-    pub(crate) fn has_newcomers(&self) -> bool {
-        self.all_names()
-            .any(|name| name.offer == OfferState::Pending && !name.is_suspect && !name.clients.is_empty())
-    }
-
-    /// Returns how many of them are wanted.
+    /// Returns how many names were refused that are wanted.
     fn refuse_pending(&mut self, until: Instant) -> u64 {
         let mut refused = 0;
         self.each(Lane::Names, |is_wanted, offer| {
@@ -194,15 +178,18 @@ impl FeedState {
     }
 
     fn lose(&mut self, stream: u64) {
-        let names = self.all_names_mut().filter(|name| name.is_carried_by(stream));
-        names.for_each(|name| name.offer = OfferState::Pending);
+        self.names.change_all(|_, _, name| {
+            if name.is_carried_by(stream) {
+                name.offer = OfferState::Pending;
+            }
+        });
     }
 
     /// Refuses the pending names that only those want who are cut off. Whoever else comes to want them has them asked for.
     fn refuse_cut_off(&mut self, now: Instant) -> u64 {
         let Self { clients, names, refusals, .. } = self;
         let mut refused = 0;
-        for name in names.iter_mut().flat_map(HashMap::values_mut) {
+        names.change_all(|_, _, name| {
             let mut sources = name.clients.iter().filter_map(|(key, _)| clients.get(*key as usize)?.as_ref());
             if name.offer == OfferState::Pending
                 && sources.all(|client| refusals.is_cut_off(client.source, now))
@@ -210,7 +197,7 @@ impl FeedState {
                 name.refuse(now);
                 refused += 1;
             }
-        }
+        });
         refused
     }
 
