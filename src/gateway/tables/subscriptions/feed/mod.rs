@@ -64,9 +64,8 @@ struct FeedState {
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,
-    /// How many names each payer was first to want, of those who still do; and how many are wanted at all.
+    /// How many names each payer was first to want, of those who still do.
     names_of: HashMap<Payer, usize, IdentityHash>,
-    wanted: usize,
     /// The number of the stream for names that is to carry more; those before it stay as they are.
     stream: u64,
     joined: u64,
@@ -349,7 +348,8 @@ impl FeedState {
     /// Whether one more name is too much for this payer.
     fn has_too_many(&self, payer: Payer) -> bool {
         let held = self.names_of.get(&payer).copied().unwrap_or_default();
-        held >= NAMES_OF_PAYER_MAX || shares::refusal((NAMES_MAX, 1), self.wanted, 1, held + 1).is_some()
+        held >= NAMES_OF_PAYER_MAX
+            || shares::refusal((NAMES_MAX, 1), self.names.counts().wanted, 1, held + 1).is_some()
     }
 
     /// A client wants a name, unless there is no room for more.
@@ -386,7 +386,6 @@ impl FeedState {
         });
         if is_first {
             *self.names_of.entry(payer).or_default() += 1;
-            self.wanted += 1;
         }
     }
 
@@ -399,9 +398,8 @@ impl FeedState {
             }
         }
         let next = next.and_then(|key| self.client(key)).map(|client| client.inbox.payer());
-        match next {
-            Some(payer) => *self.names_of.entry(payer).or_default() += 1,
-            None => self.wanted -= 1,
+        if let Some(payer) = next {
+            *self.names_of.entry(payer).or_default() += 1;
         }
     }
 

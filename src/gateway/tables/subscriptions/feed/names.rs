@@ -26,6 +26,8 @@ pub(super) struct NameCounts {
     pub(super) pending: usize,
     /// Likewise, and they are not being tried.
     pub(super) newcomers: usize,
+    /// They are being tried, or wait to be.
+    pub(super) suspects: usize,
     /// By the number of the stream.
     carried: HashMap<u64, CarriedNames>,
 }
@@ -142,6 +144,7 @@ impl NameCounts {
         self.wanted += usize::from(is_wanted);
         self.pending += usize::from(is_pending);
         self.newcomers += usize::from(is_pending && !name.is_suspect);
+        self.suspects += usize::from(name.is_suspect);
         if name.offer == OfferState::Honoured {
             let carried = self.carried.entry(name.stream).or_default();
             carried.wanted += usize::from(is_wanted);
@@ -155,6 +158,7 @@ impl NameCounts {
         self.wanted -= usize::from(is_wanted);
         self.pending -= usize::from(is_pending);
         self.newcomers -= usize::from(is_pending && !name.is_suspect);
+        self.suspects -= usize::from(name.is_suspect);
         if name.offer == OfferState::Honoured
             && let Some(carried) = self.carried.get_mut(&name.stream)
         {

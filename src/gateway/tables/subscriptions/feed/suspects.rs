@@ -37,7 +37,10 @@ impl Feed {
 
     /// All pending names may be taken again.
     pub(crate) fn return_suspects(&self) {
-        self.shared().names.change_all(|_, _, name| name.is_suspect = false);
+        let names = &mut self.shared().names;
+        if names.counts().suspects > 0 {
+            names.change_all(|_, _, name| name.is_suspect = false);
+        }
     }
 
     /// What a stream is to carry that tries these names: them, as far as they are still wanted and pending, and all that
