@@ -52,6 +52,16 @@ pub(super) enum BodyChange {
     Names,
 }
 
+impl BodyChange {
+    fn of(has_other_names: bool, has_other_id: bool) -> Self {
+        match (has_other_names, has_other_id) {
+            (false, false) => Self::None,
+            (false, true) => Self::Id,
+            (true, _) => Self::Names,
+        }
+    }
+}
+
 /// What differs between a message of a client and that of its upstream.
 #[derive(Clone, Default)]
 pub(super) struct Rewrite {
@@ -94,11 +104,7 @@ impl Proxy {
         let own_id = upstream
             .filter(|upstream| mapper.is_some() || session.is_some() || upstream.config.unique_ids)
             .and_then(|upstream| own_id(message, session, upstream));
-        let change = match (edits.is_empty(), &own_id) {
-            (true, None) => BodyChange::None,
-            (true, Some(_)) => BodyChange::Id,
-            (false, _) => BodyChange::Names,
-        };
+        let change = BodyChange::of(!edits.is_empty(), own_id.is_some());
         edits.extend(own_id.as_ref().map(|(_, edit)| edit.clone()));
         edits.sort_unstable_by_key(|edit| edit.span.start);
         let body = splice(&message.body, &edits);

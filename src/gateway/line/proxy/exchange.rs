@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::Proxy;
 use super::address::{BodyChange, Outbound, Rewrite};
-use super::resource_subscriptions::{ResourceSubscription, is_refused};
+use super::resource_subscriptions::ResourceSubscription;
 use crate::access::limit::concurrency::Permit;
 use crate::access::limit::payer::Payer;
 use crate::clock;
@@ -82,13 +82,12 @@ impl Proxy {
         upstream.era_for(Era::Modern)?;
         let permit = Self::acquire_slot(upstream, call).await?;
         // That it lacks the era may have become known while the call waited.
-        let is_read = upstream.is_child() || upstream.lacks(Era::Modern);
-        let envelope = is_read.then(|| known_envelope(message, outbound)).flatten();
+        let envelope = known_envelope(upstream, Era::Modern, (message, outbound));
         let rewrite = outbound.rewrite.take();
         let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
         let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
         let mut request = post(std::mem::take(&mut outbound.body), forwarded);
-        if is_read {
+        if reads_messages(upstream, Era::Modern) {
             request.attributes.principal = RequestAttributes::principal(call.principal().id());
         }
         request.envelope = envelope;
@@ -151,9 +150,7 @@ impl Proxy {
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
             let named = upstream_session.named();
             let mut request = post(outbound.body.clone(), forwarded.clone().in_session(named));
-            if upstream.is_child() || upstream.lacks(Era::Legacy) {
-                request.envelope = known_envelope(message, outbound);
-            }
+            request.envelope = known_envelope(upstream, Era::Legacy, (message, outbound));
             leave(&mut call.watch, &mut request, upstream);
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
@@ -168,9 +165,7 @@ impl Proxy {
             };
             let result = Detachable::new(&self.worker, &upstream_session, || exchange.run()).await;
             note_end(&mut call.watch, &result);
-            if is_new && is_refused(&result) {
-                subscription.forget();
-            }
+            subscription.settle(is_new, &result);
             if let Some(result) = attempts.settle(&upstream_session, result).await? {
                 return Ok(result);
             }
@@ -308,16 +303,26 @@ fn send_options(outbound: &Outbound, aim: ReplicaSelection, call: &Call) -> Send
     SendOptions { is_safe_to_repeat: outbound.is_safe_to_repeat, aim, asked, payer: call.payer() }
 }
 
+/// Whether messages of this era are read on the way to the upstream: for a child process, and by the bridge.
+fn reads_messages(upstream: &Upstream, era: Era) -> bool {
+    upstream.is_child() || upstream.lacks(era)
+}
+
 /// What is in the body, for whoever would read it otherwise; as far as that is known.
-fn known_envelope(message: &Message, outbound: &Outbound) -> Option<Box<Envelope>> {
-    match outbound.change {
+fn known_envelope(
+    upstream: &Upstream,
+    era: Era,
+    (message, outbound): (&Message, &Outbound),
+) -> Option<Box<Envelope>> {
+    let known = || match outbound.change {
         BodyChange::None => Some(Box::new(message.envelope.clone())),
         BodyChange::Id => {
             let own_id = outbound.rewrite.as_ref()?.own_id.as_ref()?;
             Some(Box::new(message.envelope.with_id(own_id.sent().len())))
         }
         BodyChange::Names => None,
-    }
+    };
+    reads_messages(upstream, era).then(known).flatten()
 }
 
 fn post(message: Segments, forwarded: ForwardedFields) -> UpstreamRequest {

@@ -36,7 +36,14 @@ impl ResourceSubscription<'_> {
         })
     }
 
-    pub(super) fn forget(&self) {
+    /// Forgets it, if it was new and the upstream refused it.
+    pub(super) fn settle(&self, is_new: bool, result: &Result<ClientResponse, Error>) {
+        if is_new && is_refused(result) {
+            self.forget();
+        }
+    }
+
+    fn forget(&self) {
         if let Some(uri) = self.uri {
             self.sessions.unsubscribe(self.session.grant.id, self.upstream, uri);
         }
@@ -44,7 +51,7 @@ impl ResourceSubscription<'_> {
 }
 
 /// Whether a subscription was refused, as far as that can be told without waiting for the rest of the reply.
-pub(super) fn is_refused(result: &Result<ClientResponse, Error>) -> bool {
+fn is_refused(result: &Result<ClientResponse, Error>) -> bool {
     match result.as_ref().map(|response| &response.body) {
         Ok(ReplyBody::Whole(reply, _)) => memchr::memmem::find(&reply.to_bytes(), b"\"error\"").is_some(),
         Ok(_) => false,

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use prometheus::IntCounter;
 use tokio::sync::Notify;
 
-use self::names::Names;
+use self::names::FeedNames;
 use self::refusals::Refusals;
 pub(crate) use self::suspects::Suspect;
 use super::inbox::Inbox;
@@ -60,7 +60,7 @@ struct FeedState {
     clients: Vec<Option<FeedClient>>,
     free: Vec<u32>,
     lists: [ListState; Lists::COUNT],
-    names: Names,
+    names: FeedNames,
     /// Until when each lane is refused as a whole, or takes nothing more.
     refused_until: [Option<Instant>; 2],
     refusals: Refusals,

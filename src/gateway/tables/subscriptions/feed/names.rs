@@ -12,7 +12,7 @@ use super::{OfferState, ResourceName};
 
 /// Of both kinds: URIs and ids of tasks.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct FeedNames {
     uris: HashMap<Arc<str>, ResourceName>,
     tasks: HashMap<Arc<str>, ResourceName>,
     counts: NameCounts,
@@ -39,7 +39,7 @@ pub(super) struct CarriedNames {
     pub(super) unwanted: usize,
 }
 
-impl Names {
+impl FeedNames {
     pub(super) fn counts(&self) -> &NameCounts {
         &self.counts
     }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     /// What a look at all names finds.
-    fn counted(names: &Names) -> NameCounts {
+    fn counted(names: &FeedNames) -> NameCounts {
         let mut counts = NameCounts::default();
         names.uris.values().chain(names.tasks.values()).for_each(|name| counts.add(name));
         counts
@@ -205,7 +205,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..5, any::<u8>(), any::<bool>(), select(&["a", "b", "c"][..])), 0..60),
         ) {
             let now = crate::clock::now();
-            let mut names = Names::default();
+            let mut names = FeedNames::default();
             for (what, step, is_task, inner) in steps {
                 match what {
                     0 => names.put(is_task, inner, |name| set(name, step, now)),
