@@ -10,6 +10,8 @@ use serde_json::Value;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
+/// Members of a header, and claims. Each is compared with all before it, and anybody may send a token.
+const MEMBERS_MAX: usize = 256;
 /// How deep texts are looked for.
 const DEPTH_MAX: usize = 4;
 
@@ -33,7 +35,8 @@ pub struct Token<'t> {
 pub struct TokenMembers(Vec<(String, Value)>);
 
 impl<'t> Token<'t> {
-    /// Takes a token apart. `None`: it is none, a member occurs twice, or it has an extension that must be understood.
+    /// Takes a token apart. `None`: it is none, a member occurs twice, it has more than 256 claims, or an extension that must be
+    /// understood.
     pub fn read(text: &'t str) -> Option<Self> {
         let (message, signature) = text.rsplit_once('.')?;
         let (header, payload) = message.split_once('.')?;
@@ -117,6 +120,9 @@ impl<'de> Deserialize<'de> for TokenMembers {
             fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<TokenMembers, A::Error> {
                 let mut members = TokenMembers::default();
                 while let Some((name, value)) = entries.next_entry::<String, Value>()? {
+                    if members.0.len() >= MEMBERS_MAX {
+                        return Err(A::Error::custom("too many members"));
+                    }
                     // Of two, another reader might believe the other.
                     if members.get(&name).is_some() {
                         return Err(A::Error::custom("a member occurs twice"));
@@ -166,8 +172,15 @@ mod tests {
             ("crit", token(r#"{"alg":"RS256","crit":["b64"]}"#, "{}")),
             ("another type", token(r#"{"alg":"RS256","typ":"logout+jwt"}"#, "{}")),
             ("deep", token(good, &"[".repeat(100_000))),
+            ("257 claims", token(good, &so_many(257))),
         ] {
             assert!(Token::read(&text).is_none(), "{what}");
         }
+        assert!(Token::read(&token(good, &so_many(256))).is_some());
+    }
+
+    fn so_many(claims: usize) -> String {
+        let claims: Vec<String> = (0..claims).map(|number| format!("\"c{number}\":1")).collect();
+        format!("{{{}}}", claims.join(","))
     }
 }
