@@ -178,9 +178,9 @@ def attacked(row):
     return make
 
 
-def nginx_attacked(site):
-    """nginx, whose handshakes are attacked."""
-    return _prepared(nginx(site, "nginx-handshakes-attacked", edge.nginx_tls_lines(site)), site, "handshakes")
+def nginx_attacked(row):
+    """nginx, attacked in this way, one over TLS."""
+    return lambda site: _prepared(nginx(site, f"nginx-{row}-attacked", edge.nginx_tls_lines(site)), site, row)
 
 
 def _prepared(peer, site, row):

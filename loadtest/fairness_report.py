@@ -5,7 +5,7 @@ What must not happen at all is added up over the rounds; everything else is the 
 
 import collections
 
-from fairness import ATTACKERS, ROWS
+from fairness import ATTACKERS, OVER_TLS, ROWS
 from figures import milliseconds, number, quotient
 
 # Of one measurement with attackers.
@@ -38,9 +38,9 @@ for _row in ROWS:
             (f"{_what}: calls of another that failed", _peer, None, f"{_who}_errors", "≤", 0, None),
             (f"{_what}: times that another got none of it", _peer, None, f"{_who}_not_taken", "≤", 0, None),
             # Where the CPU is what is taken, nobody's own before can be kept.
-            (f"{_what}: p99 of another, × nginx", _peer, "nginx-handshakes-attacked", f"{_who}_during_p99_us", "≤", 1.25,
+            (f"{_what}: p99 of another, × nginx", _peer, f"nginx-{_row}-attacked", f"{_who}_during_p99_us", "≤", 1.25,
              None)
-            if _row == "handshakes" else
+            if _row in OVER_TLS else
             (f"{_what}: p99 of another, × before", _peer, None, f"{_who}_p99_by_before", "≤", 1.25, None),
         ]
 

@@ -187,7 +187,7 @@ STEPS = {
     "fairness": Step(
         "one client, then a hundred, take all that they can get, while another works",
         {f"trunkline-{row}-attacked": fairness.attacked(row) for row in fairness.ROWS}
-        | {"nginx-handshakes-attacked": fairness.nginx_attacked},
+        | {f"nginx-{row}-attacked": fairness.nginx_attacked(row) for row in fairness.OVER_TLS},
         "nginx-handshakes-attacked",
         is_attacked=True,
         rounds_by_default=2,
