@@ -1,24 +1,42 @@
-//! Who uses the connections of a worker to an upstream, so that one client that reads slowly does not have all of them.
+//! Who uses the connections to an upstream, so that one client that reads slowly does not have all of them.
 //!
-//! Counted only while the connections are nearly all in use: else beginning and ending a use are all that it costs.
+//! Each worker bounds its own connections. Who holds how many of all workers' is counted only while a worker's are nearly all
+//! in use: else beginning and ending a use are all that it costs, each a store that no other worker writes to.
 //!
 //! Invariant: a [`ConnectionUse`] counts from its beginning to its end, or to when it is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{self, NoShare};
 
-/// Uses of the connections of one pool.
+/// Places come into being so many at a time.
+const BLOCK: usize = 64;
+
+/// Who has each place; of those that are free, the gateway. Written by one worker.
+type Block = [AtomicU64; BLOCK];
+
+/// Who uses the connections of all workers to one upstream.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionUses(RefCell<Places>);
+pub(crate) struct ConnectionPayers(Mutex<Vec<Arc<Block>>>);
+
+/// Uses of the connections of one worker.
+#[derive(Debug)]
+pub(crate) struct ConnectionUses {
+    of_all: Arc<ConnectionPayers>,
+    places: RefCell<Places>,
+}
 
 #[derive(Debug, Default)]
 struct Places {
-    /// Who has each; of those that are free, the gateway.
-    payers: Vec<Payer>,
+    blocks: Vec<Arc<Block>>,
     free: Vec<usize>,
+    in_use: usize,
 }
 
 /// That a connection is in use, as long as it is.
@@ -28,47 +46,91 @@ pub(crate) struct ConnectionUse {
     place: Cell<Option<usize>>,
 }
 
+impl ConnectionPayers {
+    fn held_by(&self, payer: Payer) -> usize {
+        let blocks = self.0.lock();
+        let places = blocks.iter().flat_map(|block| block.iter());
+        places.filter(|place| place.load(Ordering::Relaxed) == payer.number()).count()
+    }
+
+    fn block(&self) -> Arc<Block> {
+        let block = Arc::new([const { AtomicU64::new(Payer::GATEWAY.number()) }; BLOCK]);
+        self.0.lock().push(Arc::clone(&block));
+        block
+    }
+
+    fn remove(&self, gone: &[Arc<Block>]) {
+        self.0.lock().retain(|block| !gone.iter().any(|gone| Arc::ptr_eq(gone, block)));
+    }
+}
+
 impl ConnectionUses {
-    /// Whether this payer may use one more, of at most `max` in all.
+    /// Of a worker that uses none yet.
+    pub(crate) fn new(of_all: &Arc<ConnectionPayers>) -> Rc<Self> {
+        Rc::new(Self { of_all: Arc::clone(of_all), places: RefCell::default() })
+    }
+
+    /// Whether this payer may use one more, of at most `max` of this worker.
     pub(crate) fn check(&self, payer: Payer, max: usize) -> Result<(), NoShare> {
-        let places = self.0.borrow();
-        let in_use = places.payers.len() - places.free.len();
+        let in_use = self.places.borrow().in_use;
         if !shares::is_scarce(max, in_use + 1) || payer == Payer::GATEWAY {
             return Ok(());
         }
-        let holds = places.payers.iter().filter(|other| **other == payer).count();
-        shares::refusal((max, 1), in_use, 1, holds + 1).map_or(Ok(()), Err)
+        shares::refusal((max, 1), in_use, 1, self.of_all.held_by(payer) + 1).map_or(Ok(()), Err)
+    }
+
+    fn begin(&self, payer: Payer) -> usize {
+        let places = &mut *self.places.borrow_mut();
+        if places.free.is_empty() {
+            let first = places.blocks.len() * BLOCK;
+            places.blocks.push(self.of_all.block());
+            places.free.extend((first..first + BLOCK).rev());
+        }
+        let place = places.free.pop().unwrap_or_default();
+        places.in_use += 1;
+        places.set(place, payer);
+        place
+    }
+
+    fn end(&self, place: usize) {
+        let places = &mut *self.places.borrow_mut();
+        places.in_use -= 1;
+        places.set(place, Payer::GATEWAY);
+        places.free.push(place);
+    }
+}
+
+impl Places {
+    fn set(&self, place: usize, payer: Payer) {
+        if let Some(block) = self.blocks.get(place / BLOCK) {
+            block[place % BLOCK].store(payer.number(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for ConnectionUses {
+    fn drop(&mut self) {
+        self.of_all.remove(&self.places.borrow().blocks);
     }
 }
 
 impl ConnectionUse {
     /// A use of one of these connections, by this payer.
     pub(crate) fn new(of: &Rc<ConnectionUses>, payer: Payer) -> Self {
-        let begun = Self { of: Rc::clone(of), place: Cell::default() };
-        begun.begin(payer);
-        begun
+        Self { of: Rc::clone(of), place: Cell::new(Some(of.begin(payer))) }
     }
 
     /// The connection is used again.
     pub(crate) fn begin(&self, payer: Payer) {
         self.end();
-        let places = &mut *self.of.0.borrow_mut();
-        let place = places.free.pop().unwrap_or(places.payers.len());
-        match places.payers.get_mut(place) {
-            Some(free) => *free = payer,
-            None => places.payers.push(payer),
-        }
-        self.place.set(Some(place));
+        self.place.set(Some(self.of.begin(payer)));
     }
 
     /// It is not in use any more.
     pub(crate) fn end(&self) {
-        let Some(place) = self.place.take() else { return };
-        let places = &mut *self.of.0.borrow_mut();
-        if let Some(payer) = places.payers.get_mut(place) {
-            *payer = Payer::GATEWAY;
+        if let Some(place) = self.place.take() {
+            self.of.end(place);
         }
-        places.free.push(place);
     }
 }
 
@@ -84,7 +146,7 @@ mod tests {
 
     #[test]
     fn who_takes_all_it_can_leaves_some_to_others() {
-        let uses = Rc::<ConnectionUses>::default();
+        let uses = ConnectionUses::new(&Arc::default());
         let begin = |who: &str| {
             let payer = Payer::principal(who);
             uses.check(payer, 16).map(|()| ConnectionUse::new(&uses, payer))
@@ -105,6 +167,26 @@ mod tests {
         other.begin(Payer::principal("fifth"));
         drop((other, fourth, greedy.pop()));
         drop(greedy);
-        assert_eq!(uses.0.borrow().payers.len() - uses.0.borrow().free.len(), 1);
+        assert_eq!(uses.places.borrow().in_use, 1);
+    }
+
+    #[test]
+    fn who_has_one_of_another_worker_leaves_the_last_ones_to_who_has_none() {
+        let of_all = Arc::default();
+        let workers = [ConnectionUses::new(&of_all), ConnectionUses::new(&of_all)];
+        let begin = |worker: usize, who: usize| {
+            let payer = Payer::principal(&who.to_string());
+            workers[worker].check(payer, 160).map(|()| ConnectionUse::new(&workers[worker], payer))
+        };
+        // Each of two hundred and eighty has one, of one worker or the other, and then tries everywhere.
+        let mut held: Vec<_> = (0..280).map(|who| begin(who % 2, who).expect("there is room")).collect();
+        held.extend((0..560).filter_map(|turn| begin(turn % 2, turn / 2).ok()));
+        assert_eq!(held.len(), 280);
+        assert_eq!(begin(0, 0).err(), Some(NoShare::TooMuchOfPayer));
+        held.extend((1000..1040).map(|who| begin(who % 2, who).expect("one that was left")));
+        assert_eq!(begin(0, 2000).err(), Some(NoShare::NothingLeft));
+        assert_eq!(of_all.0.lock().len(), 6);
+        drop((held, workers));
+        assert!(of_all.0.lock().is_empty());
     }
 }

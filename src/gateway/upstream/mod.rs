@@ -44,6 +44,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::balance::{NotChosen, Replicas};
 use self::changes::Changes;
+use self::connection_use::ConnectionPayers;
 use self::credentials::UpstreamAccess;
 use self::facts::KnownEras;
 use self::health::breaker::{BreakerState, Pass, Rules};
@@ -121,6 +122,8 @@ pub(crate) struct Upstream {
     pub gate: Option<Arc<Gate>>,
     /// Bounds messages on their way to it that have no answer, over all sessions.
     pub message_turns: Arc<MessageTurns>,
+    /// Who uses its connections, of all workers.
+    pub connection_payers: Arc<ConnectionPayers>,
     /// What this upstream is by now.
     pub current: Arc<CurrentUpstream>,
     /// How clients reach it that speak the other era only.
@@ -221,6 +224,7 @@ impl Upstream {
             listing: Arc::default(),
             gate,
             message_turns: MessageTurns::new(MESSAGES_IN_FLIGHT_MAX, MESSAGES_OF_CLIENT_MAX),
+            connection_payers: Arc::default(),
             current,
             other_era,
         })
@@ -253,6 +257,7 @@ impl Upstream {
         self.hinted = Arc::clone(&same.hinted);
         self.listing = Arc::clone(&same.listing);
         self.message_turns = Arc::clone(&same.message_turns);
+        self.connection_payers = Arc::clone(&same.connection_payers);
     }
 
     /// From now on this is the upstream that its connections belong to.

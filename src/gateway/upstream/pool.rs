@@ -38,8 +38,8 @@ struct ConnectionPool {
     idle: Vec<Idle>,
     /// Open connections, idle ones included.
     open: Rc<Cell<usize>>,
-    /// Who uses them.
-    uses: Rc<ConnectionUses>,
+    /// Who uses them; `None` as long as nobody did.
+    uses: Option<Rc<ConnectionUses>>,
     /// What may be sent again: grows with every request, and by one retry a second.
     budget: u32,
     shown: IdleGauge,
@@ -188,7 +188,7 @@ impl Default for ConnectionPool {
             generation: 0,
             idle: Vec::new(),
             open: Rc::default(),
-            uses: Rc::default(),
+            uses: None,
             budget: BUDGET_MAX,
             shown: IdleGauge::default(),
         }
@@ -198,8 +198,8 @@ impl Default for ConnectionPool {
 impl ConnectionPool {
     /// Whether this payer may use one more connection.
     fn check(&self, upstream: &Upstream, payer: Payer) -> Result<(), UpstreamError> {
-        let checked = self.uses.check(payer, upstream.config.replicas.connections_max);
-        checked.map_err(|none| match none {
+        let Some(uses) = &self.uses else { return Ok(()) };
+        uses.check(payer, upstream.config.replicas.connections_max).map_err(|none| match none {
             NoShare::NothingLeft => UpstreamError::TooManyConnections,
             NoShare::TooMuchOfPayer => UpstreamError::ConnectionsOfPrincipal,
         })
@@ -252,7 +252,8 @@ impl ConnectionPools {
             }
             pool.idle.remove(0);
         }
-        Ok((ConnectionSlot::new(Rc::clone(&pool.open)), Some(ConnectionUse::new(&pool.uses, payer))))
+        let uses = pool.uses.get_or_insert_with(|| ConnectionUses::new(&upstream.connection_payers));
+        Ok((ConnectionSlot::new(Rc::clone(&pool.open)), Some(ConnectionUse::new(uses, payer))))
     }
 
     /// Wraps a connection for a request.

@@ -49,6 +49,11 @@ impl Payer {
         if principal.is_empty() { Self::network(address) } else { Self::principal(principal) }
     }
 
+    /// What tells it apart; zero is the gateway.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
     /// As a part of a key.
     pub(crate) fn to_bytes(self) -> [u8; 8] {
         self.0.to_ne_bytes()
