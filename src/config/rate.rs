@@ -165,8 +165,8 @@ section! {
         /// as come.
         #[example(64)]
         calls_max: Count<1, 1_048_576> => usize::MAX,
-        /// With `calls_max`: calls that may wait for one of these to end. The principals that wait take turns, and none
-        /// holds more than half while another waits. Beyond, 429. Default: 1000.
+        /// With `calls_max`: calls that may wait for one of these to end. The principals that wait take turns, those who
+        /// had little lately in between, and none holds more than half while another waits. Beyond, 429. Default: 1000.
         #[example(1000)]
         calls_waiting_max: Count<0, 1_048_576> => 1000,
         /// With `calls_max`: time for which a call may wait. Default: 10s.

@@ -1,6 +1,7 @@
 //! Somebody takes all it can of one resource: what does it get, and does everyone else still get theirs?
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use super::{As as _, KEYS, keys};
 use crate::harness::{
@@ -192,6 +193,47 @@ fn calls_of_one_leave_an_upstream_that_takes_few_to_another() {
         daemon.send(&call("9", "echo").by(number)).assert_ok();
     }
     gate.open();
+    for connection in &mut waiting {
+        connection.response().assert_ok();
+    }
+}
+
+/// What a principal held lately counts, too: the last eighth is for those who had little.
+#[test]
+fn calls_that_took_long_leave_an_upstream_to_who_had_none() {
+    let gates = [Gate::default(), Gate::default()];
+    let held = gates.clone();
+    let upstream = Upstream::calling(move |request| {
+        let reply = Reply::result(request, r#"{"resultType":"complete","content":[]}"#);
+        match request.json()["params"]["arguments"]["round"].as_u64() {
+            Some(round) => Reply::default().wait(&held[usize::try_from(round).unwrap()]).then(reply),
+            None => reply,
+        }
+    });
+    let config = Config::new().upstream("up", upstream.address, "calls_max = 16");
+    let daemon = Daemon::start(&config.section(&keys()).admin());
+    let begin = |round: usize, number: usize| {
+        let arguments = format!(r#""arguments":{{"round":{round}}}"#);
+        daemon.begin(&call("7", "echo").replacing(r#""arguments":{}"#, &arguments).by(number))
+    };
+    // Fourteen are for whoever asks; the first call is under way for longest.
+    let mut late = vec![begin(0, 7)];
+    upstream.wait_for("tools/call", 1);
+    late.extend((0..13).map(|turn| begin(0, turn % 7)));
+    upstream.wait_for("tools/call", 14);
+    // What passes is what is counted.
+    std::thread::sleep(Duration::from_millis(300));
+    gates[0].open();
+    for connection in &mut late {
+        connection.response().assert_ok();
+    }
+    let mut waiting: Vec<Connection> = (0..14).map(|turn| begin(1, turn % 7)).collect();
+    upstream.wait_for("tools/call", 28);
+    waiting.push(begin(1, 7));
+    daemon.wait_metric(r#"trunkline_upstream_calls_waiting{upstream="up"}"#, 1);
+    daemon.send(&call("9", "echo").by(8)).assert_ok();
+    assert_eq!(daemon.metric(r#"trunkline_upstream_calls_waiting{upstream="up"}"#), 1);
+    gates[1].open();
     for connection in &mut waiting {
         connection.response().assert_ok();
     }

@@ -2,15 +2,17 @@
 //!
 //! One [`Gate`] for each upstream in the process. Who comes while there is room passes at once. Beyond, calls wait in
 //! a queue for each principal, and what becomes free goes to the principals in turn; one that has half of all or more
-//! is passed over while another one waits. The last eighth is a reserve for those who have little. Nothing is taken
-//! away from who has it already. A full waiting room has room for one that has fewer waiting than another: the newest
-//! of the longest queue is refused in its place.
+//! is passed over while another one waits. Who has held places for less than half of the average time lately goes ahead.
+//! The last eighth is a reserve for those who have and had little. Nothing is taken away from who has it already. A full
+//! waiting room has room for one that has fewer waiting than another: the newest of the longest queue is refused in its
+//! place.
 //!
 //! Invariants: `in_use` is the number of permits out, and of those granted to waiters that have not looked yet; nobody
 //! waits while there is room for it; a waiter that leaves is in no queue, and has given back what it was granted. The lock is
 //! never held across a wait.
 
 mod queue;
+mod use_time;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +24,7 @@ use tokio::time::timeout_at;
 
 use self::queue::{WaitQueue, WaiterId};
 use crate::access::limit::payer::Payer;
+use crate::clock;
 use crate::telemetry::metrics::families::GateSeries;
 use crate::telemetry::metrics::gauge;
 use config::Concurrency;
@@ -70,7 +73,7 @@ pub(crate) struct QueuedCall {
 
 impl Gate {
     pub(crate) fn new(config: &Concurrency, series: GateSeries) -> Arc<Self> {
-        let queue = Mutex::new(WaitQueue::new(config.calls_max, config.calls_waiting_max));
+        let queue = Mutex::new(WaitQueue::new(config.calls_max, config.calls_waiting_max, clock::now()));
         let gate = Self { series, queue, wait_max_ns: AtomicU64::new(0) };
         gate.set_wait_max(config.calls_wait_max);
         Arc::new(gate)
@@ -79,7 +82,7 @@ impl Gate {
     /// Changes the bounds. Who is through or waits goes on.
     pub(crate) fn reconfigure(&self, config: &Concurrency) {
         self.set_wait_max(config.calls_wait_max);
-        self.queue.lock().set_max(config.calls_max, config.calls_waiting_max);
+        self.queue.lock().set_max(config.calls_max, config.calls_waiting_max, clock::now());
     }
 
     /// Whether a call for this payer would be refused now.
@@ -90,10 +93,10 @@ impl Gate {
     /// Lets a call through, or gives it a place to wait.
     pub(crate) fn enter(self: &Arc<Self>, who: Payer, now: Instant) -> Result<Admission, QueueFull> {
         let mut queue = self.queue.lock();
-        if queue.pass(who) {
+        if queue.pass(who, now) {
             return Ok(Admission::Passed(Permit { gate: Arc::clone(self), who }));
         }
-        let (place, granted) = queue.wait(who).ok_or(QueueFull)?;
+        let (place, granted) = queue.wait(who, now).ok_or(QueueFull)?;
         drop(queue);
         let deadline = now + Duration::from_nanos(self.wait_max_ns.load(Ordering::Relaxed));
         Ok(Admission::Waits(QueuedCall { gate: Some(Arc::clone(self)), who, place, granted, deadline }))
@@ -133,14 +136,14 @@ impl Drop for QueuedCall {
         let mut queue = gate.queue.lock();
         // Who is no longer in the queue was granted a permit, or refused, since it was last looked.
         if !queue.leave(self.who, self.place) && self.granted.try_recv().is_ok() {
-            queue.release(self.who);
+            queue.release(self.who, clock::now());
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.gate.queue.lock().release(self.who);
+        self.gate.queue.lock().release(self.who, clock::now());
     }
 }
 

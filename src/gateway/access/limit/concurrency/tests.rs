@@ -2,6 +2,7 @@ use std::sync::atomic::AtomicUsize;
 
 use proptest::prelude::*;
 
+use super::queue::WaiterId;
 use super::*;
 use crate::telemetry::metrics::Metrics;
 
@@ -133,6 +134,154 @@ fn a_raised_maximum_lets_those_in_who_wait() {
     passed.clear();
     assert!(granted(&mut waiting).is_empty());
     gate.queue.lock().check();
+}
+
+/// A queue, and what waits in it; each step at a millisecond.
+struct Scene {
+    queue: WaitQueue,
+    start: Instant,
+    waiting: Vec<(usize, WaiterId, oneshot::Receiver<()>)>,
+}
+
+impl Scene {
+    fn new(max: usize, waiting_max: usize) -> Self {
+        let start = crate::clock::now();
+        Self { queue: WaitQueue::new(max, waiting_max, start), start, waiting: Vec::new() }
+    }
+
+    fn at(&self, ms: u64) -> Instant {
+        self.start + Duration::from_millis(ms)
+    }
+
+    /// Whether it passed at once, or waits now; `None` if it was refused.
+    fn enter(&mut self, who: usize, ms: u64) -> Option<bool> {
+        let (payer, now) = (client(who), self.at(ms));
+        if self.queue.pass(payer, now) {
+            return Some(true);
+        }
+        let (place, granted) = self.queue.wait(payer, now)?;
+        self.waiting.push((who, place, granted));
+        Some(false)
+    }
+
+    fn release(&mut self, who: usize, ms: u64) {
+        self.queue.release(client(who), self.at(ms));
+    }
+
+    /// Who came through, or was refused after all, since this was called last.
+    fn looked(&mut self) -> (Vec<usize>, Vec<usize>) {
+        let (mut granted, mut refused) = (Vec::new(), Vec::new());
+        self.waiting.retain_mut(|(who, _, receiver)| match receiver.try_recv() {
+            Ok(()) => {
+                granted.push(*who);
+                false
+            }
+            Err(oneshot::error::TryRecvError::Closed) => {
+                refused.push(*who);
+                false
+            }
+            Err(oneshot::error::TryRecvError::Empty) => true,
+        });
+        (granted, refused)
+    }
+}
+
+fn client(number: usize) -> Payer {
+    Payer::principal(&format!("client {number}"))
+}
+
+#[test]
+fn a_hundred_with_long_calls_leave_places_to_one_with_short_ones() {
+    const ATTACKERS: usize = 100;
+    let mut scene = Scene::new(16, 64);
+    let (mut is_idle, mut served) = ([true; ATTACKERS + 1], [0_u32; ATTACKERS + 1]);
+    let mut under_way: Vec<(u64, usize)> = Vec::new();
+    let mut waits = 0;
+    for ms in 0..8000 {
+        for (_, who) in under_way.extract_if(.., |(end, _)| *end <= ms) {
+            scene.release(who, ms);
+            is_idle[who] = true;
+        }
+        // Each time another attacker is first; the other one calls now and then.
+        let first = usize::try_from(ms).unwrap();
+        let attackers = (0..ATTACKERS).map(|who| (who + first) % ATTACKERS);
+        let other = (ms >= 2000 && ms.is_multiple_of(40)).then_some(ATTACKERS);
+        let mut begun = Vec::new();
+        for who in attackers.chain(other) {
+            let entered = if is_idle[who] { scene.enter(who, ms) } else { None };
+            assert!(entered.is_some() || who < ATTACKERS, "refused at {ms}");
+            is_idle[who] &= entered.is_none();
+            begun.extend((entered == Some(true)).then_some(who));
+            waits += usize::from(entered == Some(false) && who == ATTACKERS);
+        }
+        let (granted, refused) = scene.looked();
+        for who in refused {
+            is_idle[who] = true;
+        }
+        begun.extend(granted);
+        for who in begun {
+            served[who] += 1;
+            under_way.push((ms + if who < ATTACKERS { 200 } else { 1 }, who));
+        }
+    }
+    let [attackers @ .., other] = served;
+    assert_eq!((waits, other), (0, 150));
+    // There is no room for all of them to wait, and who found none goes ahead once it has had less than half of the average.
+    let (least, most) = (attackers.iter().min().unwrap(), attackers.iter().max().unwrap());
+    assert!(*least >= 2 && *most <= *least * 3, "{attackers:?}");
+}
+
+#[test]
+fn who_used_little_goes_ahead_but_not_twice_in_succession() {
+    let mut scene = Scene::new(2, 100);
+    // The first two use both places for a second; both want more, and then two come who have used nothing.
+    assert_eq!((scene.enter(0, 0), scene.enter(1, 0)), (Some(true), Some(true)));
+    for who in [0, 1, 0, 1, 2, 3, 2, 3] {
+        assert_eq!(scene.enter(who, 1000), Some(false));
+    }
+    let mut order: Vec<usize> = Vec::new();
+    let mut under_way = vec![0, 1];
+    while let Some(who) = (!under_way.is_empty()).then(|| under_way.remove(0)) {
+        scene.release(who, 1000);
+        scene.queue.check();
+        let granted = scene.looked().0;
+        order.extend(&granted);
+        under_way.extend(granted);
+    }
+    // The second call of 2 comes when it is its turn.
+    assert_eq!(order, [2, 0, 3, 1, 2, 3, 0, 1]);
+}
+
+#[test]
+fn a_full_waiting_room_has_room_for_who_used_little() {
+    let mut scene = Scene::new(1, 2);
+    assert_eq!((scene.enter(0, 0), scene.enter(1, 0)), (Some(true), Some(false)));
+    assert_eq!((scene.enter(2, 0), scene.enter(3, 0)), (Some(false), None), "nobody has less than another");
+    // Both who wait come to have used as much as the first.
+    for (who, next, ms) in [(0, 1, 1000), (1, 2, 2000)] {
+        scene.release(who, ms);
+        assert_eq!(scene.looked().0, [next]);
+        assert_eq!(scene.enter(who, ms), Some(false));
+    }
+    assert_eq!(scene.enter(3, 3000), Some(false), "it has used nothing");
+    assert_eq!(scene.looked().1, [1], "who came last of those who have");
+    // Those who are as light as it do not make room for each other.
+    assert_eq!((scene.enter(4, 3000), scene.enter(5, 3000)), (Some(false), None));
+    scene.queue.check();
+}
+
+#[test]
+fn who_is_gone_is_forgotten() {
+    let mut scene = Scene::new(1 << 20, 0);
+    for who in 0..10_000 {
+        assert_eq!(scene.enter(who, 0), Some(true));
+    }
+    for who in 0..10_000 {
+        scene.release(who, 5);
+    }
+    assert_eq!(scene.queue.remembered(), 4096);
+    assert_eq!(scene.enter(0, 2 * 60_000), Some(true));
+    assert_eq!(scene.queue.remembered(), 1);
 }
 
 #[test]
