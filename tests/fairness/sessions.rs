@@ -207,3 +207,37 @@ fn of_bridged_sessions_that_calls_share_the_one_idle_for_longest_makes_room() {
     assert_eq!(sessions[10..16], sessions[2..8]);
     assert_eq!(sessions[16..], sessions[9..10].iter().chain(&sessions[..1]).cloned().collect::<Vec<_>>());
 }
+
+/// Leaving is no cancellation in the legacy era: 256 exchanges of a worker go on without their clients.
+#[test]
+fn exchanges_that_one_has_left_leave_room_for_another() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let server = Legacy::new(Offer::tools(&["echo"]));
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::default().wait(&held).then(Reply::result(request, r#"{"content":[]}"#)),
+        _ => server.answer(request),
+    });
+    let daemon = Daemon::start(&Config::legacy(&upstream).section(&keys()).top("workers = 1").admin());
+    let session_of = |number: usize| {
+        let opened = daemon.send(&initialize("1", LEGACY_VERSION).by(number));
+        opened.header("mcp-session-id").expect("a session").to_owned()
+    };
+    let leave = |number: usize, calls: usize, all: usize| {
+        let session = session_of(number);
+        let request = in_session(&session, legacy_call("2", "echo")).by(number);
+        let begun: Vec<Connection> = (0..calls).map(|_| daemon.begin(&request)).collect();
+        upstream.wait_for("tools/call", all);
+        drop(begun);
+    };
+    let counted = |result: &str, times: u64| {
+        daemon.wait_metric(&format!(r#"trunkline_exchanges_detached_total{{result="{result}"}}"#), times);
+    };
+    leave(0, 230, 230);
+    counted("dropped", 6);
+    counted("kept", 224);
+    leave(1, 1, 231);
+    counted("kept", 225);
+    gate.open();
+    counted("ended", 225);
+}

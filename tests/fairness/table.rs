@@ -134,8 +134,8 @@ const TAKEN_BY: [(&str, &str, &str); 27] = [
     ("lists in memory", "tests/fairness/names.rs", "lists_that_find_no_memory_are_fetched_again"),
     (
         "exchanges whose client has left",
-        "tests/sessions/server_requests.rs",
-        "a_client_that_leaves_cancels_nothing",
+        "tests/fairness/sessions.rs",
+        "exchanges_that_one_has_left_leave_room_for_another",
     ),
     (
         "connections to the admin listener",

@@ -9,6 +9,7 @@ use crate::access::auth::caller_cache::Callers;
 use crate::access::caller::Caller;
 use crate::access::limit::handshakes::Handshakes;
 use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Shares;
 use crate::context::audit::AuditLog;
 use crate::context::in_session::PendingAnswer;
 use crate::context::state::State;
@@ -30,6 +31,9 @@ use config::{self, LimitsConfig, Log};
 use net::tasks::Tasks;
 use protocol::json::Scratch;
 
+/// How many exchanges of one worker may go on without their client.
+const DETACHED_MAX: usize = 256;
+
 /// What one thread owns.
 pub(crate) struct Worker {
     pub state: Arc<State>,
@@ -41,8 +45,8 @@ pub(crate) struct Worker {
     /// What the clients on its streams have been asked.
     pub pending_answers: RefCell<Vec<PendingAnswer>>,
     pub callers: RefCell<Callers>,
-    /// Counts, by its holders, exchanges that go on without their client.
-    pub detached: Rc<()>,
+    /// Exchanges that go on without their client.
+    pub detached: Arc<Shares>,
     pub observers: Rc<Observers>,
     pub audit: AuditLog,
     view: RefCell<Rc<View>>,
@@ -121,7 +125,7 @@ impl Worker {
             scratch: RefCell::default(),
             pending_answers: RefCell::default(),
             callers: RefCell::default(),
-            detached: Rc::default(),
+            detached: Shares::new(DETACHED_MAX),
             observers: Rc::new(observers),
             audit,
             view: RefCell::new(view),

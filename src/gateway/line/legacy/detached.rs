@@ -1,8 +1,8 @@
 //! Exchanges whose client has left. Leaving is no cancellation in the legacy era, so that what an upstream has begun it
 //! may end: its reply is read to the end and dropped, and its connection is used again.
 //!
-//! Nothing is spawned while the client stays. Bounded in number, and each by the deadline it had anyway, by the end of its
-//! session, and by the drain once connections are closed.
+//! Nothing is spawned while the client stays. Bounded in number, each charged to the client that has left, and each by the
+//! deadline it had anyway, by the end of its session, and by the drain once connections are closed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,15 +12,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::access::limit::payer::Payer;
 use crate::context::worker::Worker;
 use crate::session::UpstreamSession;
-
-/// How many exchanges of one worker may go on without their client.
-const DETACHED_MAX: usize = 256;
 
 /// A future that goes on when it is dropped before its end.
 pub(crate) struct Detachable<T: 'static> {
     worker: Rc<Worker>,
+    payer: Payer,
     ended: CancellationToken,
     unfinished: Option<Pin<Box<dyn Future<Output = T>>>>,
 }
@@ -28,13 +27,13 @@ pub(crate) struct Detachable<T: 'static> {
 impl<T> Detachable<T> {
     pub(crate) fn new<F: Future<Output = T> + 'static>(
         worker: &Rc<Worker>,
-        session: &UpstreamSession,
+        (session, payer): (&UpstreamSession, Payer),
         begin: impl FnOnce() -> F,
     ) -> Self {
         let (worker, ended) = (Rc::clone(worker), session.ended.clone());
         // Made where it stays: `Box::pin` would copy all of it.
         let unfinished = Box::into_pin(Box::write(Box::new_uninit(), begin()));
-        Self { worker, ended, unfinished: Some(unfinished) }
+        Self { worker, payer, ended, unfinished: Some(unfinished) }
     }
 }
 
@@ -53,23 +52,21 @@ impl<T> Drop for Detachable<T> {
     fn drop(&mut self) {
         if let Some(unfinished) = self.unfinished.take() {
             let ended = std::mem::take(&mut self.ended);
-            go_on(&self.worker, ended, async { drop(unfinished.await) });
+            go_on(&self.worker, (ended, self.payer), async { drop(unfinished.await) });
         }
     }
 }
 
-/// Lets `future` go on by itself until the session has `ended`, where there is room for one more.
+/// Lets `future` go on by itself until the session has `ended`, where there is room for one more of this client.
 pub(crate) fn go_on(
     worker: &Rc<Worker>,
-    session_ended: CancellationToken,
+    (session_ended, payer): (CancellationToken, Payer),
     future: impl Future<Output = ()> + 'static,
 ) {
     let counter = |result| worker.state.metrics.calls.exchanges_detached.with_label_values(&[result]);
-    if Rc::strong_count(&worker.detached) > DETACHED_MAX {
-        return counter("dropped").inc();
-    }
+    let Ok(place) = worker.detached.take(payer) else { return counter("dropped").inc() };
     counter("kept").inc();
-    let (turn, ended) = (Rc::clone(&worker.detached), counter("ended"));
+    let ended = counter("ended");
     let state = Arc::clone(&worker.state);
     worker.client.tasks.spawn_unboxed(async move {
         tokio::select! {
@@ -79,6 +76,6 @@ pub(crate) fn go_on(
             () = state.drain.closing() => {}
         }
         ended.inc();
-        drop(turn);
+        drop(place);
     });
 }

@@ -163,7 +163,8 @@ impl Proxy {
                 subscribing: uri.clone().filter(|_| is_new),
                 new_task: self.new_task(view, (message, outbound), Some(grant.id), call),
             };
-            let result = Detachable::new(&self.worker, &upstream_session, || exchange.run()).await;
+            let result =
+                Detachable::new(&self.worker, (&upstream_session, call.payer()), || exchange.run()).await;
             note_end(&mut call.watch, &result);
             subscription.settle(is_new, &result);
             if let Some(result) = attempts.settle(&upstream_session, result).await? {

@@ -42,9 +42,9 @@ impl ClientAttachment {
 impl Drop for ClientAttachment {
     fn drop(&mut self) {
         let Some(mut stream) = self.0.take() else { return };
-        let Some(session_ended) = stream.detach() else { return };
+        let Some(session) = stream.detach() else { return };
         let worker = Rc::clone(stream.worker());
-        go_on(&worker, session_ended, read_on(stream));
+        go_on(&worker, session, read_on(stream));
     }
 }
 

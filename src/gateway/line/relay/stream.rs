@@ -19,6 +19,7 @@ use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
 use super::json::JsonStream;
 use crate::access::limit::concurrency::Permit;
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::Worker;
@@ -45,8 +46,8 @@ pub(super) struct RelayedReply {
     /// In the legacy era.
     in_flight: Option<CallInFlight>,
     permit: Option<Rc<Permit>>,
-    /// In the legacy era.
-    session_ended: Option<CancellationToken>,
+    /// In the legacy era: the end of the session, and whose it is.
+    session: Option<(CancellationToken, Payer)>,
     durations: Arc<UpstreamDurations>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
     clock: Pin<Box<Sleep>>,
@@ -123,7 +124,10 @@ impl RelayedReply {
             call: None,
             in_flight: plan.in_flight.take(),
             permit: plan.permit.take(),
-            session_ended: plan.session.as_ref().map(|session| session.upstream_session.ended.clone()),
+            session: plan
+                .session
+                .as_ref()
+                .map(|session| (session.upstream_session.ended.clone(), plan.payer())),
             durations: Arc::clone(&plan.upstream.durations),
             clock: Box::pin(sleep_until(plan.deadline.into())),
             answer_by: Some(plan.deadline),
@@ -150,11 +154,11 @@ impl RelayedReply {
         &self.worker
     }
 
-    /// The client has left. Gives the end of its session if the reply is to be read on until then at most: where
+    /// The client has left. Gives the end of its session, and who it was, if the reply is to be read on until then at most: where
     /// leaving means nothing, and where the client cannot come back for the rest. What comes is for nobody, and it may
     /// take no longer than a call.
-    pub(super) fn detach(&mut self) -> Option<CancellationToken> {
-        let ended = self.session_ended.take().filter(|_| !self.is_over)?;
+    pub(super) fn detach(&mut self) -> Option<(CancellationToken, Payer)> {
+        let session = self.session.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
         self.call = None;
         if let ReplySource::Events(events) = &mut self.source {
@@ -164,7 +168,7 @@ impl RelayedReply {
             let patience = if events.has_answered() { END_PATIENCE } else { events.detach() };
             self.clock.as_mut().reset((clock::now() + patience).into());
         }
-        Some(ended)
+        Some(session)
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> BytesPoll {
