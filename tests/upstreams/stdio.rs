@@ -760,6 +760,37 @@ fn a_process_that_is_needed_makes_no_room() {
 }
 
 #[test]
+fn the_gateway_starts_no_process_for_a_client_that_has_left() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, "children_max = 2"));
+    child.wait_for("end of input", 1);
+    eventually("nothing runs", || (daemon.find_metric_of_up("trunkline_children")? == 0).then_some(()));
+    let [calling, listening] = [(); 2].map(|()| open(&daemon));
+    pid(&daemon, &listening);
+    let mut hanging = daemon.connect();
+    hanging.write(&in_session(&calling, tool("1", "hang", "{}")).bytes());
+    child.wait_received("tools/call", 2);
+    let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+    let mut stream = daemon.connect();
+    let logged = daemon.log().len();
+    stream.write(&in_session(&listening, get).bytes());
+    assert_eq!(stream.head().status, 200);
+    daemon.wait_for_log(logged, "there is no room to listen", |line| line.contains("cannot hear of changes"));
+    drop(stream);
+    daemon.wait_metric("trunkline_session_streams", 0);
+    let started = child.pids().len();
+    let ended = daemon.send(&in_session(&listening, post("").method("DELETE").without("Content-Type")));
+    assert_eq!(ended.status, 204);
+    eventually("there is room", || (daemon.find_metric_of_up("trunkline_children")? == 1).then_some(()));
+    // While somebody listened, it was tried again within this time.
+    let until = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < until {
+        assert_eq!(child.pids().len(), started);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn there_are_no_more_processes_than_allowed() {
     for (lines, limits) in [("children_max = 2", ""), ("", "children_max = 2")] {
         let child = Child::new(&["modern"]);

@@ -10,7 +10,6 @@
 //! Invariant: from before the stream is missed until it stands again, no list is watched.
 
 use std::convert::Infallible;
-use std::future::pending;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -147,13 +146,10 @@ impl ResourceWatch {
         }
     }
 
-    /// Opens the stream, again and again.
+    /// Opens the stream, again and again while somebody listens: it may take a place that others want.
     async fn hold(&mut self) -> Infallible {
         loop {
-            if !self.thread.is_current(&self.feed.upstream) {
-                // Another feed holds it, in the same session.
-                return pending().await;
-            }
+            until(&self.thread, &self.feed, true).await;
             match self.hear_session().await {
                 WatchEnd::Broken => {
                     let pause = doubled(self.retry, self.failures, PAUSE_MAX);
