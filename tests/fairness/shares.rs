@@ -198,43 +198,36 @@ fn calls_of_one_leave_an_upstream_that_takes_few_to_another() {
     }
 }
 
-/// What a principal held lately counts, too: the last eighth is for those who had little.
+/// What a principal held lately counts, too.
 #[test]
-fn calls_that_took_long_leave_an_upstream_to_who_had_none() {
-    let gates = [Gate::default(), Gate::default()];
+fn who_had_nothing_of_an_upstream_goes_ahead_of_who_had_much() {
+    let gates = [Gate::default(), Gate::default(), Gate::default()];
     let held = gates.clone();
     let upstream = Upstream::calling(move |request| {
-        let reply = Reply::result(request, r#"{"resultType":"complete","content":[]}"#);
-        match request.json()["params"]["arguments"]["round"].as_u64() {
-            Some(round) => Reply::default().wait(&held[usize::try_from(round).unwrap()]).then(reply),
-            None => reply,
-        }
+        let gate = &held[request.client_id().parse::<usize>().unwrap()];
+        Reply::default().wait(gate).then(Reply::result(request, r#"{"resultType":"complete","content":[]}"#))
     });
-    let config = Config::new().upstream("up", upstream.address, "calls_max = 16");
+    let config = Config::new().upstream("up", upstream.address, "calls_max = 1");
     let daemon = Daemon::start(&config.section(&keys()).admin());
-    let begin = |round: usize, number: usize| {
-        let arguments = format!(r#""arguments":{{"round":{round}}}"#);
-        daemon.begin(&call("7", "echo").replacing(r#""arguments":{}"#, &arguments).by(number))
+    let begin = |id: &str, number: usize| daemon.begin(&call(id, "echo").by(number));
+    let is_waiting = |calls: u64| {
+        daemon.wait_metric(r#"trunkline_upstream_calls_waiting{upstream="up"}"#, calls);
     };
-    // Fourteen are for whoever asks; the first call is under way for longest.
-    let mut late = vec![begin(0, 7)];
+    let mut first = begin("0", 0);
     upstream.wait_for("tools/call", 1);
-    late.extend((0..13).map(|turn| begin(0, turn % 7)));
-    upstream.wait_for("tools/call", 14);
-    // What passes is what is counted.
-    std::thread::sleep(Duration::from_millis(300));
+    // The first principal waits with another call before the second comes.
+    let mut second = begin("1", 0);
+    is_waiting(1);
+    let mut other = begin("2", 1);
+    is_waiting(2);
+    // Time is what is counted: a tenth of a second is still little.
+    std::thread::sleep(Duration::from_millis(150));
     gates[0].open();
-    for connection in &mut late {
-        connection.response().assert_ok();
-    }
-    let mut waiting: Vec<Connection> = (0..14).map(|turn| begin(1, turn % 7)).collect();
-    upstream.wait_for("tools/call", 28);
-    waiting.push(begin(1, 7));
-    daemon.wait_metric(r#"trunkline_upstream_calls_waiting{upstream="up"}"#, 1);
-    daemon.send(&call("9", "echo").by(8)).assert_ok();
-    assert_eq!(daemon.metric(r#"trunkline_upstream_calls_waiting{upstream="up"}"#), 1);
+    first.response().assert_ok();
+    upstream.wait_for("tools/call", 2);
+    gates[2].open();
+    other.response().assert_ok();
+    upstream.wait_for("tools/call", 3);
     gates[1].open();
-    for connection in &mut waiting {
-        connection.response().assert_ok();
-    }
+    second.response().assert_ok();
 }

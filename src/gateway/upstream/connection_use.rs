@@ -94,7 +94,7 @@ impl ConnectionUses {
 
     fn end(&self, place: usize) {
         let places = &mut *self.places.borrow_mut();
-        places.in_use -= 1;
+        places.in_use = places.in_use.saturating_sub(1);
         places.set(place, Payer::GATEWAY);
         places.free.push(place);
     }

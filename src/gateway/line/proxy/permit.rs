@@ -135,7 +135,7 @@ impl Proxy {
             }
         }
         match &upstream.gate {
-            Some(gate) if gate.would_refuse(cx.call.payer()) => {
+            Some(gate) if gate.would_refuse(cx.call.payer(), clock::now()) => {
                 gate.series.refused.inc();
                 Err(PolicyError::Concurrency.into())
             }

@@ -23,6 +23,7 @@ use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::Worker;
+use crate::session::Session;
 use crate::session::outbox::CallInFlight;
 use crate::telemetry::calls::UpstreamDurations;
 use crate::upstream::exchange::Reply;
@@ -46,8 +47,8 @@ pub(super) struct RelayedReply {
     /// In the legacy era.
     in_flight: Option<CallInFlight>,
     permit: Option<Rc<Permit>>,
-    /// In the legacy era: the end of the session, and whose it is.
-    session: Option<(CancellationToken, Payer)>,
+    /// In the legacy era: the end of the session with the upstream, and the client's session.
+    session: Option<(CancellationToken, Session)>,
     durations: Arc<UpstreamDurations>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
     clock: Pin<Box<Sleep>>,
@@ -127,7 +128,7 @@ impl RelayedReply {
             session: plan
                 .session
                 .as_ref()
-                .map(|session| (session.upstream_session.ended.clone(), plan.payer())),
+                .map(|held| (held.upstream_session.ended.clone(), held.session.clone())),
             durations: Arc::clone(&plan.upstream.durations),
             clock: Box::pin(sleep_until(plan.deadline.into())),
             answer_by: Some(plan.deadline),
@@ -158,7 +159,7 @@ impl RelayedReply {
     /// leaving means nothing, and where the client cannot come back for the rest. What comes is for nobody, and it may
     /// take no longer than a call.
     pub(super) fn detach(&mut self) -> Option<(CancellationToken, Payer)> {
-        let session = self.session.take().filter(|_| !self.is_over)?;
+        let (ended, session) = self.session.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
         self.call = None;
         if let ReplySource::Events(events) = &mut self.source {
@@ -168,7 +169,7 @@ impl RelayedReply {
             let patience = if events.has_answered() { END_PATIENCE } else { events.detach() };
             self.clock.as_mut().reset((clock::now() + patience).into());
         }
-        Some(session)
+        Some((ended, session.owner().payer()))
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> BytesPoll {

@@ -2,10 +2,9 @@
 //!
 //! One [`Gate`] for each upstream in the process. Who comes while there is room passes at once. Beyond, calls wait in
 //! a queue for each principal, and what becomes free goes to the principals in turn; one that has half of all or more
-//! is passed over while another one waits. Who has held places for less than half of the average time lately goes ahead.
-//! The last eighth is a reserve for those who have and had little. Nothing is taken away from who has it already. A full
-//! waiting room has room for one that has fewer waiting than another: the newest of the longest queue is refused in its
-//! place.
+//! is passed over while another one waits. Every other place goes to who has held places for less than half of the average
+//! time lately. The last eighth is a reserve for those who have little. Nothing is taken away from who has it already. A full
+//! waiting room has room for one that has fewer waiting than another, or used less: a call that waits is refused in its place.
 //!
 //! Invariants: `in_use` is the number of permits out, and of those granted to waiters that have not looked yet; nobody
 //! waits while there is room for it; a waiter that leaves is in no queue, and has given back what it was granted. The lock is
@@ -86,8 +85,8 @@ impl Gate {
     }
 
     /// Whether a call for this payer would be refused now.
-    pub(crate) fn would_refuse(&self, who: Payer) -> bool {
-        self.queue.lock().would_refuse(who)
+    pub(crate) fn would_refuse(&self, who: Payer, now: Instant) -> bool {
+        self.queue.lock().would_refuse(who, now)
     }
 
     /// Lets a call through, or gives it a place to wait.

@@ -1,7 +1,8 @@
 //! Who has how much of an upstream, who has had it lately, and who is next.
 //!
 //! A place is held for as long as its call takes, so that who holds few for a short time uses less than who holds as many for
-//! long. Who uses less than half of the average goes ahead of its turn, but not twice in succession, and has the reserve.
+//! long. Whether there is room depends on what is held alone; what was used decides who goes first, and who makes room in a
+//! full waiting room.
 //!
 //! Without a clock: each step is told the time.
 
@@ -17,11 +18,10 @@ use crate::access::limit::digest::IdentityHash;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares;
 
-/// Who uses less than this part of the average goes ahead; who uses less than that part has the reserve, too.
-const LIGHT_PART: usize = 2;
-const RESERVE_PART: usize = 4;
 /// So many are remembered who have nothing and do not wait.
 const REMEMBERED_MAX: usize = 4096;
+/// Of those who wait, so many are compared by what they used.
+const COMPARED_MAX: usize = 128;
 
 /// A waiter's place: no two have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,17 +35,17 @@ pub(super) struct WaitQueue {
     waiting_max: usize,
     next_place: u64,
     /// Everybody who has something, waits, or had something lately.
-    principals: HashMap<Payer, PrincipalShare, IdentityHash>,
+    pub(super) principals: HashMap<Payer, PrincipalShare, IdentityHash>,
     /// Everybody who waits, once each, in turn.
     turns: VecDeque<Payer>,
-    total: TotalUse,
+    pub(super) total: TotalUse,
     /// Who came through last was ahead of its turn.
     was_ahead: bool,
 }
 
 #[derive(Debug)]
-struct PrincipalShare {
-    used: UseTime,
+pub(super) struct PrincipalShare {
+    pub(super) used: UseTime,
     waiters: VecDeque<(WaiterId, oneshot::Sender<()>)>,
 }
 
@@ -83,9 +83,9 @@ impl WaitQueue {
         has_room
     }
 
-    pub(super) fn would_refuse(&self, who: Payer) -> bool {
-        let is_full = self.waiting >= self.waiting_max && self.who_makes_room_for(who).is_none();
-        is_full && !self.has_room_for(who)
+    pub(super) fn would_refuse(&mut self, who: Payer, now: Instant) -> bool {
+        self.age(now);
+        !self.has_room_for(who) && self.waiting >= self.waiting_max && self.who_makes_room_for(who).is_none()
     }
 
     /// Joins the queue of `who`; `None` if there is no room for one more.
@@ -118,10 +118,10 @@ impl WaitQueue {
     }
 
     pub(super) fn release(&mut self, who: Payer, now: Instant) {
-        self.in_use -= 1;
+        self.in_use = self.in_use.saturating_sub(1);
         if let Some(share) = self.principals.get_mut(&who) {
             share.used.settle(&mut self.total, now);
-            share.used.held -= 1;
+            share.used.held = share.used.held.saturating_sub(1);
             self.forget_one_too_many(who);
         }
         self.age(now);
@@ -139,16 +139,15 @@ impl WaitQueue {
     fn age(&mut self, now: Instant) {
         let seconds = self.total.seconds_passed(now);
         if seconds > 0 {
-            self.total.age(self.principals.values_mut().map(|share| &mut share.used), seconds, now);
+            self.total.age(self.principals.values_mut().map(|share| &mut share.used), seconds);
             self.principals.retain(|_, share| !share.used.is_nothing() || !share.waiters.is_empty());
         }
     }
 
     fn forget_one_too_many(&mut self, who: Payer) {
-        if self.principals.len() <= REMEMBERED_MAX {
-            return;
-        }
-        if let Entry::Occupied(entry) = self.principals.entry(who)
+        let idle_at_least = self.principals.len().saturating_sub(self.in_use + self.waiting);
+        if idle_at_least > REMEMBERED_MAX
+            && let Entry::Occupied(entry) = self.principals.entry(who)
             && entry.get().used.held == 0
             && entry.get().waiters.is_empty()
         {
@@ -156,34 +155,14 @@ impl WaitQueue {
         }
     }
 
-    fn held(&self, who: Payer) -> usize {
-        self.principals.get(&who).map_or(0, |share| share.used.held)
-    }
-
-    fn used_roughly(&self, who: Payer) -> u64 {
-        self.principals.get(&who).map_or(0, |share| share.used.roughly())
-    }
-
-    fn is_light(&self, who: Payer) -> bool {
-        self.uses_less_than(who, LIGHT_PART)
-    }
-
-    /// Whether it has used less lately than one in `part` of what each has on average.
-    fn uses_less_than(&self, who: Payer, part: usize) -> bool {
-        let parts = part.saturating_mul(self.principals.len());
-        self.principals.get(&who).is_none_or(|share| share.used.is_less_than(&self.total, parts))
-    }
-
-    /// Whether there is room for one more call of `who`: the last eighth is for those who have little, and had little.
+    /// Whether there is room for one more call of `who`: the last eighth is for those who have little.
     fn has_room_for(&self, who: Payer) -> bool {
-        let is_reserve = shares::is_scarce(self.max, self.in_use + 1);
-        let refusal = shares::refusal((self.max, 1), self.in_use, 1, self.held(who) + 1);
-        refusal.is_none() && (!is_reserve || self.uses_less_than(who, RESERVE_PART))
+        let held = self.principals.get(&who).map_or(0, |share| share.used.held);
+        shares::refusal((self.max, 1), self.in_use, 1, held + 1).is_none()
     }
 
     fn hand_out(&mut self, now: Instant) {
         while let Some(who) = self.next() {
-            self.was_ahead = self.turns.front() != Some(&who);
             let Some((_, sender)) = self.remove(who, VecDeque::pop_front) else { return };
             // It leaves the queue under the same lock, and so was there to hear it, or hears it when it leaves.
             if sender.send(()).is_ok() {
@@ -197,34 +176,60 @@ impl WaitQueue {
         }
     }
 
-    /// Whose turn it is, of those for whom there is room: of those who are light, the lightest, unless the last one was ahead of
-    /// its turn; the first who would have no more than half; or the first of all if nobody would.
-    fn next(&self) -> Option<Payer> {
+    /// Who is next, of those for whom there is room: who has the turn, or the lightest of all, unless the last one was that.
+    fn next(&mut self) -> Option<Payer> {
         if self.in_use >= self.max {
             return None;
         }
-        let half = (self.max / 2).max(1);
-        let has_little = |who: &Payer| self.held(*who) < half;
-        let mut fit = self.turns.iter().copied().filter(|who| self.has_room_for(*who)).peekable();
-        let first = *fit.peek()?;
-        let mut little = fit.filter(has_little).peekable();
-        let next = little.peek().copied().unwrap_or(first);
-        let lightest = || little.filter(|who| self.is_light(*who)).min_by_key(|who| self.used_roughly(*who));
-        Some(if self.was_ahead { next } else { lightest().unwrap_or(next) })
+        let turn = self.turn()?;
+        let lightest = (!self.was_ahead).then(|| self.lightest()).flatten().filter(|who| *who != turn);
+        self.was_ahead = lightest.is_some();
+        lightest.or(Some(turn))
     }
 
-    /// Who has more waiters than `who` would have with one more, and the most of all. One who is not light makes room for one
-    /// who is, even if both would have as many.
+    /// The first who would have no more than half, or the first of all if nobody would.
+    fn turn(&self) -> Option<Payer> {
+        let mut fit = self.turns.iter().copied().filter(|who| self.has_room_for(*who)).peekable();
+        let first = *fit.peek()?;
+        Some(fit.find(|who| self.has_little(*who)).unwrap_or(first))
+    }
+
+    fn has_little(&self, who: Payer) -> bool {
+        self.principals.get(&who).is_none_or(|share| share.used.held < (self.max / 2).max(1))
+    }
+
+    /// Who has used least, of those who have used less than half of the average.
+    fn lightest(&self) -> Option<Payer> {
+        let fits = |who: &Payer| {
+            let used = self.principals.get(who)?.used;
+            let is_light = used.is_light(&self.total) && self.has_little(*who) && self.has_room_for(*who);
+            is_light.then(|| (used.roughly(), *who))
+        };
+        let light = self.turns.iter().take(COMPARED_MAX).filter_map(fits);
+        light.min_by_key(|(used, _)| *used).map(|(_, who)| who)
+    }
+
+    /// Who has the most waiters of all, and more than `who` would have with one more. Else, for a light one that has none: who
+    /// has used most, and more than the average.
     fn who_makes_room_for(&self, who: Payer) -> Option<Payer> {
-        let waiters = |who: Payer| self.principals.get(&who).map_or(0, |share| share.waiters.len());
+        let waiters = |who: &Payer| self.principals.get(who).map_or(0, |share| share.waiters.len());
         // Who has more than the average already need not be compared with each.
-        if waiters(who) > self.waiting / self.turns.len().max(1) {
+        if waiters(&who) > self.waiting / self.turns.len().max(1) {
             return None;
         }
-        let longest =
-            self.turns.iter().copied().max_by_key(|other| (waiters(*other), !self.is_light(*other)))?;
-        let more = usize::from(!self.is_light(who) || self.is_light(longest));
-        (waiters(longest) > waiters(who) + more).then_some(longest)
+        let longest = self.turns.iter().copied().max_by_key(waiters)?;
+        if waiters(&longest) > waiters(&who) + 1 {
+            return Some(longest);
+        }
+        let is_light = self.principals.get(&who).is_none_or(|share| share.used.is_light(&self.total));
+        (is_light && waiters(&who) == 0).then(|| self.heaviest()).flatten()
+    }
+
+    fn heaviest(&self) -> Option<Payer> {
+        let used = |who: &Payer| self.principals.get(who).map(|share| (share.used, *who));
+        let compared = self.turns.iter().rev().take(COMPARED_MAX).filter_map(used);
+        let heavy = compared.filter(|(used, _)| used.is_heavy(&self.total));
+        heavy.max_by_key(|(used, _)| used.roughly()).map(|(_, who)| who)
     }
 
     /// Takes a waiter of `who` out of its queue.
@@ -244,11 +249,6 @@ impl WaitQueue {
             self.turns.remove(at);
         }
         Some(taken)
-    }
-
-    #[cfg(test)]
-    pub(super) fn remembered(&self) -> usize {
-        self.principals.len()
     }
 
     #[cfg(test)]
