@@ -9,6 +9,7 @@
 //! | [`shared_sessions`] | How do modern calls share a session with a legacy server, and what if it is lost? |
 //! | [`streams`] | What becomes of a bridged call whose server ends its streams, forgets the session, or only pings? |
 //! | [`lists`] | Which lists and which introduction does a client get from a server of the other era? |
+//! | [`reloads`] | What becomes of calls under way whose server is configured otherwise by now? |
 //! | [`faults`] | What can either side do wrong to the other, and does anybody else notice? |
 //! | [`model`] | Does all of this hold in random sequences over all pairings of eras? |
 
@@ -16,6 +17,7 @@ mod direct_calls;
 mod faults;
 mod lists;
 mod model;
+mod reloads;
 mod shared_sessions;
 mod streams;
 mod suspended_calls;

@@ -27,7 +27,7 @@ use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::request::UpstreamRequest;
-use crate::upstream::{CurrentUpstream, OtherEra, Upstream};
+use crate::upstream::{CurrentUpstream, LateWord, OtherEra, Upstream};
 use protocol::error::UpstreamError;
 use protocol::version::Era;
 
@@ -100,6 +100,10 @@ impl OtherEra for Bridge {
     fn retire(&self) {
         self.as_legacy.retire();
         self.as_modern.retire();
+    }
+
+    fn hear_late(&self, client: &UpstreamClient, session: &HeaderValue, said: LateWord<'_>) -> bool {
+        self.as_legacy.hear_late(client, session, said)
     }
 }
 

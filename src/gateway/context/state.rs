@@ -27,11 +27,10 @@ use crate::telemetry::metrics::{Metrics, gauge};
 use crate::telemetry::pulse::Pulses;
 use crate::telemetry::recent_errors::RecentErrors;
 use crate::telemetry::trace::{self, Traces};
-use crate::upstream::Replica;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
-use crate::upstream::mux;
+use crate::upstream::{Replica, RetiredBridges, mux};
 use config::{Config, ListenAddress};
 use net::drain::Drain;
 use tokens::sealing::SealingKeys;
@@ -48,6 +47,8 @@ pub(crate) struct State {
     pub catalog: Catalog,
     pub hub: Hub,
     pub sessions: Arc<Sessions>,
+    /// What leads clients to their calls of upstreams that a reload has left out or changed.
+    pub retired: RetiredBridges,
     /// What replicas share, if anything.
     pub shared: Option<Arc<Redis>>,
     /// Streams of clients that speak HTTP+SSE.
@@ -140,6 +141,7 @@ impl State {
             catalog: Catalog::new(limits.cache_bytes_max),
             hub: Hub::default(),
             sessions,
+            retired: RetiredBridges::default(),
             shared,
             lines: SseSessions::default(),
             host: mux::host::SharedHost::new(config, &buffered),
@@ -187,6 +189,7 @@ impl State {
         for gone in &old.upstreams {
             if new.upstreams.iter().all(|upstream| !upstream.is_served_with(gone)) {
                 gone.retire();
+                self.retired.add(&gone.other_era);
             }
             let same = new.upstreams.iter().find(|upstream| upstream.id == gone.id);
             if same.is_some_and(|same| same.keeps_lists_unlike(gone)) {

@@ -51,7 +51,7 @@ use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, ListingState, TaskOnlyTools};
 use self::message_turns::MessageTurns;
-pub(crate) use self::other_era::OtherEra;
+pub(crate) use self::other_era::{LateWord, OtherEra, RetiredBridges};
 pub(crate) use self::replica::{Replica, ReplicaKey};
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;

@@ -1,11 +1,16 @@
 //! Clients of the era that an upstream does not speak. Whoever serves them lies above, and is given to each upstream when
 //! it is made; here is which requests that are.
+//!
+//! An upstream that is no longer configured as it was leaves calls behind, which are finished. Their clients reach them
+//! through [`RetiredBridges`], as the upstream that is configured by now, if any, knows nothing of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use http::HeaderValue;
+use parking_lot::Mutex;
 
 use super::exchange::{Reply, UpstreamClient};
 use super::request::{RequestKind, UpstreamRequest};
@@ -27,8 +32,48 @@ pub(crate) trait OtherEra: std::fmt::Debug + Send + Sync {
     /// Whether it has opened the legacy session of this id.
     fn has_session(&self, id: &HeaderValue) -> bool;
 
-    /// The upstream is no longer configured: calls that wait end.
+    /// The upstream is no longer configured: nothing new begins. Calls that are under way are finished, as far as they
+    /// do not wait for a client to come back.
     fn retire(&self);
+
+    /// After that, what a client says to its calls that are under way in this legacy session. False: there are none.
+    fn hear_late(&self, client: &UpstreamClient, session: &HeaderValue, said: LateWord<'_>) -> bool;
+}
+
+/// What a client says to calls of an upstream that is no longer configured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LateWord<'a> {
+    /// Its session is over.
+    SessionEnded,
+    /// It wants no answer any more to the call of this id, a literal.
+    Cancelled(&'a [u8]),
+    /// It answers the question of this id, a literal.
+    Answer { id: &'a str, message: &'a Bytes },
+}
+
+/// Those whose upstream is no longer configured, for as long as they have calls under way. Shared by all threads.
+#[derive(Debug, Default)]
+pub(crate) struct RetiredBridges(Mutex<Vec<Weak<dyn OtherEra>>>);
+
+impl RetiredBridges {
+    /// Calls keep it alive, nothing here does.
+    pub(crate) fn add(&self, retired: &Arc<dyn OtherEra>) {
+        let mut all = self.0.lock();
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(retired));
+    }
+
+    /// False: nobody here has calls under way in this session.
+    pub(crate) fn tell(
+        &self,
+        client: &UpstreamClient,
+        session: Option<&HeaderValue>,
+        said: LateWord<'_>,
+    ) -> bool {
+        let Some(session) = session else { return false };
+        let all: Vec<Arc<dyn OtherEra>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        all.iter().any(|one| one.hear_late(client, session, said))
+    }
 }
 
 /// The era that a request is written in if the upstream does not speak it. `None`: the upstream takes it as it is.

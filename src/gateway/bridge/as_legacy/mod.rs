@@ -26,13 +26,14 @@ mod subscriptions;
 mod tools;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::HeaderValue;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use self::initialize::ClientOffer;
 use self::notification_stream::NotificationStream;
@@ -42,6 +43,7 @@ use self::tools::ListTurn;
 use crate::bridge::BridgedServer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::metrics::gauge;
+use crate::upstream::LateWord;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::messages::{MessageStream, ReplyPart};
 use crate::upstream::mux::sessions::random_name;
@@ -59,6 +61,10 @@ const SESSIONS_MAX: usize = 10_000_000;
 pub(crate) struct LegacyFacade {
     sessions: Mutex<HashMap<Box<[u8]>, Arc<LegacySession>>>,
     turn: ListTurn,
+    /// No stream goes on that belongs to no call.
+    retired: CancellationToken,
+    /// The sessions of before that, each for as long as its calls keep it.
+    leaving: Mutex<HashMap<Box<[u8]>, Weak<LegacySession>>>,
 }
 
 impl LegacyFacade {
@@ -66,12 +72,25 @@ impl LegacyFacade {
         self.sessions.lock().contains_key(id.as_bytes())
     }
 
-    /// Nobody is served any more.
+    /// Nobody is served any more. Calls that are under way go on, and each session with the last of its own.
     pub(crate) fn retire(&self) {
         let sessions = std::mem::take(&mut *self.sessions.lock());
-        for session in sessions.values() {
-            session.ended.cancel();
+        // What nobody holds has nothing under way.
+        let leaving = sessions.into_iter().filter(|(_, session)| Arc::strong_count(session) > 1);
+        self.leaving.lock().extend(leaving.map(|(id, session)| (id, Arc::downgrade(&session))));
+        self.retired.cancel();
+    }
+
+    /// See [`OtherEra::hear_late`](crate::upstream::OtherEra::hear_late).
+    pub(crate) fn hear_late(&self, client: &UpstreamClient, id: &HeaderValue, said: LateWord<'_>) -> bool {
+        let session = self.leaving.lock().get(id.as_bytes()).and_then(Weak::upgrade);
+        let Some(session) = session else { return false };
+        match said {
+            LateWord::SessionEnded => session.ended.cancel(),
+            LateWord::Cancelled(call) => session.cancel(call),
+            LateWord::Answer { id, message } => answer_question(client, &session, id, message),
         }
+        true
     }
 
     fn keep(&self, session: Arc<LegacySession>, series: &BridgeSeries) -> Result<HeaderValue, UpstreamError> {
@@ -186,10 +205,8 @@ fn count(sessions: &HashMap<Box<[u8]>, Arc<LegacySession>>, series: &BridgeSerie
 fn receive(client: &UpstreamClient, session: &LegacySession, message: &Bytes, envelope: &Envelope) {
     if envelope.kind == MessageKind::Response {
         let number = envelope.id.clone().and_then(|id| std::str::from_utf8(message.get(id)?).ok());
-        let number = number.and_then(|number| number.parse().ok());
-        let answer = client.read_json(|memory| input::answer(message, memory));
-        if let (Some(number), Some(answer)) = (number, answer) {
-            session.answer(number, answer);
+        if let Some(number) = number {
+            answer_question(client, session, number, message);
         }
         return;
     }
@@ -201,5 +218,13 @@ fn receive(client: &UpstreamClient, session: &LegacySession, message: &Bytes, en
                 session.cancel(id);
             }
         });
+    }
+}
+
+/// The client's answer to the question of this number, as far as it is one.
+fn answer_question(client: &UpstreamClient, session: &LegacySession, number: &str, message: &Bytes) {
+    let answer = client.read_json(|memory| input::answer(message, memory));
+    if let (Ok(number), Some(answer)) = (number.parse(), answer) {
+        session.answer(number, answer);
     }
 }

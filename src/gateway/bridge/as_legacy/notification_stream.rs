@@ -127,12 +127,13 @@ impl NotificationStream {
     }
 
     async fn event(&mut self) -> NotificationEvent {
-        let Self { client, session, number, streams, changes, listen, opening, again_at, .. } = self;
+        let Self { client, bridge, session, number, streams, changes, listen, opening, again_at, .. } = self;
         let opened = or_never(opening.as_mut());
         let heard = or_never(listen.as_mut().map(|listen| listen.update(client, session)));
         let again = or_never(again_at.map(|at| sleep_until(at.into())));
         tokio::select! {
             () = session.ended.cancelled() => NotificationEvent::Over,
+            () = bridge.as_legacy.retired.cancelled() => NotificationEvent::Over,
             _ = streams.wait_for(|latest| *latest != *number) => NotificationEvent::Over,
             opened = opened => NotificationEvent::Opened(opened),
             heard = heard => NotificationEvent::Heard(heard.ok().map(|message| message.to_bytes())),

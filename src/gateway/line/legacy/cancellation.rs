@@ -10,8 +10,10 @@ use bytes::Bytes;
 
 use super::messages::{room_for, send, send_if_room, upstream_of};
 use crate::context::worker::Worker;
+use crate::session::UpstreamSession;
 use crate::session::cancellations::Cancellation;
 use crate::session::outbox::{Addressee, InFlightCall};
+use crate::upstream::LateWord;
 use protocol::error::Error;
 
 /// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
@@ -33,6 +35,9 @@ pub(crate) fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Opt
     if let Some(InFlightCall { addressee: Addressee { upstream, session }, sent_id }) = call.in_flight
         && call.sending.is_behind()
     {
+        if tell_retired(worker, &session, &sent_id) {
+            return Ok(None);
+        }
         let view = worker.view();
         let Some(upstream) = upstream_of(&view, &upstream) else { return Ok(None) };
         let note = note(&String::from_utf8_lossy(&sent_id), &cancelled.reason);
@@ -50,12 +55,20 @@ pub(crate) fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Opt
             return;
         }
         let Some(InFlightCall { addressee, sent_id }) = outbox.working_on(&cancelled.id) else { return };
+        if tell_retired(&sender, &addressee.session, &sent_id) {
+            return;
+        }
         if let Some(upstream) = upstream_of(&sender.view(), &addressee.upstream) {
             let note = note(&String::from_utf8_lossy(&sent_id), &cancelled.reason);
             send_if_room(&sender, &outbox, upstream, addressee.session, note);
         }
     });
     Ok(None)
+}
+
+/// Cancels a call of an upstream that is no longer configured as it was. False: it is of none.
+fn tell_retired(worker: &Worker, session: &UpstreamSession, sent_id: &[u8]) -> bool {
+    worker.state.retired.tell(&worker.client, session.id.as_ref(), LateWord::Cancelled(sent_id))
 }
 
 /// `notifications/cancelled` with nothing in it but the request and the reason.

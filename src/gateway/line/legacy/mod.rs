@@ -29,9 +29,9 @@ use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
-use crate::upstream::Upstream;
 use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
 use crate::upstream::initialize::{InitializeError, InitializeOffer};
+use crate::upstream::{LateWord, Upstream};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::initialize::Initialize;
 use protocol::json::quote;
@@ -165,7 +165,7 @@ fn forget(
     let was_held = holders.map(|holder| sessions.lose(holder, &upstream.session_key, lost));
     let was_held = was_held.contains(&true);
     if was_held {
-        close(worker, view, vec![((&*upstream.session_key).into(), Arc::clone(lost))]);
+        ask_to_forget(worker, view, vec![((&*upstream.session_key).into(), Arc::clone(lost))]);
     }
     was_held
 }
@@ -226,7 +226,7 @@ async fn open(
         let opened = UpstreamSession::new(opened.id, opened.version).at(opened.replica);
         let place = (holder.id(), holder.expires_s());
         if let Some(other) = sessions.put(place, &upstream.session_key, &found, &opened).await {
-            close(worker, view, vec![((&*upstream.session_key).into(), Arc::new(opened))]);
+            ask_to_forget(worker, view, vec![((&*upstream.session_key).into(), Arc::new(opened))]);
             return Ok(other);
         }
         told_level.set(sessions.level(holder.id()));
@@ -317,8 +317,15 @@ async fn tell(
     }
 }
 
-/// Ends sessions with upstreams, a few at a time: each upstream is asked to forget its own.
-pub(crate) fn close(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
+/// Ends sessions with upstreams, and the calls that upstreams have left behind which are configured otherwise by now.
+pub(crate) fn close(worker: &Rc<Worker>, view: &View, mut closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
+    let retired = &worker.state.retired;
+    closed.retain(|(_, session)| !retired.tell(&worker.client, session.id.as_ref(), LateWord::SessionEnded));
+    ask_to_forget(worker, view, closed);
+}
+
+/// A few at a time, each upstream is asked to forget its own.
+fn ask_to_forget(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<UpstreamSession>)>) {
     let known = |key: &str| view.snapshot.upstreams.iter().find(|upstream| *upstream.session_key == *key);
     let closing: Vec<_> = closed
         .into_iter()

@@ -18,7 +18,7 @@ use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::cancellations::{Cancellation, ID_BYTES_MAX, REASON_BYTES_MAX};
 use crate::session::{Session, SessionId, UpstreamSession};
-use crate::upstream::Upstream;
+use crate::upstream::{LateWord, Upstream};
 use protocol::envelope::MessageKind;
 use protocol::error::Error;
 use protocol::foreign_id::ForeignId;
@@ -49,8 +49,13 @@ impl Proxy {
     ) -> Result<(), Error> {
         let Some((public_id, id)) = public_id_of(message) else { return Ok(()) };
         let Some(outbox) = self.worker.state.sessions.outbox_if_any(session.grant.id) else { return Ok(()) };
-        let Some(asker) = outbox.asker_of(&public_id) else { return Ok(()) };
-        let Some((member, upstream)) = member_of(cx, &asker.upstream) else { return Ok(()) };
+        let Some(asked) = outbox.question(&public_id) else { return Ok(()) };
+        let said = LateWord::Answer { id: &asked.inner_id, message: &message.body };
+        if self.worker.state.retired.tell(&self.worker.client, asked.from.session.id.as_ref(), said) {
+            outbox.take_question(&public_id);
+            return Ok(());
+        }
+        let Some((member, upstream)) = member_of(cx, &asked.from.upstream) else { return Ok(()) };
         let room = messages::room_for(&self.worker, &outbox, upstream, message.body.len())?;
         let Some(question) = outbox.take_question(&public_id) else { return Ok(()) };
         upstream.series.questions.answered.inc();

@@ -275,8 +275,9 @@ impl SessionOutbox {
         has_room
     }
 
-    pub(crate) fn asker_of(&self, public_id: &str) -> Option<Addressee> {
-        Some(self.inner.lock().questions.get(public_id)?.from.clone())
+    /// A question that waits for the client's answer.
+    pub(crate) fn question(&self, public_id: &str) -> Option<UpstreamQuestion> {
+        self.inner.lock().questions.get(public_id).cloned()
     }
 
     pub(crate) fn has_question(&self, public_id: &str) -> bool {
