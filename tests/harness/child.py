@@ -95,6 +95,17 @@ def call(request):
             note(event="flooding")
         note(event="flooded")
         text(request, "flooded")
+    elif tool == "burst":
+        line = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":%d}}\n'
+        if token is not None:
+            line = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%%d}}\n' % (
+                json.dumps(token).encode())
+        for start in range(0, arguments["lines"], 1000):
+            write(b"".join(line % number for number in range(start, start + 1000)))
+        note(event="burst")
+        text(request, "burst")
+        if arguments.get("dies"):
+            die()
     elif tool == "shut":
         os.close(0)
         note(event="shut")

@@ -166,6 +166,7 @@ pub(crate) fn outcome(reason: Option<Reason>) -> &'static str {
         Some(
             R::UpstreamUnreachable
             | R::UpstreamReset
+            | R::SlowClient
             | R::UpstreamTimeout
             | R::UpstreamInvalid
             | R::UpstreamCredentials

@@ -73,6 +73,9 @@ impl MessageStream {
         let part = match &mut self.source {
             MessageSource::Mux(messages) => {
                 let message = ready!(messages.poll_next(cx));
+                if let Some(Err(BrokenReply)) = &message {
+                    self.fault = Some(messages.fault());
+                }
                 return Poll::Ready(message.map(|message| message.map(ReplyPart::Message)));
             }
             MessageSource::Bridge(messages) => ready!(messages.as_mut().poll_next(cx)),

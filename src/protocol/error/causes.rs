@@ -79,6 +79,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
     causes_of!(UpstreamError {
         Unreachable => "There is no connection; not executed.",
         Reset => "The connection broke; the outcome is unknown.",
+        SlowClient => "The client did not read what a process or an HTTP+SSE stream said that others use as well; the outcome is unknown.",
         TimedOut => "`response_timeout` or `stream_idle_timeout` is over; the outcome is unknown.",
         Nonsense => "The reply is not MCP, or answers another request.",
         TooLarge => "The reply is larger than `reply_bytes_max`.",
@@ -90,7 +91,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooManyBridged => "All of `sessions_max` of the upstream's bridge are in use.",
         BridgedOfPrincipal => "The caller uses more than its share of `sessions_max` of the upstream's bridge.",
         TooManySuspended => "`suspended_calls_max` or `suspended_calls_per_principal_max` of the upstream's bridge is met.",
-        NoBuffers => "`buffered_bytes_max` is used up when the upstream asks something during a call.",
+        NoBuffers => "`buffered_bytes_max` is used up when the upstream asks or says something during a call.",
         BuffersOfPrincipal => "Then the caller holds more than its share of `buffered_bytes_max`.",
         SessionLost => "The upstream forgot its session twice in a row; not executed.",
         SessionDoubted => "The upstream answered 400 within a session.",

@@ -191,6 +191,11 @@ pub enum UpstreamError {
     Unreachable,
     #[error("the server behind this name closed the connection; the outcome of the call is unknown")]
     Reset,
+    /// What waits for its client is as much as may, and others would wait with it.
+    #[error(
+        "this client reads more slowly than the server behind this name writes; the outcome of the call is unknown"
+    )]
+    SlowClient,
     #[error("the server behind this name did not answer in time; the outcome of the call is unknown")]
     TimedOut,
     #[error(
@@ -235,8 +240,8 @@ pub enum UpstreamError {
     /// As many calls as may wait for answers to a legacy server's questions.
     #[error("the gateway keeps as many unanswered calls as it may, try again later")]
     TooManySuspended,
-    /// There is no memory for what the upstream asks during a call.
-    #[error("the gateway has no memory for what the server behind this name asks, try again in a moment")]
+    /// There is no memory for what the upstream asks, or says, during a call.
+    #[error("the gateway has no memory for what the server behind this name says, try again in a moment")]
     NoBuffers,
     /// Likewise, and this caller uses more than its share.
     #[error("this client uses as much of the gateway's memory as it may, try again in a moment")]

@@ -107,7 +107,7 @@ impl CallReplySink {
         match self.sender.send(MuxPiece { data: answer.message, is_answer: true }) {
             Ok(()) => true,
             Err(NotSent::Full) => {
-                self.sender.break_off();
+                self.fail(UpstreamError::SlowClient);
                 false
             }
             Err(NotSent::NoMemory(none)) => {

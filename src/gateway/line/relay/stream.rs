@@ -383,7 +383,8 @@ impl RelayedReply {
     /// Ends the reply with an error, which is put after what waits to be sent.
     fn break_off(&mut self, error: UpstreamError) {
         self.is_over = true;
-        let is_upstreams = !(self.is_client_slow && error == UpstreamError::TimedOut);
+        let is_slow = self.is_client_slow && error == UpstreamError::TimedOut;
+        let is_upstreams = !is_slow && error != UpstreamError::SlowClient;
         if is_upstreams {
             pool::note_error(self.lease.as_mut(), &error);
         }

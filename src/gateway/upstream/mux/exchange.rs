@@ -252,7 +252,7 @@ async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Resul
             let messages = MuxMessages::new(Some(piece.data), rest, Some(in_flight));
             Ok(MessageStream::reply_of_mux(messages))
         }
-        Some(Err(BrokenReply)) => Err(UpstreamError::Reset),
+        Some(Err(BrokenReply)) => Err(rest.fault()),
         None => Err(UpstreamError::TimedOut),
     }
 }
@@ -290,6 +290,11 @@ pub(crate) struct MuxMessages {
 impl MuxMessages {
     fn new(first: Option<Bytes>, rest: queue::PieceReceiver, in_flight: Option<MuxCall>) -> Self {
         Self { first, rest, _in_flight: in_flight }
+    }
+
+    /// Why they broke off, once they have.
+    pub(crate) fn fault(&self) -> UpstreamError {
+        self.rest.fault()
     }
 
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BrokenReply>>> {

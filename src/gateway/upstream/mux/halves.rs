@@ -1,11 +1,13 @@
 //! The ends of a connection: what whoever runs it is to write, and where what was read is handed in; and a caller's hold on its call.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::state::CallDelivery;
+use super::queue::QueueRoom;
+use super::state::{CallDelivery, Patience};
 use super::{MuxConnection, incoming_message, outgoing};
 use crate::clock;
 use protocol::json::Scratch;
@@ -23,6 +25,8 @@ pub(crate) struct WriteHalf {
 pub(crate) struct ReadHalf {
     connection: MuxConnection,
     scratch: ScratchBox,
+    /// A message that waits for its reader, and so does all that comes after it.
+    stalled: Option<(Bytes, QueueRoom)>,
 }
 
 /// What became of a message that came in.
@@ -55,23 +59,72 @@ impl std::fmt::Debug for ScratchBox {
 
 pub(super) fn ends(outgoing: mpsc::Receiver<Segments>, connection: &MuxConnection) -> (WriteHalf, ReadHalf) {
     let write_half = WriteHalf { outgoing };
-    (write_half, ReadHalf { connection: connection.clone(), scratch: ScratchBox(Scratch::default()) })
+    let scratch = ScratchBox(Scratch::default());
+    (write_half, ReadHalf { connection: connection.clone(), scratch, stalled: None })
 }
 
 impl ReadHalf {
+    /// Whoever does not read loses its call.
     pub(crate) fn receive(&mut self, message: &Bytes) -> Disposition {
+        // It did not have to wait, which was not allowed.
+        self.hand_in(message, Patience::Never).unwrap_or(Disposition::Delivered)
+    }
+
+    /// As [`receive`](Self::receive), unless the message is for a reader that is slow and holds up nobody else. `None`:
+    /// then it is kept, and nothing else is to be handed in before [`settle`](Self::settle) is through.
+    pub(crate) fn offer(&mut self, message: &Bytes) -> Option<Disposition> {
+        match self.hand_in(message, Patience::Alone) {
+            Ok(disposition) => Some(disposition),
+            Err(room) => {
+                self.connection.0.stalls.fetch_add(1, Ordering::Relaxed);
+                self.stalled = Some((message.clone(), room));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
+    }
+
+    /// Waits until what is kept has been handed in. May be dropped and called again.
+    pub(crate) async fn settle(&mut self) -> Disposition {
+        while let Some((_, room)) = &self.stalled {
+            tokio::select! {
+                () = room.wait() => {}
+                // Then it may hold up somebody else.
+                () = self.connection.0.entered.notified() => {}
+            }
+            let Some((message, _)) = self.stalled.take() else { break };
+            match self.hand_in(&message, Patience::Alone) {
+                Ok(disposition) => {
+                    self.connection.0.stalls.fetch_add(1, Ordering::Relaxed);
+                    return disposition;
+                }
+                Err(room) => self.stalled = Some((message, room)),
+            }
+        }
+        Disposition::Delivered
+    }
+
+    fn hand_in(&mut self, message: &Bytes, patience: Patience) -> Result<Disposition, QueueRoom> {
         let incoming =
             incoming_message::read(&mut self.scratch.0, message, self.connection.0.bounds.json_depth_max);
-        let Some(incoming) = incoming else { return Disposition::Garbage };
-        let delivery = self.connection.lock().deliver(&incoming, message);
-        match delivery {
+        let Some(incoming) = incoming else { return Ok(Disposition::Garbage) };
+        let delivery = {
+            let mut state = self.connection.lock();
+            state.patience = patience;
+            state.deliver(&incoming, message)
+        };
+        Ok(match delivery {
+            CallDelivery::Full(room) => return Err(room),
             CallDelivery::Done => Disposition::Delivered,
             CallDelivery::Nobody => Disposition::Unasked,
             CallDelivery::Reply(reply) => {
                 self.connection.try_tell(reply);
                 Disposition::Delivered
             }
-        }
+        })
     }
 
     pub(crate) fn connection(&self) -> &MuxConnection {

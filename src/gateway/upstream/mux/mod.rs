@@ -7,7 +7,7 @@
 //!
 //! Deliberately not here: how a connection is made, and when it is made again.
 //!
-//! Invariants: nothing waits under the lock; nobody who reads slowly holds up the connection; once the connection is
+//! Invariants: nothing waits under the lock; nobody who reads slowly holds up anybody else on the connection; once the connection is
 //! gone, nobody waits for it any more.
 
 pub(crate) mod exchange;
@@ -22,11 +22,12 @@ pub(crate) mod sessions;
 mod state;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
@@ -76,6 +77,10 @@ struct MuxInner {
     outgoing: mpsc::Sender<Segments>,
     closing: CancellationToken,
     gone: CancellationToken,
+    /// There is somebody more whom messages may be for.
+    entered: Notify,
+    /// How often a message began, or ceased, to wait for its reader.
+    stalls: AtomicU64,
     bounds: MuxBounds,
 }
 
@@ -105,6 +110,8 @@ impl MuxConnection {
             outgoing: sender,
             closing: CancellationToken::new(),
             gone: CancellationToken::new(),
+            entered: Notify::new(),
+            stalls: AtomicU64::new(0),
             bounds,
         }));
         let (write_half, read_half) = halves::ends(receiver, &connection);
@@ -150,6 +157,7 @@ impl MuxConnection {
             state.used = clock::now();
             state.pending.enter(call)
         };
+        self.0.entered.notify_one();
         slot.send(outgoing::request(message, envelope, own, trace));
         Ok((receiver, MuxCall { connection: self.clone(), own, era, deadline }))
     }
@@ -197,6 +205,7 @@ impl MuxConnection {
         let session = state.next_session;
         state.next_session += 1;
         state.listeners.insert(session, NotificationListener::default());
+        self.0.entered.notify_one();
         session
     }
 
@@ -319,6 +328,11 @@ impl MuxConnection {
     /// What the gateway has asked is not waited for any more: it is taken for not answered in time.
     pub(crate) fn abandon_own(&self) {
         self.lock().pending.abandon_own();
+    }
+
+    /// How often a message began, or ceased, to wait for its reader: while it is odd, what comes after one is not read.
+    pub(crate) fn stalls(&self) -> u64 {
+        self.0.stalls.load(Ordering::Relaxed)
     }
 
     /// True if the other side has answered anything.

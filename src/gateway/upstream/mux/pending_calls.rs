@@ -121,6 +121,13 @@ impl<H> PendingCalls<H> {
         awaited.next().is_none().then_some(only)
     }
 
+    /// Whether this is so of all that somebody waits for, by their ids.
+    pub(crate) fn all_awaited(&self, is_so: impl Fn(u64, CallRole, &H) -> bool) -> bool {
+        self.calls
+            .iter()
+            .all(|(own, call)| call.handle.as_ref().is_none_or(|handle| is_so(*own, call.role, handle)))
+    }
+
     pub(crate) fn newest(&self) -> Option<u64> {
         self.awaited().next()
     }

@@ -1,17 +1,19 @@
 //! Messages on their way from a shared connection to one reader, bounded in bytes.
 //!
-//! The sending side never waits: whoever reads too slowly loses its messages, not the connection that others share.
+//! Putting a message in never waits. Where others share the connection, whoever reads too slowly loses its messages, and
+//! nobody else is held up. Whoever has the connection to itself is waited for: see [`QueueRoom`].
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::upstream::incoming::BrokenReply;
+use protocol::error::UpstreamError;
 
 /// What a message takes beside its bytes.
 const OVERHEAD_BYTES: usize = 64;
@@ -44,6 +46,20 @@ struct QueueState {
     payer: Payer,
     waiting_bytes: AtomicUsize,
     is_broken: AtomicBool,
+    /// Why, where it is not that the connection is gone.
+    fault: OnceLock<UpstreamError>,
+    /// One of the two ends is gone.
+    is_over: AtomicBool,
+    /// The reader has taken something, or one of the ends is gone.
+    taken: Notify,
+}
+
+/// Room that a message needs in a queue which is full.
+#[derive(Debug)]
+pub(crate) struct QueueRoom {
+    shared: Arc<QueueState>,
+    /// How much may wait so that it fits.
+    waiting_max: usize,
 }
 
 /// Why a message did not go in.
@@ -70,6 +86,9 @@ pub(crate) fn queue(
         payer,
         waiting_bytes: AtomicUsize::new(0),
         is_broken: AtomicBool::new(false),
+        fault: OnceLock::new(),
+        is_over: AtomicBool::new(false),
+        taken: Notify::new(),
     });
     (PieceSender { pieces: sender, shared: Arc::clone(&shared) }, PieceReceiver { pieces: receiver, shared })
 }
@@ -80,7 +99,7 @@ impl PieceSender {
         let bytes = piece.data.len() + OVERHEAD_BYTES;
         let before = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut counted = self.shared.budget.open(self.shared.payer);
-        let is_full = before > 0 && before + bytes > self.shared.bytes_max;
+        let is_full = self.shared.is_full(before, bytes);
         let counted_in =
             if is_full { Err(NotSent::Full) } else { counted.grow(bytes).map_err(NotSent::NoMemory) };
         if let Err(not_sent) = counted_in {
@@ -90,9 +109,45 @@ impl PieceSender {
         self.pieces.send((piece, counted)).map_err(|_| NotSent::Gone)
     }
 
+    /// As [`send`](Self::send), for what is short and comes last: it finds room where the process has some.
+    pub(crate) fn send_last(&self, piece: MuxPiece) -> Result<(), NotSent> {
+        let bytes = piece.data.len() + OVERHEAD_BYTES;
+        let mut counted = self.shared.budget.open(self.shared.payer);
+        counted.grow(bytes).map_err(NotSent::NoMemory)?;
+        self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.pieces.send((piece, counted)).map_err(|_| NotSent::Gone)
+    }
+
+    pub(crate) fn payer(&self) -> Payer {
+        self.shared.payer
+    }
+
+    /// What a message of this length has to wait for. `None`: it fits, or nobody reads.
+    pub(crate) fn room_for(&self, length: usize) -> Option<QueueRoom> {
+        let (bytes, bytes_max) = (length + OVERHEAD_BYTES, self.shared.bytes_max);
+        let is_full = self.shared.is_full(self.shared.waiting_bytes.load(Ordering::Relaxed), bytes);
+        (is_full && !self.is_closed()).then(|| QueueRoom {
+            shared: Arc::clone(&self.shared),
+            // Some more than it needs, so that not every message waits by itself.
+            waiting_max: (bytes_max / 2).min(bytes_max.saturating_sub(bytes)),
+        })
+    }
+
     /// The reader gets an error after what it has not read yet.
     pub(crate) fn break_off(self) {
         self.shared.is_broken.store(true, Ordering::Release);
+    }
+
+    /// Likewise, where a message did not go in for this reason.
+    pub(crate) fn break_off_by(self, not_sent: NotSent) {
+        let fault = match not_sent {
+            NotSent::Full => UpstreamError::SlowClient,
+            NotSent::NoMemory(NoShare::NothingLeft) => UpstreamError::NoBuffers,
+            NotSent::NoMemory(NoShare::TooMuchOfPayer) => UpstreamError::BuffersOfPrincipal,
+            NotSent::Gone => return,
+        };
+        let _ = self.shared.fault.set(fault);
+        self.break_off();
     }
 
     /// Completes once nobody reads.
@@ -105,12 +160,54 @@ impl PieceSender {
     }
 }
 
+impl Drop for PieceSender {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+impl QueueState {
+    /// Whether so much does not fit beside what waits.
+    fn is_full(&self, waiting: usize, bytes: usize) -> bool {
+        waiting > 0 && waiting + bytes > self.bytes_max
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.taken.notify_one();
+    }
+}
+
+impl QueueRoom {
+    /// Completes once there is room, or no use for it.
+    pub(crate) async fn wait(&self) {
+        while self.shared.waiting_bytes.load(Ordering::Acquire) > self.waiting_max
+            && !self.shared.is_over.load(Ordering::Acquire)
+        {
+            self.shared.taken.notified().await;
+        }
+    }
+}
+
+impl Drop for PieceReceiver {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
 impl PieceReceiver {
+    /// Why the queue broke off, once it has.
+    pub(crate) fn fault(&self) -> UpstreamError {
+        self.shared.fault.get().cloned().unwrap_or(UpstreamError::Reset)
+    }
+
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<MuxPiece, BrokenReply>>> {
         Poll::Ready(match ready!(self.pieces.poll_recv(cx)) {
             Some((piece, _)) => {
                 let bytes = piece.data.len() + OVERHEAD_BYTES;
-                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::AcqRel);
+                // One message at a time may wait for room, and what it is not told now it finds later.
+                self.shared.taken.notify_one();
                 Some(Ok(piece))
             }
             None => self.shared.is_broken.swap(false, Ordering::Acquire).then_some(Err(BrokenReply)),

@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use super::incoming_message::IncomingKind;
 use super::listener::NotificationListener;
-use super::pending_calls::PendingCalls;
-use super::queue::{MuxPiece, NotSent};
+use super::pending_calls::{CallRole, PendingCalls};
+use super::queue::{MuxPiece, NotSent, QueueRoom};
 use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
 use protocol::level::Level;
@@ -27,9 +27,19 @@ pub(super) struct MuxState {
     pub(super) kind: MuxKind,
     pub(super) used: Instant,
     pub(super) has_answered: bool,
+    /// What whoever hands in a message does where its reader has no room.
+    pub(super) patience: Patience,
     /// The connection is to end: nothing new goes into it.
     pub(super) is_closing: bool,
     pub(super) is_gone: bool,
+}
+
+/// Whether whoever hands in a message waits for its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Never,
+    /// As long as nobody else would have to wait as well.
+    Alone,
 }
 
 /// What a connection carries.
@@ -54,8 +64,8 @@ impl ReplyHandle {
     /// Hands over the answer, which is the last.
     fn finish(self, answer: &Segments) {
         let sent = self.sender.send(MuxPiece { data: answer.to_bytes(), is_answer: true });
-        if matches!(sent, Err(NotSent::Full | NotSent::NoMemory(_))) {
-            self.sender.break_off();
+        if let Err(not_sent) = sent {
+            self.sender.break_off_by(not_sent);
         }
     }
 }
@@ -67,6 +77,8 @@ pub(super) enum CallDelivery {
     Nobody,
     /// The other side is to be told something.
     Reply(Segments),
+    /// Nothing yet: it is to be handed in again once there is room.
+    Full(QueueRoom),
 }
 
 impl MuxState {
@@ -78,6 +90,7 @@ impl MuxState {
             kind: MuxKind::Modern,
             used: clock::now(),
             has_answered: false,
+            patience: Patience::Never,
             is_closing: false,
             is_gone: false,
         }
@@ -102,7 +115,11 @@ impl MuxState {
                 let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
                     return CallDelivery::Nobody;
                 };
-                done(self.answer(own, &id.replaced(message, &caller_id, repeated.as_ref())))
+                let answer = id.replaced(message, &caller_id, repeated.as_ref());
+                match self.room_for(own, &answer) {
+                    Some(room) => CallDelivery::Full(room),
+                    None => done(self.answer(own, &answer)),
+                }
             }
             IncomingKind::Doubtful { id } => {
                 let call = id.own.and_then(|own| self.pending.leave(own));
@@ -145,27 +162,49 @@ impl MuxState {
 
     /// Hands a message to a call, if somebody waits for it.
     fn deliver_part(&mut self, own: u64, message: &Segments) -> CallDelivery {
+        if let Some(room) = self.room_for(own, message) {
+            return CallDelivery::Full(room);
+        }
         let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
         let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
         match handle.sender.send(piece) {
             Ok(()) => CallDelivery::Done,
             Err(NotSent::Gone) => CallDelivery::Nobody,
-            Err(NotSent::Full | NotSent::NoMemory(_)) => {
+            Err(not_sent) => {
                 let era = handle.era;
-                self.break_off(own, era)
+                self.break_off(own, era, not_sent)
             }
         }
     }
 
+    /// What a message for this call has to wait for. `None`: it fits, or others would wait as well.
+    fn room_for(&mut self, own: u64, message: &Segments) -> Option<QueueRoom> {
+        if self.patience == Patience::Never {
+            return None;
+        }
+        let handle = self.pending.get_mut(own)?.handle.as_ref()?;
+        let (room, payer) =
+            (handle.sender.room_for(usize::try_from(message.len()).ok()?)?, handle.sender.payer());
+        let holds_up_nobody = match self.kind {
+            // All of it is for one client.
+            MuxKind::Session => self
+                .pending
+                .all_awaited(|_, role, handle| role == CallRole::Own || handle.sender.payer() == payer),
+            MuxKind::Shared if self.listeners.len() > 1 => false,
+            MuxKind::Modern | MuxKind::Shared => self.pending.all_awaited(|other, _, _| other == own),
+        };
+        holds_up_nobody.then_some(room)
+    }
+
     /// Gives up a call whose caller does not read.
-    fn break_off(&mut self, own: u64, era: Era) -> CallDelivery {
+    fn break_off(&mut self, own: u64, era: Era, not_sent: NotSent) -> CallDelivery {
         let handle = match era {
             Era::Modern => self.pending.leave(own).and_then(|call| call.handle),
             Era::Legacy => self.pending.abandon(own),
         };
         if let Some(handle) = handle {
-            handle.sender.break_off();
+            handle.sender.break_off_by(not_sent);
         }
         match era {
             Era::Modern => CallDelivery::Reply(outgoing::cancel(own, "the client does not read")),
@@ -188,7 +227,10 @@ impl MuxState {
     pub(super) fn cancel(&mut self, own: u64) {
         let Some(id) = self.pending.get_mut(own).map(|call| call.id.clone()) else { return };
         let Some(handle) = self.pending.abandon(own) else { return };
-        handle.finish(&cancelled_answer(&id));
+        let data = cancelled_answer(&id).to_bytes();
+        if let Err(not_sent) = handle.sender.send_last(MuxPiece { data, is_answer: true }) {
+            handle.sender.break_off_by(not_sent);
+        }
     }
 
     /// The most verbose level that a session has set.

@@ -288,3 +288,65 @@ async fn a_subscription_is_a_call() {
     assert!(stream.next().await.is_none(), "a graceful end");
     assert_eq!(receive(&mut read_half, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Disposition::Unasked);
 }
+
+/// So many bytes for the call of this token.
+fn long(token: u64) -> String {
+    let filler = "x".repeat(3000);
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"message":"{filler}"}}}}"#
+    )
+}
+
+fn offer(read_half: &mut ReadHalf, message: &str) -> Option<Disposition> {
+    read_half.offer(&Bytes::copy_from_slice(message.as_bytes()))
+}
+
+#[tokio::test]
+async fn a_reader_that_is_alone_is_waited_for() {
+    let (connection, _write_half, mut read_half) = connection();
+    let (mut alone, _in_flight) = call(&connection, ONLY_SESSION, &request("1"), Era::Modern).await;
+    for message in [long(1), answer(1)] {
+        // Room for one, and for half of another.
+        while offer(&mut read_half, &long(1)).is_some() {}
+        assert_eq!(connection.stalls() % 2, 1);
+        let settling = tokio::time::timeout(Duration::from_millis(20), read_half.settle());
+        assert!(settling.await.is_err(), "nothing was read");
+        next(&mut alone).await;
+        assert_eq!(read_half.settle().await, Disposition::Delivered);
+        assert_eq!(connection.stalls() % 2, 0);
+        if offer(&mut read_half, &message).is_none() {
+            next(&mut alone).await;
+            assert_eq!(read_half.settle().await, Disposition::Delivered);
+        }
+    }
+    while !next(&mut alone).await.1 {}
+}
+
+#[tokio::test]
+async fn a_reader_that_is_not_alone_loses_its_call_and_learns_why() {
+    let (connection, _write_half, mut read_half) = connection();
+    let (mut slow, _in_flight) = call(&connection, ONLY_SESSION, &request("1"), Era::Modern).await;
+    while offer(&mut read_half, &long(1)).is_some() {}
+    let (mut other, _other) = call(&connection, ONLY_SESSION, &request("2"), Era::Modern).await;
+    read_half.settle().await;
+    assert_eq!(offer(&mut read_half, &answer(2)), Some(Disposition::Delivered));
+    assert!(next(&mut other).await.1);
+    next(&mut slow).await;
+    assert!(matches!(slow.next().await, Some(Err(_))));
+    assert_eq!(slow.fault(), UpstreamError::SlowClient);
+}
+
+#[tokio::test]
+async fn a_reader_that_goes_or_cancels_is_not_waited_for() {
+    for cancels in [false, true] {
+        let (connection, _write_half, mut read_half) = connection();
+        let (slow, in_flight) = call(&connection, ONLY_SESSION, &request("1"), Era::Legacy).await;
+        while offer(&mut read_half, &long(1)).is_some() {}
+        if cancels {
+            connection.cancel(in_flight.own);
+        } else {
+            drop(slow);
+        }
+        assert_eq!(read_half.settle().await, Disposition::Unasked);
+    }
+}

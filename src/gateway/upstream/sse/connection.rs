@@ -163,17 +163,19 @@ pub(super) async fn run(
     let mut posts = FuturesUnordered::new();
     let mut order = PostOrder::new(host.shared.limits().json_depth_max);
     loop {
+        let is_stalled = read_half.is_stalled();
         tokio::select! {
             () = &mut over => return,
-            event = events.next() => {
+            // Nothing more is read while a client who has the stream to itself takes less than it says.
+            settled = read_half.settle(), if is_stalled => note(name, settled),
+            event = events.next(), if !is_stalled => {
                 let Ok(Some(event)) = event else {
                     tracing::debug!(upstream = name, "a stream of HTTP+SSE ended");
                     return;
                 };
-                if let Some(message) = event.data.as_ref().filter(|_| kind(&event) == b"message")
-                    && read_half.receive(message) == Disposition::Garbage
-                {
-                    tracing::debug!(upstream = name, "an event that is no message");
+                let message = event.data.as_ref().filter(|_| kind(&event) == b"message");
+                if let Some(taken) = message.and_then(|message| read_half.offer(message)) {
+                    note(name, taken);
                 }
             }
             Some(PostResult { id, result }) = posts.next(), if !posts.is_empty() => {
@@ -202,6 +204,12 @@ pub(super) async fn run(
                 });
             }
         }
+    }
+}
+
+fn note(upstream: &str, taken: Disposition) {
+    if taken == Disposition::Garbage {
+        tracing::debug!(upstream, "an event that is no message");
     }
 }
 

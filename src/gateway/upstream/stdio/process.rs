@@ -113,7 +113,7 @@ pub(super) async fn run(
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
         let message_bytes_max = host.shared.limits().message_bytes_max;
         ends.push(Box::pin(read(&children, &mut stdout, read_half, message_bytes_max)));
-        ends.push(Box::pin(write(stdin, write_half, children.response_timeout)));
+        ends.push(Box::pin(write(stdin, write_half, &connection, children.response_timeout)));
         ends.push(Box::pin(asked(&children, &host, &connection)));
         ends.push(Box::pin(async {
             telling.as_mut().await;
@@ -121,7 +121,7 @@ pub(super) async fn run(
         }));
         ends.push(Box::pin(async {
             let _ = child.wait().await;
-            sleep(LAST_WORDS_TIMEOUT).await;
+            last_words(&connection).await;
             ChildEnd::Closed
         }));
         ends.next().await.unwrap_or(ChildEnd::Closed)
@@ -139,7 +139,12 @@ pub(super) async fn run(
 }
 
 /// Writes what is queued, as much at once as there is.
-async fn write(mut stdin: ChildStdin, mut write_half: WriteHalf, patience: Duration) -> ChildEnd {
+async fn write(
+    mut stdin: ChildStdin,
+    mut write_half: WriteHalf,
+    connection: &MuxConnection,
+    patience: Duration,
+) -> ChildEnd {
     let mut buffer = Vec::with_capacity(4096);
     while let Some(message) = write_half.next().await {
         let mut next = Some(message);
@@ -155,7 +160,7 @@ async fn write(mut stdin: ChildStdin, mut write_half: WriteHalf, patience: Durat
                 Ok(_) => {
                     // From now on others get another.
                     drop(write_half);
-                    sleep(LAST_WORDS_TIMEOUT).await;
+                    last_words(connection).await;
                     return ChildEnd::Closed;
                 }
                 Err(_) => return ChildEnd::Deaf,
@@ -167,6 +172,18 @@ async fn write(mut stdin: ChildStdin, mut write_half: WriteHalf, patience: Durat
         buffer.clear();
     }
     ChildEnd::Asked
+}
+
+/// Waits for what a child has said before it ended; where a client is still to read it, for as long as that takes.
+async fn last_words(connection: &MuxConnection) {
+    loop {
+        let stalls = connection.stalls();
+        sleep(LAST_WORDS_TIMEOUT).await;
+        let has_read_on = connection.stalls() == stalls && stalls.is_multiple_of(2);
+        if has_read_on {
+            return;
+        }
+    }
 }
 
 async fn read(
@@ -184,14 +201,14 @@ async fn read(
         if !matches!(stdout.read_buf(&mut lines.buffer).await, Ok(count) if count > 0) {
             let rest = lines.rest();
             if !rest.trim_ascii().is_empty() {
-                take(children, &mut read_half, &rest);
+                take(children, &mut read_half, &rest).await;
             }
             return ChildEnd::Closed;
         }
         loop {
             let Ok(line) = lines.next(bytes_max) else { return ChildEnd::TooLong };
             let Some(line) = line else { break };
-            take(children, &mut read_half, &line);
+            take(children, &mut read_half, &line).await;
             in_a_row += 1;
             if in_a_row >= LINES_IN_A_ROW {
                 in_a_row = 0;
@@ -221,8 +238,14 @@ fn count(held: &mut Option<Share>, lines: &mut LineBuffer, read_half: &ReadHalf)
     true
 }
 
-fn take(children: &Children, read_half: &mut ReadHalf, line: &Bytes) {
-    let taken = if line.first() == Some(&b'{') { read_half.receive(line) } else { Disposition::Garbage };
+/// Nothing more is read while a client who has the child to itself takes less than it writes.
+async fn take(children: &Children, read_half: &mut ReadHalf, line: &Bytes) {
+    let is_object = line.first() == Some(&b'{');
+    let taken = if is_object { read_half.offer(line) } else { Some(Disposition::Garbage) };
+    let taken = match taken {
+        Some(taken) => taken,
+        None => read_half.settle().await,
+    };
     match taken {
         Disposition::Delivered => {}
         Disposition::Unasked => {

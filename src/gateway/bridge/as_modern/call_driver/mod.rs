@@ -291,7 +291,7 @@ impl CallDriver {
     fn pass(&mut self, message: Bytes) -> Option<CallEnd> {
         // Who has left is noticed elsewhere; who does not read is given up.
         match self.reply.as_ref()?.tell(message) {
-            Err(NotSent::Full) => Some(self.broke(UpstreamError::TooLarge)),
+            Err(NotSent::Full) => Some(self.broke(UpstreamError::SlowClient)),
             Err(NotSent::NoMemory(none)) => Some(self.broke(no_memory(none))),
             Ok(()) | Err(NotSent::Gone) => None,
         }
