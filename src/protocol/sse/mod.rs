@@ -122,6 +122,11 @@ impl Events {
         self.scanner.has_field
     }
 
+    /// How much is held of the unfinished event, once [`Events::next`] has nothing more.
+    pub fn begun_bytes(&self) -> usize {
+        self.begun.len()
+    }
+
     /// The bytes of the unfinished event.
     pub fn rest(&self) -> Bytes {
         let mut rest = Segments::from(Bytes::copy_from_slice(&self.begun));

@@ -16,24 +16,28 @@ use prometheus::IntCounter;
 use super::RelayPlan;
 use super::new_task::NewTask;
 use super::reopen::{self, Reopening};
+use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
 use crate::line::legacy::notification_routing::{self, AwaitedAnswer, NotificationRouting};
 use crate::mapper::Mapper;
+use crate::upstream::body::no_memory;
 use crate::upstream::exchange::Reply;
 use crate::upstream::messages::ReplyPart;
 use crate::upstream::own_id::OwnId;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::error::UpstreamError;
+use protocol::error::{Error, UpstreamError};
 use protocol::event_id;
 use protocol::progress;
 use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::{Boundary, Event, Events};
 use protocol::version::Era;
 
+/// So much of an unfinished event is part of what a connection costs.
+const UNCHARGED_BYTES: usize = 16 * 1024;
 /// How often in a row a stream is taken up again without anything new on it.
 const FRUITLESS_MAX: u32 = 100;
 
@@ -50,6 +54,10 @@ pub(super) struct EventStream {
     events: Option<Events>,
     /// The next of them, where they come one by one.
     part: Option<Event>,
+    /// What is held of the one that is not complete.
+    held: Option<Share>,
+    /// Who is charged for it, where it is not the session's client.
+    payer: Option<Payer>,
     mapper: Option<Mapper>,
     session: Option<InSession>,
     /// What is forgotten as subscribed to if the answer is an error.
@@ -60,7 +68,8 @@ pub(super) struct EventStream {
     /// What is sent before anything else that is ready.
     waiting: VecDeque<Bytes>,
     has_answered: bool,
-    /// The answer of a modern upstream was seen; it may end its stream when it likes.
+    /// The answer of a modern upstream was seen, or, where events are not looked at, what may be one. It may end its stream
+    /// when it likes.
     is_answer_seen: bool,
     mismatched: IntCounter,
     /// The id of the last event, in the upstream's spelling.
@@ -94,6 +103,8 @@ impl EventStream {
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),
             part: None,
+            held: None,
+            payer: plan.session.is_none().then(|| plan.payer()),
             mapper: plan.mapper.take(),
             session: plan.session.take(),
             subscribing: plan.subscribing.take(),
@@ -126,14 +137,19 @@ impl EventStream {
         self.has_answered
     }
 
+    /// Whether the client has what it asked for, whatever becomes of the stream.
+    pub(super) fn has_last_word(&self) -> bool {
+        self.has_answered || (self.is_answer_seen && self.events.is_some())
+    }
+
+    /// Whether an error would be the only answer, and stand between two events.
+    pub(super) fn can_tell(&self) -> bool {
+        !self.is_answer_seen && (self.events.is_some() || self.boundary.at_boundary())
+    }
+
     /// Whether the client can take the stream up again, as it may have done before.
     pub(super) fn is_resumable(&self) -> bool {
         self.last_id.is_some() || self.id.is_empty()
-    }
-
-    /// Whether the client stands between two events.
-    pub(super) fn at_boundary(&self) -> bool {
-        self.events.is_some() || self.boundary.at_boundary()
     }
 
     /// Nobody listens any more. How long the rest may take.
@@ -150,6 +166,7 @@ impl EventStream {
             return None;
         }
         self.boundary.push(&data);
+        self.is_answer_seen |= may_answer(&data);
         if let Some(new_task) = &mut self.new_task {
             new_task.push_events(&mut worker.scratch.borrow_mut(), data.clone());
         }
@@ -162,8 +179,11 @@ impl EventStream {
             self.part = Some(part.into_event());
             return None;
         }
-        if let (Some(new_task), ReplyPart::Message(message)) = (&self.new_task, &part) {
-            new_task.read(&mut worker.scratch.borrow_mut(), message);
+        if let ReplyPart::Message(message) = &part {
+            self.is_answer_seen |= may_answer(message);
+            if let Some(new_task) = &self.new_task {
+                new_task.read(&mut worker.scratch.borrow_mut(), message);
+            }
         }
         Some(part.into_event().into_bytes())
     }
@@ -173,11 +193,7 @@ impl EventStream {
         self.waiting.push_back(event);
     }
 
-    pub(super) fn next(
-        &mut self,
-        worker: &Rc<Worker>,
-        is_detached: bool,
-    ) -> Option<Result<Bytes, UpstreamError>> {
+    pub(super) fn next(&mut self, worker: &Rc<Worker>, is_detached: bool) -> Option<Result<Bytes, Error>> {
         loop {
             if let Some(event) = self.waiting.pop_front() {
                 return Some(Ok(event));
@@ -192,18 +208,32 @@ impl EventStream {
             }
             let event = match self.part.take() {
                 Some(part) if part.data.as_ref().is_some_and(|data| data.len() > self.event_bytes_max) => {
-                    return Some(Err(UpstreamError::TooLarge));
+                    return Some(Err(UpstreamError::TooLarge.into()));
                 }
                 Some(part) => part,
-                None => match self.events.as_mut()?.next()? {
-                    Ok(event) => event,
-                    Err(_) => return Some(Err(UpstreamError::TooLarge)),
+                None => match self.events.as_mut()?.next() {
+                    Some(Ok(event)) => event,
+                    Some(Err(_)) => return Some(Err(UpstreamError::TooLarge.into())),
+                    None => return self.charge(worker).err().map(Err),
                 },
             };
             if let Some(passed) = self.pass(worker, event, is_detached).transpose() {
-                return Some(passed);
+                return Some(passed.map_err(Error::from));
             }
         }
+    }
+
+    /// Counts what is held of an event that is not complete.
+    fn charge(&mut self, worker: &Worker) -> Result<(), Error> {
+        let bytes = self.events.as_ref().map_or(0, Events::begun_bytes);
+        if bytes <= UNCHARGED_BYTES {
+            self.held = None;
+            return Ok(());
+        }
+        let of_session = || self.session.as_ref().map(|session| session.session.owner().payer());
+        let payer = self.payer.or_else(of_session).unwrap_or(Payer::OTHERS);
+        let held = self.held.get_or_insert_with(|| worker.state.buffered.open(payer));
+        held.grow_to(bytes).map_err(no_memory)
     }
 
     pub(super) fn end(&mut self, worker: &Rc<Worker>, is_detached: bool) -> AtEnd {
@@ -220,7 +250,10 @@ impl EventStream {
             Some(Err(_)) => return AtEnd::Unanswered,
             None => {}
         }
-        let Some(session) = &self.session else { return AtEnd::Over };
+        let Some(session) = &self.session else {
+            let is_unanswered = self.own_id.is_some() && !self.is_answer_seen;
+            return if is_unanswered { AtEnd::Unanswered } else { AtEnd::Over };
+        };
         match (self.has_answered, &self.last_id) {
             (true, _) => AtEnd::Over,
             (false, None) => AtEnd::Unanswered,
@@ -362,6 +395,13 @@ enum AnswerIn {
     Ours(Edit),
     /// The answer to another request, or nothing that can be read.
     Others,
+}
+
+/// Whether there is something in it that an answer has. Of one in two pieces that may be missed.
+fn may_answer(data: &[u8]) -> bool {
+    static RESULT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"result\""));
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
+    RESULT.find(data).is_some() || ERROR.find(data).is_some()
 }
 
 fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {

@@ -306,7 +306,7 @@ impl RelayedReply {
     }
 
     /// What can be sent without waiting: the first piece of JSON, or the next event.
-    fn take_ready(&mut self) -> Option<Result<Bytes, UpstreamError>> {
+    fn take_ready(&mut self) -> Option<Result<Bytes, Error>> {
         match &mut self.source {
             ReplySource::Json(json) => json.pop().map(Ok),
             ReplySource::Events(events) => {
@@ -331,7 +331,7 @@ impl RelayedReply {
         match at_end {
             AtEnd::Over => self.finish(),
             AtEnd::Reopen if self.reopen() => {}
-            AtEnd::Reopen | AtEnd::Unanswered => self.break_off(UpstreamError::Reset),
+            AtEnd::Reopen | AtEnd::Unanswered => self.break_off(&UpstreamError::Reset.into()),
         }
     }
 
@@ -365,38 +365,41 @@ impl RelayedReply {
     }
 
     /// Tells the client what happened if it stands between two events, else cuts its connection.
-    fn fail(&mut self, error: UpstreamError) -> BytesPoll {
-        if self.has_answered() {
+    fn fail(&mut self, error: impl Into<Error>) -> BytesPoll {
+        if matches!(&self.source, ReplySource::Events(events) if events.has_last_word()) {
             // It has what it asked for.
             self.lease = None;
             self.finish();
             return Poll::Ready(None);
         }
-        let can_tell = matches!(&self.source, ReplySource::Events(events) if events.at_boundary());
-        self.break_off(error.clone());
+        let error = error.into();
+        let can_tell = matches!(&self.source, ReplySource::Events(events) if events.can_tell());
+        let cut = if let Error::Upstream(error) = &error { error.clone() } else { UpstreamError::Reset };
+        self.break_off(&error);
         match self.take_ready() {
-            Some(event) if can_tell => Poll::Ready(Some(event)),
-            _ => Poll::Ready(Some(Err(error))),
+            Some(event) if can_tell => Poll::Ready(Some(event.map_err(|_| cut))),
+            _ => Poll::Ready(Some(Err(cut))),
         }
     }
 
     /// Ends the reply with an error, which is put after what waits to be sent.
-    fn break_off(&mut self, error: UpstreamError) {
+    fn break_off(&mut self, failure: &Error) {
         self.is_over = true;
-        let is_slow = self.is_client_slow && error == UpstreamError::TimedOut;
-        let is_upstreams = !is_slow && error != UpstreamError::SlowClient;
-        if is_upstreams {
-            pool::note_error(self.lease.as_mut(), &error);
+        let of_upstream = match failure {
+            Error::Upstream(UpstreamError::TimedOut) if self.is_client_slow => None,
+            Error::Upstream(UpstreamError::SlowClient) => None,
+            Error::Upstream(error) => Some(error),
+            _ => None,
+        };
+        if let Some(error) = of_upstream {
+            pool::note_error(self.lease.as_mut(), error);
+            self.durations.note_broken(failure);
         }
         self.lease = None;
         self.in_flight = None;
         self.permit = None;
-        let failure = Error::from(error);
-        if is_upstreams {
-            self.durations.note_broken(&failure);
-        }
         if let Some(mut call) = self.call.take() {
-            call.fail(&failure);
+            call.fail(failure);
         }
         // A client that has come back for the rest of a reply is cut off, and comes back again.
         if let ReplySource::Events(events) = &mut self.source
