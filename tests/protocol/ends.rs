@@ -12,6 +12,8 @@ const RESULT: &str = r#"{"resultType":"complete","content":[]}"#;
 /// A name for its outcome, and whether the gateway knows there whose answer passes.
 const ENDPOINTS: [(&str, bool); 3] = [("transparent", false), ("unique ids", true), ("prefixed", true)];
 
+type End = Box<dyn Fn(Reply) -> Reply + Send + Sync>;
+
 fn start(endpoint: &str, upstream: &Upstream, weather: &Upstream) -> (Daemon, &'static str) {
     let config = match endpoint {
         "prefixed" => Config::prefixed(upstream, weather),
@@ -33,16 +35,21 @@ fn events(connection: &mut Connection) -> Vec<String> {
 }
 
 fn count(daemon: &Daemon, outcome: &str) -> usize {
-    let metrics = daemon.get_admin("/metrics").text().to_owned();
+    let metrics = daemon.get_admin("/metrics");
     let outcome = format!("outcome=\"{outcome}\"");
     let of_calls = |line: &&str| line.starts_with("trunkline_requests_total{") && line.contains(&outcome);
-    metrics.lines().filter(of_calls).filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
+    metrics
+        .text()
+        .lines()
+        .filter(of_calls)
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
+        .sum()
 }
 
 #[test]
 fn an_answer_is_the_last_word_whatever_becomes_of_its_stream() {
     let never = Gate::default();
-    let ends: [(&str, Box<dyn Fn(Reply) -> Reply + Send + Sync>); 3] = [
+    let ends: [(&str, End); 3] = [
         ("a reset", Box::new(Reply::reset)),
         ("no last chunk", Box::new(Reply::finish)),
         ("silence", Box::new(move |reply: Reply| reply.wait(&never))),
