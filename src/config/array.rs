@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use toml::de::DeValue;
 
 use super::findings::{Findings, Node};
+use super::outline::is_shown_text;
 use super::schema::Definitions;
 use super::table::Table;
 use super::value::Setting;
@@ -69,7 +70,7 @@ impl<V: Setting, const MIN: usize, All: FromIterator<V::Out>> Setting for Array<
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<Self::Out> {
         let DeValue::Array(elements) = node.get_ref() else {
             findings.is_not(node, "an array");
-            if let Some(text) = node.get_ref().as_str().filter(|_| !findings.may_hold_secret) {
+            if let Some(text) = node.get_ref().as_str().filter(|text| is_shown_text(&findings.path, text)) {
                 findings.suggest(Some(format!("write [{text:?}]")));
             }
             return None;

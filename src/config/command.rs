@@ -2,6 +2,7 @@
 
 use super::array::{Array, Map};
 use super::findings::Findings;
+use super::outline::is_program;
 use super::policy::Words;
 use super::secret::{SecretSource, TextOrSecret};
 use super::section::{Group, section};
@@ -107,7 +108,10 @@ fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) ->
         && !one.starts_with('/')
         && one.contains(' ')
     {
-        let words: Vec<String> = one.split_whitespace().map(|word| format!("{word:?}")).collect();
+        // What is an argument may be a password.
+        let arguments = one.split_whitespace().skip(1).map(|_| "\"…\"".to_owned());
+        let program = one.split_whitespace().next().filter(|program| is_program(program)).unwrap_or("…");
+        let words: Vec<String> = std::iter::once(format!("{program:?}")).chain(arguments).collect();
         findings.error_at(
             table,
             "command",

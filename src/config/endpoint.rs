@@ -188,7 +188,9 @@ fn origin(text: &str) -> Result<String, Fault> {
     let shape =
         || format!("`{text}` is not an origin: write `scheme://host` or `scheme://host:port`, no wildcards");
     let (scheme, authority) = lower.split_once("://").ok_or_else(shape)?;
-    if let Some((host, _)) = authority.split_once(['/', '?', '#']) {
+    if let Some((host, _)) = authority.split_once(['/', '?', '#'])
+        && is_host_and_port(host)
+    {
         return Err(format!("an origin has no path: write `{scheme}://{host}`").into());
     }
     let scheme_is_valid = scheme.starts_with(|first: char| first.is_ascii_lowercase())

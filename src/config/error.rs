@@ -2,35 +2,18 @@
 //!
 //! Every finding knows the bytes it is about, so that it can be printed with file, line, column, the line itself and
 //! a caret. Nothing is printed here. Lines are shown as they are, but for characters that a terminal might obey or nobody
-//! could see, and for spans that may hold a secret, which are masked. The names of keys never are.
+//! could see, and for what may be a secret, which is masked: `outline.rs` says what. The names of keys never are.
 
 use std::fmt;
 use std::ops::Range;
 
 use protocol::text::{is_seen, shown as plain};
 
+use super::outline::{Mask, Outline};
 use super::source::ConfigSource;
 
 /// Characters of a line that are shown, so that a file without newlines cannot flood the terminal.
 const LINE_CHARS_MAX: usize = 160;
-
-/// What is no TOML may hold a secret behind one of these, whatever their case.
-const SECRET_WORDS: [&str; 14] = [
-    "auth",
-    "basic",
-    "bearer",
-    "cookie",
-    "credential",
-    "env",
-    "header",
-    "key",
-    "pass",
-    "pwd",
-    "secret",
-    "session",
-    "token",
-    "@",
-];
 
 /// One finding about the text of a configuration: an error, or a warning of what is allowed but probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,20 +26,6 @@ pub struct Diagnostic {
     /// What to write instead, where that is known; shown beside the caret.
     pub suggestion: Option<String>,
     mask: Mask,
-}
-
-/// What of a line is not shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mask {
-    Nothing,
-    /// Texts, and the span unless it is a key.
-    Values,
-    /// Texts, and the span.
-    Span,
-    /// Texts beside the span.
-    Beside,
-    /// All of it but its key, where it may hold a secret.
-    Line,
 }
 
 /// Everything that is wrong with a configuration, in the order of the text. Never empty.
@@ -85,7 +54,8 @@ impl ConfigErrors {
     ///
     /// `text` must be what was parsed; with another text the carets are off.
     pub fn render(&self, source_name: &str, text: &str) -> String {
-        self.iter().map(|error| error.render(source_name, text)).collect::<Vec<_>>().join("\n")
+        let outline = Outline::of(text);
+        self.iter().map(|error| error.render(source_name, text, &outline)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -142,13 +112,13 @@ impl Diagnostic {
         Self { mask: Mask::Beside, ..self }
     }
 
-    /// The line is no TOML.
-    pub(super) fn of_syntax(self) -> Self {
+    /// The span is a key that nobody knows: neither does anybody know what it stands for.
+    pub(super) fn of_unknown_key(self) -> Self {
         Self { mask: Mask::Line, ..self }
     }
 
     /// The finding as text for a terminal, in the form of [`ConfigErrors::render`].
-    pub fn render(&self, source_name: &str, text: &str) -> String {
+    pub(super) fn render(&self, source_name: &str, text: &str, outline: &Outline) -> String {
         let start = text.floor_char_boundary(self.span.start);
         let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |newline| start + newline);
@@ -161,30 +131,13 @@ impl Diagnostic {
         // Of a line that is too long, what is shown begins shortly before the span.
         let skipped = if column + marked > LINE_CHARS_MAX { column.saturating_sub(40) } else { 0 };
         let line = text[line_start..line_end].trim_end();
-        let hidden = strings(line);
-        let in_span = |at: usize| (column..column + marked).contains(&at);
-        let of_span = match self.mask {
-            Mask::Nothing | Mask::Beside | Mask::Line => Vec::new(),
-            Mask::Values if is_key(&text[end..line_end]) || line.trim_start().starts_with('[') => Vec::new(),
-            Mask::Values if text[start..end].starts_with('{') => bare_values(line),
-            Mask::Values | Mask::Span => vec![true; line.len()],
-        };
-        // It may belong to a value that began anywhere before it: where a text is no TOML, nothing says where one ends.
-        let is_unsafe = self.mask == Mask::Line && may_hold_secret(&text[..line_end]);
-        let key_chars = key_chars(line);
-        let is_masked = |at: usize| match self.mask {
-            Mask::Nothing => false,
-            Mask::Line => is_unsafe && at >= key_chars,
-            Mask::Beside => hidden[at] && !in_span(at),
-            _ => hidden[at] || in_span(at) && of_span.get(at).is_some_and(|masked| *masked),
-        };
+        let hidden = outline.masked(text, &(line_start..line_start + line.len()), &(start..end), self.mask);
         let shown: String = line
-            .chars()
-            .enumerate()
+            .char_indices()
             .skip(skipped)
             .take(LINE_CHARS_MAX)
             .map(|(at, character)| match character {
-                _ if is_masked(at) => '*',
+                _ if hidden[at] => '*',
                 '\t' => ' ',
                 other if !is_seen(other) => char::REPLACEMENT_CHARACTER,
                 other => other,
@@ -218,146 +171,51 @@ pub fn nearest<'a>(written: &str, valid: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| format!("did you mean `{name}`?"))
 }
 
-/// How many characters of a line are a key as it is usually written, in small letters and with spaces around its `=`, which no
-/// secret looks like.
-fn key_chars(line: &str) -> usize {
-    let key = line.split_once(" = ").map(|(key, _)| key);
-    let key =
-        key.filter(|key| key.trim_start().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
-    key.map_or(0, |key| key.len() + " = ".len())
-}
-
-/// Whether a text holds a word that a secret may follow.
-fn may_hold_secret(text: &str) -> bool {
-    let text = text.to_ascii_lowercase();
-    SECRET_WORDS.iter().any(|word| text.contains(word))
-}
-
-/// Whether what `rest` follows is a key.
-fn is_key(rest: &str) -> bool {
-    rest.trim_start_matches([' ', '\t']).starts_with(['=', '.'])
-}
-
-/// For each character of a line, whether it may be part of a value that is no string. What is in strings is not looked at.
-fn bare_values(line: &str) -> Vec<bool> {
-    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '+' | '.' | ':');
-    let mut values = Vec::new();
-    for (at, character) in line.char_indices() {
-        let rest = line[at..].trim_start_matches(is_word);
-        values.push(is_word(character) && !is_key(rest));
-    }
-    values
-}
-
-/// For each character of a line, whether it is inside of a string that is no key. Of two secrets on one line, neither is
-/// shown.
-fn strings(line: &str) -> Vec<bool> {
-    let mut hidden = Vec::new();
-    // The quote that a string began with, and where.
-    let mut open: Option<(char, usize)> = None;
-    let mut escaped = false;
-    for (at, character) in line.char_indices() {
-        match open {
-            Some(_) if escaped => {
-                escaped = false;
-                hidden.push(true);
-            }
-            Some((quote, begin)) if quote == character => {
-                open = None;
-                if is_key(&line[at + 1..]) {
-                    hidden[begin..].fill(false);
-                }
-                hidden.push(false);
-            }
-            Some((quote, _)) => {
-                escaped = character == '\\' && quote == '"';
-                hidden.push(true);
-            }
-            None => {
-                open = matches!(character, '"' | '\'').then_some((character, hidden.len()));
-                hidden.push(false);
-            }
-        }
-    }
-    hidden
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_excerpt_fits_any_span() {
-        let long = format!("{}x", "é".repeat(500));
+        let long = format!("path = '{}x'", "é".repeat(500));
         let cases: &[(&str, Range<usize>, &str)] = &[
             ("", 0..0, "f:1:1: error: m\n  |\n1 | \n  | ^\n"),
             ("", 7..9, "f:1:1: error: m\n  |\n1 | \n  | ^\n"),
             ("a = 1\n", 6..6, "f:2:1: error: m\n  |\n2 | \n  | ^\n"),
-            ("a = 1\r\nb\n", 0..5, "f:1:1: error: m\n  |\n1 | a = 1\n  | ^^^^^\n"),
-            ("\tä = 1\nb", 1..3, "f:1:2: error: m\n  |\n1 |  ä = 1\n  |  ^\n"),
+            ("a = 1\r\nb=2\n", 0..5, "f:1:1: error: m\n  |\n1 | a = 1\n  | ^^^^^\n"),
+            ("\t'ä' = 1\nb=2", 1..5, "f:1:2: error: m\n  |\n1 |  'ä' = 1\n  |  ^^^\n"),
             ("a = [\n1,\n]", 4..10, "f:1:5: error: m\n  |\n1 | a = [\n  |     ^\n"),
-            ("\u{1b}[2J", 0..1, "f:1:1: error: m\n  |\n1 | \u{fffd}[2J\n  | ^\n"),
+            ("path = \"\u{200b}\"", 0..1, "f:1:1: error: m\n  |\n1 | path = \"\u{fffd}\"\n  | ^\n"),
+            ("\u{1b}[2J", 0..1, "f:1:1: error: m\n  |\n1 | ****\n  | ^\n"),
         ];
         for (text, span, expected) in cases {
             let errors = ConfigErrors::new(vec![Diagnostic::error(span.clone(), "m")]);
             assert_eq!(errors.render("f", text), *expected, "{text:?} {span:?}");
         }
-        let errors = ConfigErrors::new(vec![Diagnostic::error(1000..1001, "m")]);
+        let errors = ConfigErrors::new(vec![Diagnostic::error(1008..1009, "m")]);
         let rendered = errors.render("f", &long);
         assert!(
-            rendered.ends_with(&format!("1 | {}x\n  | {}^\n", "é".repeat(40), " ".repeat(40))),
+            rendered.ends_with(&format!("1 | {}x'\n  | {}^\n", "é".repeat(40), " ".repeat(40))),
             "{rendered}"
         );
     }
 
     #[test]
     fn a_secret_is_masked() {
-        let errors = ConfigErrors::new(vec![Diagnostic::error(4..9, "m").secret()]);
-        assert_eq!(
-            errors.render("f", "k = \"abc\" # c"),
-            "f:1:5: error: m\n  |\n1 | k = ***** # c\n  |     ^^^^^\n"
-        );
-        let text = r#"a = "b\"c", d = 'e', f = 1"#;
-        let errors = ConfigErrors::new(vec![Diagnostic::error(0..1, "m").secret()]);
-        assert!(
-            errors.render("f", text).contains(r#"1 | a = "****", d = '*', f = 1"#),
-            "{}",
-            errors.render("f", text)
-        );
-    }
-
-    #[test]
-    fn the_name_of_a_key_is_not_masked() {
         for (text, span, expected) in [
-            ("x-token = 5", 0..7, "x-token = 5"),
+            ("k = \"abc\" # c", 4..9, "k = ***** #**"),
+            (r#"t = { a = "b\"c", d = 'e', f = 1 }"#, 0..1, r#"t = { a = "****", d = '*', f = 1 }"#),
+            ("x-token = 5", 0..7, "x-token = *"),
             ("\"x token\" = \"abc\"", 0..9, "\"x token\" = \"***\""),
             ("bearer.tokn = 'abc'", 7..11, "bearer.tokn = '***'"),
             ("env = { \"a\" = 12, B = \"c\" }", 14..16, "env = { \"a\" = **, B = \"*\" }"),
             ("[upstream.up.bearer]", 0..20, "[upstream.up.bearer]"),
-            ("key = [\"a\"]", 6..11, "key = *****"),
+            ("key = [\"a\"]", 6..11, "key = [\"*\"]"),
             ("key = { env = 5, b-c = \"de\" }", 6..30, "key = { env = *, b-c = \"**\" }"),
         ] {
             let errors = ConfigErrors::new(vec![Diagnostic::error(span, "m").secret()]);
             let rendered = errors.render("f", text);
             assert!(rendered.contains(&format!("1 | {expected}\n")), "{rendered}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_toml_shows_no_secret() {
-        for (text, line, expected) in [
-            ("bearer = hunter2", 1, "bearer = *******"),
-            ("url = \"http://a@b", 1, "url = ***********"),
-            ("[listener]\naddress = 1.2.3.4", 2, "address = 1.2.3.4"),
-            ("bearer = [\nhunter2-a b\n]", 2, "***********"),
-            ("bearer = \"c2VjcmV0\nZm9vYmFyCg==\"", 2, "*************"),
-            ("  [upstream.a.env]\n  A=hunter2 x", 2, "*************"),
-            ("API_TOKEN = sk-1 x", 1, "******************"),
-        ] {
-            let start: usize = text.lines().take(line - 1).map(|before| before.len() + 1).sum();
-            let errors = ConfigErrors::new(vec![Diagnostic::error(start..start + 1, "m").of_syntax()]);
-            let rendered = errors.render("f", text);
-            assert!(rendered.contains(&format!("{line} | {expected}\n")), "{rendered}");
         }
     }
 

@@ -20,6 +20,7 @@
 //! | `table.rs`, `findings.rs` | places in the text, and what is found there |
 //! | `source.rs`, `variables.rs`, `defaults.rs` | before it is read: its files, what the environment has, `[upstream_defaults]` |
 //! | `error.rs`, `unknown_key.rs` | errors with file, line, column and caret, and what may have been meant |
+//! | `outline.rs` | what of the text may be shown to people |
 //! | `files.rs`, `places.rs` | the files that are read with it, and where the text names them |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
 //!
@@ -42,6 +43,7 @@ mod identity;
 mod listener;
 mod log;
 mod moment;
+mod outline;
 mod pins;
 mod places;
 mod policy;
@@ -265,7 +267,7 @@ fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Diagnostic
     let mut lines = BTreeSet::new();
     let errors = errors.iter().map(|error| {
         let message = format!("not TOML: {}", error.message());
-        Diagnostic::error(error.span().unwrap_or_default(), message).of_syntax()
+        Diagnostic::error(error.span().unwrap_or_default(), message)
     });
     errors.filter(|error| lines.insert(line_of(error))).take(SYNTAX_ERRORS_MAX).collect()
 }

@@ -54,8 +54,8 @@ impl Setting for SecretPlace {
 
     fn read(node: &Node<'_>, findings: &mut Findings) -> Option<SecretSource> {
         let refuse = |message: &'static str| {
-            if message == NOT_ABSOLUTE && is_plain_path(node) {
-                findings.errors.push(Diagnostic::error(node.span(), message));
+            if message == NOT_ABSOLUTE && names_a_plain_path(node) {
+                findings.errors.push(Diagnostic::error(node.span(), message).beside_secret());
             } else {
                 findings.secret_error(node.span(), message);
             }
@@ -140,12 +140,14 @@ const NOT_A_VARIABLE: &str = "`env` is the name of an environment variable: writ
 const NOT_A_CREDENTIAL: &str = "`credential` is the name of a credential, not a path";
 
 /// Whether `file` is certainly a path, and not a secret in its place: it is told to people.
-fn is_plain_path(node: &Node<'_>) -> bool {
-    let path = Table::of(node).and_then(|table| table.get("file")?.get_ref().as_str());
-    path.is_some_and(|path| {
-        path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte))
-            && FILE_ENDINGS.iter().any(|ending| path.ends_with(ending))
-    })
+fn names_a_plain_path(node: &Node<'_>) -> bool {
+    Table::of(node).and_then(|table| table.get("file")?.get_ref().as_str()).is_some_and(is_plain_path)
+}
+
+/// Whether a text is certainly the path of a file.
+pub(super) fn is_plain_path(path: &str) -> bool {
+    path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte))
+        && FILE_ENDINGS.iter().any(|ending| path.ends_with(ending))
 }
 
 fn source(node: &Node<'_>) -> Result<SecretSource, &'static str> {
@@ -182,7 +184,7 @@ mod tests {
             (r#"{ file = "pa$$word.pem" }"#, false),
             (r#""key.pem""#, false),
         ] {
-            assert_eq!(is_plain_path(&DeValue::parse(text).expect(text)), expected, "{text}");
+            assert_eq!(names_a_plain_path(&DeValue::parse(text).expect(text)), expected, "{text}");
         }
     }
 

@@ -29,7 +29,6 @@
 
 use toml::de::DeValue;
 
-use super::credentials::looks_secret;
 use super::error::Diagnostic;
 use super::findings::{Findings, Node};
 use super::schema::TableSchema;
@@ -159,8 +158,7 @@ fn is_unknown(name: &str, span: std::ops::Range<usize>, known: &[&str], findings
     let mut of_file = Vec::new();
     super::Config::keys(&mut of_file);
     let suggestion = unknown_key::suggestion(name, known, &of_file);
-    let error = Diagnostic::error(span, message).suggest(Some(suggestion));
-    if looks_secret(name) || findings.may_hold_secret { error.secret() } else { error }
+    Diagnostic::error(span, message).suggest(Some(suggestion)).of_unknown_key()
 }
 
 macro_rules! section {

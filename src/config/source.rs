@@ -3,12 +3,14 @@
 //! is shown to people has the file and its own lines.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use time::OffsetDateTime;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Diagnostic;
 use super::findings::Node;
+use super::outline::{Outline, is_program};
 use super::table::Table;
 use super::{ApiKey, Config};
 
@@ -21,12 +23,14 @@ pub struct ConfigSource {
     text: String,
     /// The name of each, and where it begins; the first begins at 0.
     files: Vec<(String, usize)>,
+    /// Where each begins, and what of it may be shown, once it is asked for.
+    outlines: OnceLock<Vec<(usize, Outline)>>,
 }
 
 impl ConfigSource {
     /// The file that is named on the command line. Its name is for people.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { text: text.into(), files: vec![(name.into(), 0)] }
+        Self { text: text.into(), files: vec![(name.into(), 0)], outlines: OnceLock::new() }
     }
 
     /// The paths that the first file includes, of files or with `*` in the last part, each with its line.
@@ -45,6 +49,7 @@ impl ConfigSource {
 
     /// Adds a file that is included.
     pub fn include(&mut self, name: impl Into<String>, text: &str) {
+        self.outlines.take();
         self.text.push('\n');
         self.files.push((name.into(), self.text.len()));
         self.text.push_str(text.strip_prefix('\u{feff}').unwrap_or(text));
@@ -82,7 +87,14 @@ impl ConfigSource {
     /// A finding as text for a terminal: the file, the line and a caret.
     pub fn render(&self, finding: &Diagnostic) -> String {
         let (name, begin) = self.file_of(&finding.span);
-        finding.clone().moved_back(begin).render(name, &self.text[self.range_of(begin)])
+        let text = &self.text[self.range_of(begin)];
+        let outlines = self.outlines.get_or_init(|| {
+            self.ranges().map(|range| (range.start, Outline::of(&self.text[range]))).collect()
+        });
+        match outlines.iter().find(|(of, _)| *of == begin) {
+            Some((_, outline)) => finding.clone().moved_back(begin).render(name, text, outline),
+            None => String::new(),
+        }
     }
 
     /// A warning about the `command` of an upstream, at its place.
@@ -90,9 +102,14 @@ impl ConfigSource {
         let (root, _) = DeTable::parse_recoverable(&self.text);
         let root = Table::new(root.get_ref(), &root.span());
         let command = root.table("upstream").table(upstream).get("command");
-        // Its arguments may be passwords, its program is not.
         let program = command.and_then(|words| words.get_ref().as_array()?.first()).or(command);
-        Diagnostic::warning(program.map(toml::Spanned::span).unwrap_or_default(), message).beside_secret()
+        let mut message = message.into();
+        // What follows the program in one string may be a password.
+        let word = program.and_then(|program| program.get_ref().as_str()).filter(|word| !is_program(word));
+        if let Some((word, (begin, _))) = word.and_then(|word| Some((word, word.split_once(' ')?))) {
+            message = message.replace(word, &format!("{begin} …"));
+        }
+        Diagnostic::warning(program.map(toml::Spanned::span).unwrap_or_default(), message)
     }
 
     /// A warning for each API key that has expired, or soon does.

@@ -8,7 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::error::Diagnostic;
 use super::findings::{Findings, Node};
+use super::outline::is_shown_text;
 use super::schema::Definitions;
+use super::secret::is_plain_path;
 use super::value::Setting;
 
 /// What is wrong with a string, and what to write instead.
@@ -49,12 +51,17 @@ impl<T: Grammar> Setting for T {
                 }
                 Some(out)
             }
-            Err(fault) if T::MAY_BE_SECRET || text.contains('@') => {
-                findings.secret_error(node.span(), fault);
-                None
-            }
             Err(fault) => {
-                findings.errors.push(Diagnostic::error(node.span(), fault).suggest(T::suggestion(text)));
+                // What may not be shown is not repeated either.
+                let is_repeated = T::MAY_BE_SECRET || text.is_empty() || is_shown_text(&findings.path, text);
+                let fault = if is_repeated { fault } else { fault.replace(text, "…").into() };
+                if T::MAY_BE_SECRET || text.contains('@') {
+                    findings.secret_error(node.span(), fault);
+                } else {
+                    let error = Diagnostic::error(node.span(), fault).suggest(T::suggestion(text));
+                    let is_file = T::IS_PLACE && is_plain_path(text);
+                    findings.errors.push(if is_file { error.beside_secret() } else { error });
+                }
                 None
             }
         }

@@ -75,9 +75,8 @@ fn expanded(text: &str, environment: EnvironmentLookup<'_>) -> Result<String, St
             None => (inside, None),
         };
         if !is_name(name) {
-            return Err(format!(
-                "`${{{inside}}}` names no variable: write `${{NAME}}` or `${{NAME:-default}}`, or `$${{` for `${{`"
-            ));
+            return Err("`${…}` names no variable: write `${NAME}` or `${NAME:-default}`, or `$${` for `${`"
+                .to_owned());
         }
         // As a shell has it, an empty one does not count where there is a default.
         let value = environment(name).filter(|value| !(value.is_empty() && default.is_some()));
@@ -116,7 +115,10 @@ mod tests {
             ("$${HOST} $HOST $$ }", Ok("${HOST} $HOST $$ }")),
             ("${PORT}", Err("the environment has no `PORT`: set it, or write `${PORT:-default}`")),
             ("${HOST", Err("`${` without `}`: write `${NAME}`, or `$${` for `${`")),
-            ("${}", Err("`${}` names no variable: write `${NAME}` or `${NAME:-default}`, or `$${` for `${`")),
+            (
+                "${}",
+                Err("`${…}` names no variable: write `${NAME}` or `${NAME:-default}`, or `$${` for `${`"),
+            ),
         ] {
             assert_eq!(expanded(text, &environment).as_deref().map_err(String::as_str), expected, "{text}");
         }

@@ -83,6 +83,33 @@ fn files_are_included_and_errors_say_which() {
     );
 }
 
+/// Somebody mistypes a key, a value beside a secret, or a quote.
+#[test]
+fn a_typing_error_shows_no_secret() {
+    let folder = Folder::new();
+    let main = written(&folder, "trunkline.toml", MAIN);
+    written(&folder, "keys.toml", "");
+    written(&folder, "conf.d/weather.toml", "[upstream.weather]\nurl = \"http://127.0.0.1:1/mcp\"\n");
+    for (line, shown) in [
+        ("beare = \"hunter2\"", "beare = \"*******\"\n  | ^^^^^ did you mean `bearer`?"),
+        ("comand = [\"prog\", \"--api-key=hunter2\"]", "comand = [\"****\", \"*****************\"]"),
+        (
+            "oauth = { token_url = \"htps://i/t\", client_id = \"x\", client_secret = \"hunter2\" }",
+            "oauth = { token_url = \"htps://i/t\", client_id = \"*\", client_secret = \"*******\" }",
+        ),
+        ("bearer = \"\"\"\nof_hunter2 = x\"\"\"x", "not TOML"),
+    ] {
+        let team = written(&folder, "conf.d/team.toml", &format!("[upstream.files]\n{line}\n"));
+        let (code, said) = check(&[&main], &[]);
+        assert_eq!(code, Some(78), "{said}");
+        assert!(said.contains(&team) && said.contains(shown) && !said.contains("hunter2"), "{line}\n{said}");
+    }
+    let child = "[upstream.files]\ncommand = \"/none/prog --key hunter2\"\n";
+    written(&folder, "conf.d/team.toml", child);
+    let (_, said) = check(&[&main], &[]);
+    assert!(said.contains("there is no program `/none/prog …`") && !said.contains("hunter2"), "{said}");
+}
+
 #[test]
 fn variables_come_from_the_environment() {
     let folder = Folder::new();

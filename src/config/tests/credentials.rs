@@ -117,17 +117,17 @@ f.toml:8:13: error: `mcp-name` is written by the gateway itself
 
 f.toml:8:40: error: the same header twice: their case does not count
   |
-8 | headers = { Mcp-Name = "a", X-A = "1", x-a = "2" }
+8 | headers = { Mcp-Name = "*", X-A = "*", x-a = "*" }
   |                                        ^^^
 
 f.toml:9:20: error: `authorization` is never handed on: what a client shows the gateway is for the gateway alone
   |
-9 | forward_headers = ["Authorization", "cookie", "content-length", "x-a", "x-b", "X-B", "a b"]
+9 | forward_headers = ["*************", "******", "**************", "***", "***", "***", "***"]
   |                    ^^^^^^^^^^^^^^^
 
 f.toml:9:37: error: `cookie` is never handed on: what a client shows the gateway is for the gateway alone
   |
-9 | forward_headers = ["Authorization", "cookie", "content-length", "x-a", "x-b", "X-B", "a b"]
+9 | forward_headers = ["*************", "******", "**************", "***", "***", "***", "***"]
   |                                     ^^^^^^^^
 
 f.toml:9:47: error: `content-length` is written by the gateway itself
@@ -137,12 +137,12 @@ f.toml:9:47: error: `content-length` is written by the gateway itself
 
 f.toml:9:65: error: `x-a` is among `headers` already: keep one
   |
-9 | forward_headers = ["Authorization", "cookie", "content-length", "x-a", "x-b", "X-B", "a b"]
+9 | forward_headers = ["*************", "******", "**************", "***", "***", "***", "***"]
   |                                                                 ^^^^^
 
 f.toml:9:79: error: `x-b` is named twice
   |
-9 | forward_headers = ["Authorization", "cookie", "content-length", "x-a", "x-b", "X-B", "a b"]
+9 | forward_headers = ["*************", "******", "**************", "***", "***", "***", "***"]
   |                                                                               ^^^^^
 
 f.toml:9:86: error: not the name of a header
@@ -164,7 +164,7 @@ f.toml:8:7: error: `tls` is for URLs that begin with `https://`: this upstream h
 
 f.toml:8:23: error: `certificate` needs its `key`: write `key = { file = "…" }`
   |
-8 | tls = { certificate = ********, ca = "*****", server_name = "***" }
+8 | tls = { certificate = ********, ca = "c.pem", server_name = "a b" }
   |                       ^^^^^^^^
 
 f.toml:8:38: error: not an absolute path: write one that begins with `/`, such as "/etc/trunkline/file"

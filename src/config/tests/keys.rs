@@ -64,7 +64,7 @@ adress = "127.0.0.1:1""#,
         rendered: r#"
 f.toml:2:1: error: unknown key `adress` in [listener]
   |
-2 | adress = "127.0.0.1:1"
+2 | adress = "***********"
   | ^^^^^^ did you mean `address`?
 "#,
     },
@@ -492,7 +492,7 @@ names = 1"#,
         rendered: r#"
 f.toml:2:1: error: unknown key `adress` in [listener]
   |
-2 | adress = "127.0.0.1:8080"
+2 | adress = "**************"
   | ^^^^^^ did you mean `address`?
 
 f.toml:4:8: error: a path begins with `/`

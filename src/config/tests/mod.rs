@@ -10,6 +10,7 @@ mod policy;
 mod process;
 mod rate;
 mod replicas;
+mod secrets;
 mod shared;
 mod tls;
 mod upstreams;
@@ -306,9 +307,8 @@ fn eras_are_asked_for_or_fixed() {
 #[test]
 fn an_upstream_that_nobody_uses_is_a_warning() {
     let text = base_with(r#"upstreams = ["a", "b"]"#, r#"upstreams = ["a"]"#);
-    let config = parsed(&text);
-    let rendered: Vec<String> =
-        config.warnings.iter().map(|warning| warning.render("f.toml", &text)).collect();
+    let (config, source) = (parsed(&text), ConfigSource::new("f.toml", text.as_str()));
+    let rendered: Vec<String> = config.warnings.iter().map(|warning| source.render(warning)).collect();
     let expected = "f.toml:8:11: warning: no endpoint uses upstream `b`: name it in the `upstreams` of one\n  \
                     |\n8 | [upstream.b]\n  |           ^\n";
     assert_eq!(rendered, [expected]);

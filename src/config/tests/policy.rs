@@ -22,7 +22,7 @@ missing_arguments = "allow"
         rendered: r#"
 f.toml:9:19: error: no value: name at least one
   |
-9 | arguments = { a = [], b = { c = 2026-01-01 }, d = {} }
+9 | arguments = { a = [], b = { c = ********** }, d = {} }
   |                   ^^
 
 f.toml:13:21: error: `missing_arguments` is for rules with `arguments`

@@ -33,7 +33,7 @@ f.toml:4:9: error: user and password do not belong into the address: write `user
         rendered: "
 f.toml:5:12: error: `username` without `password`: Redis asks for both, or for none
   |
-5 | username = \"a\"
+5 | username = \"*\"
   |            ^^^
 ",
     },

@@ -134,7 +134,7 @@ args = ["-v"]"#,
         rendered: r#"
 f.toml:7:8: error: `args` is for upstreams that are started by a `command`
   |
-7 | args = ["-v"]
+7 | args = ["**"]
   |        ^^^^^^
 "#,
     },
@@ -205,7 +205,7 @@ f.toml:7:7: error: a URL must not hold a user or password: remove what stands be
         rendered: r#"
 f.toml:7:7: error: a URL to call has no fragment: remove `#` and what follows
   |
-7 | url = "http://127.0.0.1/mcp#x"
+7 | url = "http://127.0.0.1/mcp#*"
   |       ^^^^^^^^^^^^^^^^^^^^^^^^
 "#,
     },
