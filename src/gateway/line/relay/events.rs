@@ -15,6 +15,7 @@ use prometheus::IntCounter;
 
 use super::RelayPlan;
 use super::new_task::NewTask;
+use super::passing_answer::AnswerSeen;
 use super::reopen::{self, Reopening};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
@@ -68,9 +69,8 @@ pub(super) struct EventStream {
     /// What is sent before anything else that is ready.
     waiting: VecDeque<Bytes>,
     has_answered: bool,
-    /// The answer of a modern upstream was seen, or, where events are not looked at, what may be one. It may end its stream
-    /// when it likes.
-    is_answer_seen: bool,
+    /// Whether the answer of a modern upstream has passed. It may end its stream when it likes afterwards.
+    answer_seen: AnswerSeen,
     mismatched: IntCounter,
     /// The id of the last event, in the upstream's spelling.
     last_id: Option<Bytes>,
@@ -112,7 +112,7 @@ impl EventStream {
             _place: plan.place.take(),
             waiting: VecDeque::new(),
             has_answered: false,
-            is_answer_seen: false,
+            answer_seen: AnswerSeen::No,
             mismatched: plan.upstream.series.mismatched.clone(),
             last_id: None,
             retry: None,
@@ -139,12 +139,12 @@ impl EventStream {
 
     /// Whether the client has what it asked for, whatever becomes of the stream.
     pub(super) fn has_last_word(&self) -> bool {
-        self.has_answered || (self.is_answer_seen && self.events.is_some())
+        self.has_answered || self.answer_seen == AnswerSeen::Yes
     }
 
     /// Whether an error would be the only answer, and stand between two events.
     pub(super) fn can_tell(&self) -> bool {
-        !self.is_answer_seen && (self.events.is_some() || self.boundary.at_boundary())
+        self.answer_seen == AnswerSeen::No && (self.events.is_some() || self.boundary.at_boundary())
     }
 
     /// Whether the client can take the stream up again, as it may have done before.
@@ -166,9 +166,10 @@ impl EventStream {
             return None;
         }
         self.boundary.push(&data);
-        self.is_answer_seen |= may_answer(&data);
+        let (scratch, depth_max) = (&mut worker.scratch.borrow_mut(), worker.json_depth_max());
+        self.answer_seen.look_at_piece(scratch, &data, &self.id, depth_max);
         if let Some(new_task) = &mut self.new_task {
-            new_task.push_events(&mut worker.scratch.borrow_mut(), data.clone());
+            new_task.push_events(scratch, data.clone());
         }
         Some(data)
     }
@@ -180,9 +181,10 @@ impl EventStream {
             return None;
         }
         if let ReplyPart::Message(message) = &part {
-            self.is_answer_seen |= may_answer(message);
+            let (scratch, depth_max) = (&mut worker.scratch.borrow_mut(), worker.json_depth_max());
+            self.answer_seen.look_at_message(scratch, message, &self.id, depth_max);
             if let Some(new_task) = &self.new_task {
-                new_task.read(&mut worker.scratch.borrow_mut(), message);
+                new_task.read(scratch, message);
             }
         }
         Some(part.into_event().into_bytes())
@@ -251,7 +253,7 @@ impl EventStream {
             None => {}
         }
         let Some(session) = &self.session else {
-            let is_unanswered = self.own_id.is_some() && !self.is_answer_seen;
+            let is_unanswered = self.own_id.is_some() && self.answer_seen != AnswerSeen::Yes;
             return if is_unanswered { AtEnd::Unanswered } else { AtEnd::Over };
         };
         match (self.has_answered, &self.last_id) {
@@ -302,14 +304,15 @@ impl EventStream {
         let id = match answer_in(worker, data, self.own_id.as_ref()) {
             AnswerIn::None => None,
             AnswerIn::Ours(id) => {
-                self.is_answer_seen = true;
+                self.answer_seen = AnswerSeen::Yes;
                 Some(id)
             }
             // Clients read no other events than messages.
             AnswerIn::Others if event.event.as_ref().is_some_and(|kind| kind != "message") => None,
             AnswerIn::Others => {
                 self.mismatched.inc();
-                return if self.is_answer_seen { Ok(None) } else { Err(UpstreamError::Nonsense) };
+                let is_late = self.answer_seen == AnswerSeen::Yes;
+                return if is_late { Ok(None) } else { Err(UpstreamError::Nonsense) };
             }
         };
         if let Some(new_task) = &self.new_task {
@@ -395,13 +398,6 @@ enum AnswerIn {
     Ours(Edit),
     /// The answer to another request, or nothing that can be read.
     Others,
-}
-
-/// Whether there is something in it that an answer has. Of one in two pieces that may be missed.
-fn may_answer(data: &[u8]) -> bool {
-    static RESULT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"result\""));
-    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
-    RESULT.find(data).is_some() || ERROR.find(data).is_some()
 }
 
 fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {

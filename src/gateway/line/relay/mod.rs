@@ -14,6 +14,7 @@ mod gather;
 mod json;
 mod limited;
 mod new_task;
+mod passing_answer;
 mod reopen;
 mod stream;
 

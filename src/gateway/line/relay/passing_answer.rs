@@ -1,0 +1,102 @@
+//! Whether the answer of a call is in a piece of a stream that is passed on unread.
+//!
+//! Nothing is parsed but a line with a word that an answer has. What is cut into two pieces may be missed, or be in doubt.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
+use protocol::envelope::{Envelope, MessageKind};
+use protocol::json::Scratch;
+
+/// What is known of the answer of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AnswerSeen {
+    #[default]
+    No,
+    /// Something passed that may be it.
+    Perhaps,
+    Yes,
+}
+
+impl AnswerSeen {
+    /// Looks for the answer with this id, as it is written, in a piece of a stream.
+    pub(super) fn look_at_piece(&mut self, scratch: &mut Scratch, piece: &[u8], id: &str, depth_max: usize) {
+        let mut rest = piece;
+        while *self != Self::Yes
+            && let Some(at) = word_of_answer(rest)
+        {
+            let begin = memchr::memrchr2(b'\n', b'\r', &rest[..at]).map_or(0, |end| end + 1);
+            let end = memchr::memchr2(b'\n', b'\r', &rest[at..]).map_or(rest.len(), |end| at + end);
+            let data = rest[begin..end].strip_prefix(b"data:");
+            *self = data.map_or(Self::Perhaps, |data| answer_in(scratch, data, id, depth_max)).max(*self);
+            rest = &rest[end..];
+        }
+    }
+
+    /// As [`look_at_piece`](Self::look_at_piece), of a whole message.
+    pub(super) fn look_at_message(
+        &mut self,
+        scratch: &mut Scratch,
+        message: &[u8],
+        id: &str,
+        depth_max: usize,
+    ) {
+        if *self != Self::Yes && word_of_answer(message).is_some() {
+            *self = answer_in(scratch, message, id, depth_max).max(*self);
+        }
+    }
+}
+
+fn word_of_answer(bytes: &[u8]) -> Option<usize> {
+    static RESULT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"result\""));
+    static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
+    match (RESULT.find(bytes), ERROR.find(bytes)) {
+        (Some(result), Some(error)) => Some(result.min(error)),
+        (result, error) => result.or(error),
+    }
+}
+
+fn answer_in(scratch: &mut Scratch, message: &[u8], id: &str, depth_max: usize) -> AnswerSeen {
+    match Envelope::parse(scratch, message, depth_max) {
+        Ok(Envelope { kind: MessageKind::Response, id: Some(span), .. })
+            if message.get(span.clone()) == Some(id.as_bytes()) =>
+        {
+            AnswerSeen::Yes
+        }
+        Ok(Envelope { kind: MessageKind::Response, .. }) | Err(_) => AnswerSeen::Perhaps,
+        Ok(_) => AnswerSeen::No,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_answer_with_the_id_is_sure() {
+        for (piece, expected) in [
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n", AnswerSeen::Yes),
+            (
+                "data:{\"id\":7,\"jsonrpc\":\"2.0\",\"error\":{\"code\":1,\"message\":\"x\"}}\r\n\r\n",
+                AnswerSeen::Yes,
+            ),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}", AnswerSeen::Yes),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":\"7\",\"result\":{}}\n\n", AnswerSeen::Perhaps),
+            ("\"id\":7,\"result\":{}}\n\n", AnswerSeen::Perhaps),
+            ("data: {\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{\"result\":1}}\n\n", AnswerSeen::No),
+            (": nothing\n\n", AnswerSeen::No),
+            (
+                "data: {\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{\"error\":1}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n",
+                AnswerSeen::Yes,
+            ),
+        ] {
+            let mut seen = AnswerSeen::No;
+            seen.look_at_piece(&mut Scratch::default(), piece.as_bytes(), "7", 64);
+            assert_eq!(seen, expected, "{piece}");
+            // What passed has passed.
+            seen.look_at_message(&mut Scratch::default(), b"{\"error\":", "7", 64);
+            assert_eq!(seen, expected.max(AnswerSeen::Perhaps), "{piece}");
+        }
+    }
+}
