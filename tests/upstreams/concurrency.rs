@@ -66,8 +66,10 @@ fn principals_take_turns_and_nobody_else_waits() {
         [("1", "ci"), ("2", "ci"), ("3", "ci"), ("4", "ci"), ("5", "ci"), ("6", "dev"), ("7", "dev")]
     {
         calls.push((id, daemon.begin(&of(name, call(id, "echo")))));
-        let expected: u64 = id.parse().unwrap();
-        wait_for_waiting(&daemon, expected.saturating_sub(2));
+        // Each in its turn: connections are served by two workers.
+        let begun: usize = id.parse().unwrap();
+        upstream.wait_for("tools/call", begun.min(2));
+        wait_for_waiting(&daemon, begun.saturating_sub(2) as u64);
     }
     assert_eq!(daemon.find_metric_of_up("trunkline_upstream_calls"), Some(2));
     // What is no call of the upstream's passes by.
@@ -77,7 +79,7 @@ fn principals_take_turns_and_nobody_else_waits() {
         gates.open(ends);
         begun += 1;
         upstream.wait_for("tools/call", begun);
-        assert_eq!(ids(&upstream)[begun - 1], next, "after {ends}");
+        assert_eq!(ids(&upstream)[begun - 1], next, "after {ends}: {:?}", ids(&upstream));
     }
     for id in ["4", "5"] {
         gates.open(id);
