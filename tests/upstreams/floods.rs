@@ -36,10 +36,16 @@ fn open(daemon: &Daemon) -> String {
 }
 
 /// Begins a call that brings so many log lines, and does not read yet.
-fn burst(daemon: &Daemon, session: &str, lines: usize, more: &str) -> Connection {
+fn burst(daemon: &Daemon, child: &Child, session: &str, lines: usize, more: &str) -> Connection {
     let arguments = format!(r#"{{"lines":{lines}{more}}}"#);
-    let mut connection = daemon.connect();
-    connection.write(&in_session(session, tool("7", "burst", &arguments)).bytes());
+    begin(daemon, child, &in_session(session, tool("7", "burst", &arguments)))
+}
+
+/// Sends a call that does not end at once, until the child has it.
+fn begin(daemon: &Daemon, child: &Child, request: &Request) -> Connection {
+    let before = child.received("tools/call").len();
+    let connection = daemon.begin(request);
+    child.wait_received("tools/call", before + 1);
     connection
 }
 
@@ -71,7 +77,7 @@ fn a_child_that_one_client_has_to_itself_writes_no_faster_than_it_reads() {
     let child = Child::new(&[]);
     let daemon = Daemon::start(&child_of(&child, "legacy", ""));
     let (session, other) = (open(&daemon), open(&daemon));
-    let mut slow = burst(&daemon, &session, LINES, "");
+    let mut slow = burst(&daemon, &child, &session, LINES, "");
     sleep(PAUSE);
     assert_echoes(&daemon, &other);
     assert!(child.events_of("burst").is_empty(), "all was written before anything was read");
@@ -83,8 +89,7 @@ fn a_child_that_one_client_has_to_itself_writes_no_faster_than_it_reads() {
 fn a_modern_call_that_is_alone_is_waited_for() {
     let child = Child::new(&["modern"]);
     let daemon = Daemon::start(&child_of(&child, "modern", ""));
-    let mut slow = daemon.connect();
-    slow.write(&modern_tool("7", "burst", &format!(r#"{{"lines":{LINES}}}"#)).bytes());
+    let mut slow = begin(&daemon, &child, &modern_tool("7", "burst", &format!(r#"{{"lines":{LINES}}}"#)));
     sleep(PAUSE);
     assert!(child.events_of("burst").is_empty(), "all was written before anything was read");
     assert_whole(&messages(&mut slow), LINES);
@@ -94,10 +99,10 @@ fn a_modern_call_that_is_alone_is_waited_for() {
 fn where_others_use_the_child_a_slow_client_loses_its_call_and_learns_why() {
     let child = Child::new(&["modern"]);
     let daemon = Daemon::start(&child_of(&child, "modern", ""));
-    let mut slow = daemon.connect();
     let meta = META.replacen('{', r#"{"progressToken":"t","#, 1);
     let params = format!(r#"{{"name":"burst","arguments":{{"lines":{LINES}}},"_meta":{meta}}}"#);
-    slow.write(&modern("tools/call", Some("burst"), body("7", "tools/call", &params)).bytes());
+    let request = modern("tools/call", Some("burst"), body("7", "tools/call", &params));
+    let mut slow = begin(&daemon, &child, &request);
     sleep(PAUSE);
     assert!(child.events_of("burst").is_empty());
     let other = daemon.send(&modern_tool("1", "echo", r#"{"text":"there"}"#));
@@ -119,7 +124,7 @@ fn a_client_that_leaves_or_cancels_is_not_waited_for() {
     let daemon = Daemon::start(&child_of(&child, "legacy", ""));
     for cancels in [false, true] {
         let session = open(&daemon);
-        let mut slow = burst(&daemon, &session, LINES, "");
+        let mut slow = burst(&daemon, &child, &session, LINES, "");
         sleep(PAUSE);
         let before = child.events_of("burst").len();
         if cancels {
@@ -146,7 +151,7 @@ fn what_a_child_said_before_it_ended_is_heard_to_the_end() {
     let session = open(&daemon);
     // What waits for the client, and is in the pipe.
     for lines in [1000, 100_000] {
-        let mut slow = burst(&daemon, &session, lines, r#","dies":true"#);
+        let mut slow = burst(&daemon, &child, &session, lines, r#","dies":true"#);
         sleep(2 * PAUSE);
         assert_whole(&messages(&mut slow), lines);
     }
@@ -157,7 +162,7 @@ fn a_session_whose_client_does_not_read_ends_as_any_other() {
     let child = Child::new(&[]);
     let daemon = Daemon::start(&child_of(&child, "legacy", "stop_timeout = \"500ms\""));
     let session = open(&daemon);
-    let _slow = burst(&daemon, &session, LINES, "");
+    let _slow = burst(&daemon, &child, &session, LINES, "");
     sleep(PAUSE);
     let ended = daemon.send(&in_session(&session, post("").method("DELETE")));
     assert_eq!(ended.status, 204);

@@ -848,12 +848,14 @@ fn standard_error_is_logged() {
 #[test]
 fn a_child_that_reads_no_more_is_heard_out() {
     let child = Child::new(&[]);
-    let daemon = Daemon::start(&legacy_child(&child, ""));
+    let daemon = Daemon::start(&legacy_child(&child, "calls_max = 9"));
     let session = open(&daemon);
     let (mut first, mut second) = (daemon.connect(), daemon.connect());
     first.write(&in_session(&session, tool("1", "shut", "{}")).bytes());
     child.wait_for("shut", 1);
     second.write(&in_session(&session, tool("2", "echo", "{}")).bytes());
+    // Else another child may answer it.
+    daemon.wait_metric(r#"trunkline_upstream_calls{upstream="up"}"#, 2);
     child.go_on();
     assert_eq!(said(&first.response()), "last words");
     second.response().assert_error(200, 502, Some("2"));
