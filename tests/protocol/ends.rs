@@ -2,7 +2,8 @@
 //! success.
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, Received, Reply, Upstream, call, eventually, result_body,
+    Config, Connection, Daemon, Gate, Offer, Received, Reply, Upstream, api_key, call, eventually,
+    read_resource, result_body,
 };
 
 const PROGRESS: &str =
@@ -70,6 +71,50 @@ fn an_answer_is_the_last_word_whatever_becomes_of_its_stream() {
             assert_eq!(counted, (1, 0), "{endpoint}, {end}");
         }
     }
+}
+
+#[test]
+fn an_answer_that_cannot_be_handed_on_is_no_answer() {
+    let upstream = Upstream::calling(|request: &Received| {
+        let whole = result_body(request, r#"{"content":[{"type":"resource_link","name":"a","uri":"a:1"}]}"#);
+        Reply::stream().event(whole.trim_end_matches(['}', ']'])).end()
+    });
+    let weather = Upstream::with_tools(&["forecast"]);
+    let (daemon, tool) = start("prefixed", &upstream, &weather);
+    let mut connection = daemon.begin(&call("7", tool));
+    connection.head();
+    let events = events(&mut connection);
+    assert!(events.last().is_some_and(|last| last.contains("\"error\"")), "{events:?}");
+    assert_eq!((count(&daemon, "answered"), count(&daemon, "failed")), (0, 1));
+}
+
+/// Its names are looked at, but its id is the client's own.
+#[test]
+fn the_answer_of_a_resource_is_the_last_word_too() {
+    let upstream = Upstream::start(|request| match request.method().as_str() {
+        "resources/read" => Reply::stream().event(&result_body(request, RESULT)).reset(),
+        _ => Offer::tools(&["echo"]).with_resources(&["a:1"]).answer(request),
+    });
+    let config = Config::new().upstream("up", upstream.address, "").section(&api_key("ci", "secret"));
+    let daemon = Daemon::start(&config.admin());
+    let mut connection = daemon.begin(&read_resource("7", "a:1").with("Authorization", "Bearer secret"));
+    connection.head();
+    let events = events(&mut connection);
+    assert!(events.len() == 1 && events[0].contains("\"result\""), "{events:?}");
+}
+
+/// Without its blank line, an event is none: clients drop it.
+#[test]
+fn an_answer_without_its_blank_line_is_no_clean_end() {
+    let upstream = Upstream::calling(|request: &Received| {
+        Reply::stream().chunk(&format!("data: {}\n", result_body(request, RESULT))).finish()
+    });
+    let weather = Upstream::with_tools(&["forecast"]);
+    let (daemon, tool) = start("transparent", &upstream, &weather);
+    let mut connection = daemon.begin(&call("7", tool));
+    connection.head();
+    assert!(connection.rest().is_err(), "it ends as if all were said");
+    assert_eq!((count(&daemon, "answered"), count(&daemon, "failed")), (0, 1));
 }
 
 #[test]

@@ -5,17 +5,15 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use memchr::memmem::Finder;
 use prometheus::IntCounter;
 
 use super::RelayPlan;
 use super::new_task::NewTask;
-use super::passing_answer::AnswerSeen;
+use super::passing_answer::{AnswerIn, AnswerSeen, answer_in};
 use super::reopen::{self, Reopening};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
@@ -28,12 +26,10 @@ use crate::upstream::body::no_memory;
 use crate::upstream::exchange::Reply;
 use crate::upstream::messages::ReplyPart;
 use crate::upstream::own_id::OwnId;
-use protocol::answer_id::{AnswerId, Verdict};
-use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::event_id;
 use protocol::progress;
-use protocol::splice::{Edit, Segments, splice};
+use protocol::splice::{Segments, splice};
 use protocol::sse::{Boundary, Event, Events};
 use protocol::version::Era;
 
@@ -139,12 +135,16 @@ impl EventStream {
 
     /// Whether the client has what it asked for, whatever becomes of the stream.
     pub(super) fn has_last_word(&self) -> bool {
-        self.has_answered || self.answer_seen == AnswerSeen::Yes
+        self.has_answered || (self.answer_seen == AnswerSeen::Yes && self.is_between_events())
     }
 
     /// Whether an error would be the only answer, and stand between two events.
     pub(super) fn can_tell(&self) -> bool {
-        self.answer_seen == AnswerSeen::No && (self.events.is_some() || self.boundary.at_boundary())
+        self.answer_seen == AnswerSeen::No && self.is_between_events()
+    }
+
+    fn is_between_events(&self) -> bool {
+        self.events.is_some() || self.boundary.at_boundary()
     }
 
     /// Whether the client can take the stream up again, as it may have done before.
@@ -303,10 +303,7 @@ impl EventStream {
         };
         let id = match answer_in(worker, data, self.own_id.as_ref()) {
             AnswerIn::None => None,
-            AnswerIn::Ours(id) => {
-                self.answer_seen = AnswerSeen::Yes;
-                Some(id)
-            }
+            AnswerIn::Ours(id) => Some(id),
             // Clients read no other events than messages.
             AnswerIn::Others if event.event.as_ref().is_some_and(|kind| kind != "message") => None,
             AnswerIn::Others => {
@@ -318,15 +315,23 @@ impl EventStream {
         if let Some(new_task) = &self.new_task {
             new_task.read(&mut worker.scratch.borrow_mut(), data);
         }
+        let is_ours = id.is_some();
         let mapped = match (&self.mapper, id) {
             (Some(mapper), id) => mapper.map_with(&mut worker.scratch.borrow_mut(), data, id),
             (None, id) => Ok(id.map(|id| splice(data, &[id]))),
         };
-        match mapped {
-            Ok(None) => Ok(Some(event.into_bytes())),
-            Ok(Some(data)) => Ok(Some(event.with_data(data))),
-            Err(_) => Err(UpstreamError::Nonsense),
+        let mapped = mapped.map_err(|_| UpstreamError::Nonsense)?;
+        // What cannot be handed on is no answer.
+        if is_ours {
+            self.answer_seen = AnswerSeen::Yes;
+        } else if self.own_id.is_none() {
+            let (scratch, depth_max) = (&mut worker.scratch.borrow_mut(), worker.json_depth_max());
+            self.answer_seen.look_at_message(scratch, data, &self.id, depth_max);
         }
+        Ok(Some(match mapped {
+            None => event.into_bytes(),
+            Some(data) => event.with_data(data),
+        }))
     }
 
     fn pass_in_session(
@@ -388,36 +393,6 @@ impl EventStream {
             }
             NotificationRouting::Withheld => None,
         })
-    }
-}
-
-/// What a message is to a call whose upstream knows it by an id of the gateway's own.
-enum AnswerIn {
-    None,
-    /// Its answer, once the client's id is put back.
-    Ours(Edit),
-    /// The answer to another request, or nothing that can be read.
-    Others,
-}
-
-fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {
-    static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
-    let Some(own_id) = own_id else { return AnswerIn::None };
-    let scan = AnswerId::of(message, own_id.sent());
-    match scan.verdict() {
-        Verdict::Ours => return AnswerIn::Ours(own_id.restored(scan.span(own_id.sent()))),
-        Verdict::Others if METHOD.find(message).is_none() => return AnswerIn::Others,
-        _ => {}
-    }
-    let depth_max = worker.json_depth_max();
-    match Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max) {
-        Ok(Envelope { kind: MessageKind::Response, id: Some(id), .. })
-            if message.get(id.clone()) == Some(own_id.sent()) =>
-        {
-            AnswerIn::Ours(own_id.restored(id))
-        }
-        Ok(Envelope { kind: MessageKind::Response, .. }) | Err(_) => AnswerIn::Others,
-        Ok(_) => AnswerIn::None,
     }
 }
 

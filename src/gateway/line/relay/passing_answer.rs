@@ -1,13 +1,18 @@
-//! Whether the answer of a call is in a piece of a stream that is passed on unread.
+//! Whether the answer of a call is in what passes.
 //!
-//! Nothing is parsed but a line with a word that an answer has. What is cut into two pieces may be missed, or be in doubt.
+//! Of a stream that is passed on unread, nothing is parsed but a line with a word that an answer has. What is cut into two
+//! pieces may be missed, or be in doubt.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
+use crate::context::worker::Worker;
+use crate::upstream::own_id::OwnId;
+use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::json::Scratch;
+use protocol::splice::Edit;
 
 /// What is known of the answer of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +34,7 @@ impl AnswerSeen {
             let begin = memchr::memrchr2(b'\n', b'\r', &rest[..at]).map_or(0, |end| end + 1);
             let end = memchr::memchr2(b'\n', b'\r', &rest[at..]).map_or(rest.len(), |end| at + end);
             let data = rest[begin..end].strip_prefix(b"data:");
-            *self = data.map_or(Self::Perhaps, |data| answer_in(scratch, data, id, depth_max)).max(*self);
+            *self = data.map_or(Self::Perhaps, |data| seen_in(scratch, data, id, depth_max)).max(*self);
             rest = &rest[end..];
         }
     }
@@ -43,8 +48,38 @@ impl AnswerSeen {
         depth_max: usize,
     ) {
         if *self != Self::Yes && word_of_answer(message).is_some() {
-            *self = answer_in(scratch, message, id, depth_max).max(*self);
+            *self = seen_in(scratch, message, id, depth_max).max(*self);
         }
+    }
+}
+
+/// What a message is to a call whose upstream knows it by an id of the gateway's own.
+pub(super) enum AnswerIn {
+    None,
+    /// Its answer, once the client's id is put back.
+    Ours(Edit),
+    /// The answer to another request, or nothing that can be read.
+    Others,
+}
+
+pub(super) fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>) -> AnswerIn {
+    static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
+    let Some(own_id) = own_id else { return AnswerIn::None };
+    let scan = AnswerId::of(message, own_id.sent());
+    match scan.verdict() {
+        Verdict::Ours => return AnswerIn::Ours(own_id.restored(scan.span(own_id.sent()))),
+        Verdict::Others if METHOD.find(message).is_none() => return AnswerIn::Others,
+        _ => {}
+    }
+    let depth_max = worker.json_depth_max();
+    match Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max) {
+        Ok(Envelope { kind: MessageKind::Response, id: Some(id), .. })
+            if message.get(id.clone()) == Some(own_id.sent()) =>
+        {
+            AnswerIn::Ours(own_id.restored(id))
+        }
+        Ok(Envelope { kind: MessageKind::Response, .. }) | Err(_) => AnswerIn::Others,
+        Ok(_) => AnswerIn::None,
     }
 }
 
@@ -57,7 +92,7 @@ fn word_of_answer(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-fn answer_in(scratch: &mut Scratch, message: &[u8], id: &str, depth_max: usize) -> AnswerSeen {
+fn seen_in(scratch: &mut Scratch, message: &[u8], id: &str, depth_max: usize) -> AnswerSeen {
     match Envelope::parse(scratch, message, depth_max) {
         Ok(Envelope { kind: MessageKind::Response, id: Some(span), .. })
             if message.get(span.clone()) == Some(id.as_bytes()) =>
