@@ -1,7 +1,7 @@
 //! Whether the answer of a call is in what passes.
 //!
-//! Of a stream that is passed on unread, nothing is parsed but a line with a word that an answer has. What is cut into two
-//! pieces may be missed, or be in doubt.
+//! Of a stream that is passed on unread, only a line with a word that an answer has is looked at, and it is parsed only if
+//! it is not written as most servers write an answer. What is cut into two pieces may be missed, or be in doubt.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 
 use crate::context::worker::Worker;
 use crate::upstream::own_id::OwnId;
-use protocol::answer_id::{AnswerId, Verdict};
+use protocol::answer_id::{AnswerId, Verdict, usual_place};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::json::Scratch;
 use protocol::splice::Edit;
@@ -33,22 +33,19 @@ impl AnswerSeen {
         {
             let begin = memchr::memrchr2(b'\n', b'\r', &rest[..at]).map_or(0, |end| end + 1);
             let end = memchr::memchr2(b'\n', b'\r', &rest[at..]).map_or(rest.len(), |end| at + end);
-            let data = rest[begin..end].strip_prefix(b"data:");
-            *self = data.map_or(Self::Perhaps, |data| seen_in(scratch, data, id, depth_max)).max(*self);
+            let data = rest[begin..end].strip_prefix(b"data:").map(<[u8]>::trim_ascii_start);
+            let seen = data.map(|data| seen_in(scratch, (data, at + data.len() - end), id, depth_max));
+            *self = seen.unwrap_or(Self::Perhaps).max(*self);
             rest = &rest[end..];
         }
     }
 
     /// As [`look_at_piece`](Self::look_at_piece), of a whole message.
-    pub(super) fn look_at_message(
-        &mut self,
-        scratch: &mut Scratch,
-        message: &[u8],
-        id: &str,
-        depth_max: usize,
-    ) {
-        if *self != Self::Yes && word_of_answer(message).is_some() {
-            *self = seen_in(scratch, message, id, depth_max).max(*self);
+    pub(super) fn look_at_message(&mut self, scratch: &mut Scratch, data: &[u8], id: &str, depth_max: usize) {
+        if *self != Self::Yes
+            && let Some(at) = word_of_answer(data)
+        {
+            *self = seen_in(scratch, (data, at), id, depth_max).max(*self);
         }
     }
 }
@@ -86,13 +83,16 @@ pub(super) fn answer_in(worker: &Worker, message: &[u8], own_id: Option<&OwnId>)
 fn word_of_answer(bytes: &[u8]) -> Option<usize> {
     static RESULT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"result\""));
     static ERROR: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"error\""));
-    match (RESULT.find(bytes), ERROR.find(bytes)) {
-        (Some(result), Some(error)) => Some(result.min(error)),
-        (result, error) => result.or(error),
-    }
+    let result = RESULT.find(bytes);
+    ERROR.find(&bytes[..result.unwrap_or(bytes.len())]).or(result)
 }
 
-fn seen_in(scratch: &mut Scratch, message: &[u8], id: &str, depth_max: usize) -> AnswerSeen {
+/// What a message is that has such a word at `at`.
+fn seen_in(scratch: &mut Scratch, (message, at): (&[u8], usize), id: &str, depth_max: usize) -> AnswerSeen {
+    // Whether the rest of the line is there is for the end of the event to tell.
+    if usual_place(message, id.as_bytes()).is_some_and(|(place, _)| at == 1 || at == place.end + 1) {
+        return AnswerSeen::Yes;
+    }
     match Envelope::parse(scratch, message, depth_max) {
         Ok(Envelope { kind: MessageKind::Response, id: Some(span), .. })
             if message.get(span.clone()) == Some(id.as_bytes()) =>
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_whole_answer_with_the_id_is_sure() {
+    fn an_answer_with_the_id_is_sure() {
         for (piece, expected) in [
             ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n", AnswerSeen::Yes),
             (
@@ -118,6 +118,14 @@ mod tests {
             ),
             ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}", AnswerSeen::Yes),
             ("data: {\"jsonrpc\":\"2.0\",\"id\":\"7\",\"result\":{}}\n\n", AnswerSeen::Perhaps),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"text\":\"", AnswerSeen::Yes),
+            ("data: {\"result\":{},\"jsonrpc\":\"2.0\",\"id\":7}\n\n", AnswerSeen::Yes),
+            ("data: {\"result\":{\"method\":1},\"jsonrpc\":\"2.0\",\"id\":7}\n\n", AnswerSeen::Yes),
+            ("data: {\"result\":{\"text\":\"", AnswerSeen::Perhaps),
+            (
+                "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"m\",\"params\":{\"result\":1}}\n\n",
+                AnswerSeen::No,
+            ),
             ("\"id\":7,\"result\":{}}\n\n", AnswerSeen::Perhaps),
             ("data: {\"jsonrpc\":\"2.0\",\"method\":\"m\",\"params\":{\"result\":1}}\n\n", AnswerSeen::No),
             (": nothing\n\n", AnswerSeen::No),
