@@ -31,9 +31,9 @@ impl AnswerSeen {
         while *self != Self::Yes
             && let Some(at) = word_of_answer(rest)
         {
-            let begin = memchr::memrchr2(b'\n', b'\r', &rest[..at]).map_or(0, |end| end + 1);
             let end = memchr::memchr2(b'\n', b'\r', &rest[at..]).map_or(rest.len(), |end| at + end);
-            let data = rest[begin..end].strip_prefix(b"data:").map(<[u8]>::trim_ascii_start);
+            let line = &rest[memchr::memrchr2(b'\n', b'\r', &rest[..at]).map_or(0, |end| end + 1)..end];
+            let data = line.strip_prefix(b"data: ").or_else(|| line.strip_prefix(b"data:"));
             let seen = data.map(|data| seen_in(scratch, (data, at + data.len() - end), id, depth_max));
             *self = seen.unwrap_or(Self::Perhaps).max(*self);
             rest = &rest[end..];
@@ -89,8 +89,8 @@ fn word_of_answer(bytes: &[u8]) -> Option<usize> {
 
 /// What a message is that has such a word at `at`.
 fn seen_in(scratch: &mut Scratch, (message, at): (&[u8], usize), id: &str, depth_max: usize) -> AnswerSeen {
-    // Whether the rest of the line is there is for the end of the event to tell.
-    if usual_place(message, id.as_bytes()).is_some_and(|(place, _)| at == 1 || at == place.end + 1) {
+    let is_whole = message.starts_with(b"{") && message.ends_with(b"}");
+    if is_whole && usual_place(message, id.as_bytes()).is_some_and(|(id, _)| at == 1 || at == id.end + 1) {
         return AnswerSeen::Yes;
     }
     match Envelope::parse(scratch, message, depth_max) {
@@ -118,8 +118,10 @@ mod tests {
             ),
             ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}", AnswerSeen::Yes),
             ("data: {\"jsonrpc\":\"2.0\",\"id\":\"7\",\"result\":{}}\n\n", AnswerSeen::Perhaps),
-            ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"text\":\"", AnswerSeen::Yes),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"text\":\"half\n\n", AnswerSeen::Perhaps),
+            ("data: [\"result\",\"jsonrpc\":\"2.0\",\"id\":7}\n\n", AnswerSeen::Perhaps),
             ("data: {\"result\":{},\"jsonrpc\":\"2.0\",\"id\":7}\n\n", AnswerSeen::Yes),
+            ("data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"result\",\"params\":{}}\n\n", AnswerSeen::No),
             ("data: {\"result\":{\"method\":1},\"jsonrpc\":\"2.0\",\"id\":7}\n\n", AnswerSeen::Yes),
             ("data: {\"result\":{\"text\":\"", AnswerSeen::Perhaps),
             (
