@@ -72,6 +72,9 @@ section! {
         /// How the failure of a request is shown to clients with sessions: in an HTTP 200 (`jsonrpc`), which every client
         /// survives, or with its own status (`http`).
         legacy_errors: LegacyErrors = "jsonrpc",
+        /// How a caller is told that no credential of its kind allows its request (`forbidden`): with HTTP 403 (`http`), as the
+        /// specification says, or in an HTTP 200 (`jsonrpc`), for hosts that ask their user to sign in again at every 403.
+        forbidden_errors: ForbiddenErrors = "http",
         /// Whether clients of HTTP+SSE (2024-11-05) are served as well: a GET that names no session opens their stream.
         sse: bool = false,
         /// Whether the text of what an upstream asks a user begins with the upstream's name, where there are several.
@@ -128,6 +131,16 @@ choice! {
         JsonRpc = "jsonrpc",
         /// With the HTTP status that clients without sessions get.
         Http = "http",
+    }
+}
+
+choice! {
+    /// How a caller is told that it may not do something, whatever it presents.
+    pub enum ForbiddenErrors {
+        /// With HTTP 403.
+        Http = "http",
+        /// As a JSON-RPC error in an HTTP 200.
+        JsonRpc = "jsonrpc",
     }
 }
 

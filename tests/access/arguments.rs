@@ -203,7 +203,10 @@ fn a_refusal_names_the_rule_and_the_tool_is_listed_all_the_same() {
     let params = format!(r#"{{"name":"deploy","arguments":{{}},"_meta":{META}}}"#);
     let request = modern("tools/call", Some("deploy"), body("7", "tools/call", &params))
         .with("Mcp-Param-Environment", "staging");
-    bed.daemon.send(&with_key(request, CI)).assert_error(403, 403, Some("7"));
+    let refused = bed.daemon.send(&with_key(request, CI));
+    // No other credential would help, and hosts sign in again at a 403.
+    refused.assert_error(200, 403, Some("7"));
+    assert_eq!(refused.header("www-authenticate"), None);
 }
 
 #[test]

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::harness::{
-    Config, Connection, Daemon, META, Offer, Reply, Request, Upstream, VERSION, body, call, list, literal,
-    modern, post, read_resource,
+    Config, Connection, Daemon, Http2, Legacy, META, Offer, Reply, Request, Upstream, VERSION, api_key, body,
+    call, list, literal, modern, post, read_resource, with_key,
 };
+
+const KEY: &str = "ci-key-0123456789abcdefghijklmnopqr";
 
 /// A JSON-RPC error that a request must get.
 struct Row {
@@ -85,6 +87,51 @@ fn an_unsupported_version_is_told_what_is_supported() {
     assert_eq!(error["error"]["data"]["supported"], json!([VERSION]));
     assert_eq!(error["error"]["data"]["requested"], "2099-01-01");
     assert_eq!(upstream.forwarded().len(), 0);
+}
+
+#[test]
+fn an_error_says_when_to_come_back_in_its_data_as_in_its_header() {
+    let upstream = Upstream::calling(|request| match request.json()["params"]["name"].as_str() {
+        Some("busy") => Reply::http("429 Too Many Requests", "Retry-After: 7\r\n", ""),
+        Some("closed") => Reply::http("503 Service Unavailable", "Retry-After: 9\r\n", ""),
+        Some("tired") => Reply::http("503 Service Unavailable", "", ""),
+        _ => Reply::silence(),
+    });
+    let daemon =
+        Daemon::start(&Config::new().upstream("up", upstream.address, "response_timeout = \"300ms\""));
+    let mut http2 = Http2::connect(daemon.address());
+    for (tool, status, after) in
+        [("busy", 429, Some(7)), ("closed", 503, Some(9)), ("tired", 503, None), ("silent", 504, None)]
+    {
+        for response in [daemon.send(&call("7", tool)), http2.send(&call("7", tool))] {
+            let error = response.assert_error(status, status.into(), Some("7"));
+            assert_eq!(
+                response.header("retry-after"),
+                after.map(|s: u64| s.to_string()).as_deref(),
+                "{tool}"
+            );
+            let expected = after.map_or(json!(null), |seconds| json!({"retryAfterMs": seconds * 1000}));
+            assert_eq!(error["error"]["data"], expected, "{tool}");
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_tells_what_is_forbidden_as_it_is_told_to() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).and_modern().start();
+    let lines = "eras = [\"modern\", \"legacy\"]";
+    let config = Config::new().upstream("up", upstream.address, lines).section(&api_key("ci", KEY));
+    let needs = "scopes = [\"use\"]";
+    for (keys, status) in [(needs.to_owned(), 403), (format!("{needs}\nforbidden_errors = \"jsonrpc\""), 200)]
+    {
+        let daemon = Daemon::start(&config.clone().endpoint(&keys));
+        let request = with_key(call("7", "echo"), KEY);
+        for response in [daemon.send(&request), Http2::connect(daemon.address()).send(&request)] {
+            response.assert_error(status, 403, Some("7"));
+            assert_eq!(response.header("www-authenticate"), None, "no credential of this kind helps");
+        }
+        daemon.send(&call("7", "echo")).assert_error(401, 401, Some("7"));
+    }
 }
 
 #[test]

@@ -105,7 +105,8 @@ fn who_finds_no_room_to_wait_or_waits_too_long_is_refused() {
     let mut waiting = daemon.begin(&of("ci", call("2", "echo")));
     wait_for_waiting(&daemon, 1);
     let refused = daemon.send(&of("dev", call("3", "echo")));
-    refused.assert_error(429, 429, Some("3"));
+    let error = refused.assert_error(429, 429, Some("3"));
+    assert_eq!(error["error"]["data"]["retryAfterMs"], 1000);
     assert_eq!(refused.header("retry-after"), Some("1"));
     let in_session = in_session(&session, legacy("4", "tools/call", r#"{"name":"echo","arguments":{}}"#));
     let refused = daemon.send(&of("dev", in_session)).assert_error(200, 429, Some("4"));

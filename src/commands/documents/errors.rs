@@ -13,10 +13,17 @@ const INTRODUCTION: [&str; 2] = [
     "`error_type` is the label of metrics, logs and traces. `Retry-After` is in seconds.",
 ];
 
-const REMARKS: [&str; 5] = [
+const REMARKS: [&str; 7] = [
+    "`data.retryAfterMs` of the error says in milliseconds what `Retry-After` says in seconds, to clients that see no \
+     headers. HTTP 403 is for what other credentials may allow: with `insufficient_scope` in `WWW-Authenticate` where more \
+     scopes would help, else without a challenge. `forbidden_errors = \"jsonrpc\"` on an endpoint makes `forbidden` an HTTP 200. \
+     No credential lifts a rule on arguments or a pin, so that these are told in an HTTP 200.",
     "To clients with sessions, and over HTTP+SSE, the failure of a request is told in an HTTP 200 with the same code, because \
-     some of them give up the session at any other status; `data.retryAfterMs` stands for `Retry-After`. `legacy_errors = \
+     some of them give up the session at any other status. `legacy_errors = \
      \"http\"` on an endpoint gives it the status. A header mismatch has the code -32001 there.",
+    "`server/discover` is answered whatever state the upstreams are in, as clients take a 429 for a server of an older \
+     revision and a 5xx for none: what is unknown counts as having tools, prompts and resources. Only limits and states of the \
+     gateway itself refuse it.",
     "`cancelled` has no answer: the client left before its reply was complete. It is in metrics and logs only.",
     "A request head over `header_bytes_max` or `headers_max` gets 431. Over HTTP/1.1, what two readers could take for \
      different messages ends the connection with 400, or with 501 for any coding but `chunked`: `Content-Length` beside \

@@ -181,6 +181,7 @@ fn a_small_configuration_gets_its_defaults() {
             names: Names::Prefixed,
             accept_unprefixed: true,
             legacy_errors: LegacyErrors::JsonRpc,
+            forbidden_errors: ForbiddenErrors::Http,
             sse: false,
             prefix_elicitations: false,
             aliases: Vec::new(),

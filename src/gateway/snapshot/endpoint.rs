@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::StatusCode;
 use tokio::sync::Notify;
 
 use super::eras::{ServedEras, served};
@@ -18,9 +19,10 @@ use crate::identity::Principal;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::{Upstream, UpstreamId};
 use config::{self, Config, EndpointConfig};
+use protocol::error::{Error, PolicyError};
 use protocol::route::directory::Directory;
 use protocol::route::{Kind, Naming};
-use protocol::version::Eras;
+use protocol::version::{Era, Eras};
 
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -105,9 +107,21 @@ impl Endpoint {
         }
     }
 
-    /// True if clients with sessions get every outcome of a request in an HTTP 200.
-    pub(crate) fn tells_legacy_errors_in_ok(&self) -> bool {
-        self.config.legacy_errors == config::LegacyErrors::JsonRpc
+    /// The status by which a client of `era` is told of an error here.
+    pub(crate) fn status_of(&self, error: &Error, era: Era) -> StatusCode {
+        let is_in_ok = match error {
+            Error::Policy(PolicyError::Forbidden)
+                if self.config.forbidden_errors == config::ForbiddenErrors::JsonRpc =>
+            {
+                true
+            }
+            error => {
+                era == Era::Legacy
+                    && self.config.legacy_errors == config::LegacyErrors::JsonRpc
+                    && !error.is_of_transport()
+            }
+        };
+        if is_in_ok { StatusCode::OK } else { error.outcome().status }
     }
 
     pub(crate) fn eras(&self) -> Eras {
@@ -203,6 +217,7 @@ fn is_same_to_open_streams(old: &EndpointConfig, new: &EndpointConfig) -> bool {
     *old == EndpointConfig {
         upstreams: old.upstreams.clone(),
         legacy_errors: old.legacy_errors,
+        forbidden_errors: old.forbidden_errors,
         prefix_elicitations: old.prefix_elicitations,
         list_page_bytes_max: old.list_page_bytes_max,
         instructions: old.instructions.clone(),

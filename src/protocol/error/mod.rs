@@ -374,7 +374,7 @@ impl Error {
     /// The JSON-RPC error response to a client of `era`. `id` is the literal of the request's id, left out when it
     /// could not be read.
     pub fn body(&self, id: Option<&str>, era: Era) -> String {
-        let WireError { code, retry_after, .. } = self.outcome_in(era);
+        let outcome = self.outcome_in(era);
         let data = match self {
             Self::Client(ClientError::Version { requested, served }) => {
                 let supported: Vec<String> =
@@ -388,13 +388,10 @@ impl Error {
             Self::Client(ClientError::Capability { required }) => {
                 format!(",\"data\":{{\"requiredCapabilities\":{required}}}")
             }
-            _ => match retry_after.filter(|_| era == Era::Legacy) {
-                Some(after) => format!(",\"data\":{{\"retryAfterMs\":{}}}", after.as_millis()),
-                None => String::new(),
-            },
+            _ => outcome.data(),
         };
         let message = quote(&self.to_string());
-        error_body(id, &format!("{{\"code\":{code},\"message\":{message}{data}}}"))
+        error_body(id, &format!("{{\"code\":{},\"message\":{message}{data}}}", outcome.code))
     }
 
     /// True where the fault is the client's or the operator's decision, false where something behind or in

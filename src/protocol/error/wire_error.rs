@@ -83,6 +83,16 @@ impl Reason {
     pub const COUNT: usize = Self::ALL.len();
 }
 
+impl WireError {
+    /// The `data` of a JSON-RPC error, with a comma before it: `Retry-After` for clients that see no headers. Empty where
+    /// there is none.
+    pub(super) fn data(&self) -> String {
+        let retry_after =
+            self.retry_after.map(|after| format!(",\"data\":{{\"retryAfterMs\":{}}}", after.as_millis()));
+        retry_after.unwrap_or_default()
+    }
+}
+
 impl Error {
     /// The row of the table for this error.
     pub fn outcome(&self) -> WireError {
@@ -130,10 +140,11 @@ impl PolicyError {
             Self::Host => row(403, 403, R::Host),
             Self::NoCredentials | Self::BadCredentials => row(401, 401, R::Credentials),
             Self::Forbidden => row(403, 403, R::Forbidden),
-            Self::Arguments { .. } => row(403, 403, R::Arguments),
+            // No other credential would help: clients take a 403 for a reason to sign in again.
+            Self::Arguments { .. } => row(200, 403, R::Arguments),
             Self::MissingArgument { .. } | Self::AmbiguousArgument(_) => row(400, -32602, R::Params),
             Self::Scope { .. } => row(403, 403, R::Scope),
-            Self::Pinned => row(403, 403, R::Pinned),
+            Self::Pinned => row(200, 403, R::Pinned),
             Self::Rate(limited) => {
                 WireError { retry_after: Some(limited.retry_after), ..row(429, 429, R::Rate) }
             }

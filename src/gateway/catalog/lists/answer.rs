@@ -106,16 +106,8 @@ impl<'r> ListQuery<'r> {
         }));
         let had: Vec<CachedPart> = had.buffered(CONCURRENT_MAX).collect().await;
         self.count(&members, &had);
-        if let Some(refused) = had.iter().find_map(CachedPart::refused) {
-            return Err(refused.into());
-        }
-        let has_failed = had.iter().any(|had| matches!(had, CachedPart::Missing(_)));
-        if has_failed && had.iter().all(|had| had.part().is_none()) {
-            let only = match &had[..] {
-                [CachedPart::Missing(error)] => Some(error.clone()),
-                _ => None,
-            };
-            return Err(only.unwrap_or(UpstreamError::NoneReachable).into());
+        if kind != CatalogQuery::Discover {
+            check_parts(&had)?;
         }
         let is_transparent = self.endpoint.naming.style() == Style::Transparent;
         let parts: Vec<Option<&Arc<ListPart>>> = had.iter().map(CachedPart::part).collect();
@@ -188,7 +180,7 @@ impl<'r> ListQuery<'r> {
                 let source =
                     discover::DiscoverSource { endpoint: self.endpoint, upstreams: &upstreams, contents };
                 let page = source.merge(self.supported, is_public, depth_max);
-                return Ok((Arc::new([page.ok_or(UpstreamError::Nonsense)?]), ContentDigest::default()));
+                return Ok((Arc::new([page]), ContentDigest::default()));
             }
         };
         let merge = Merge {
@@ -269,6 +261,21 @@ impl<'r> ListQuery<'r> {
             &metrics.lists.cache.hit
         };
         result.inc();
+    }
+}
+
+/// Fails where there is no list of any upstream, or where the one who asks has asked for too much.
+fn check_parts(had: &[CachedPart]) -> Result<(), UpstreamError> {
+    if let Some(refused) = had.iter().find_map(CachedPart::refused) {
+        return Err(refused);
+    }
+    let has_failed = had.iter().any(|had| matches!(had, CachedPart::Missing(_)));
+    if !has_failed || had.iter().any(|had| had.part().is_some()) {
+        return Ok(());
+    }
+    match had {
+        [CachedPart::Missing(error)] => Err(error.clone()),
+        _ => Err(UpstreamError::NoneReachable),
     }
 }
 

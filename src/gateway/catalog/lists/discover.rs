@@ -1,7 +1,8 @@
 //! `server/discover` of an endpoint.
 //!
 //! On a transparent endpoint the upstream's answer is handed on with the endpoint's versions in place of its own.
-//! Elsewhere it is the [`Summary`] of all.
+//! Elsewhere it is the [`Summary`] of all. The endpoint is there whatever its upstreams do: clients take an error for a
+//! server of an older revision, or for none. An upstream that gave no answer counts as one with tools, prompts and resources.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::tables::lists::part::Content;
 use crate::upstream::Upstream;
 use protocol::json::{Scratch, Span};
 use protocol::route::Style;
+use protocol::version::Era;
 
 pub(crate) struct DiscoverSource<'s> {
     pub endpoint: &'s Endpoint,
@@ -24,34 +26,32 @@ pub(crate) struct DiscoverSource<'s> {
 }
 
 impl DiscoverSource<'_> {
-    /// The answer. `None`: none of the upstreams made sense.
-    pub(crate) fn merge(&self, supported: &[&str], is_public: bool, depth_max: usize) -> Option<MergedPage> {
+    /// The answer.
+    pub(crate) fn merge(&self, supported: &[&str], is_public: bool, depth_max: usize) -> MergedPage {
         let mut scratch = Scratch::default();
-        let is_hidden = self.upstreams.iter().all(Option::is_none);
-        if self.endpoint.naming.style() == Style::Transparent && !is_hidden {
-            let result = &self.contents.first()?.as_ref()?.result;
-            return own(result, supported, is_public, &mut scratch, depth_max);
+        if self.endpoint.naming.style() == Style::Transparent
+            && let [Some(_)] = self.upstreams
+            && let [Some(content)] = self.contents
+            && let Some(own) = own(&content.result, supported, is_public, &mut scratch, depth_max)
+        {
+            return own;
         }
         let mut summary = Summary::default();
         for (upstream, content) in self.upstreams.iter().zip(self.contents) {
-            let (Some(upstream), Some(content)) = (upstream, content) else { continue };
-            if !summary.add(&heading(self.endpoint, upstream), &content.result, &mut scratch, depth_max) {
-                let upstream = &upstream.config.name;
-                tracing::debug!(
-                    upstream,
-                    "discovery answered without this upstream, which has no capabilities"
-                );
+            let Some(upstream) = upstream else { continue };
+            let is_added = content.as_ref().is_some_and(|content| {
+                summary.add(&heading(self.endpoint, upstream), &content.result, &mut scratch, depth_max)
+            });
+            if !is_added && upstream.era_for(Era::Modern).is_ok() {
+                summary.assume();
             }
-        }
-        if summary.is_empty() && !is_hidden {
-            return None;
         }
         let instructions = self.endpoint.config.instructions.as_deref();
         let rest = summary.write_modern(instructions, supported, is_public);
-        Some(MergedPage {
+        MergedPage {
             before_ttl: Some(Bytes::from_static(br#"{"resultType":"complete","ttlMs":"#)),
             rest: Bytes::from(format!(",{rest}}}}}")),
-        })
+        }
     }
 }
 

@@ -55,7 +55,6 @@ pub(crate) struct Summary {
     extensions: Vec<(usize, String)>,
     tasks: Option<String>,
     instructions: Vec<String>,
-    is_filled: bool,
 }
 
 impl Summary {
@@ -88,7 +87,6 @@ impl Summary {
         let instructions = document.root().get("instructions").and_then(Value::as_literal);
         let text = instructions.and_then(|literal| literal.decode(result).map(String::from));
         self.instructions.extend(text.filter(|text| !text.is_empty()).map(|text| format!("{heading}{text}")));
-        self.is_filled = true;
         true
     }
 
@@ -97,11 +95,6 @@ impl Summary {
         for capability in [Capability::Tools, Capability::Prompts, Capability::Resources] {
             self.offered[capability as usize] = true;
         }
-        self.is_filled = true;
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.is_filled
     }
 
     pub(crate) fn offers(&self, capability: Capability) -> bool {
@@ -227,10 +220,10 @@ mod tests {
         for text in ["", "{}", "[]", r#"{"capabilities":"#] {
             assert!(!summary.add("", text.as_bytes(), &mut Scratch::default(), 128), "{text}");
         }
-        assert!(summary.is_empty() && summary.instructions(None).is_none());
+        assert_eq!(summary.instructions(None), None);
         assert_eq!(summary.modern_capabilities(), "{}");
         summary.assume();
-        assert!(!summary.is_empty() && summary.offers(Capability::Resources) && !summary.can_subscribe);
+        assert!(summary.offers(Capability::Resources) && !summary.can_subscribe);
     }
 
     #[test]

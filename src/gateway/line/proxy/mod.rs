@@ -316,10 +316,9 @@ impl Proxy {
         let id = id.and_then(|id| std::str::from_utf8(body.get(id)?).ok());
         let is_origin_allowed = call.is_origin_allowed;
         let era = call.seen.era;
-        let is_told_in_ok = era == Era::Legacy
-            && !error.is_of_transport()
-            && call.endpoint.as_ref().is_none_or(|endpoint| endpoint.tells_legacy_errors_in_ok());
-        let status = if is_told_in_ok { StatusCode::OK } else { error.outcome().status };
+        let endpoint = call.endpoint.as_ref();
+        let status =
+            endpoint.map_or_else(|| error.outcome().status, |endpoint| endpoint.status_of(error, era));
         call.status = Some(status.as_u16());
         let body = error.body(id, era);
         call.reply_bytes = body.len() as u64;
