@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::harness::{
-    Config, Daemon, Legacy, Offer, Prometheus, Reply, Upstream, call, eventually, in_session, legacy, list,
-    modern, open_session, promtool,
+    Config, Daemon, Folder, Gate, Http2, LEGACY_VERSION, Legacy, Offer, Prometheus, Reply, Upstream, call,
+    eventually, in_session, legacy, list, modern, open_session, promtool, result_body,
 };
 
 /// The text of a scrape, once it holds `line`.
@@ -126,6 +128,55 @@ fn requests_are_told_by_version_and_outcome() {
     let tokens: usize =
         samples(&text, "trunkline_list_tokens")[0].rsplit(' ').next().unwrap().parse().unwrap();
     assert!(bytes > 50 && tokens == bytes / 4, "{bytes} {tokens}");
+}
+
+#[test]
+fn a_call_is_answered_once_its_client_has_the_answer() {
+    let gate = Gate::default();
+    let (door, server) = (gate.clone(), Legacy::new(Offer::tools(&["echo"])).and_modern());
+    let result = r#"{"content":[],"resultType":"complete"}"#;
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::stream().event(&result_body(request, result)).wait(&door).end(),
+        _ => server.answer(request),
+    });
+    let folder = Folder::new();
+    let log = folder.path().join("access.log");
+    let access = format!("[log.access]\nformat = \"json\"\nfile = \"{}\"", log.display());
+    let config = Config::new().upstream("up", upstream.address, "eras = [\"modern\", \"legacy\"]").admin();
+    let daemon = Daemon::start(&config.section(&access));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let calls = [
+        in_session(&session, legacy("1", "tools/call", r#"{"name":"echo","arguments":{}}"#)),
+        call("2", "echo"),
+    ];
+    for request in &calls {
+        // A client that has its answer need not wait for the end of the stream.
+        let mut leaving = daemon.begin(request);
+        assert_eq!(leaving.head().status, 200);
+        assert!(leaving.event().is_some_and(|event| event.contains("result")));
+        drop(leaving);
+        let mut leaving = Http2::connect(daemon.address());
+        let (head, mut body) = leaving.open(request);
+        assert_eq!(head.status, 200);
+        assert!(leaving.next(&mut body).is_some());
+        drop((body, leaving));
+    }
+    let count = 2 * calls.len() as u64;
+    daemon.wait_metric(
+        "mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/call\",error_type=\"\"}",
+        count,
+    );
+    assert_eq!(daemon.metric("trunkline_requests_total{outcome=\"cancelled\"}"), 0);
+    let status = daemon.get_admin("/status").json();
+    assert_eq!(status["recent_errors"], json!([]), "{status}");
+    let lines = eventually("the calls are in the access log", || {
+        let text = std::fs::read_to_string(&log).ok()?;
+        let calls: Vec<String> =
+            text.lines().filter(|line| line.contains("tools/call")).map(Into::into).collect();
+        (calls.len() as u64 == count).then_some(calls)
+    });
+    assert!(lines.iter().all(|line| line.contains("\"error\":null")), "{lines:?}");
+    gate.open();
 }
 
 #[test]

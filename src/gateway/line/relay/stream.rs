@@ -175,6 +175,10 @@ impl RelayedReply {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> BytesPoll {
         if let Some(given) = self.given.take() {
             self.is_client_slow |= clock::since(given) >= SLOW_CLIENT_MIN;
+            // It asks for more, and so has taken what there was.
+            if self.has_last_word() {
+                self.note_answered();
+            }
         }
         let polled = self.poll_pieces(cx);
         if !self.is_over && polled.is_ready() {
@@ -347,6 +351,18 @@ impl RelayedReply {
         true
     }
 
+    fn has_last_word(&self) -> bool {
+        matches!(&self.source, ReplySource::Events(events) if events.has_last_word())
+    }
+
+    /// The client has its answer, and may leave before the stream ends.
+    #[cold]
+    fn note_answered(&mut self) {
+        if let Some(call) = &mut self.call {
+            call.finish();
+        }
+    }
+
     fn has_answered(&self) -> bool {
         matches!(&self.source, ReplySource::Events(events) if events.has_answered())
     }
@@ -366,7 +382,7 @@ impl RelayedReply {
 
     /// Tells the client what happened if it stands between two events, else cuts its connection.
     fn fail(&mut self, error: impl Into<Error>) -> BytesPoll {
-        if matches!(&self.source, ReplySource::Events(events) if events.has_last_word()) {
+        if self.has_last_word() {
             // It has what it asked for.
             self.lease = None;
             self.finish();
