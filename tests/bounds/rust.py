@@ -124,8 +124,9 @@ def end_of_raw_string(text, position, hashes):
     return len(text) if end < 0 else end + len(closing)
 
 
-def items(text):
-    return Reader().read(list(tokens(text)))
+def items(tokens):
+    """The functions, types and test modules that these tokens define."""
+    return Reader().read(tokens)
 
 
 class Reader:

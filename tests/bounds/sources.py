@@ -8,6 +8,7 @@ from bounds import rust
 
 #: Files that stand for the folder they lie in.
 FOLDER_FILES = ("mod.rs", "lib.rs", "main.rs")
+COMMENT_COLUMNS_MAX = 110
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +20,12 @@ class File:
     lines: int
     functions: tuple
     types: tuple
+    #: Words and marks; no comments.
+    tokens: tuple
+    #: The lines that hold more than a comment.
+    code: tuple
+    #: Lines of comments that are wider than what is read in one go.
+    wide_comments: int
 
 
 def read(src):
@@ -36,8 +43,13 @@ def read(src):
 
 
 @functools.cache
+def tokens(text):
+    return tuple(rust.tokens(text))
+
+
+@functools.cache
 def items(text):
-    return rust.items(text)
+    return rust.items(tokens(text))
 
 
 def places(path, module):
@@ -53,13 +65,21 @@ def crate_of(path, crates):
 def without_tests(path, text, found, crate):
     lines = text.splitlines()
     tests = {line for module in found.test_modules for line in range(with_gap(lines, module.first), module.last + 1)}
+    kept = tuple(each for each in tokens(text) if each.line not in tests)
     return File(
         path,
         crate,
         len(lines) - len(tests),
         tuple(each for each in found.functions if each.first not in tests),
         tuple(each for each in found.types if each.line not in tests),
+        kept,
+        tuple(sorted({line for each in kept for line in range(each.line, each.line + each.text.count("\n") + 1)})),
+        sum(is_wide_comment(line) for number, line in enumerate(lines, 1) if number not in tests),
     )
+
+
+def is_wide_comment(line):
+    return len(line) > COMMENT_COLUMNS_MAX and line.lstrip().startswith("//")
 
 
 def with_gap(lines, first):

@@ -5,16 +5,20 @@ import unittest
 from bounds import rust
 
 
+def items(text):
+    return rust.items(list(rust.tokens(text)))
+
+
 def functions(text):
-    return [(function.name, function.lines) for function in rust.items(text).functions]
+    return [(function.name, function.lines) for function in items(text).functions]
 
 
 def types(text):
-    return [(each.name, each.modules) for each in rust.items(text).types]
+    return [(each.name, each.modules) for each in items(text).types]
 
 
 def test_modules(text):
-    return [(module.name, module.first, module.last) for module in rust.items(text).test_modules]
+    return [(module.name, module.first, module.last) for module in items(text).test_modules]
 
 
 class Tokens(unittest.TestCase):
