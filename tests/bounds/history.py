@@ -50,8 +50,9 @@ def folder_of(floor):
 
 
 def net_lines(row):
-    added, removed = (re.match(r"(\d+)\t(\d+)\t", row) or ("", "0", "0"))[1:3]
-    return int(added) - int(removed)
+    """Added minus removed lines of one file; none for a binary one."""
+    counted = re.match(r"(\d+)\t(\d+)\t", row)
+    return int(counted[1]) - int(counted[2]) if counted else 0
 
 
 def changes(log):
