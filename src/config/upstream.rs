@@ -77,8 +77,10 @@ section! {
         session_loss: SessionLoss = "reopen",
         /// Time a pooled connection may be idle. Keep it below the upstream's own limit, which often is 5s.
         idle_timeout: Period<1, HOUR_MS> = "4s",
-        /// Idle connections kept, per worker; 0 keeps none.
-        idle_connections_max: Count<0, 65_536> = 64,
+        /// Idle connections kept, per worker; 0 keeps none. Default: as many as were in use at once within `idle_timeout`,
+        /// at most `connections_max`.
+        #[example(64)]
+        idle_connections_max: Option<Count<0, 65_536>>,
         /// What is translated for clients of the era that the server does not speak.
         bridge: BridgeConfig,
     }

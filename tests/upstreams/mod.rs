@@ -6,6 +6,7 @@
 //! | [`faults`] | What does a client see of a single faulty reply? |
 //! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
 //! | [`http1`] | Which bytes are a reply, and which are none? |
+//! | [`idle`] | How many connections are kept that nobody uses, and for how long? |
 //! | [`retries`] | What is sent again after a pooled connection died, and what must not be? |
 //! | [`replicas`] | Which address of an upstream gets a call, and what if one fails? |
 //! | [`concurrency`] | How many calls has an upstream at once, and whose turn is next? |
@@ -24,6 +25,7 @@ mod faults;
 mod floods;
 mod http1;
 pub(crate) mod http_sse;
+mod idle;
 mod process_end;
 mod replicas;
 mod retries;

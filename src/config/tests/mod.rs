@@ -238,7 +238,7 @@ fn upstream_with_defaults(name: &str, port: u16) -> UpstreamConfig {
         pins: PinsConfig { mode: PinMode::Off, age_max: Duration::from_mins(1) },
         idle_timeout: Duration::from_secs(4),
         concurrency: None,
-        idle_connections_max: 64,
+        idle_connections_max: None,
         first_byte_timeout: Duration::from_mins(1),
         stream_duration_max: Duration::ZERO,
         replicas: replicas::defaults(),

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::socket::{self, ClientAcceptor, ListeningSocket, TcpStream};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, sleep, timeout_at};
 
 use crate::access::limit::connections::{ConnectionLimit, ConnectionPermit};
 use crate::access::tls::{ListenerProtocols, TlsServer};
@@ -46,6 +46,8 @@ use self::proxy_protocol::ProxyProtocolError;
 const REPLY_CLOCK: &str = "reply_rate_min";
 /// How long to wait when the process has no more file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
+/// How often memory is given back that as many calls at once do not need any more.
+const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One listening socket of one worker.
 struct WorkerListener {
@@ -90,12 +92,18 @@ pub(crate) async fn serve(
             () = drain.closing() => {}
         }
     });
+    let mut trims = tokio::time::interval(TRIM_INTERVAL);
+    trims.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             // Whoever has connected before the end is served.
             biased;
             accepted = accepting.accept() => accepted,
             () = &mut closing => return,
+            _ = trims.tick() => {
+                listener.exchanges.trim();
+                continue;
+            }
         };
         match accepted {
             Ok((stream, client)) => accept(&listener, stream, client),

@@ -26,19 +26,62 @@ pub(super) struct Idle {
     pub expires: Instant,
 }
 
-/// Which of these a request to this replica takes. One that `may_break` takes one that rests first: the others are for
-/// those that may not.
-pub(super) fn position(
-    idle: &[Idle],
-    replica: &Arc<Replica>,
-    may_break: bool,
-    now: Instant,
-) -> Option<usize> {
-    // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
-    let last = |rests: bool| {
-        idle.iter().rposition(|idle| Arc::ptr_eq(&idle.at, replica) && (idle.rested > now) == rests)
-    };
-    if may_break { last(true).or_else(|| last(false)) } else { last(false) }
+/// The idle connections of a pool, the one that was used last at the end.
+#[derive(Debug, Default)]
+pub(super) struct IdleConnections {
+    list: Vec<Idle>,
+    /// Until then one of them may rest; `None`: none does.
+    rest_ends: Option<Instant>,
+}
+
+impl IdleConnections {
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn push(&mut self, idle: Idle, now: Instant) {
+        if idle.rested > now {
+            self.rest_ends = self.rest_ends.max(Some(idle.rested));
+        }
+        self.list.push(idle);
+    }
+
+    /// The one that a request to this replica takes. One that `may_break` takes one that rests first: the others are for
+    /// those that may not. It costs as little with many as with few: the last one nearly always is it.
+    pub(super) fn take(&mut self, replica: &Arc<Replica>, may_break: bool, now: Instant) -> Option<Idle> {
+        if self.rest_ends.is_some_and(|ends| ends <= now) {
+            self.rest_ends = None;
+        }
+        let position = if may_break && self.rest_ends.is_some() {
+            self.last(replica, true, now).or_else(|| self.last(replica, false, now))
+        } else {
+            self.last(replica, false, now)
+        };
+        Some(self.list.remove(position?))
+    }
+
+    /// The last one to this replica that rests, or that does not.
+    fn last(&self, replica: &Arc<Replica>, rests: bool, now: Instant) -> Option<usize> {
+        // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
+        self.list.iter().rposition(|idle| Arc::ptr_eq(&idle.at, replica) && (idle.rested > now) == rests)
+    }
+
+    /// Closes the one that waits for longest. False if none does.
+    pub(super) fn close_oldest(&mut self) -> bool {
+        !self.list.is_empty() && {
+            self.list.remove(0);
+            true
+        }
+    }
+
+    /// Closes what waits for too long, is of no more use, or leads to a replica that is gone.
+    pub(super) fn sweep(&mut self, now: Instant) {
+        self.list.retain(|idle| idle.expires > now && idle.connection.is_idle() && !idle.at.is_gone());
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+    }
 }
 
 /// How many idle connections of this pool are counted in the metrics.

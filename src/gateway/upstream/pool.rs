@@ -1,8 +1,9 @@
 //! A worker's open connections to upstreams. Each belongs to one thread and is never shared.
 //!
-//! A connection is leased for one exchange. The last one returned is the first one leased, so that a quiet
-//! pool shrinks. We close idle connections before the server would: a request written to a connection that
-//! the server is closing is lost. Invariant: a connection goes back only after its reply ended cleanly.
+//! A connection is leased for one exchange. The last one returned is the first one leased, and one is opened only where none
+//! is idle. So those that are open are as many as were in use at once within `idle_timeout`: more were not used for that
+//! long, and are closed. We close idle connections before the server would: a request written to a connection that the
+//! server is closing is lost. Invariant: a connection goes back only after its reply ended cleanly.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use super::balance::Dice;
 use super::connection_use::{ConnectionUse, ConnectionUses};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::PooledConnection;
-use super::idle::{ACCEPTED_REST, Idle, IdleGauge, position};
+use super::idle::{ACCEPTED_REST, Idle, IdleConnections, IdleGauge};
 use super::replica::{Replica, ReplicaKey};
 use super::{Upstream, UpstreamId};
 use crate::access::limit::payer::Payer;
@@ -35,7 +36,7 @@ pub(crate) struct ConnectionPools {
 #[derive(Debug)]
 struct ConnectionPool {
     generation: u64,
-    idle: Vec<Idle>,
+    idle: IdleConnections,
     /// Open connections, idle ones included.
     open: Rc<Cell<usize>>,
     /// Who uses them; `None` as long as nobody did.
@@ -159,6 +160,7 @@ pub(crate) struct PoolMembership {
     used: Option<ConnectionUse>,
     /// As its upstream had it when the connection was last leased, or less, as the server promised since.
     idle_timeout: Cell<Duration>,
+    /// So many may wait with it.
     idle_max: Cell<usize>,
 }
 
@@ -186,7 +188,7 @@ impl Default for ConnectionPool {
     fn default() -> Self {
         Self {
             generation: 0,
-            idle: Vec::new(),
+            idle: IdleConnections::default(),
             open: Rc::default(),
             uses: None,
             budget: BUDGET_MAX,
@@ -220,12 +222,9 @@ impl ConnectionPools {
         let mut slots = self.slots.borrow_mut();
         let Some(pool) = pool_of(&mut slots, upstream.id) else { return Ok(None) };
         pool.check(upstream, payer)?;
-        let idle = &mut pool.idle;
-        idle.retain(|idle| idle.expires > now);
         let Idle { connection, at, .. } = loop {
-            let Some(position) = position(idle, replica, may_break, now) else { return Ok(None) };
-            let candidate = idle.remove(position);
-            if candidate.connection.is_idle_for(cx) {
+            let Some(candidate) = pool.idle.take(replica, may_break, now) else { return Ok(None) };
+            if candidate.expires > now && candidate.connection.is_idle_for(cx) {
                 break candidate;
             }
         };
@@ -247,10 +246,9 @@ impl ConnectionPools {
         pool.check(upstream, payer)?;
         if pool.open.get() >= upstream.config.replicas.connections_max {
             // One that waits, at another replica, must not keep a call from this one.
-            if pool.idle.is_empty() {
+            if !pool.idle.close_oldest() {
                 return Err(UpstreamError::TooManyConnections);
             }
-            pool.idle.remove(0);
         }
         let uses = pool.uses.get_or_insert_with(|| ConnectionUses::new(&upstream.connection_payers));
         Ok((ConnectionSlot::new(Rc::clone(&pool.open)), Some(ConnectionUse::new(uses, payer))))
@@ -265,7 +263,7 @@ impl ConnectionPools {
     ) -> ConnectionLease {
         // A reload changes them under connections that go on.
         connection.membership.idle_timeout.set(upstream.config.idle_timeout);
-        connection.membership.idle_max.set(upstream.config.idle_connections_max);
+        connection.membership.idle_max.set(upstream.config.idle_connections_max.unwrap_or(usize::MAX));
         ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
     }
 
@@ -299,7 +297,7 @@ impl ConnectionPools {
     pub(crate) fn sweep(&self, now: Instant) {
         for pool in self.slots.borrow_mut().iter_mut() {
             pool.budget = (pool.budget + RETRY_COST).min(BUDGET_MAX);
-            pool.idle.retain(|idle| idle.expires > now && idle.connection.is_idle() && !idle.at.is_gone());
+            pool.idle.sweep(now);
             pool.shown.set(pool.idle.len());
         }
     }
@@ -319,10 +317,7 @@ impl ConnectionPools {
     pub(crate) fn make_room(&self) -> bool {
         let mut slots = self.slots.borrow_mut();
         let fullest = slots.iter_mut().max_by_key(|pool| pool.idle.len());
-        fullest.filter(|pool| !pool.idle.is_empty()).is_some_and(|pool| {
-            pool.idle.remove(0);
-            true
-        })
+        fullest.is_some_and(|pool| pool.idle.close_oldest())
     }
 
     pub(crate) fn clear(&self) {
@@ -369,7 +364,7 @@ impl ConnectionLease {
         let Some(pool) = pool_of(&mut slots, *id) else { return };
         if pool.idle.len() < idle_max {
             let at = Rc::clone(&in_flight.replica);
-            pool.idle.push(Idle { connection, at, rested: now + rest, expires: now + idle_timeout });
+            pool.idle.push(Idle { connection, at, rested: now + rest, expires: now + idle_timeout }, now);
         }
     }
 }
