@@ -201,7 +201,7 @@ def closed(bench, peer, child, **load_of):
 def load(bench, peer, child, rate, tools=None, connections=None):
     """Runs the generator and takes the clocks of all processes when its window begins and when it ends."""
     arguments = ["--tool", ",".join(tools or peer.tools)]
-    generator = generate(bench, peer, rate, arguments, connections or bench.connections)
+    generator = generate(bench, peer, rate, arguments, connections or peer.connections or bench.connections)
     seconds_max = bench.warmup_seconds + bench.seconds + GENERATOR_TIMEOUT_S
     watchdog = threading.Timer(seconds_max, generator.process.kill)
     watchdog.start()

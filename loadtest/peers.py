@@ -76,6 +76,7 @@ class Peer:
     tools_of_failing: list = dataclasses.field(default_factory=list)
     row: str = ""  # fairness.ROWS: what attackers take
     path: str = "/mcp"  # where the load goes
+    connections: int | None = None  # of the load; those of the run unless it says
 
     @property
     def url(self):

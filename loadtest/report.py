@@ -11,6 +11,7 @@ import pathlib
 import statistics
 import subprocess
 
+import crowds
 import fairness_report
 from faults import FAULTS
 from figures import milliseconds, number, quotient
@@ -150,7 +151,7 @@ for _fault in FAULTS:
         (f"one {_fault}: longest tools/list, × its deadline", f"trunkline-{_fault}", None, "lists_by_deadline", "≤",
          1.10, None),
     ]
-BOUNDS += fairness_report.BOUNDS
+BOUNDS += crowds.BOUNDS + fairness_report.BOUNDS
 
 
 def text(results):

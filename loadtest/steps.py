@@ -3,6 +3,7 @@
 import dataclasses
 
 import bridged
+import crowds
 import edge
 import fairness
 import isolation
@@ -65,6 +66,13 @@ STEPS = {
         },
         "nginx",
         ("nginx", "trunkline"),
+    ),
+    "crowds": Step(
+        "tools/call by 1 to 512 connections at once",
+        crowds.PEERS,
+        f"nginx-by-{crowds.COMPARED_WITH}",
+        ("nginx-by-1", "trunkline-plain-by-1"),
+        rounds_by_default=2,
     ),
     "lists": Step(
         "tools/list from the cache, 10 upstreams of 50 tools",
