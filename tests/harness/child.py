@@ -297,6 +297,8 @@ def handle(message):
 
 def main():
     note(event="started", pgid=os.getpgid(0))
+    if "pings-first" in WORDS:
+        send({"id": "first", "method": "ping"})
     if "slow" in WORDS:
         time.sleep(6)
     if "dies-at-start" in WORDS:

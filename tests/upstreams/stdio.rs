@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
@@ -280,6 +280,42 @@ fn log_lines_of_the_only_call_come_before_its_answer() {
 fn data(event: &str) -> Value {
     let data = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
     serde_json::from_str(data).expect("JSON")
+}
+
+/// Waits until so many processes have run, and each has its answer to the ping that it wrote first.
+#[track_caller]
+fn wait_for_pongs(child: &Child, processes: usize) {
+    eventually("each ping is answered", || {
+        let received = child.events_of("received");
+        let is_pong =
+            |event: &&Value| event["message"]["id"] == "first" && event["message"]["result"] == json!({});
+        let mut answered: Vec<&Value> = received.iter().filter(is_pong).map(|event| &event["pid"]).collect();
+        answered.sort_by_key(|pid| pid.as_i64());
+        answered.dedup();
+        (answered.len() >= processes && answered.len() == child.pids().len()).then_some(())
+    });
+}
+
+#[test]
+fn a_ping_that_comes_before_initialize_is_answered() {
+    for isolation in ["session", "principal", "shared"] {
+        let child = Child::new(&["pings-first"]);
+        let lines = format!("isolation = {isolation:?}");
+        // The first process is asked in both eras, and lists come from it, or from one of their own.
+        let daemon = Daemon::start(&Config::new().raw("up", &child.keys(&lines)).admin());
+        wait_for_pongs(&child, 1);
+        let session = open(&daemon);
+        daemon.send(&in_session(&session, legacy("1", "tools/list", "{}"))).assert_ok();
+        assert_eq!(echo(&daemon, &session, "there"), "there", "{isolation}");
+        wait_for_pongs(&child, if isolation == "session" { 2 } else { 1 });
+        // A modern client reaches it over the bridge.
+        daemon.send(&call("1", "echo")).assert_ok();
+        wait_for_pongs(&child, child.pids().len());
+    }
+    let child = Child::new(&["modern", "pings-first"]);
+    let daemon = Daemon::start(&modern_child(&child, ""));
+    daemon.send(&call("1", "echo")).assert_ok();
+    wait_for_pongs(&child, 1);
 }
 
 #[test]

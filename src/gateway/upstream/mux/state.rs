@@ -145,8 +145,7 @@ impl MuxState {
             IncomingKind::Cancelled { id } if self.kind == MuxKind::Modern => {
                 done(id.own.and_then(|own| self.pending.leave(own)).is_some())
             }
-            IncomingKind::Request { .. } if self.kind == MuxKind::Modern => CallDelivery::Nobody,
-            IncomingKind::Request { id, is_ping } if self.kind == MuxKind::Shared => CallDelivery::Reply(
+            IncomingKind::Request { id, is_ping } if self.answers_itself(*is_ping) => CallDelivery::Reply(
                 unasked_answer(message.get(id.clone()).unwrap_or_default(), *is_ping).into(),
             ),
             IncomingKind::Cancelled { .. } if self.kind == MuxKind::Shared => CallDelivery::Done,
@@ -158,6 +157,19 @@ impl MuxState {
                 self.deliver_unattached(message, false)
             }
         }
+    }
+
+    /// Whether the gateway answers a request of the other side: no client could, or none hears a ping now, as before
+    /// `initialize` is answered.
+    fn answers_itself(&self, is_ping: bool) -> bool {
+        match self.kind {
+            MuxKind::Modern | MuxKind::Shared => true,
+            MuxKind::Session => is_ping && self.pending.newest().is_none() && !self.is_listened_to(),
+        }
+    }
+
+    fn is_listened_to(&self) -> bool {
+        self.listeners.get(&ONLY_SESSION).is_some_and(NotificationListener::is_open)
     }
 
     /// Hands a message to a call, if somebody waits for it.
@@ -264,7 +276,7 @@ impl MuxState {
 
     /// A message of the one session that belongs to no call. Most clients look for what concerns a call on its stream.
     fn deliver_unattached(&mut self, message: &Bytes, is_of_call: bool) -> CallDelivery {
-        let listens = self.listeners.get(&ONLY_SESSION).is_some_and(NotificationListener::is_open);
+        let listens = self.is_listened_to();
         let call = match self.pending.only() {
             _ if !is_of_call => None,
             Some(only) => Some(only),

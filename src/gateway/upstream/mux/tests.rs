@@ -101,7 +101,6 @@ async fn what_belongs_to_no_call_finds_a_reader() {
     const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let (connection, _write_half, mut read_half) = connection();
-    assert_eq!(receive(&mut read_half, ROOTS), Disposition::Unasked, "there is no session yet");
     connection.begin_session();
     // Nobody calls and nobody listens: it waits.
     assert_eq!(receive(&mut read_half, ROOTS), Disposition::Delivered);
@@ -286,7 +285,42 @@ async fn a_subscription_is_a_call() {
     let end = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     assert_eq!(receive(&mut read_half, end), Disposition::Delivered);
     assert!(stream.next().await.is_none(), "a graceful end");
-    assert_eq!(receive(&mut read_half, r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#), Disposition::Unasked);
+}
+
+#[tokio::test]
+async fn a_request_that_reaches_no_client_is_answered_at_once() {
+    const PING: &str = r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#;
+    const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
+    const PONG: &str = r#"{"jsonrpc":"2.0","id":"p","result":{}}"#;
+    let (connection, mut write_half, mut read_half) = connection();
+    receive(&mut read_half, PING);
+    assert_eq!(text(&write_half.next().await.expect("an answer")), PONG, "there is no session yet");
+    receive(&mut read_half, ROOTS);
+    assert!(text(&write_half.next().await.expect("an answer")).contains(r#""id":5,"error""#));
+    connection.begin_session();
+    let (message, envelope) = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+    let initialize = MuxRequest {
+        payer: Payer::GATEWAY,
+        session: ONLY_SESSION,
+        message: &message,
+        envelope: &envelope,
+        trace: [None; 2],
+        is_own: true,
+        era: Era::Legacy,
+        deadline: None,
+    };
+    let (mut opening, _opening) = connection.call(initialize).await.expect("sent");
+    write_half.next().await.expect("initialize");
+    receive(&mut read_half, PING);
+    assert_eq!(text(&write_half.next().await.expect("an answer")), PONG, "it is not initialized yet");
+    receive(&mut read_half, &answer(1));
+    assert!(next(&mut opening).await.1);
+    receive(&mut read_half, PING);
+    assert_eq!(text(&write_half.next().await.expect("an answer")), PONG, "no client hears it");
+    // A client that hears it answers it.
+    let mut stream = connection.listen(ONLY_SESSION).expect("a session");
+    receive(&mut read_half, PING);
+    assert!(next(&mut stream).await.0.contains("ping") && write_half.next_ready().is_none());
 }
 
 /// So many bytes for the call of this token.
