@@ -67,6 +67,15 @@ impl LineBuffer {
         }
     }
 
+    /// Takes what is there of a line that is not kept, its end included, and says whether that was all of it.
+    pub fn pass(&mut self) -> (Bytes, bool) {
+        self.searched = 0;
+        match memchr::memchr(b'\n', &self.buffer) {
+            Some(end) => (self.buffer.split_to(end + 1).freeze(), true),
+            None => (self.buffer.split().freeze(), false),
+        }
+    }
+
     /// Moves what is left to memory of its own size.
     pub fn compact(&mut self) {
         self.buffer = BytesMut::from(&self.buffer[..]);
@@ -114,6 +123,17 @@ mod tests {
             lines.buffer.extend_from_slice(b"1234567890\n");
             assert_eq!(all(&mut lines, 10), Ok(vec!["1234567890".into()]));
         }
+    }
+
+    #[test]
+    fn a_line_that_is_not_kept_passes_to_its_end() {
+        let mut lines = LineBuffer::default();
+        lines.buffer.extend_from_slice(b"12345678901");
+        assert_eq!(lines.next(10), Err(TooLong));
+        assert_eq!(lines.pass(), ("12345678901".into(), false));
+        assert_eq!(lines.pass(), ("".into(), false));
+        lines.buffer.extend_from_slice(b"2\nnext\n");
+        assert_eq!((lines.pass(), lines.next(10)), (("2\n".into(), true), Ok(Some("next".into()))));
     }
 
     proptest! {

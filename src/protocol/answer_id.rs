@@ -7,35 +7,31 @@ use std::sync::LazyLock;
 
 use super::json::Span;
 use super::key_scan::KeyScan;
+use super::member_scan::{MemberReader, MemberScan};
 
 /// Follows one message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AnswerId {
-    depth: u32,
-    place: ScanPosition,
-    is_in_string: bool,
-    is_escaped: bool,
+    scan: MemberScan,
+    progress: IdProgress,
+}
+
+/// How far the id was found.
+#[derive(Clone, Copy, Debug, Default)]
+struct IdProgress {
     /// How much of `id` the key at hand has spelled; `None`: it is another key.
     key_matched: Option<usize>,
     /// How many bytes of the id at hand agree with the expected one; `None`: they do not.
     id_matched: Option<usize>,
-    /// How many bytes have passed.
-    passed: usize,
     /// Where the last id that agreed so far begins.
     id_start: usize,
     seen: SeenIds,
 }
 
-/// Where in the outermost object the next byte belongs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ScanPosition {
-    /// Before or in a key.
-    #[default]
-    Key,
-    /// In the value of `id`.
-    Id,
-    /// In another value.
-    Value,
+/// Compares the ids that pass with the expected one.
+struct Comparison<'a> {
+    id: &'a [u8],
+    progress: &'a mut IdProgress,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,7 +85,7 @@ impl AnswerId {
         static OTHERS: LazyLock<KeyScan> = LazyLock::new(|| KeyScan::new(&ID_KEYS));
         let mut scan = Self::default();
         match usual_place(message, id) {
-            Some((place, rest)) if !OTHERS.may_be_in(rest) => scan.seen.ours = Some(place.start),
+            Some((place, rest)) if !OTHERS.may_be_in(rest) => scan.progress.seen.ours = Some(place.start),
             _ => scan.push(message, id),
         }
         scan
@@ -97,26 +93,12 @@ impl AnswerId {
 
     /// Follows the next bytes. `id` is the expected literal, the same every time.
     pub fn push(&mut self, bytes: &[u8], id: &[u8]) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            rest = self.follow(rest, id);
-        }
-    }
-
-    /// Follows the first of these bytes. Returns the others.
-    fn follow<'b>(&mut self, bytes: &'b [u8], id: &[u8]) -> &'b [u8] {
-        let passed = match (self.is_in_string, self.depth) {
-            (true, _) => self.follow_string(bytes, id),
-            (false, 0 | 1) => self.step(bytes[0], id),
-            (false, _) => self.pass_nested(bytes),
-        };
-        self.passed += passed;
-        &bytes[passed..]
+        self.scan.push(bytes, &mut Comparison { id, progress: &mut self.progress });
     }
 
     /// What the message says, once it has passed.
     pub fn verdict(&self) -> Verdict {
-        match self.seen {
+        match self.progress.seen {
             SeenIds { escapes: true, .. } => Verdict::Unclear,
             SeenIds { ours: Some(_), others: false, .. } => Verdict::Ours,
             _ => Verdict::Others,
@@ -130,112 +112,54 @@ impl AnswerId {
 
     /// Where the expected `id` stands, once it was seen.
     pub fn span(&self, id: &[u8]) -> Span {
-        let start = self.seen.ours.unwrap_or_default();
+        let start = self.progress.seen.ours.unwrap_or_default();
         start..start + id.len()
     }
 
     /// True as soon as it is certain that the message answers something else.
     pub fn is_others(&self) -> bool {
-        self.seen.others && !self.seen.escapes
+        self.progress.seen.others && !self.progress.seen.escapes
+    }
+}
+
+impl MemberReader for Comparison<'_> {
+    fn end_member(&mut self) {
+        self.progress.key_matched = None;
     }
 
-    /// Follows a byte outside of strings, in the outermost object or before it.
-    fn step(&mut self, byte: u8, id: &[u8]) -> usize {
-        if self.depth == 1 && self.place == ScanPosition::Id {
-            self.begin_id(byte, id);
+    fn begin_key(&mut self) {
+        self.progress.key_matched = Some(0);
+    }
+
+    fn key(&mut self, bytes: &[u8]) {
+        self.progress.key_matched = extend(self.progress.key_matched, KEY, bytes);
+    }
+
+    fn wants(&mut self) -> bool {
+        self.progress.id_matched = Some(0);
+        self.progress.key_matched == Some(KEY.len())
+    }
+
+    fn value(&mut self, bytes: &[u8], at: usize) {
+        if self.progress.id_matched == Some(0) {
+            self.progress.id_start = at;
         }
-        match byte {
-            b'"' => self.begin_string(),
-            b'{' | b'[' => self.depth += 1,
-            b'}' | b']' => {
-                if self.depth == 1 {
-                    self.end_value(id);
-                }
-                self.depth = self.depth.saturating_sub(1);
-            }
-            b':' if self.depth == 1 => {
-                let is_id = self.place == ScanPosition::Key && self.key_matched == Some(KEY.len());
-                self.place = if is_id { ScanPosition::Id } else { ScanPosition::Value };
-                self.id_matched = Some(0);
-            }
-            b',' if self.depth == 1 => {
-                self.end_value(id);
-                self.place = ScanPosition::Key;
-                self.key_matched = None;
-            }
-            _ => {}
-        }
-        1
+        self.progress.id_matched = extend(self.progress.id_matched, self.id, bytes);
     }
 
-    /// Follows what is deeper than the outermost object, to the next string or its end.
-    fn pass_nested(&mut self, bytes: &[u8]) -> usize {
-        for (at, byte) in bytes.iter().enumerate() {
-            match byte {
-                b'"' => self.begin_string(),
-                b'{' | b'[' => self.depth = self.depth.saturating_add(1),
-                b'}' | b']' => self.depth -= 1,
-                _ => continue,
-            }
-            if self.is_in_string || self.depth == 1 {
-                return at + 1;
-            }
-        }
-        bytes.len()
-    }
-
-    fn begin_string(&mut self) {
-        self.is_in_string = true;
-        self.key_matched = Some(0);
-    }
-
-    /// Follows a string to its end, or to its next escape.
-    fn follow_string(&mut self, bytes: &[u8], id: &[u8]) -> usize {
-        let place = if self.depth == 1 { self.place } else { ScanPosition::Value };
-        let passed = if std::mem::take(&mut self.is_escaped) {
-            1
+    fn end_value(&mut self) {
+        let IdProgress { id_matched, id_start, seen, .. } = &mut *self.progress;
+        if *id_matched == Some(self.id.len()) {
+            seen.ours = Some(*id_start);
         } else {
-            let run = memchr::memchr2(b'"', b'\\', bytes).unwrap_or(bytes.len());
-            match bytes.get(run) {
-                Some(b'"') => self.is_in_string = false,
-                Some(_) => {
-                    self.is_escaped = true;
-                    self.seen.escapes |= place != ScanPosition::Value;
-                }
-                None => {}
-            }
-            if place == ScanPosition::Key {
-                self.key_matched = extend(self.key_matched, KEY, &bytes[..run]);
-            }
-            bytes.len().min(run + 1)
-        };
-        if place == ScanPosition::Id {
-            self.id_matched = extend(self.id_matched, id, &bytes[..passed]);
-        }
-        passed
-    }
-
-    /// Follows a byte of the id that is in no string, or begins one.
-    fn begin_id(&mut self, byte: u8, id: &[u8]) {
-        if !matches!(byte, b',' | b'}' | b']') && !byte.is_ascii_whitespace() {
-            if self.id_matched == Some(0) {
-                self.id_start = self.passed;
-            }
-            self.id_matched = extend(self.id_matched, id, &[byte]);
-        }
-    }
-
-    fn end_value(&mut self, id: &[u8]) {
-        if self.place != ScanPosition::Id {
-            return;
-        }
-        if self.id_matched == Some(id.len()) {
-            self.seen.ours = Some(self.id_start);
-        } else {
-            self.seen.others = true;
+            seen.others = true;
             // The same text may be spelled with escapes on one side only.
-            self.seen.escapes |= id.contains(&b'\\') || !id.is_ascii();
+            seen.escapes |= self.id.contains(&b'\\') || !self.id.is_ascii();
         }
+    }
+
+    fn escape(&mut self) {
+        self.progress.seen.escapes = true;
     }
 }
 

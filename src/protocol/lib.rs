@@ -6,6 +6,7 @@
 pub mod agreement;
 pub mod ambiguity;
 pub mod answer_id;
+pub mod answer_number;
 pub mod arguments;
 pub mod canonical;
 pub mod envelope;
@@ -23,6 +24,7 @@ mod key_scan;
 pub mod level;
 pub mod mapping;
 pub mod media;
+mod member_scan;
 pub mod method;
 pub mod param_headers;
 pub mod progress;

@@ -55,12 +55,16 @@ def initialize(request):
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
     version = request["params"]["protocolVersion"]
     value = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child", "version": "1"}}
-    if "spoilt-later" in WORDS and os.path.exists(LOG + ".go"):
-        # At once, so that nothing comes in between its answer and the line for which it is ended.
-        answer = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": value})
-        os.write(1, answer.encode() + b"\n" + b"x" * 20_000)
-    else:
-        result(request, value)
+    held = os.path.exists(LOG + ".hold")
+    if held:
+        note(event="holding")
+        while not os.path.exists(LOG + ".go"):
+            time.sleep(0.005)
+    result(request, value)
+    if held:
+        os.close(1)
+        note(event="closed")
+        die()
 
 
 def call(request):
@@ -115,6 +119,20 @@ def call(request):
         die()
     elif tool == "huge":
         write(b'{"jsonrpc":"2.0","method":"' + b"x" * int(arguments["bytes"]))
+    elif tool == "endless":
+        while True:
+            write(b"x" * 10_000)
+            time.sleep(0.02)
+    elif tool == "large":
+        said = json.dumps({"content": [{"type": "text", "text": "x" * int(arguments["bytes"])}]}).encode()
+        id, last = b'"id":%d,' % request["id"], b',"id":%d' % request["id"]
+        id, last = (b"", last) if arguments.get("id_last") else (id, b"")
+        write(b'{"jsonrpc":"2.0",' + id + b'"result":' + said + last + b"}\n")
+    elif tool == "unreadable":
+        said = {"nan": b'{"mean":NaN}', "utf8": b'{"said":"caf\xe9"}', "control": b'{"said":"a\tb"}',
+                "deep": b"[" * 200 + b"]" * 200, "twice": b'{},"result":{}',
+                "long": b'"' + b"x" * 400_000 + b"\t\""}[arguments["how"]]
+        write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request["id"], said))
     elif tool == "hang":
         pass
     elif tool == "nap":

@@ -72,7 +72,12 @@ impl Child {
         });
     }
 
-    /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute; and spoils what begins later.
+    /// From now on `initialize` waits for [`go_on`](Self::go_on), and is then the last that is answered.
+    pub(crate) fn hold(&self) {
+        fs::write(self.log().with_extension("log.hold"), "").expect("a file");
+    }
+
+    /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.
     pub(crate) fn go_on(&self) {
         fs::write(self.log().with_extension("log.go"), "").expect("a file");
     }

@@ -186,6 +186,13 @@ impl Daemon {
         self.signal(Signal::TERM);
     }
 
+    /// Stands still while `action` runs, and then finds all at once what happened meanwhile.
+    pub(crate) fn paused(&self, action: impl FnOnce()) {
+        self.signal(Signal::STOP);
+        action();
+        self.signal(Signal::CONT);
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);

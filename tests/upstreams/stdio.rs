@@ -484,14 +484,97 @@ fn a_flood_harms_nobody_else() {
 }
 
 #[test]
-fn a_message_that_is_too_large_ends_the_process() {
+fn an_answer_that_cannot_be_read_fails_its_call_at_once() {
+    let cases = [
+        ("nan", "it is no JSON at byte 42: expected value"),
+        ("utf8", "it is not UTF-8 from byte 4"),
+        ("control", "it is no JSON at byte 4"),
+        ("deep", "it is nested deeper than json_depth_max (128) at byte 1"),
+        ("twice", "not a JSON-RPC 2.0 message"),
+        ("long", "it is no JSON at byte 400"),
+    ];
+    for (words, lines) in [(&[][..], ""), (&[], "isolation = \"shared\""), (&["modern"], "")] {
+        let child = Child::new(words);
+        let daemon = Daemon::start(&Config::new().raw("up", &child.keys(lines)).admin());
+        daemon.wait_for_log(0, "the eras", |line| line.contains("upstream speaks"));
+        let session = open(&daemon);
+        let is_modern = words == ["modern"];
+        let pid = || if is_modern { said(&daemon.send(&call("1", "echo"))) } else { pid(&daemon, &session) };
+        let before = pid();
+        for (how, why) in cases {
+            let from = daemon.log().len();
+            let arguments = format!(r#"{{"how":"{how}"}}"#);
+            // It fails long before `response_timeout`, which is longer than this test waits.
+            let response = if is_modern {
+                let params = format!(r#"{{"name":"unreadable","arguments":{arguments},"_meta":{META}}}"#);
+                daemon.send(&modern("tools/call", Some("unreadable"), body("1", "tools/call", &params)))
+            } else {
+                daemon.send(&in_session(&session, tool("1", "unreadable", &arguments)))
+            };
+            assert_eq!(error_code(&response), 502, "{how}");
+            assert!(response.text().contains("not valid MCP"), "{how}: {}", response.text());
+            let logged = daemon.wait_for_log(from, "why", |line| line.contains("a line that is no message"));
+            assert!(logged.contains(why), "{how}: {logged}");
+        }
+        assert_eq!(pid(), before, "the process goes on");
+    }
+}
+
+#[test]
+fn an_answer_that_is_too_large_fails_its_call_alone() {
+    for (words, lines) in [(&[][..], "isolation = \"shared\""), (&["modern"], "")] {
+        let child = Child::new(words);
+        let config = Config::new().raw("up", &child.keys(lines)).limits("reply_bytes_max = \"64KiB\"");
+        let daemon = Daemon::start(&config.admin());
+        daemon.wait_for_log(0, "the eras", |line| line.contains("upstream speaks"));
+        let is_modern = words == ["modern"];
+        let session = open(&daemon);
+        let request = |id: &str, name: &str, arguments: &str| {
+            if is_modern {
+                let params = format!(r#"{{"name":"{name}","arguments":{arguments},"_meta":{META}}}"#);
+                modern("tools/call", Some(name), body(id, "tools/call", &params))
+            } else {
+                in_session(&session, tool(id, name, arguments))
+            }
+        };
+        let process = said(&daemon.send(&request("1", "echo", "{}")));
+        let mut hanging = daemon.connect();
+        hanging.write(&request("9", "hang", "{}").bytes());
+        for (bytes, id_last) in [(100_000, false), (100_000, true), (3_000_000, true)] {
+            let from = daemon.log().len();
+            let arguments = format!(r#"{{"bytes":{bytes},"id_last":{id_last}}}"#);
+            let response = daemon.send(&request("7", "large", &arguments));
+            assert_eq!((error_code(&response), &response.json()["id"]), (502, &7.into()));
+            let told = response.text();
+            assert!(told.contains("reply_bytes_max (65536)"), "{told}");
+            let size = told.split(" bytes").next().and_then(|rest| rest.rsplit(' ').next()).expect("a size");
+            assert!(size.parse::<usize>().expect("a number") > bytes, "{told}");
+            let logged =
+                daemon.wait_for_log(from, "why", |line| line.contains("larger than reply_bytes_max"));
+            for expected in [format!("bytes={size}"), "reply_bytes_max=65536".into(), "is_answer=true".into()]
+            {
+                assert!(logged.contains(&expected), "{logged}");
+            }
+        }
+        assert_eq!(said(&daemon.send(&request("1", "echo", "{}"))), process, "the process goes on");
+        if !is_modern {
+            let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}"#;
+            daemon.send(&in_session(&session, legacy("1", "x", "{}").body(note)));
+            assert_eq!(error_code(&hanging.response()), -32800, "the other call went on");
+        }
+    }
+}
+
+#[test]
+fn a_line_that_never_ends_ends_the_process() {
     let child = Child::new(&[]);
-    let daemon = Daemon::start(&legacy_child(&child, "").limits("reply_bytes_max = \"64KiB\""));
+    let config = legacy_child(&child, "response_timeout = \"1s\"").limits("reply_bytes_max = \"64KiB\"");
+    let daemon = Daemon::start(&config);
     let (one, two) = (open(&daemon), open(&daemon));
     let before = pid(&daemon, &two);
-    let response = daemon.send(&in_session(&one, tool("1", "huge", r#"{"bytes":100000}"#)));
-    assert_eq!(error_code(&response), 502);
-    daemon.wait_for_log(0, "why", |line| line.contains("larger than reply_bytes_max"));
+    let response = daemon.send(&in_session(&one, tool("1", "endless", "{}")));
+    assert!([502, 504].contains(&error_code(&response)), "{}", response.text());
+    daemon.wait_for_log(0, "why", |line| line.contains("larger than reply_bytes_max and does not end"));
     assert_eq!(pid(&daemon, &two), before);
     assert_eq!(echo(&daemon, &one, "anew"), "anew");
 }
@@ -600,11 +683,18 @@ fn a_process_that_ends_when_initialized_fails_its_own_calls() {
 
 #[test]
 fn a_process_that_is_gone_before_its_session_begins_has_executed_nothing() {
-    let child = Child::new(&["spoilt-later"]);
-    let daemon = Daemon::start(&legacy_child(&child, "").limits("reply_bytes_max = \"8KiB\""));
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&legacy_child(&child, ""));
     assert_eq!(echo(&daemon, &open(&daemon), "up"), "up");
-    child.go_on();
-    let response = daemon.send(&in_session(&open(&daemon), tool("1", "echo", "{}")));
+    child.hold();
+    let mut calling = daemon.begin(&in_session(&open(&daemon), tool("1", "echo", "{}")));
+    child.wait_for("holding", 1);
+    // Its answer and its end are there at once.
+    daemon.paused(|| {
+        child.go_on();
+        child.wait_for("closed", 1);
+    });
+    let response = calling.response();
     let error = response.assert_error(200, 502, Some("1"));
     assert!(error.to_string().contains("not executed"), "{error}");
 }

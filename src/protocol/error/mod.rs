@@ -203,8 +203,13 @@ pub enum UpstreamError {
     )]
     Nonsense,
     /// The reply is larger than `reply_bytes_max`.
-    #[error("the answer of the server behind this name is larger than this gateway accepts")]
+    #[error("the answer of the server behind this name is larger than reply_bytes_max of this gateway")]
     TooLarge,
+    /// Likewise, of a process, whose line was read to its end.
+    #[error(
+        "the answer of the server behind this name has {bytes} bytes, more than reply_bytes_max ({bytes_max}) of this gateway"
+    )]
+    LineTooLarge { bytes: u64, bytes_max: usize },
     /// The upstream answered 401 or 403 to the gateway's own credentials.
     #[error("the gateway's credentials for this upstream were refused")]
     Credentials,
@@ -409,6 +414,14 @@ fn by_rule(rule: Option<&str>) -> String {
 pub fn error_body(id: Option<&str>, error: &str) -> String {
     let id = id.map(|id| format!("\"id\":{id},")).unwrap_or_default();
     format!("{{\"jsonrpc\":\"2.0\",{id}\"error\":{error}}}")
+}
+
+impl UpstreamError {
+    /// Whether there was an answer, of a size that the gateway does not take.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::TooLarge | Self::LineTooLarge { .. })
+    }
 }
 
 impl ClientError {

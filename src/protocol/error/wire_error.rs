@@ -180,7 +180,9 @@ impl UpstreamError {
             Self::BuffersOfPrincipal => soon(429, R::Buffers, 1),
             Self::SessionLost => row(502, 502, R::UpstreamSession),
             Self::TimedOut => row(504, 504, R::UpstreamTimeout),
-            Self::Nonsense | Self::TooLarge | Self::SessionDoubted => row(502, 502, R::UpstreamInvalid),
+            Self::Nonsense | Self::TooLarge | Self::LineTooLarge { .. } | Self::SessionDoubted => {
+                row(502, 502, R::UpstreamInvalid)
+            }
             Self::Credentials => row(502, 502, R::UpstreamCredentials),
             Self::NoToken => soon(503, R::UpstreamCredentials, 5),
             Self::Busy { status, retry_after_s: Some(seconds) } => {

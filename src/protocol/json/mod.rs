@@ -20,6 +20,7 @@
 mod cursor;
 mod decimal;
 mod document;
+mod fault;
 mod literal;
 mod slow;
 
@@ -28,6 +29,7 @@ use simd_json::{Buffers, ErrorType, Node, Tape};
 pub use cursor::Cursor;
 pub use decimal::Decimal;
 pub use document::{Document, JsonKind, Value};
+pub use fault::fault;
 pub use literal::{Literal, is_integer, quote};
 
 /// A range of bytes of the original text.

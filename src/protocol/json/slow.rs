@@ -36,6 +36,22 @@ pub(super) fn mark(text: &[u8], depth_max: usize, marks: &mut Vec<u32>) -> Resul
     Ok(())
 }
 
+/// Where a text that is known to be JSON is nested deeper than so much.
+#[cold]
+pub(super) fn too_deep_at(text: &[u8], depth_max: usize) -> Option<usize> {
+    let (mut depth, mut at) = (0, 0);
+    while let Some((&byte, rest)) = text.get(at..).and_then(<[u8]>::split_first) {
+        match byte {
+            b'{' | b'[' if depth == depth_max => return Some(at),
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += if byte == b'"' { 1 + string_tail_length(rest) } else { 1 };
+    }
+    None
+}
+
 /// The bytes of a string that follow its opening quote, the closing one included.
 fn string_tail_length(text: &[u8]) -> usize {
     let mut at = 0;

@@ -70,7 +70,7 @@ impl SessionStream {
                 StreamStage::Reading(messages) => match messages.next().await {
                     Ok(Some(event)) => return Ok(self.at.take(event)),
                     // Whoever takes what is too long never gets to the end of a reply.
-                    Err(error @ UpstreamError::TooLarge) if self.is_reply => return Err(self.end(error)),
+                    Err(error) if self.is_reply && error.is_too_large() => return Err(self.end(error)),
                     Ok(None) | Err(_) => self.reopen()?,
                 },
             }

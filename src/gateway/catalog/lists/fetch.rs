@@ -153,7 +153,7 @@ impl<'f> Fetch<'f> {
         loop {
             let body = match self.ask(session, cursors.last(), bytes_left).await {
                 Ok(body) => body,
-                Err(UpstreamError::TooLarge) if !content.pages.is_empty() => {
+                Err(error) if error.is_too_large() && !content.pages.is_empty() => {
                     content.cut = Some(Truncation::Bytes);
                     break;
                 }

@@ -237,7 +237,7 @@ impl PartRequest {
             }
             Err(error) => {
                 failed.inc();
-                if error == UpstreamError::TooLarge {
+                if error.is_too_large() {
                     self.note_cut(thread, Truncation::Bytes, true);
                 }
                 tracing::debug!(upstream = self.upstream.config.name, list = self.key.kind.method().label(), %error, "cannot list");

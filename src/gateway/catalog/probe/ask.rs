@@ -56,7 +56,7 @@ impl EraFinding {
             UpstreamError::Unreachable => "cannot be reached",
             UpstreamError::Reset | UpstreamError::SessionLost => "connection closed",
             UpstreamError::TimedOut => "no answer in time",
-            UpstreamError::TooLarge => "answer too large",
+            UpstreamError::TooLarge | UpstreamError::LineTooLarge { .. } => "answer too large",
             UpstreamError::TooManyConnections => "too many connections",
             _ => "not an answer of MCP",
         };

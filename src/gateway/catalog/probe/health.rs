@@ -310,7 +310,8 @@ fn judge(answer: Result<AskReply, UpstreamError>) -> ReplicaVerdict {
             let is_of_mcp = memmem::find(&answer.body, b"\"jsonrpc\"").is_some();
             if is_of_mcp { ReplicaVerdict::Fit } else { ReplicaVerdict::Unfit }
         }
-        Ok(_) | Err(UpstreamError::TooLarge) => ReplicaVerdict::Fit,
+        Ok(_) => ReplicaVerdict::Fit,
+        Err(error) if error.is_too_large() => ReplicaVerdict::Fit,
         // The fault is ours, or that of whoever gives us tokens.
         Err(UpstreamError::TooManyConnections | UpstreamError::NoToken) => ReplicaVerdict::Unknown,
         Err(_) => ReplicaVerdict::Unfit,

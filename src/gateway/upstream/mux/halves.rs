@@ -35,6 +35,7 @@ pub(crate) enum Disposition {
     Delivered,
     /// It is a message, but it belongs to nobody.
     Unasked,
+    /// It cannot be read, or is no message: see [`unreadable`](super::unreadable).
     Garbage,
 }
 
@@ -120,6 +121,7 @@ impl ReadHalf {
             CallDelivery::Full(room) => return Err(room),
             CallDelivery::Done => Disposition::Delivered,
             CallDelivery::Nobody => Disposition::Unasked,
+            CallDelivery::Unreadable => Disposition::Garbage,
             CallDelivery::Reply(reply) => {
                 self.connection.try_tell(reply);
                 Disposition::Delivered

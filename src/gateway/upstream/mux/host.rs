@@ -158,6 +158,11 @@ impl Host {
         self.tasks.spawn(connection);
     }
 
+    /// Does what takes long apart from this thread.
+    pub(crate) async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.tasks.compute(work).await
+    }
+
     /// What `job` gives, done on this thread or, where this is the control thread, on a worker. `Unreachable` also where
     /// that ends before.
     pub(crate) async fn on_worker<T: Send + 'static>(

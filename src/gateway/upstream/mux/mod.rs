@@ -20,6 +20,7 @@ pub(crate) mod pending_calls;
 pub(crate) mod queue;
 pub(crate) mod sessions;
 mod state;
+pub(crate) mod unreadable;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,6 +177,15 @@ impl MuxConnection {
     /// other side's, should there be one, is dropped.
     pub(crate) fn cancel(&self, own: u64) {
         self.lock().cancel(own);
+    }
+
+    /// The other side has answered a call in a way that cannot be handed on. False: nobody waits for that.
+    pub(crate) fn fail(&self, own: u64, fault: UpstreamError) -> bool {
+        self.lock().fail(own, fault)
+    }
+
+    pub(crate) fn json_depth_max(&self) -> usize {
+        self.0.bounds.json_depth_max
     }
 
     /// The stream of what belongs to no call of this session. An earlier one ends. `None`: there is no such session.

@@ -138,6 +138,12 @@ impl PieceSender {
         self.shared.is_broken.store(true, Ordering::Release);
     }
 
+    /// Likewise, with the reason.
+    pub(crate) fn break_off_with(self, fault: UpstreamError) {
+        let _ = self.shared.fault.set(fault);
+        self.break_off();
+    }
+
     /// Likewise, where a message did not go in for this reason.
     pub(crate) fn break_off_by(self, not_sent: NotSent) {
         let fault = match not_sent {
@@ -146,8 +152,7 @@ impl PieceSender {
             NotSent::NoMemory(NoShare::TooMuchOfPayer) => UpstreamError::BuffersOfPrincipal,
             NotSent::Gone => return,
         };
-        let _ = self.shared.fault.set(fault);
-        self.break_off();
+        self.break_off_with(fault);
     }
 
     /// Completes once nobody reads.

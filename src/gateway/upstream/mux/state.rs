@@ -13,6 +13,7 @@ use super::pending_calls::{CallRole, PendingCalls};
 use super::queue::{MuxPiece, NotSent, QueueRoom};
 use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
+use protocol::error::UpstreamError;
 use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::translation::question::unasked_answer;
@@ -75,6 +76,8 @@ impl ReplyHandle {
 pub(super) enum CallDelivery {
     Done,
     Nobody,
+    /// It answers a call, if any, in a way that cannot be handed on.
+    Unreadable,
     /// The other side is to be told something.
     Reply(Segments),
     /// Nothing yet: it is to be handed in again once there is room.
@@ -122,12 +125,8 @@ impl MuxState {
                 }
             }
             IncomingKind::Doubtful { id } => {
-                let call = id.own.and_then(|own| self.pending.leave(own));
-                let handle = call.and_then(|call| call.handle);
-                handle.map_or(CallDelivery::Nobody, |handle| {
-                    handle.sender.break_off();
-                    CallDelivery::Done
-                })
+                id.own.map(|own| self.fail(own, UpstreamError::Nonsense));
+                CallDelivery::Unreadable
             }
             IncomingKind::Progress { token: named } => {
                 let Some(own) = named.own else { return CallDelivery::Nobody };
@@ -233,6 +232,14 @@ impl MuxState {
             handle.finish(message);
         }
         true
+    }
+
+    /// The other side has answered a call, and the answer cannot be handed on. False: nobody waits for it.
+    pub(super) fn fail(&mut self, own: u64, fault: UpstreamError) -> bool {
+        self.has_answered = true;
+        self.used = clock::now();
+        let handle = self.pending.leave(own).and_then(|call| call.handle);
+        handle.map(|handle| handle.sender.break_off_with(fault)).is_some()
     }
 
     /// A call's own client has cancelled it.

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::upstream::exchange::{ReplicaTarget, Reply, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
-use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf, unreadable};
 use crate::upstream::request::{ExpectedReply, RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
 use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream, pool};
@@ -167,15 +167,18 @@ pub(super) async fn run(
         tokio::select! {
             () = &mut over => return,
             // Nothing more is read while a client who has the stream to itself takes less than it says.
-            settled = read_half.settle(), if is_stalled => note(name, settled),
+            _ = read_half.settle(), if is_stalled => {}
             event = events.next(), if !is_stalled => {
                 let Ok(Some(event)) = event else {
                     tracing::debug!(upstream = name, "a stream of HTTP+SSE ended");
                     return;
                 };
                 let message = event.data.as_ref().filter(|_| kind(&event) == b"message");
-                if let Some(taken) = message.and_then(|message| read_half.offer(message)) {
-                    note(name, taken);
+                if let Some(message) = message
+                    && read_half.offer(message) == Some(Disposition::Garbage)
+                {
+                    let why = unreadable::refuse(&host, &connection, message).await;
+                    tracing::debug!(upstream = name, why, "an event that is no message");
                 }
             }
             Some(PostResult { id, result }) = posts.next(), if !posts.is_empty() => {
@@ -204,12 +207,6 @@ pub(super) async fn run(
                 });
             }
         }
-    }
-}
-
-fn note(upstream: &str, taken: Disposition) {
-    if taken == Disposition::Garbage {
-        tracing::debug!(upstream, "an event that is no message");
     }
 }
 

@@ -8,6 +8,7 @@
 //! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
 //! started all the time; what one child does is seen by its own callers alone.
 
+mod output;
 mod process;
 pub(crate) mod program;
 mod shared;
@@ -251,15 +252,43 @@ impl Children {
         }
     }
 
-    fn note_garbage(&self, line: &[u8]) {
+    fn note_garbage(&self, line: &[u8], why: &str) {
         self.series.invalid_lines.inc();
         if let Some(left_out) = self.paces.lock().garbage.next(clock::now()) {
             let (upstream, line) = (&self.name, clean(line));
             tracing::warn!(
                 upstream,
                 line,
+                why,
                 left_out = (left_out > 0).then_some(left_out),
                 "a child process wrote a line that is no message"
+            );
+        }
+    }
+
+    /// `is_answer`: a call has failed by it.
+    fn note_too_long(&self, bytes: u64, reply_bytes_max: usize, is_answer: bool) {
+        if let Some(left_out) = self.paces.lock().garbage.next(clock::now()) {
+            let upstream = &self.name;
+            tracing::warn!(
+                upstream,
+                bytes,
+                reply_bytes_max,
+                is_answer,
+                left_out = (left_out > 0).then_some(left_out),
+                "a child process wrote a line that is larger than reply_bytes_max: it is skipped"
+            );
+        }
+    }
+
+    fn note_no_room(&self) {
+        if let Some(left_out) = self.paces.lock().garbage.next(clock::now()) {
+            let upstream = &self.name;
+            tracing::warn!(
+                upstream,
+                left_out = (left_out > 0).then_some(left_out),
+                "a child process writes a long line while the gateway holds as many messages as buffered_bytes_max allows: \
+                 it is skipped"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! One child process: its lines in and out, its words on standard error, and its end.
+//! One child process: what it is sent, its words on standard error, and its end.
 //!
 //! Whatever it does – garbage, floods, silence, death – harms only its own calls. It is stopped as the protocol says:
 //! its input is closed, then its process group is asked to end, then it is made to.
@@ -11,29 +11,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::{ChildStderr, ChildStdin};
 use tokio::time::{sleep, timeout};
 
+use super::output::Output;
 use super::{Children, program};
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::mux::host::Host;
-use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::mux::{MuxConnection, ReadHalf, WriteHalf};
 use net::guardian::{self, Guarded};
 use net::lines::{LineBuffer, discard};
 use net::secret::Secret;
 
-/// How much is read at once.
-const READ_BYTES: usize = 64 * 1024;
 /// How much is gathered into one write.
 const WRITE_BYTES: usize = 64 * 1024;
-/// So many lines are taken in before others have their turn.
-const LINES_IN_A_ROW: usize = 128;
 /// Longer pieces of a line on standard error are logged by themselves.
 const STDERR_LINE_BYTES_MAX: usize = 16 * 1024;
 /// Standard error is read this much at once, and no faster than with this pause.
@@ -46,15 +42,13 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a child comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChildEnd {
+pub(super) enum ChildEnd {
     /// Nobody needs it any more.
     Asked,
     /// It closed its output, or is gone.
     Closed,
-    /// It wrote a line that is longer than a message may be.
+    /// It wrote a line that is longer than a message may be, and does not end it.
     TooLong,
-    /// It wrote more of a line than the process may hold now.
-    NoRoom,
     /// It has not read what it was sent.
     Deaf,
 }
@@ -64,8 +58,7 @@ impl ChildEnd {
         match self {
             Self::Asked => "no longer needed",
             Self::Closed => "it ended",
-            Self::TooLong => "its message is larger than reply_bytes_max",
-            Self::NoRoom => "the gateway holds as many messages as buffered_bytes_max allows",
+            Self::TooLong => "its message is larger than reply_bytes_max and does not end",
             Self::Deaf => "it does not read its input",
         }
     }
@@ -111,8 +104,8 @@ pub(super) async fn run(
     let end = {
         // Each is looked at when it is woken, as nearly always only one of the first two is.
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
-        let message_bytes_max = host.shared.limits().message_bytes_max;
-        ends.push(Box::pin(read(&children, &mut stdout, read_half, message_bytes_max)));
+        let output = Output::new(&children, &host, read_half);
+        ends.push(Box::pin(output.read(&mut stdout)));
         ends.push(Box::pin(write(stdin, write_half, &connection, children.response_timeout)));
         ends.push(Box::pin(asked(&children, &host, &connection)));
         ends.push(Box::pin(async {
@@ -183,76 +176,6 @@ async fn last_words(connection: &MuxConnection) {
         if has_read_on {
             return;
         }
-    }
-}
-
-async fn read(
-    children: &Children,
-    stdout: &mut ChildStdout,
-    mut read_half: ReadHalf,
-    bytes_max: usize,
-) -> ChildEnd {
-    let mut lines = LineBuffer::default();
-    let mut in_a_row = 0;
-    let mut has_answered = false;
-    let mut held = None;
-    loop {
-        lines.buffer.reserve(READ_BYTES);
-        if !matches!(stdout.read_buf(&mut lines.buffer).await, Ok(count) if count > 0) {
-            let rest = lines.rest();
-            if !rest.trim_ascii().is_empty() {
-                take(children, &mut read_half, &rest).await;
-            }
-            return ChildEnd::Closed;
-        }
-        loop {
-            let Ok(line) = lines.next(bytes_max) else { return ChildEnd::TooLong };
-            let Some(line) = line else { break };
-            take(children, &mut read_half, &line).await;
-            in_a_row += 1;
-            if in_a_row >= LINES_IN_A_ROW {
-                in_a_row = 0;
-                tokio::task::yield_now().await;
-            }
-        }
-        if !count(&mut held, &mut lines, &read_half) {
-            return ChildEnd::NoRoom;
-        }
-        if !has_answered && read_half.connection().has_answered() {
-            has_answered = true;
-            children.note_answer();
-        }
-    }
-}
-
-/// Counts what has arrived of a long line. False: there is no room for it. Memory that a line needed is not kept after it.
-fn count(held: &mut Option<Share>, lines: &mut LineBuffer, read_half: &ReadHalf) -> bool {
-    let waiting = lines.buffer.len();
-    if waiting > READ_BYTES {
-        let held = held.get_or_insert_with(|| read_half.connection().open_share());
-        return held.grow_to(waiting).is_ok();
-    }
-    if held.take().is_some() {
-        lines.compact();
-    }
-    true
-}
-
-/// Nothing more is read while a client who has the child to itself takes less than it writes.
-async fn take(children: &Children, read_half: &mut ReadHalf, line: &Bytes) {
-    let is_object = line.first() == Some(&b'{');
-    let taken = if is_object { read_half.offer(line) } else { Some(Disposition::Garbage) };
-    let taken = match taken {
-        Some(taken) => taken,
-        None => read_half.settle().await,
-    };
-    match taken {
-        Disposition::Delivered => {}
-        Disposition::Unasked => {
-            children.series.invalid_lines.inc();
-            tracing::debug!(upstream = children.name, "a message of a child process belongs to nobody");
-        }
-        Disposition::Garbage => children.note_garbage(line),
     }
 }
 

@@ -1,0 +1,201 @@
+//! What a child writes on standard output: a message a line.
+//!
+//! A line that cannot be kept or read fails the call that it answers, and no other: it is read to its end, and dropped.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::ChildStdout;
+
+use super::Children;
+use super::process::ChildEnd;
+use crate::access::limit::shares::Share;
+use crate::clock;
+use crate::upstream::mux::host::Host;
+use crate::upstream::mux::{Disposition, ReadHalf, unreadable};
+use net::lines::{LineBuffer, TooLong};
+use protocol::answer_number::AnswerNumber;
+use protocol::error::UpstreamError;
+
+/// How much is read at once.
+const READ_BYTES: usize = 64 * 1024;
+/// So many lines are taken in before others have their turn.
+const LINES_IN_A_ROW: usize = 128;
+
+/// The reader of one child's output.
+pub(super) struct Output<'a> {
+    children: &'a Children,
+    host: &'a Host,
+    read_half: ReadHalf,
+    bytes_max: usize,
+    lines: LineBuffer,
+    /// What has arrived of a long line.
+    held: Option<Share>,
+    skipping: Option<SkippedLine>,
+    in_a_row: usize,
+}
+
+/// A line that is not kept, on its way past.
+struct SkippedLine {
+    why: NotKept,
+    since: Instant,
+    bytes: u64,
+    answer: AnswerNumber,
+}
+
+/// Why a line is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotKept {
+    /// It is longer than a message may be.
+    TooLong,
+    /// The process may hold no more now.
+    NoRoom,
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn new(children: &'a Children, host: &'a Host, read_half: ReadHalf) -> Self {
+        let bytes_max = host.shared.limits().message_bytes_max;
+        let lines = LineBuffer::default();
+        Self { children, host, read_half, bytes_max, lines, held: None, skipping: None, in_a_row: 0 }
+    }
+
+    /// Reads until the child comes to its end.
+    pub(super) async fn read(mut self, stdout: &mut ChildStdout) -> ChildEnd {
+        let mut has_answered = false;
+        loop {
+            self.lines.buffer.reserve(READ_BYTES);
+            if !matches!(stdout.read_buf(&mut self.lines.buffer).await, Ok(count) if count > 0) {
+                let rest = self.lines.rest();
+                if self.skipping.is_none() && !rest.trim_ascii().is_empty() {
+                    self.take_last(&rest).await;
+                }
+                return ChildEnd::Closed;
+            }
+            if let Err(end) = self.take_lines().await {
+                return end;
+            }
+            if !has_answered && self.read_half.connection().has_answered() {
+                has_answered = true;
+                self.children.note_answer();
+            }
+        }
+    }
+
+    /// Takes what has arrived.
+    async fn take_lines(&mut self) -> Result<(), ChildEnd> {
+        loop {
+            if self.skipping.is_some() && !self.skip().await? {
+                return Ok(());
+            }
+            match self.lines.next(self.bytes_max) {
+                Ok(Some(line)) => self.take(&line).await,
+                Ok(None) if self.count() => return Ok(()),
+                Ok(None) => {
+                    self.children.note_no_room();
+                    self.skipping = Some(SkippedLine::new(NotKept::NoRoom));
+                }
+                Err(TooLong) => self.skipping = Some(SkippedLine::new(NotKept::TooLong)),
+            }
+            self.in_a_row += 1;
+            if self.in_a_row >= LINES_IN_A_ROW {
+                self.in_a_row = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Counts what has arrived of a long line. False: there is no room for it. Memory that a line needed is not kept after
+    /// it.
+    fn count(&mut self) -> bool {
+        let waiting = self.lines.buffer.len();
+        if waiting > READ_BYTES {
+            let held = self.held.get_or_insert_with(|| self.read_half.connection().open_share());
+            return held.grow_to(waiting).is_ok();
+        }
+        if self.held.take().is_some() {
+            self.lines.compact();
+        }
+        true
+    }
+
+    /// Takes what has no end of a line. If that is no message, it was cut off.
+    async fn take_last(&mut self, rest: &Bytes) {
+        if self.offer(rest).await == Disposition::Garbage {
+            self.children.note_garbage(rest, "the output ended within it");
+        }
+    }
+
+    async fn take(&mut self, line: &Bytes) {
+        match self.offer(line).await {
+            Disposition::Delivered => {}
+            Disposition::Unasked => {
+                self.children.series.invalid_lines.inc();
+                tracing::debug!(
+                    upstream = self.children.name,
+                    "a message of a child process belongs to nobody"
+                );
+            }
+            Disposition::Garbage if line.first() == Some(&b'{') => {
+                let why = unreadable::refuse(self.host, self.read_half.connection(), line).await;
+                self.children.note_garbage(line, &why);
+            }
+            Disposition::Garbage => self.children.note_garbage(line, "it is no object"),
+        }
+    }
+
+    /// Nothing more is read while a client who has the child to itself takes less than it writes.
+    async fn offer(&mut self, line: &Bytes) -> Disposition {
+        if line.first() != Some(&b'{') {
+            return Disposition::Garbage;
+        }
+        match self.read_half.offer(line) {
+            Some(taken) => taken,
+            None => self.read_half.settle().await,
+        }
+    }
+
+    /// Lets go of what is there of a line that is not kept. True at its end. A child that never ends it is of no use.
+    #[cold]
+    async fn skip(&mut self) -> Result<bool, ChildEnd> {
+        let Some(skipped) = &mut self.skipping else { return Ok(true) };
+        let (piece, is_end) = self.lines.pass();
+        skipped.follow(&piece).await;
+        drop(piece);
+        self.held = None;
+        if !is_end {
+            let is_endless = clock::since(skipped.since) > self.children.response_timeout;
+            return if is_endless { Err(ChildEnd::TooLong) } else { Ok(false) };
+        }
+        let SkippedLine { why, bytes, answer, .. } = *skipped;
+        self.skipping = None;
+        let fault = match why {
+            NotKept::TooLong => UpstreamError::LineTooLarge { bytes, bytes_max: self.bytes_max },
+            NotKept::NoRoom => UpstreamError::NoBuffers,
+        };
+        let is_answer = answer.number().is_some_and(|own| self.read_half.connection().fail(own, fault));
+        self.children.series.invalid_lines.inc();
+        if why == NotKept::TooLong {
+            self.children.note_too_long(bytes, self.bytes_max, is_answer);
+        }
+        Ok(true)
+    }
+}
+
+impl SkippedLine {
+    fn new(why: NotKept) -> Self {
+        Self { why, since: clock::now(), bytes: 0, answer: AnswerNumber::default() }
+    }
+
+    /// What has arrived may be as long as a message: others have their turn meanwhile.
+    async fn follow(&mut self, piece: &[u8]) {
+        for (index, part) in piece.chunks(READ_BYTES).enumerate() {
+            if index > 0 {
+                tokio::task::yield_now().await;
+            }
+            self.answer.push(part);
+        }
+        let line = piece.strip_suffix(b"\n").unwrap_or(piece);
+        self.bytes += u64::try_from(line.len()).unwrap_or_default();
+    }
+}
