@@ -2,6 +2,7 @@
 
 use super::array::{Array, Map};
 use super::findings::Findings;
+use super::launcher::{Unpinned, unpinned};
 use super::outline::is_program;
 use super::policy::Words;
 use super::secret::{SecretSource, TextOrSecret};
@@ -122,6 +123,7 @@ fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) ->
     if words.iter().any(|word| word.contains('\0')) {
         findings.error_at(table, "command", "a command cannot hold a NUL character");
     }
+    warn_of_no_version(&words, table, findings);
     let program = words.remove(0);
     let (mut texts, mut secret_env) = (Vec::new(), Vec::new());
     for (name, value) in written.env.into_iter().flatten() {
@@ -132,6 +134,20 @@ fn where_started(written: Program, table: Table<'_>, findings: &mut Findings) ->
     }
     check_env(table.table("env"), findings);
     Some(CommandConfig { program, args: words, env: texts, secret_env, ..written.started })
+}
+
+/// A program that is fetched anew may be another one at the next start.
+fn warn_of_no_version(words: &[String], table: Table<'_>, findings: &mut Findings) {
+    let found = unpinned(words.iter().map(String::as_str));
+    if let (Some(Unpinned { launcher, mark, .. }), Some(span)) = (found, findings.span(table, "command")) {
+        // The word may be a secret that stands in a wrong place, so it is not repeated.
+        let message = format!(
+            "{}: `{launcher}` starts the newest version of its package, whatever that has become: write the one that you \
+             have looked at, as in `PACKAGE{mark}1.2.3`",
+            findings.heading()
+        );
+        findings.warning(span, message);
+    }
 }
 
 /// Keys that only matter where there is a command would do nothing.

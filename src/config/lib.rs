@@ -21,6 +21,7 @@
 //! | `source.rs`, `variables.rs`, `defaults.rs` | before it is read: its files, what the environment has, `[upstream_defaults]` |
 //! | `error.rs`, `unknown_key.rs` | errors with file, line, column and caret, and what may have been meant |
 //! | `outline.rs` | what of the text may be shown to people |
+//! | `launcher.rs` | programs that fetch the server they start |
 //! | `files.rs`, `places.rs` | the files that are read with it, and where the text names them |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
 //!
@@ -40,6 +41,7 @@ mod files;
 mod findings;
 mod host;
 mod identity;
+mod launcher;
 mod listener;
 mod log;
 mod moment;
@@ -95,6 +97,7 @@ pub use self::endpoint::{Alias, EndpointConfig, ForbiddenErrors, LegacyErrors, N
 pub use self::error::{ConfigErrors, Diagnostic, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, ApiKey, AuthMethod, CertificateNames, Jwt, KeySource, SubjectName};
+pub use self::launcher::{Unpinned, unpinned};
 pub use self::listener::{
     CertificateDemand, CertificateFiles, ListenAddress, Listener, ListenerTls, Networks, TlsVersion,
     UNIX_CLIENT,

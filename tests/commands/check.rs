@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::{Authority, Certificates, Config, Folder, Upstream, jwt, trunkline};
+use crate::harness::{Authority, Certificates, Config, Daemon, Folder, Upstream, jwt, trunkline};
 
 fn good() -> String {
     Config::new().upstream("up", ([127, 0, 0, 1], 1).into(), "").to_string()
@@ -69,6 +69,24 @@ fn errors_before_the_daemon_runs_look_alike() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(stderr.starts_with(said), "{arguments:?}: {stderr}");
     }
+}
+
+/// Tests may run as root or as another user.
+#[test]
+fn programs_that_root_would_run_are_told() {
+    let is_root =
+        std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    let program = good().replace("url = \"http://127.0.0.1:1/mcp\"", "command = [\"sh\", \"-c\", \"exit\"]");
+    assert_ne!(program, good());
+    let (checked, _) = trunkline(&["check"], Some(&program));
+    let said =
+        |output: &Output| String::from_utf8_lossy(&output.stderr).contains("each `command` as root, too");
+    assert_eq!(said(&checked), is_root, "{checked:?}");
+    let (checked, _) = trunkline(&["check"], Some(&good()));
+    assert!(!said(&checked), "there is no program: {checked:?}");
+    let daemon = Daemon::start(&program);
+    let log = daemon.log().join("\n");
+    assert_eq!(log.contains("each `command` as root, too"), is_root, "{log}");
 }
 
 #[test]

@@ -54,6 +54,54 @@ fn an_import_is_valid_and_its_secrets_are_in_files() {
     }
 }
 
+/// Forms that clients write, and what they become.
+#[test]
+fn what_clients_leave_to_the_environment_is_carried_over_or_a_step() {
+    let entries = r#"{ "mcpServers": {
+        "url-default": { "url": "${API_BASE:-https://api.example.com}/mcp" },
+        "url-variable": { "url": "${API_BASE}/mcp" },
+        "azure-mcp-server": { "command": "C:\\Program Files\\nodejs\\npx.cmd", "args": ["-y", "@azure/mcp@latest"] },
+        "home": { "command": "a", "args": ["${TOK:-}"], "env": { "R": "$HOME/y", "B": "${C:-d}" } },
+        "win": { "command": "node", "args": ["%APPDATA%\\npm\\x.js", "C:\\Users\\me"] },
+        "line": { "command": "API_TOKEN=hunter2 npx -y some-server@1.0.0" },
+        "box": { "command": "docker", "args": ["run", "-i", "--rm", "-e", "API_TOKEN=hunter2", "image:1"] }
+    } }"#;
+    let folder = Folder::new();
+    fs::write(folder.path().join("desktop.json"), entries).unwrap();
+    let (from, to, secrets) =
+        (path(&folder, "desktop.json"), path(&folder, "trunkline.toml"), path(&folder, "secrets"));
+    let (output, _) = trunkline(&["import", &from, "--output", &to, "--secrets", &secrets], None);
+    assert!(output.status.success(), "{output:?}");
+    let configuration = fs::read_to_string(&to).unwrap();
+    for expected in [
+        "[upstream_defaults]\nisolation = \"shared\"",
+        "url = \"${API_BASE:-https://api.example.com}/mcp\"",
+        "url = \"https://FILL-IN/mcp\"",
+        "[upstream.azure]\ncommand = \"npx\"\nargs = [\"-y\", \"@azure/mcp@latest\"]",
+        "exec a \\\"$${TOK:-}\\\"",
+        "R = \"${HOME}/y\", B = \"${C:-d}\"",
+        "[upstream.line]\ncommand = \"npx\"\nargs = [\"-y\", \"some-server@1.0.0\"]\nenv.API_TOKEN = { file = ",
+        "args = [\"run\", \"-i\", \"--rm\", \"-e\", \"API_TOKEN\", \"image:1\"]\nenv.API_TOKEN = { file = ",
+    ] {
+        assert!(configuration.contains(expected), "{expected}: {configuration}");
+    }
+    assert!(!configuration.contains("hunter2"), "{configuration}");
+    let steps = text(&output.stderr);
+    for step in [
+        "url-variable: Write the value of the environment variable `API_BASE`",
+        "azure: `npx` starts the newest version of `@azure/mcp`",
+        "win: Write what `%APPDATA%` stands for",
+        "win: Write paths of this machine in the place of `C:\\Users\\me`",
+    ] {
+        assert!(steps.contains(step), "{step}: {steps}");
+    }
+    let (checked, _) = trunkline(&["check", "--config", &to], None);
+    assert!(checked.status.success(), "{checked:?}");
+    let warnings = text(&checked.stderr);
+    assert!(warnings.contains("[upstream.azure]: `npx` starts the newest version"), "{warnings}");
+    assert_eq!(warnings.matches("starts the newest").count(), 1, "the others have one: {warnings}");
+}
+
 #[test]
 fn nothing_is_replaced_unless_asked_for() {
     let folder = Folder::new();

@@ -62,24 +62,18 @@ class Run:
 
     directory: pathlib.Path
     ports: dict
-    #: Whether it writes to directories of the machine.
-    is_as_root: bool = False
 
     def on_free_ports(self, text):
         free = lambda port: self.ports.get(port[0], port[0])  # noqa: E731
         return re.sub(r"(?:(?<=127\.0\.0\.1[:/])|(?<=\D0\.0\.0\.0:)|(?<=localhost:)|(?<=port=))\d+", free, text)
 
     def block(self, session, block):
-        session.run(self.on_free_ports(instead(self.below(block.commands()))))
-
-    def below(self, text):
-        """The text of a document with the configuration of the machine in the scratch directory, where it is written."""
-        return re.sub(r"(?<![\w.])/(etc/trunkline|srv/files)\b", rf"{self.directory}/\1", text) if self.is_as_root else text
+        session.run(self.on_free_ports(instead(block.commands())))
 
     def follow(self, session, block, before):
-        place = re.match(r"# /(etc/trunkline/\S+)\n", block.text)
+        place = re.match(r"# ~/(gateway/\S+)\n", block.text)
         if block.language == "toml" and place:
-            (self.directory / place[1]).write_text(self.on_free_ports(instead(self.below(block.text))))
+            (self.directory / place[1]).write_text(self.on_free_ports(instead(block.text)))
         elif block.is_commands:
             session.run(self.on_free_ports(GATEWAY_RUNS))
             self.block(session, block)
@@ -132,7 +126,7 @@ class Documents(unittest.TestCase):
         """What is wrong after its commands ran, in a directory and on ports of its own."""
         failures = []
         with tempfile.TemporaryDirectory() as directory:
-            run = Run(pathlib.Path(directory), free_ports(), document == book.README)
+            run = Run(pathlib.Path(directory), free_ports())
             with self.session(run.directory) as session:
                 if book.begins_with_the_quick_start(document):
                     for block in filter(lambda block: block.is_commands, book.quick_start()):

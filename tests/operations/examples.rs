@@ -66,7 +66,7 @@ fn team() {
             ("/etc/trunkline/key.pem", &key.display().to_string()),
             ("http://10.0.0.11:9101/mcp", &url_of(&upstream)),
             (
-                r#"command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]"#,
+                r#"command = ["npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "/srv/files"]"#,
                 &child.keys(""),
             ),
             ("ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20", &digest_of(KEY)),
@@ -97,7 +97,7 @@ fn stdio() {
         &[
             ("127.0.0.1:8080", "127.0.0.1:0"),
             (
-                r#"command = ["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv/files"]"#,
+                r#"command = ["npx", "-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "/srv/files"]"#,
                 &files.keys(""),
             ),
             (r#"directory = "/srv/files""#, &format!("directory = \"{}\"", folder.path().display())),

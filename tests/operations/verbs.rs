@@ -34,7 +34,8 @@ fn an_operator_speaks_to_the_gateway_by_commands() {
 
     let (code, said) = ask(&daemon, &["drain"]);
     assert_eq!(code, Some(1), "anybody on this machine could: {said}");
-    assert!(said.contains("needs a token or a Unix socket"), "{said}");
+    assert!(said.contains("needs a `token` or a Unix socket"), "{said}");
+    assert!(said.contains(&format!("`kill {}`", daemon.pid())), "and what to do without: {said}");
     assert_eq!(ask(&daemon, &["ready"]).0, Some(0));
 }
 

@@ -216,7 +216,11 @@ impl Routes {
     /// Where there is no token, everybody on the machine could stop the gateway.
     fn drain(&self) -> HttpAnswer {
         if self.state.snapshot.load().operators.is_open() && !self.is_named_freely {
-            let text = "for this, [admin] needs a token or a Unix socket\n";
+            let text = format!(
+                "for this, [admin] needs a `token` or a Unix socket, so that not everybody on this machine can stop the \
+                 gateway; without them, SIGTERM does the same: `kill {}`, or `systemctl stop` and its unit\n",
+                std::process::id()
+            );
             return page(StatusCode::FORBIDDEN, TEXT, text);
         }
         audit::act("drain by the admin listener", "asked for");

@@ -77,6 +77,7 @@ impl FileFindings {
         let logs = logs::look(&config.log).into_iter().map(anyhow::Error::from);
         findings.errors.extend(logs.map(|error| format!("{error:#}")));
         findings.session_key(config);
+        findings.warnings.extend(program::started_as_root(config));
         if let Err(error) = open_files::connections_max(config.limits.connections_max) {
             findings.warnings.push(error.to_string());
         }

@@ -23,6 +23,7 @@ use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{NextState, State};
 use crate::telemetry::logs;
+use crate::upstream::stdio::program;
 use config::Config;
 
 /// Between two reloads, however many are asked for.
@@ -239,6 +240,9 @@ pub fn warn_about(config: &Config) {
     }
     if config.state_directory.is_none() {
         tracing::warn!("no state_directory: sessions of legacy clients end with this process");
+    }
+    if let Some(warning) = program::started_as_root(config) {
+        tracing::warn!("{warning}");
     }
 }
 

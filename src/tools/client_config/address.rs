@@ -6,7 +6,8 @@ use percent_encoding::percent_decode_str;
 
 use super::placeholder::{Piece, pieces};
 use super::sensitive::{is_secret, is_token};
-use super::toml_text::quoted;
+use super::template::{is_open_default, template};
+use super::toml_text::{escaped, quoted};
 use config::server_url;
 
 /// What stands for what only a person can put there.
@@ -15,6 +16,7 @@ pub(super) const FILL_IN: &str = "FILL-IN";
 /// A URL that can stand in a configuration.
 #[derive(Debug)]
 pub(super) struct RedactedUrl {
+    /// As a configuration writes it, where `${NAME:-default}` is a variable.
     pub(super) url: String,
     /// What the user and the password before the host become: the value of `Authorization`.
     pub(super) authorization: Option<String>,
@@ -26,7 +28,8 @@ pub(super) struct RedactedUrl {
 /// Takes `text` apart; an error says why nothing can be done with it, and shows nothing of it.
 pub(super) fn address(text: &str) -> Result<RedactedUrl, String> {
     let (mut gaps, mut remarks) = (Vec::new(), Vec::new());
-    let text = filled(text.trim(), &mut gaps);
+    let pieces = pieces(text.trim());
+    let text = filled(&pieces, &mut gaps);
     let (text, fragment) =
         text.split_once('#').map_or((text.as_str(), None), |(text, rest)| (text, Some(rest)));
     if fragment.is_some() {
@@ -50,16 +53,25 @@ pub(super) fn address(text: &str) -> Result<RedactedUrl, String> {
     }
     server_url(&url).map_err(|why| format!("its URL cannot be used: {why}"))?;
     let authorization = user_info.map(|user_info| format!("Basic {}", STANDARD.encode(decoded(user_info))));
+    let is_whole = fragment.is_none() && authorization.is_none() && gaps.is_empty();
+    let url = template("url", &pieces).filter(|_| is_whole).unwrap_or_else(|| {
+        remarks.extend(pieces.iter().filter_map(replaced));
+        escaped(&url)
+    });
     Ok(RedactedUrl { url, authorization, gaps, remarks })
 }
 
-/// Placeholders cannot be read in a URL.
-fn filled(text: &str, gaps: &mut Vec<String>) -> String {
+/// The text with the defaults of variables; what only a person can fill in is [`FILL_IN`].
+fn filled(pieces: &[Piece<'_>], gaps: &mut Vec<String>) -> String {
     let mut url = String::new();
-    for piece in pieces(text) {
+    for piece in pieces {
         let what = match piece {
             Piece::Text(text) => {
                 url.push_str(text);
+                continue;
+            }
+            Piece::Variable { name, default: Some(default) } if is_open_default(name, default) => {
+                url.push_str(default);
                 continue;
             }
             Piece::Variable { name, .. } => format!("the value of the environment variable {}", quoted(name)),
@@ -67,10 +79,24 @@ fn filled(text: &str, gaps: &mut Vec<String>) -> String {
             Piece::File(path) => format!("what the file {} holds", quoted(path)),
             Piece::Place(place) => format!("what {} stands for", quoted(place)),
         };
-        url.push_str(FILL_IN);
-        gaps.push(format!("Write {what} in the place of {FILL_IN} in `url`"));
+        // Most stand for all that is in front of the path.
+        let is_base = url.is_empty()
+            && !pieces.iter().any(|piece| matches!(piece, Piece::Text(text) if text.contains("://")));
+        let place = if is_base { format!("https://{FILL_IN}") } else { FILL_IN.to_owned() };
+        gaps.push(format!("Write {what} in the place of {place} in `url`"));
+        url.push_str(&place);
     }
     url
+}
+
+/// A default that stands in the place of its variable.
+fn replaced(piece: &Piece<'_>) -> Option<String> {
+    match piece {
+        Piece::Variable { name, default: Some(default) } if is_open_default(name, default) => {
+            Some(format!("The default of {} stands in `url`; the variable itself is gone", quoted(name)))
+        }
+        _ => None,
+    }
 }
 
 fn without_tokens(text: &str, separator: char, gaps: &mut Vec<String>) -> String {
@@ -122,6 +148,13 @@ mod tests {
             ("https://host/mcp?api_key=hunter2&region=eu", "https://host/mcp?api_key=FILL-IN&region=eu", 1),
             ("https://host/s/6f1ed002ab5595859014ebf0951522d9/mcp", "https://host/s/FILL-IN/mcp", 1),
             ("https://${input:host}.example.com/mcp", "https://FILL-IN.example.com/mcp", 1),
+            ("${BASE:-https://host}/mcp", "${BASE:-https://host}/mcp", 0),
+            ("https://${HOST:-host}:${PORT:-1}/#x", "https://host:1/", 0),
+            ("${BASE}/mcp", "https://FILL-IN/mcp", 1),
+            ("${cmd: cat url}", "https://FILL-IN", 1),
+            ("https://${A}/${B:-b}", "https://FILL-IN/b", 1),
+            ("https://host/mcp?token=${T:-hunter2}", "https://host/mcp?token=FILL-IN", 1),
+            ("https://host/${A:-6f1ed002ab5595859014ebf0951522d9}", "https://host/FILL-IN", 1),
             ("https://host/mcp?token=${env:TOKEN}", "https://host/mcp?token=FILL-IN", 1),
             ("https://host/mcp?6f1ed002ab5595859014ebf0951522d9", "https://host/mcp?FILL-IN", 1),
         ] {

@@ -2,10 +2,13 @@
 
 use serde_json::{Map, Value};
 
+use super::assigned;
 use super::toml_text::quoted;
 
 /// What is taken of one list or table of an entry.
 const ITEMS_MAX: usize = 1000;
+const NEEDS_SHELL: &str =
+    "Its command is a line for a shell: put that into a script, and the script's path into `command`";
 /// How much is said of one entry.
 const REMARKS_MAX: usize = 50;
 
@@ -89,6 +92,7 @@ impl Entry {
             entry.words = program;
             entry.words.append(&mut args);
             entry.split_line();
+            assigned::take(&mut entry.words, &mut entry.env);
         }
         entry.bound();
         entry
@@ -97,6 +101,13 @@ impl Entry {
     /// Some clients take a program and its arguments as one line. Where it needs no shell to read it, it becomes words.
     fn split_line(&mut self) {
         let [line] = self.words.as_slice() else { return };
+        if assigned::is_assignment(line) {
+            match assigned::words(line) {
+                Some(words) => self.words = words.into_iter().take(ITEMS_MAX).collect(),
+                None => self.gaps.push(NEEDS_SHELL.to_owned()),
+            }
+            return;
+        }
         let is_path = line.starts_with('/') || line.contains(['"', '\'', '\\']);
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         if is_path || words.len() < 2 {

@@ -6,16 +6,14 @@ use std::fmt::Write as _;
 
 use zeroize::Zeroizing;
 
-use super::document;
+use super::document::{self, ClientDocument};
 use super::entry::Entry;
-use super::sensitive::looks_like_secret;
+use super::short_name::{NAME_BYTES_MAX, ShortNames};
 use super::toml_text::{array, comment, quoted, string};
 use super::upstream::{UpstreamTable, table};
 use config;
 use protocol::text::shown;
 
-/// Bytes of an upstream's name.
-const NAME_BYTES_MAX: usize = 32;
 /// How many things of one file are named that are no entries.
 const STRAYS_MAX: usize = 20;
 /// How many secrets are named in one line.
@@ -137,9 +135,10 @@ pub fn import(sources: &[ClientFile<'_>], settings: ImportSettings<'_>) -> Resul
     };
     let (mut names, mut seen) = (BTreeSet::new(), HashSet::new());
     let (mut upstreams, mut left_out) = (Vec::new(), Vec::new());
-    for source in sources {
+    let documents = documents(sources)?;
+    let short_names = ShortNames::of(distinct(&documents));
+    for (source, document) in sources.iter().zip(documents) {
         let file = shown(source.name);
-        let document = document::read(source.text).map_err(|what| ImportError(format!("{file}: {what}")))?;
         vault.inputs = document.inputs;
         let strays = document.strays.iter().take(STRAYS_MAX);
         left_out.extend(strays.map(|(name, why)| format!("{} of {file}: {why}", quoted(name))));
@@ -153,7 +152,7 @@ pub fn import(sources: &[ClientFile<'_>], settings: ImportSettings<'_>) -> Resul
             }
             let is_disabled = read.is_disabled && !settings.with_disabled;
             let mut candidates = names.clone();
-            let name = unique(&valid_name(&original), NAME_BYTES_MAX, &mut candidates);
+            let name = unique(&short_names.name(&original), NAME_BYTES_MAX, &mut candidates);
             match table(&name, &read, &mut vault) {
                 Ok(table) => {
                     names = candidates;
@@ -175,13 +174,28 @@ pub fn import(sources: &[ClientFile<'_>], settings: ImportSettings<'_>) -> Resul
             config::FILE_BYTES_MAX >> 20
         )));
     }
-    if let Err(errors) = config::parse(&configuration) {
+    let inherited = |name: &str| config::INHERITED.contains(&name).then(|| "/".to_owned());
+    if let Err(errors) = config::parse_source(&config::ConfigSource::new("", &*configuration), &inherited) {
         return Err(ImportError(format!(
             "what comes out is not valid, which is a bug of this program: {errors}"
         )));
     }
     let upstreams = upstreams.iter().filter(|upstream| !upstream.is_disabled).count();
     Ok(Imported { configuration, secrets: vault.kept, upstreams, to_do })
+}
+
+fn documents(sources: &[ClientFile<'_>]) -> Result<Vec<ClientDocument>, ImportError> {
+    let read = |source: &ClientFile<'_>| {
+        document::read(source.text).map_err(|what| ImportError(format!("{}: {what}", shown(source.name))))
+    };
+    sources.iter().map(read).collect()
+}
+
+/// The names of all entries, each once where several files have the very same.
+fn distinct(documents: &[ClientDocument]) -> impl Iterator<Item = &str> {
+    let entries = documents.iter().flat_map(|document| &document.entries);
+    let mut seen = HashSet::new();
+    entries.filter(move |entry| seen.insert(*entry)).map(|(original, _)| original.as_str())
 }
 
 fn nothing_left(upstreams: &[ImportedUpstream], left_out: &[String]) -> String {
@@ -236,6 +250,10 @@ fn configuration(sources: &[ClientFile<'_>], upstreams: &[ImportedUpstream], to_
         text.push_str("# Tools that were switched off:\n");
         let _ = writeln!(text, "deny = {}", array(denied.iter().map(String::as_str)));
     }
+    if active.iter().any(|upstream| upstream.table.is_program) {
+        text.push_str("\n# The servers of one person: a process of each serves all clients of this file.\n");
+        text.push_str("[upstream_defaults]\nisolation = \"shared\"\n");
+    }
     for upstream in upstreams {
         text.push('\n');
         text.push_str(&block(upstream));
@@ -277,28 +295,6 @@ fn block(upstream: &ImportedUpstream) -> String {
         let _ = writeln!(text, "{off}{line}");
     }
     text
-}
-
-/// A name for an upstream: a lower-case letter, then up to 31 of a-z, 0-9 and -.
-fn valid_name(original: &str) -> String {
-    let mut name = String::new();
-    let shown = if looks_like_secret(original) { "" } else { original };
-    for c in shown.chars() {
-        match c.to_ascii_lowercase() {
-            c @ ('a'..='z' | '0'..='9') => name.push(c),
-            _ if !name.is_empty() && !name.ends_with('-') => name.push('-'),
-            _ => {}
-        }
-    }
-    let name = name.trim_matches('-');
-    let name = if name.is_empty() {
-        "server".to_owned()
-    } else if name.starts_with(|c: char| c.is_ascii_digit()) {
-        format!("server-{name}")
-    } else {
-        name.to_owned()
-    };
-    name[..name.len().min(NAME_BYTES_MAX)].trim_end_matches('-').to_owned()
 }
 
 /// `name`, or with a number where that is taken; at most so many bytes. It is ASCII.

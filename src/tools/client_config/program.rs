@@ -1,29 +1,40 @@
 //! A program and its arguments → `command`, `args`, `env`, `env_pass` and `directory`. What may be a secret in an argument
 //! becomes an environment variable of the program.
 
+use super::assigned;
 use super::entry::Entry;
 use super::placeholder::{Piece, pieces};
-use super::remote;
 use super::sensitive::{is_secret_header, login_at, looks_like_secret};
 use super::shell::{self, Part};
+use super::template::without_default;
 use super::toml_text::{array, key, quoted, string};
-use super::upstream::{TableWriter, VALUE_BYTES_MAX};
+use super::upstream::{TableWriter, VALUE_BYTES_MAX, list};
+use super::windows;
+use config::{INHERITED, Unpinned, unpinned};
 
 /// Pieces that the arguments of one entry are put together from.
 const PIECES_MAX: usize = 4000;
 /// Options that a header goes with.
 const HEADER_OPTIONS: [&str; 3] = ["--header", "--headers", "-H"];
+/// Paths of one entry that are looked at.
+const PATHS_SHOWN_MAX: usize = 100;
 const ARGUMENT: &str = "TRUNKLINE_ARGUMENT_";
 
 impl TableWriter<'_, '_> {
     pub(super) fn program(&mut self, entry: &Entry) -> Result<(), String> {
-        let words = remote::without_shell(&entry.words);
-        if words.len() < entry.words.len() {
-            self.remark("`cmd /c` is gone: it is for Windows");
+        let unwrapped = windows::unwrapped(&entry.words);
+        if let Some(shell) = entry.words.first().filter(|_| unwrapped.len() < entry.words.len()) {
+            self.remark(format!("`{}` is gone from its front: it is for Windows", windows::base(shell)));
         }
-        if words.is_empty() {
+        let mut words = unwrapped.to_vec();
+        let Some(program) = words.first_mut() else {
             return Err("it has neither a command nor a URL".to_owned());
+        };
+        if let Some(same) = windows::same_here(program).filter(|_| windows::is_program(program)) {
+            same.clone_into(program);
+            self.remark(format!("`{same}` had the name that it has on Windows"));
         }
+        let words = &*words;
         if words.iter().any(|word| word.contains('\0')) {
             return Err("its command holds a NUL character".to_owned());
         }
@@ -33,8 +44,11 @@ impl TableWriter<'_, '_> {
         for (name, value) in &entry.env {
             self.variable(name, value);
         }
+        self.table.is_program = true;
+        self.of_windows(words, entry);
+        self.version(words);
         let parts: Vec<Vec<Part>> = (0..words.len()).map(|at| self.word(words, at)).collect();
-        if parts.iter().flatten().any(|part| matches!(part, Part::Variable(_))) {
+        if parts.iter().flatten().any(|part| matches!(part, Part::Variable { .. })) {
             self.remark("A shell puts arguments together that are not for this file, from the environment");
             self.line("command", "\"/bin/sh\"");
             self.line("args", &array(shell::arguments(&parts).iter().map(String::as_str)));
@@ -50,6 +64,34 @@ impl TableWriter<'_, '_> {
         Ok(())
     }
 
+    /// Says which programs and paths of Windows a person has to replace.
+    fn of_windows(&mut self, words: &[String], entry: &Entry) {
+        if windows::is_program(&words[0]) {
+            let gap = format!("{} is a program of Windows: name the one to start here", quoted(&words[0]));
+            self.table.gaps.push(gap);
+        }
+        let values =
+            entry.env.iter().filter(|(name, value)| !self.is_secret(name, value)).map(|(_, value)| value);
+        let paths = words[1..].iter().chain(values).filter(|text| windows::is_path(text));
+        let shown: Vec<&String> = paths.take(PATHS_SHOWN_MAX).collect();
+        if !shown.is_empty() {
+            self.table.gaps.push(format!("Write paths of this machine in the place of {}", list(&shown)));
+        }
+    }
+
+    /// Says that a launcher would fetch another program at each start.
+    fn version(&mut self, words: &[String]) {
+        if let Some(Unpinned { launcher, package, mark }) = unpinned(words.iter().map(String::as_str)) {
+            let example = format!("{package}{mark}1.2.3");
+            self.table.gaps.push(format!(
+                "`{launcher}` starts the newest version of {}, whatever that has become: write the one that you have \
+                 looked at, as in {}",
+                quoted(package),
+                quoted(&example)
+            ));
+        }
+    }
+
     fn variable(&mut self, name: &str, value: &str) {
         if name.is_empty()
             || name.contains(['=', '\0'])
@@ -62,7 +104,7 @@ impl TableWriter<'_, '_> {
             return;
         }
         self.variable_names.insert(name.to_owned());
-        if let [Piece::Variable { name: same, has_default: false }] = *pieces(value).as_slice()
+        if let [Piece::Variable { name: same, default: None }] = *pieces(value).as_slice()
             && same == name
         {
             self.pass.push(name.to_owned());
@@ -81,19 +123,19 @@ impl TableWriter<'_, '_> {
             .filter(|before| words[*before].starts_with('-') || is_header_name(words, *before))
             .map(|before| words[before].trim_end_matches(':'));
         // A path may look like a secret, such as one with a digest in it; a whole command line may hold one.
-        let is_path = at == 0 && !word.contains(char::is_whitespace);
+        let is_path = at == 0 && !word.contains(char::is_whitespace) && !assigned::is_assignment(word);
         let cut = if is_path { word.len() } else { self.secret_from(before.unwrap_or_default(), word) };
         let (open, secret) = word.split_at(cut);
-        let mut parts: Vec<Part> = pieces(open).into_iter().map(|piece| self.part(piece)).collect();
+        let mut parts: Vec<Part> = pieces(open).into_iter().map(|piece| self.part(piece, false)).collect();
         // What a client fills in is no secret, but what stands around it may be.
         parts.extend(pieces(secret).into_iter().map(|piece| match piece {
             Piece::Text(text) => {
                 let (label, variable) = self.argument();
                 let source = self.vault.keep(self.name, &label, text);
                 self.variables.push((variable.clone(), source));
-                Part::Variable(variable)
+                Part::Variable { name: variable, default: None }
             }
-            other => self.part(other),
+            other => self.part(other, true),
         }));
         parts
     }
@@ -116,27 +158,30 @@ impl TableWriter<'_, '_> {
         if self.is_secret(flag, word) { 0 } else { word.len() }
     }
 
-    fn part(&mut self, piece: Piece<'_>) -> Part {
+    fn part(&mut self, piece: Piece<'_>, may_be_secret: bool) -> Part {
         match piece {
             Piece::Text(text) => Part::Text(text.to_owned()),
             Piece::Place(place) => {
                 self.place(place);
                 Part::Text(place.to_owned())
             }
-            Piece::Variable { name, has_default } => {
-                if has_default {
-                    self.remark(format!("{} has no default any more: it must be set", quoted(name)));
+            Piece::Variable { name, default } => {
+                let may_show = |default: &str| !may_be_secret && !self.is_secret(name, default);
+                let kept = default.filter(|default| may_show(default) && shell::is_plain(default));
+                if let Some(default) = default.filter(|_| kept.is_none()) {
+                    let shown = Some(default).filter(|default| may_show(default));
+                    self.table.gaps.push(without_default(name, shown));
                 }
-                if self.variable_names.insert(name.to_owned()) {
+                if self.variable_names.insert(name.to_owned()) && !INHERITED.contains(&name) {
                     self.pass.push(name.to_owned());
                 }
-                Part::Variable(name.to_owned())
+                Part::Variable { name: name.to_owned(), default: kept.map(str::to_owned) }
             }
             Piece::Input(_) | Piece::File(_) => {
                 let (label, variable) = self.argument();
                 let source = self.value("an argument", &label, &piece.to_string(), false);
                 self.variables.push((variable.clone(), source));
-                Part::Variable(variable)
+                Part::Variable { name: variable, default: None }
             }
         }
     }

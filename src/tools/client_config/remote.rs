@@ -2,6 +2,7 @@
 //! `supergateway`, `mcp-proxy`, `trunkline connect`. The gateway goes there itself.
 
 use super::sensitive::looks_like_secret;
+use super::windows::{self, base};
 
 /// Where a program passes messages on to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,11 +17,10 @@ pub(super) struct Remote {
 
 /// What starts programs that are not installed.
 const RUNNERS: [&str; 9] = ["npx", "bunx", "pnpx", "uvx", "pipx", "npm", "pnpm", "yarn", "uv"];
-const SHELLS: [&str; 2] = ["cmd", "cmd.exe"];
 
 /// What `words` pass messages on to, if that is all they do.
 pub(super) fn remote(words: &[String]) -> Option<Remote> {
-    let words = without_shell(words);
+    let words = windows::unwrapped(words);
     let mut at = 0;
     if RUNNERS.contains(&base(words.first()?)) {
         at = words.iter().skip(1).position(|word| program(word).is_some())? + 1;
@@ -35,22 +35,6 @@ pub(super) fn remote(words: &[String]) -> Option<Remote> {
     let remote = read(program(&words[at])?, &words[at + 1..])?;
     (remote.url.starts_with("http://") || remote.url.starts_with("https://") || remote.url.contains("${"))
         .then_some(remote)
-}
-
-/// `cmd /c npx …` is how clients on Windows start scripts.
-pub(super) fn without_shell(words: &[String]) -> &[String] {
-    match words {
-        [shell, flag, rest @ ..]
-            if SHELLS.contains(&base(shell)) && flag.eq_ignore_ascii_case("/c") && !rest.is_empty() =>
-        {
-            rest
-        }
-        _ => words,
-    }
-}
-
-fn base(program: &str) -> &str {
-    program.rsplit(['/', '\\']).next().unwrap_or(program)
 }
 
 /// The program that `word` names, whatever its version.

@@ -5,8 +5,11 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     Text(String),
-    /// The environment variable of this name.
-    Variable(String),
+    /// An environment variable, and a text for where it is not set that [`is_plain`].
+    Variable {
+        name: String,
+        default: Option<String>,
+    },
 }
 
 /// The arguments of `sh` that run these words in its place.
@@ -18,9 +21,13 @@ pub(super) fn arguments(words: &[Vec<Part>]) -> [String; 2] {
         for part in word {
             match part {
                 Part::Text(text) => line.push_str(&quoted(text)),
-                Part::Variable(name) => {
+                Part::Variable { name, default } => {
                     line.push_str("\"${");
                     line.push_str(name);
+                    if let Some(default) = default {
+                        line.push_str(":-");
+                        line.push_str(default);
+                    }
                     line.push_str("}\"");
                 }
             }
@@ -32,10 +39,14 @@ pub(super) fn arguments(words: &[Vec<Part>]) -> [String; 2] {
     ["-c".to_owned(), line]
 }
 
+/// Whether a shell reads a text as it is, with quotes and without.
+pub(super) fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte))
+}
+
 /// A text that a shell leaves as it is.
 fn quoted(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
-    if !text.is_empty() && text.bytes().all(is_plain) {
+    if !text.is_empty() && is_plain(text) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -56,12 +67,18 @@ mod tests {
             text("two words"),
             text("it's $HOME `x` \"y\" \\ * ;"),
             vec![],
-            vec![Part::Text("a b=".to_owned()), Part::Variable("V".to_owned()), Part::Text("&".to_owned())],
+            vec![
+                Part::Text("a b=".to_owned()),
+                Part::Variable { name: "V".to_owned(), default: None },
+                Part::Text("&".to_owned()),
+            ],
+            vec![Part::Variable { name: "UNSET".to_owned(), default: Some("http://h:1/x".to_owned()) }],
+            vec![Part::Variable { name: "UNSET".to_owned(), default: Some(String::new()) }],
         ];
         let done = Command::new("sh").args(arguments(&words)).env("V", "$(x) 'y'").output().unwrap();
         assert_eq!(
             String::from_utf8(done.stdout).unwrap(),
-            "[two words][it's $HOME `x` \"y\" \\ * ;][][a b=$(x) 'y'&]"
+            "[two words][it's $HOME `x` \"y\" \\ * ;][][a b=$(x) 'y'&][http://h:1/x][]"
         );
     }
 }

@@ -52,9 +52,21 @@ fn programs_come_over() {
         ),
         (
             json!({ "command": "docker", "args": ["run", "-e", "TOKEN=hunter2", "-e", "TOKEN", "i"] }),
-            &["/bin/sh", "-c", "exec docker run -e TOKEN=\"${TRUNKLINE_ARGUMENT_1}\" -e TOKEN i"],
+            &["docker", "run", "-e", "TOKEN", "-e", "TOKEN", "i"],
         ),
         (json!({ "command": "a", "args": ["x-${env:HOST}"] }), &["/bin/sh", "-c", "exec a x-\"${HOST}\""]),
+        (
+            json!({ "command": "a", "args": ["${HOST:-b:1}", "${TOK:-}", "$HOME/y"] }),
+            &["/bin/sh", "-c", "exec a \"${HOST:-b:1}\" \"${TOK:-}\" \"${HOME}\"/y"],
+        ),
+        (
+            json!({ "command": "C:\\Program Files\\nodejs\\npx.cmd", "args": ["a@1.0.0"] }),
+            &["npx", "a@1.0.0"],
+        ),
+        (json!({ "command": "wsl.exe", "args": ["-e", "uvx", "a==1"] }), &["uvx", "a==1"]),
+        (json!({ "command": "TOKEN=hunter2 npx a@1.0.0" }), &["npx", "a@1.0.0"]),
+        (json!({ "command": "TOKEN='hunter2 2'", "args": ["npx"] }), &["npx"]),
+        (json!({ "command": "env", "args": ["TOKEN=hunter2", "A=b", "npx", "a"] }), &["npx", "a"]),
     ] {
         let (config, imported) = one(&entry);
         assert_eq!(words(&config), expected, "{entry}");
@@ -69,14 +81,14 @@ fn an_environment_comes_over_without_its_secrets() {
         "cwd": "/srv",
         "timeout": 30,
         "env": {
-            "LOG": "debug", "API_KEY": "hunter2", "SAME": "${env:SAME}", "OTHER": "${MINE:-x}", "ASKED": "${input:key}",
+            "LOG": "debug", "API_KEY": "hunter2", "SAME": "${env:SAME}", "OTHER": "${MINE:-x}", "WANTED": "${MINE}", "ASKED": "${input:key}",
             "EMPTY": "", "MIXED": "a-${env:B}", "=": "hunter2", "DSN": "postgres://u:hunter2@db/x", "COPY": "see hunter2"
         }
     }));
     let upstream = &config.upstreams[0];
     let command = upstream.command.as_ref().unwrap();
     let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    assert_eq!(command.env, [text("EMPTY", ""), text("LOG", "debug")]);
+    assert_eq!(command.env, [text("EMPTY", ""), text("LOG", "debug"), text("OTHER", "x")]);
     let mut secret = command.secret_env.clone();
     secret.sort();
     let expected = [
@@ -85,7 +97,7 @@ fn an_environment_comes_over_without_its_secrets() {
         ("COPY", file("one.COPY")),
         ("DSN", file("one.DSN")),
         ("MIXED", file("one.MIXED")),
-        ("OTHER", SecretSource::Env("MINE".to_owned())),
+        ("WANTED", SecretSource::Env("MINE".to_owned())),
     ];
     assert_eq!(secret, expected.map(|(name, source)| (name.to_owned(), source)));
     assert_eq!(command.env_pass, ["SAME"]);
@@ -262,6 +274,17 @@ fn what_cannot_be_carried_over_is_said() {
     for (entry, expected) in [
         (json!({ "command": "a", "envFile": ".env" }), "TO DO: Put the variables of its `envFile`"),
         (json!({ "command": "a", "cwd": "." }), "Name its working directory"),
+        (json!({ "command": "npx", "args": ["-y", "b-mcp@latest"] }), "newest version of `b-mcp`"),
+        (json!({ "command": "uvx", "args": ["b"] }), "as in `b==1.2.3`"),
+        (json!({ "command": "a", "args": ["C:\\x"] }), "paths of this machine in the place of `C:\\x`"),
+        (json!({ "command": "C:\\x\\a.exe" }), "is a program of Windows"),
+        (
+            json!({ "command": "a", "args": ["%APPDATA%\\x"] }),
+            "Write what `%APPDATA%` stands for: only Windows knows",
+        ),
+        (json!({ "command": "a", "env": { "KEY": "${K:-none}" } }), "Set the environment variable `K`"),
+        (json!({ "command": "a", "args": ["${X:-a b}"] }), "not set, the client used `a b`"),
+        (json!({ "command": "A=$(b) c" }), "a line for a shell"),
         (
             json!({ "command": "a", "includeTools": ["x", "y"] }),
             "Only some of its tools were switched on (`x`, `y`)",
@@ -329,6 +352,16 @@ fn secrets_are_found_in_odd_places() {
     let args = |args: Value| json!({ "command": "npx", "args": args });
     for entry in [
         json!({ "command": "npx -y a --api-key hunter2" }),
+        json!({ "command": "API_KEY=hunter2 npx -y a" }),
+        json!({ "command": "API_KEY='hunter2' npx -y a" }),
+        json!({ "command": "API_KEY=hunter2 exec $(a)" }),
+        json!({ "command": "API_KEY=hunter2" }),
+        json!({ "command": "docker run -i -e API_KEY=hunter2 i" }),
+        args(json!(["-c", "A=1 API_KEY=hunter2 npx -y a"])),
+        args(json!(["-c", "docker run -e API_KEY=hunter2 -e A=b i"])),
+        json!({ "url": "https://a/${T:-sk-hunter2hunter2}" }),
+        json!({ "url": "https://a/", "headers": { "X-Key": "${K:-hunter2}" } }),
+        json!({ "command": "a", "env": { "API_KEY": "${K:-hunter2}", "X": "${API_KEY:-hunter2}" } }),
         args(json!(["-c", "a --password hunter2 --x y"])),
         args(json!([
             "mcp-remote",
@@ -571,7 +604,7 @@ proptest! {
 
     #[test]
     fn a_secret_is_never_in_what_comes_out(
-        place in 0..11usize,
+        place in 0..14usize,
         extra in entry(),
         tail in "[A-Za-z0-9+/=._~-]{0,24}",
     ) {
@@ -587,6 +620,9 @@ proptest! {
             7 => json!({ "url": format!("https://u:{}@a/", secret.replace(['/', '?'], "")) }),
             8 => json!({ "url": "https://a/", "headers": { "Authorization": format!("Bearer {secret}") } }),
             9 => json!({ "url": "https://a/", "headers": { "X-Api-Key": secret } }),
+            10 => json!({ "command": format!("X_TOKEN={} npx a", secret) }),
+            11 => json!({ "command": "docker", "args": ["run", "-e", format!("X_TOKEN={secret}"), "i"] }),
+            12 => json!({ "command": "a", "env": { "X": format!("${{API_TOKEN:-{secret}}}") } }),
             _ => json!({ "command": "a", "args": ["x", format!("see {secret}")], "env": { "TOKEN": secret } }),
         };
         // What else there is does not turn a secret into something else.

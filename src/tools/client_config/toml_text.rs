@@ -13,10 +13,16 @@ const QUOTED_COLUMNS: usize = 60;
 
 /// A value. What looks like a variable of the configuration is none.
 pub(super) fn string(text: &str) -> String {
-    literal(&text.replace("${", "$${"))
+    literal(&escaped(text))
 }
 
-fn literal(text: &str) -> String {
+/// A text in which nothing is a variable of the configuration.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+/// A value in which `${NAME:-default}` is a variable of the configuration.
+pub(super) fn literal(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for c in text.chars() {

@@ -11,7 +11,8 @@ use super::import::SecretStore;
 use super::placeholder::{Piece, pieces};
 use super::remote::{self, Remote};
 use super::sensitive::{is_secret, login_at};
-use super::toml_text::{key, quoted, string};
+use super::template::{template, without_default};
+use super::toml_text::{key, literal, quoted, string};
 use config::{is_reserved, looks_secret};
 
 /// More than a program or a header takes, and than the gateway reads of a secret.
@@ -31,6 +32,8 @@ pub(super) struct UpstreamTable {
     pub(super) gaps: Vec<String>,
     /// Tools that are not to be offered.
     pub(super) tools_off: Vec<String>,
+    /// Whether it is started as a child process.
+    pub(super) is_program: bool,
 }
 
 /// Translates `entry` for the upstream `name`; an error says why nothing can be made of it.
@@ -119,7 +122,7 @@ impl TableWriter<'_, '_> {
 
     fn server(&mut self, url: &str, entry: &Entry) -> Result<(), String> {
         let address = address(url)?;
-        self.line("url", &string(&address.url));
+        self.line("url", &literal(&address.url));
         if entry.is_sse {
             self.line("transport", "\"sse\"");
         }
@@ -205,13 +208,12 @@ impl TableWriter<'_, '_> {
     pub(super) fn value(&mut self, name: &str, label: &str, value: &str, must_be_secret: bool) -> String {
         match *pieces(value).as_slice() {
             [] => string(""),
-            [Piece::Variable { name: variable, has_default }] => {
-                if has_default {
-                    self.remark(format!(
-                        "{} has no default any more: {} must be set",
-                        quoted(name),
-                        quoted(variable)
-                    ));
+            ref pieces if let Some(text) = self.readable(name, pieces, must_be_secret) => text,
+            [Piece::Variable { name: variable, default }] => {
+                if let Some(default) = default {
+                    let may_show =
+                        !must_be_secret && [name, variable].iter().all(|name| !self.is_secret(name, default));
+                    self.table.gaps.push(without_default(variable, may_show.then_some(default)));
                 }
                 format!("{{ env = {} }}", string(variable))
             }
@@ -242,6 +244,17 @@ impl TableWriter<'_, '_> {
         }
     }
 
+    /// A value whose variables the configuration reads itself.
+    fn readable(&self, name: &str, pieces: &[Piece<'_>], must_be_secret: bool) -> Option<String> {
+        let has_variable = pieces.iter().any(|piece| matches!(piece, Piece::Variable { .. }));
+        let is_open = |piece: &Piece<'_>| match piece {
+            Piece::Text(text) | Piece::Variable { default: Some(text), .. } => !self.is_secret(name, text),
+            _ => true,
+        };
+        let can_be = has_variable && !must_be_secret && pieces.iter().all(is_open);
+        template(name, pieces).filter(|_| can_be).map(|text| literal(&text))
+    }
+
     /// Where a value will be read from that nobody but a person can put there.
     fn gap(&mut self, label: &str, what: &str) -> String {
         let (place, source) = self.vault.place(self.name, label);
@@ -251,8 +264,8 @@ impl TableWriter<'_, '_> {
 
     /// A place only the client knows is left as it stands.
     pub(super) fn place(&mut self, place: &str) {
-        let gap = format!("Write what {} stands for: only the client knows it", quoted(place));
-        self.table.gaps.push(gap);
+        let whose = if place.starts_with('%') { "Windows" } else { "the client" };
+        self.table.gaps.push(format!("Write what {} stands for: only {whose} knows it", quoted(place)));
     }
 
     fn rest(&mut self, entry: &Entry) {
@@ -277,7 +290,7 @@ impl TableWriter<'_, '_> {
 }
 
 /// Names of strangers, as a list in a sentence.
-fn list(names: &[impl AsRef<str>]) -> String {
+pub(super) fn list(names: &[impl AsRef<str>]) -> String {
     const SHOWN: usize = 10;
     let mut text = names.iter().take(SHOWN).map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use config::{CommandConfig, INHERITED};
+use config::{CommandConfig, Config, INHERITED};
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProgramError {
@@ -24,6 +24,14 @@ pub(crate) fn environment(command: &CommandConfig) -> Vec<(OsString, OsString)> 
     let inherited = passed.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
     let written = command.env.iter().map(|(name, value)| (name.into(), value.into()));
     inherited.chain(written).collect()
+}
+
+/// A warning where this process is root's, and with it the programs that `config` has it start.
+pub(crate) fn started_as_root(config: &Config) -> Option<String> {
+    let has_programs = config.upstreams.iter().any(|upstream| upstream.command.is_some());
+    (has_programs && rustix::process::geteuid().is_root()).then(|| {
+        "run as root, the gateway starts each `command` as root, too: run it as a user of its own".to_owned()
+    })
 }
 
 pub(crate) fn find(command: &CommandConfig) -> Result<PathBuf, ProgramError> {
