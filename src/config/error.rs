@@ -125,14 +125,22 @@ impl Diagnostic {
         let end = text.floor_char_boundary(self.span.end.clamp(start, line_end));
 
         let line_number = text[..start].matches('\n').count() + 1;
-        let column = text[line_start..start].chars().count();
-        let marked = text[start..end].trim_end().chars().count();
-
-        // Of a line that is too long, what is shown begins shortly before the span.
-        let skipped = if column + marked > LINE_CHARS_MAX { column.saturating_sub(40) } else { 0 };
+        let number = line_number.to_string();
         let line = text[line_start..line_end].trim_end();
         let hidden = outline.masked(text, &(line_start..line_start + line.len()), &(start..end), self.mask);
-        let shown: String = line
+        // Behind what ends the line, there is nothing to point at.
+        let cut = if outline.ends_lines() { hidden.iter().position(|hidden| *hidden) } else { None };
+        let column = text[line_start..start].chars().count();
+        let marked = text[start..end].trim_end().chars().count();
+        let (shown_column, marked) = match cut.map(|cut| line[..cut].chars().count()) {
+            Some(last) => (column.min(last), marked.min((last + 1).saturating_sub(column))),
+            None => (column, marked),
+        };
+
+        // Of a line that is too long, what is shown begins shortly before the span.
+        let skipped =
+            if shown_column + marked > LINE_CHARS_MAX { shown_column.saturating_sub(40) } else { 0 };
+        let shown: String = line[..cut.unwrap_or(line.len())]
             .char_indices()
             .skip(skipped)
             .take(LINE_CHARS_MAX)
@@ -142,11 +150,11 @@ impl Diagnostic {
                 other if !is_seen(other) => char::REPLACEMENT_CHARACTER,
                 other => other,
             })
+            .chain(cut.map(|_| '…'))
             .collect();
 
-        let number = line_number.to_string();
         let gutter = " ".repeat(number.len());
-        let indent = " ".repeat(column - skipped);
+        let indent = " ".repeat(shown_column - skipped);
         let carets = "^".repeat(marked.clamp(1, LINE_CHARS_MAX));
         let suggestion = self.suggestion.as_ref().map(|text| format!(" {}", plain(text))).unwrap_or_default();
         let (source_name, kind, message) = (plain(source_name), self.kind, plain(&self.message));
@@ -155,7 +163,7 @@ impl Diagnostic {
              {gutter} |\n\
              {number} | {shown}\n\
              {gutter} | {indent}{carets}{suggestion}\n",
-            column + 1
+            shown_column + 1
         )
     }
 }
@@ -186,7 +194,7 @@ mod tests {
             ("\t'ä' = 1\nb=2", 1..5, "f:1:2: error: m\n  |\n1 |  'ä' = 1\n  |  ^^^\n"),
             ("a = [\n1,\n]", 4..10, "f:1:5: error: m\n  |\n1 | a = [\n  |     ^\n"),
             ("path = \"\u{200b}\"", 0..1, "f:1:1: error: m\n  |\n1 | path = \"\u{fffd}\"\n  | ^\n"),
-            ("\u{1b}[2J", 0..1, "f:1:1: error: m\n  |\n1 | ****\n  | ^\n"),
+            ("\u{1b}[2J", 0..1, "f:1:1: error: m\n  |\n1 | …\n  | ^\n"),
         ];
         for (text, span, expected) in cases {
             let errors = ConfigErrors::new(vec![Diagnostic::error(span.clone(), "m")]);

@@ -20,7 +20,7 @@
 //! | `table.rs`, `findings.rs` | places in the text, and what is found there |
 //! | `source.rs`, `variables.rs`, `defaults.rs` | before it is read: its files, what the environment has, `[upstream_defaults]` |
 //! | `error.rs`, `unknown_key.rs` | errors with file, line, column and caret, and what may have been meant |
-//! | `outline.rs` | what of the text may be shown to people |
+//! | `outline.rs`, `broken_line.rs` | what of the text may be shown to people |
 //! | `launcher.rs` | programs that fetch the server they start |
 //! | `files.rs`, `places.rs` | the files that are read with it, and where the text names them |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
@@ -32,6 +32,7 @@ mod admin;
 mod arguments;
 mod array;
 mod bridge;
+mod broken_line;
 mod command;
 mod credentials;
 mod defaults;
@@ -71,6 +72,7 @@ mod variables;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use protocol::canonical::Hash;
@@ -255,8 +257,10 @@ fn syntax_errors(source: &ConfigSource) -> Vec<Diagnostic> {
         let (begin, text) = (range.start, &source.text()[range]);
         let (_, found) = DeTable::parse_recoverable(text);
         let mut found = first_syntax_errors(text, &found);
-        if let Some(first) = found.first_mut() {
-            first.suggestion = other_language(text).map(str::to_owned);
+        if let (Some(first), Some(language)) = (found.first_mut(), other_language(text)) {
+            first.suggestion = Some(language.to_owned());
+            // All others say the same.
+            found.truncate(1);
         }
         errors.extend(found.into_iter().map(|error| error.moved(begin)));
     }
@@ -270,9 +274,27 @@ fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Diagnostic
     let mut lines = BTreeSet::new();
     let errors = errors.iter().map(|error| {
         let message = format!("not TOML: {}", error.message());
-        Diagnostic::error(error.span().unwrap_or_default(), message)
+        let span = error.span().unwrap_or_default();
+        let suggestion = second_heading(text, &span).filter(|_| error.message() == "duplicate key");
+        Diagnostic::error(span, message).suggest(suggestion)
     });
     errors.filter(|error| lines.insert(line_of(error))).take(SYNTAX_ERRORS_MAX).collect()
+}
+
+/// What to do with a heading that is there already, in another form.
+fn second_heading(text: &str, span: &Range<usize>) -> Option<String> {
+    let line = text.get(..span.start)?.rfind('\n').map_or(0, |newline| newline + 1);
+    let heading = text[line..].lines().next()?.trim();
+    let name = heading.trim_matches(['[', ']']);
+    match (name, heading.starts_with("[[")) {
+        ("upstream", true) => {
+            Some("an upstream has its name in the heading: write [upstream.NAME]".to_owned())
+        }
+        ("api_key" | "endpoint" | "jwt" | "limit" | "listener" | "rule", _) => {
+            Some(format!("where there are several, each begins with [[{name}]]"))
+        }
+        _ => None,
+    }
 }
 
 /// What to do with a text in a language that other programs are configured in.

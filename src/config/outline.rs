@@ -4,13 +4,13 @@
 //! what may be a secret: a value is shown where its key and the tables around it are among those whose values are none, and
 //! where it looks as such a value does. Keys and headings are shown; comments are not.
 //!
-//! Where a text is no TOML, nothing says where a value ends. There a line is shown if it and all those before it are
-//! headings or have one key and one value, which may be shown; of others only a key that exists.
+//! Where a text is no TOML, nothing says where a value ends: `broken_line.rs` says what is shown there.
 
 use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
+use super::broken_line::shown_bytes;
 use super::credentials::looks_secret;
 use super::findings::Node;
 
@@ -58,8 +58,8 @@ const NUMBER_BYTES_MAX: usize = 4;
 pub(super) enum Outline {
     /// Its values, in the order of the text.
     Toml(Vec<Scalar>),
-    /// It is no TOML. Lines that begin before are such that each can be looked at by itself.
-    Other(usize),
+    /// It is no TOML.
+    Other,
 }
 
 /// A value that has no others inside.
@@ -103,14 +103,17 @@ impl Outline {
     pub(super) fn of(text: &str) -> Self {
         let (root, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
-            let lines = text.split_inclusive('\n');
-            let plain = lines.take_while(|line| plain_bytes(line.trim_end()).is_some());
-            return Self::Other(plain.map(str::len).sum());
+            return Self::Other;
         }
         let mut values = Vec::new();
         collect_table(text, root.get_ref(), Standing::Shown, false, &mut values);
         values.sort_by_key(|value| value.span.start);
         Self::Toml(values)
+    }
+
+    /// Whether what is masked ends a line, so that not even its length is shown.
+    pub(super) fn ends_lines(&self) -> bool {
+        matches!(self, Self::Other)
     }
 
     /// For each byte of the `line`, whether it is masked in what is said about `span`.
@@ -124,9 +127,8 @@ impl Outline {
         let shown_line = &text[line.clone()];
         let mut masked = match self {
             Self::Toml(values) => masked_in_toml(shown_line, line.start, span, mask, values),
-            Self::Other(plain_end) => {
-                let plain = plain_bytes(shown_line).filter(|_| line.start <= *plain_end);
-                let shown = plain.unwrap_or_else(|| key_bytes(shown_line));
+            Self::Other => {
+                let shown = shown_bytes(text, line.start, shown_line);
                 (0..shown_line.len()).map(|at| at >= shown).collect()
             }
         };
@@ -279,7 +281,7 @@ fn shown_of_string(key: &str, written: &str, standing: Standing) -> usize {
 }
 
 /// Whether a text is a short number with a unit, as durations and sizes are.
-fn is_quantity(text: &str) -> bool {
+pub(super) fn is_quantity(text: &str) -> bool {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     (1..=NUMBER_BYTES_MAX).contains(&(text.len() - unit.len()))
         && ["ms", "s", "m", "h", "d", "B", "KiB", "MiB", "GiB", "KB", "MB", "GB"].contains(&unit)
@@ -336,54 +338,11 @@ fn shown_of_url(url: &str) -> usize {
     shown
 }
 
-/// How many bytes are shown of a line of what is no TOML, if it leaves nothing open and holds nothing that may be a secret.
-fn plain_bytes(line: &str) -> Option<usize> {
-    let said = line.split('#').next().unwrap_or_default();
-    if said.trim().is_empty() {
-        return Some(said.len());
-    }
-    if said.trim_start().starts_with('[') {
-        let path = said.trim().trim_matches(['[', ']']);
-        return is_shown_path(path).then_some(said.len());
-    }
-    let (key, value) = said.split_once('=')?;
-    let may_be_secret = |key: &str| [URLS, FILES, TABLES].iter().any(|keys| is_among(key, keys));
-    let is_plain = is_shown_path(key.trim())
-        && !key.trim().split('.').any(may_be_secret)
-        && !value.contains(['=', '@', '\\'])
-        && ["://", "\"\"\"", "'''"].iter().all(|mark| !value.contains(mark));
-    is_plain.then_some(said.len())
-}
-
-/// Whether values may be shown below a path as it is mostly written, without quotes.
-fn is_shown_path(path: &str) -> bool {
-    let (mut is_free, mut is_first) = (false, true);
-    path.split('.').all(|key| {
-        let is_name =
-            key.len() <= 32 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-        let is_ok = is_name && (is_free || is_shown(key) || is_first && key.is_empty());
-        (is_free, is_first) = (!is_free && is_among(key, FREE_NAMES), false);
-        is_ok
-    })
-}
-
-/// How many bytes of a line are a key that exists, or a heading of such keys.
-fn key_bytes(line: &str) -> usize {
-    let key = line.split('=').next().unwrap_or_default();
-    let path = if line.contains('=') { key.trim() } else { key.trim().trim_matches(['[', ']']) };
-    let is_key = path.split('.').all(|key| is_shown(key) || is_among(key, HIDDEN));
-    match line[key.len()..].strip_prefix('=') {
-        _ if !is_key => 0,
-        Some(value) => key.len() + 1 + usize::from(value.starts_with(' ')),
-        None if key.trim_start().starts_with('[') => key.len(),
-        None => 0,
-    }
-}
-
-fn is_shown(key: &str) -> bool {
+/// Whether a key is one whose values are no secrets.
+pub(super) fn is_shown(key: &str) -> bool {
     is_among(key, SHOWN) || ENDS_OF_NUMBERS.iter().any(|end| key.ends_with(end))
 }
 
-fn is_among(key: &str, keys: &str) -> bool {
+pub(super) fn is_among(key: &str, keys: &str) -> bool {
     keys.split_ascii_whitespace().any(|other| other == key)
 }

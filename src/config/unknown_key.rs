@@ -7,12 +7,12 @@ use super::error::nearest;
 const NAMED_MAX: usize = 5;
 
 /// What others call something → what it is called here, the first that the table has; or what to do instead.
-const SYNONYMS: [(&[&str], &[&str]); 26] = [
+const SYNONYMS: [(&[&str], &[&str]); 28] = [
     (
         &["timeout", "read_timeout", "proxy_read_timeout", "reply_timeout"],
         &["response_timeout", "body_timeout", "suspended_call_timeout", "timeout"],
     ),
-    (&["request_timeout"], &["client_response_timeout", "response_timeout", "body_timeout", "timeout"]),
+    (&["request_timeout"], &["response_timeout", "body_timeout", "timeout"]),
     (&["keepalive_timeout", "keepalive", "keep_alive"], &["idle_timeout"]),
     (&["defaults", "default"], &["upstream_defaults"]),
     (&["retries", "max_retries", "num_retries"], &["retry"]),
@@ -36,7 +36,20 @@ const SYNONYMS: [(&[&str], &[&str]); 26] = [
     (&["target", "endpoint", "uri", "address", "proxy_pass"], &["url"]),
     (&["replicas", "hosts"], &["urls"]),
     (&["location", "route", "prefix"], &["path"]),
-    (&["certificate", "cert", "ssl_certificate", "tls_cert", "cert_file"], &["certificates"]),
+    (
+        &["mcpServers", "mcp_servers", "context_servers", "mcp"],
+        &[
+            "`trunkline import FILE` makes a configuration of what clients have: an upstream is [upstream.NAME]",
+        ],
+    ),
+    (
+        &["certificate", "cert", "ssl_certificate", "tls_cert", "cert_file", "client_cert"],
+        &["certificates", "certificate", "tls"],
+    ),
+    (
+        &["key_file", "ssl_certificate_key", "tls_key", "client_key", "private_key"],
+        &["key", "certificates", "tls"],
+    ),
     (&["ca_file", "ca_cert", "root_ca", "trusted_ca"], &["ca", "client_ca"]),
     (
         &["insecure_skip_verify", "verify", "insecure", "skip_verify", "ssl_verify"],
@@ -64,6 +77,7 @@ pub(super) fn suggestion(name: &str, known: &[&str], of_file: &[&str]) -> String
         .map(said)
         .or_else(|| turned(name).filter(|key| known.contains(&&**key)).map(|key| meant(&key)))
         .or_else(|| nearest(name, known.iter().copied()))
+        .or_else(|| near_synonym(name, known).map(said))
         .unwrap_or_else(|| nearest_keys(name, known))
 }
 
@@ -79,6 +93,15 @@ fn synonym(name: &str, known: &[&str]) -> Option<&'static str> {
     let of = |(theirs, _): &&(&[&str], &[&str])| theirs.contains(&name);
     let all = SYNONYMS.iter().filter(of).flat_map(|(_, ours)| ours.iter().copied());
     all.into_iter().find(|key| key.contains(' ') || known.contains(key))
+}
+
+/// What is meant by a misspelt word of others.
+fn near_synonym(name: &str, known: &[&str]) -> Option<&'static str> {
+    let words = SYNONYMS.iter().flat_map(|(theirs, _)| theirs.iter().copied());
+    let near = |word: &&str| strsim::osa_distance(name, word) <= word.chars().count() / 4;
+    let mut near: Vec<&str> = words.filter(near).collect();
+    near.sort_by_key(|word| strsim::osa_distance(name, word));
+    near.into_iter().find_map(|word| synonym(word, known).filter(|key| !key.contains(' ')))
 }
 
 fn nearest_keys(name: &str, known: &[&str]) -> String {
@@ -118,7 +141,18 @@ mod tests {
         for (name, known, expected) in [
             ("timeout", &upstream[..], "did you mean `response_timeout`?"),
             ("read_timeout", &upstream[..], "did you mean `response_timeout`?"),
-            ("request_timeout", &upstream[..], "did you mean `client_response_timeout`?"),
+            ("request_timeout", &upstream[..], "did you mean `response_timeout`?"),
+            ("timout", &upstream[..], "did you mean `response_timeout`?"),
+            ("timout", &limits[..], "did you mean `body_timeout`?"),
+            ("tiemout", &upstream[..], "did you mean `response_timeout`?"),
+            ("cert", &["url", "tls"], "did you mean `tls`?"),
+            ("cert", &["ca", "certificate", "key"], "did you mean `certificate`?"),
+            ("cert", &["address", "certificates"], "did you mean `certificates`?"),
+            (
+                "mcpServers",
+                &file[..],
+                "`trunkline import FILE` makes a configuration of what clients have: an upstream is [upstream.NAME]",
+            ),
             ("request_timeout", &limits[..], "did you mean `body_timeout`?"),
             ("conect_timeout", &upstream[..], "did you mean `connect_timeout`?"),
             ("retries", &upstream[..], "did you mean `retry`?"),

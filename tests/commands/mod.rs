@@ -2,6 +2,7 @@
 //!
 //! | File | The question it answers |
 //! |---|---|
+//! | [`broken_lines`] | What is said of a line that is no TOML, and what of it is shown? |
 //! | [`check`] | What do `check` and `schema` say, and with what does `run` refuse to start? |
 //! | [`config_files`] | What is a configuration of several files, with variables, defaults and entries that are off? |
 //! | [`call`] | What do `trunkline tools` and `trunkline call` do? (`tools/call` as a request: `protocol/`.) |
@@ -11,6 +12,7 @@
 //! | [`import_export`] | What do `trunkline import` and `trunkline export` read and write? |
 //! | [`output`] | What does any command write into a pipe, to a full disk, or for completion in shells? |
 
+mod broken_lines;
 mod call;
 mod check;
 mod config_files;

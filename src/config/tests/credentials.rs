@@ -38,15 +38,15 @@ f.toml:9:10: error: a secret cannot stand here: write where it is read from, as 
 headers = { a-key = "hunter2", x = 1 2 }
 bearer = "hunter3"#,
         rendered: r#"
-f.toml:8:36: error: not TOML: string values must be quoted, expected literal string
+f.toml:8:13: error: not TOML: string values must be quoted, expected literal string
   |
-8 | headers = ******************************
-  |                                    ^^^
+8 | headers = { …
+  |             ^
 
-f.toml:9:18: error: not TOML: invalid basic string, expected `"`
+f.toml:9:11: error: not TOML: invalid basic string, expected `"`
   |
-9 | bearer = ********
-  |                  ^
+9 | bearer = "…
+  |           ^
 "#,
     },
     Case {

@@ -13,12 +13,12 @@ upstreams = [a, b]",
         rendered: "
 f.toml:4:8: error: not TOML: string values must be quoted, expected literal string
   |
-4 | path = /mcp
-  |        ^^^^
+4 | path = …
+  |        ^
 
 f.toml:5:14: error: not TOML: string values must be quoted, expected literal string
   |
-5 | upstreams = [a, b]
+5 | upstreams = […
   |              ^
 ",
     },
@@ -40,7 +40,7 @@ f.toml:4:1: error: not TOML: missing key for inline table element, expected `,`
 
 f.toml:5:1: error: not TOML: missing comma between key-value pairs, expected `,`
   |
-5 | path = "/mcp"
+5 | path = "…
   | ^
 "#,
     },
@@ -52,7 +52,7 @@ path = "/x""#,
         rendered: r#"
 f.toml:5:1: error: not TOML: duplicate key
   |
-5 | path = "/mcp"
+5 | path = "…
   | ^^^^
 "#,
     },
