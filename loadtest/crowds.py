@@ -1,7 +1,7 @@
 """The same call from one client and from hundreds at once: what each costs must not depend on how many there are.
 
-A peer is called by a kind and by its number of connections: `trunkline-prefixed-by-512`, and nginx beside it. What is
-bounded is the cost of a call, × nginx's with as many connections, against the same of 64.
+A peer is called by a kind and by its number of connections: `trunkline-prefixed-by-512`, and nginx beside it. The bound is on
+the cost of a call, × nginx's with as many connections, against the same of 64.
 """
 
 import dataclasses

@@ -46,7 +46,7 @@ use self::proxy_protocol::ProxyProtocolError;
 const REPLY_CLOCK: &str = "reply_rate_min";
 /// How long to wait when the process has no more file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(250);
-/// How often memory is given back that as many calls at once do not need any more.
+/// Memory that calls do not need any more is given back so often.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
 /// One listening socket of one worker.

@@ -62,7 +62,7 @@ impl IdleConnections {
 
     /// The last one to this replica that rests, or that does not.
     fn last(&self, replica: &Arc<Replica>, rests: bool, now: Instant) -> Option<usize> {
-        // What becomes of the request is noted where it passed: at this one, not at one that left and had its address.
+        // The fate of the request is noted where it passed: at this one, not at one that left and had its address.
         self.list.iter().rposition(|idle| Arc::ptr_eq(&idle.at, replica) && (idle.rested > now) == rests)
     }
 
