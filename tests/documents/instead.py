@@ -26,7 +26,7 @@ LINES = [
     (r'export PATH="\$PWD/target/release:\$PATH"', r": in the path"),
     (r"cargo run --profile try -- (\w+)", PARSES),
     # This test is part of it.
-    (r"tests/run( --all)?", r'test -x "$REPOSITORY/tests/run"'),
+    (r"tests/run( --all| --cold| --long --only \S+ --minutes \d+)?", r'test -x "$REPOSITORY/tests/run"'),
     (r"cargo test --test daemon (\w+)::(\w+)", r'ls "$REPOSITORY/tests/\1/"\2*'),
     (r"cargo test -p trunkline-(\w+) \w+", r'test -d "$REPOSITORY/src/\1"'),
     # Images are built, run, called and stopped by tests/deployment.
@@ -42,7 +42,7 @@ LINES = [
     (r"openssl s_client -connect mcp\.example\.com.* \|(.*)", r"cat cert.pem |\1"),
     (r"(df -h|df -i|ls -l) /var/lib/private/trunkline(?:; df -i .*)?", r"\1 ."),
     # Needs a release build; the package of the debug build is installed, run, upgraded and purged by tests/packages.
-    (r"cargo install cargo-deb --locked --version (\S+)", r"""grep -q 'VERSION = "\1"' "$REPOSITORY/tests/run" """),
+    (r"cargo install cargo-deb --locked --version (\S+)", r"""grep -q 'VERSION = "\1"' "$REPOSITORY/tests/running/installation.py" """),
     (r"python3 deploy/debian/build\.py", r'test -f "$REPOSITORY/deploy/debian/build.py"'),
     (r"apt install \./\S+\.deb", r": by tests/packages"),
     # The packages are there, at the versions that are asked for, and nothing is downloaded.

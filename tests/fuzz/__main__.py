@@ -1,7 +1,7 @@
 """Looks for inputs that break the parsers, by what each input reaches in them: `python -m fuzz`, from `tests/`.
 
 It builds the targets (`targets/`) with counters and searches each for `--seconds`, two at once, beginning with the inputs
-in `seeds/`. What it finds is shown with the way to try it again; a search that found something failed. The last line is
+in `seeds/` and those that earlier searches kept in `--corpus`. What it finds is shown with the way to try it again; a search that found something failed. The last line is
 `N passed, N failed`.
 """
 
@@ -16,7 +16,9 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-BUILD = ROOT / "target" / "fuzz"
+#: With everything else that is built: the compilers' helpers are the same for all.
+BUILD = ROOT / "target"
+FINDINGS = BUILD / "fuzz"
 COUNTERS = (
     "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 "
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table "
@@ -32,6 +34,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=10, help="of each target (10)")
     parser.add_argument("--target", choices=targets(), action="append", help="one of them; all unless given")
+    parser.add_argument("--corpus", type=pathlib.Path, default=FINDINGS / "corpus",
+                        help="where inputs are kept that reach something new (target/fuzz/corpus)")
     parser.add_argument("--build-only", action="store_true")
     options = parser.parse_args()
     program = build()
@@ -39,7 +43,7 @@ def main():
         return 0
     chosen = options.target or targets()
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda target: search(program, target, options.seconds), chosen))
+        found = list(pool.map(lambda target: search(program, target, options), chosen))
     failed = found.count(False)
     print(f"{len(found) - failed} passed, {failed} failed")
     return 1 if failed else 0
@@ -59,12 +63,12 @@ def build():
     return BUILD / triple / "debug" / "fuzz"
 
 
-def search(program, target, seconds):
+def search(program, target, options):
     """Whether nothing was found."""
-    corpus, findings = BUILD / "corpus" / target, BUILD / "findings" / target
+    corpus, findings = options.corpus.resolve() / target, FINDINGS / "findings" / target
     for folder in (corpus, findings):
         folder.mkdir(parents=True, exist_ok=True)
-    command = [program, corpus, HERE / "seeds" / target, f"-max_total_time={seconds}", f"-max_len={INPUT_BYTES_MAX}"]
+    command = [program, corpus, HERE / "seeds" / target, f"-max_total_time={options.seconds}", f"-max_len={INPUT_BYTES_MAX}"]
     command += [f"-timeout={INPUT_TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MAX_MIB}", f"-artifact_prefix={findings}/"]
     command += ["-print_final_stats=1", "-use_value_profile=1"]
     environment = {**os.environ, "FUZZ_TARGET": target, "RUST_BACKTRACE": "0"}

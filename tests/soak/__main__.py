@@ -101,12 +101,15 @@ def bulk_load(generator, site, rate, crowd, turn_s):
     """Generators of both eras, one after the other, until the end of the block; what they find goes to the crowd's."""
     ends = threading.Event()
     crowd.done["generator"] = []
+    answered = 0
 
     def run():
+        nonlocal answered
         while not ends.is_set():
             running = [start(generator, site, era, share * rate, turn_s) for era, share in ERAS.items()]
             for era, process in zip(ERAS, running, strict=True):
                 found = finished(process)
+                answered += found["requests"]
                 if found["errors"]:
                     crowd.unexplained += [f"generator, {era}: {found['errors']} calls: {found['errors_by_kind']}"]
             crowd.done["generator"].append(time.monotonic() - crowd.begun)
@@ -118,6 +121,7 @@ def bulk_load(generator, site, rate, crowd, turn_s):
     finally:
         ends.set()
         thread.join(3 * turn_s + TURN_S)
+        print(f"{answered + sum(map(len, crowd.done.values())):,} calls in all", flush=True)
 
 
 def start(generator, site, era, rate, seconds):
