@@ -56,13 +56,19 @@ def registry_packages(root=ROOT):
 
 def bring_back(kept, target):
     """Copies units that the target directory does not have. Returns how many."""
-    return sum(copy_units(profile, target / profile.relative_to(kept), lambda *_: True) for profile in profiles(kept))
+    def is_missing(unit, _, there):
+        return unit.name not in there
+
+    return sum(copy_units(profile, target / profile.relative_to(kept), is_missing) for profile in profiles(kept))
 
 
 def keep(target, kept, packages):
-    """Copies whole units of these packages that are not kept yet. Returns how many are kept."""
+    """Copies whole units of these packages that are not kept yet, or were built anew. Returns how many are kept."""
+    def is_new(unit, files, there):
+        return there.get(unit.name, 0) < unit.stat().st_mtime and is_of(unit, files, packages)
+
     for profile in profiles(target):
-        copy_units(profile, kept / profile.relative_to(target), lambda unit, files: is_of(unit, files, packages))
+        copy_units(profile, kept / profile.relative_to(target), is_new)
     return sum(len(list((profile / ".fingerprint").iterdir())) for profile in profiles(kept))
 
 
@@ -83,11 +89,12 @@ def is_of(unit, files, packages):
 
 
 def copy_units(profile, to, is_wanted):
-    """A unit's folder comes last: without it cargo takes what else is there for nothing."""
+    """A unit's folder comes last: without it cargo takes what else is there for nothing. `is_wanted` is given a unit, its
+    files, and the times of the units that are there."""
     files = files_of_units(profile)
-    there = {path.name for path in (to / ".fingerprint").glob("*")}
-    units = [unit for unit in (profile / ".fingerprint").iterdir() if unit.name not in there and UNIT.fullmatch(unit.name)]
-    units = [unit for unit in units if is_wanted(unit, files[hash_of(unit)])]
+    there = {path.name: path.stat().st_mtime for path in (to / ".fingerprint").glob("*")}
+    units = [unit for unit in (profile / ".fingerprint").iterdir() if UNIT.fullmatch(unit.name)]
+    units = [unit for unit in units if is_wanted(unit, files[hash_of(unit)], there)]
     for unit in units:
         for path in (*files[hash_of(unit)], unit):
             copy(path, to / path.relative_to(profile))

@@ -107,6 +107,20 @@ class Objects(unittest.TestCase):
         self.assertEqual(objects.keep(clone.target, self.directory / "other", other), 1)
         self.assertEqual(objects.keep(clone.target, self.directory / "none", {}), 0)
 
+    def test_a_unit_that_was_built_anew_takes_the_place_of_the_old_one(self):
+        clone = Clone(self.directory / "a", "old")
+        clone.build()
+        clone.keep(self.kept)
+        library = next((self.kept / "debug" / "deps").glob("*.rlib"))
+        built = library.read_bytes()
+        library.write_bytes(b"old")
+        clone.keep(self.kept)
+        self.assertEqual(library.read_bytes(), b"old")
+        for unit in (self.kept / "debug" / ".fingerprint").iterdir():
+            os.utime(unit, (LONG_AGO_S, LONG_AGO_S))
+        clone.keep(self.kept)
+        self.assertEqual(library.read_bytes(), built)
+
     def test_a_unit_that_was_copied_in_part_is_none(self):
         clone = Clone(self.directory / "a", "old")
         clone.build()
