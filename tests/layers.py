@@ -63,7 +63,8 @@ FLOORS = {
 ROOMS = {
     "protocol": """
         event_id fields header json key_scan level media member_scan progress proxy_header route sse_endpoint text version words
-        ambiguity answer_id answer_number arguments canonical foreign_id forwarded head hints initialize method server_request splice
+        ambiguity answer_id answer_number arguments canonical foreign_id forwarded head hints initialize list_entry method
+        server_request splice
         envelope error mapping param_headers sse
         agreement subscription task translation lib
     """,

@@ -22,6 +22,7 @@ pub mod initialize;
 pub mod json;
 mod key_scan;
 pub mod level;
+pub mod list_entry;
 pub mod mapping;
 pub mod media;
 mod member_scan;

@@ -288,7 +288,7 @@ fn all_that_waits_is_approved_at_once() {
     let config = config(&upstream, "block", &folder);
     let daemon = Daemon::start(&config);
     assert!(!is_withheld(&daemon, "b"));
-    tools.set(&[&FULL.replace("does a", "does b"), B, r#"{"name":"c"}"#]);
+    tools.set(&[&FULL.replace("does a", "does b"), B, r#"{"name":"c","inputSchema":{"type":"object"}}"#]);
     kept(&folder, |file| pending(file, "a").is_some() && pending(file, "c").is_some());
     assert!(is_withheld(&daemon, "b"));
     let table = run_ok(&["list", "up"], &config);

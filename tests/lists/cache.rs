@@ -259,8 +259,8 @@ fn a_hundred_megabytes_are_not_taken_in() {
 #[test]
 fn a_tool_that_comes_twice_is_listed_once() {
     let files = listing(|request| {
-        let tools = r#"{"tools":[{"name":"a","title":"1"},{"name":"b"},{"name":"a","title":"2"},{"n\u0061me":"a"}],"ttlMs":1,"resultType":"complete"}"#;
-        Reply::result(request, tools)
+        let tools = r#"{"tools":[{"name":"a","title":"1",SCHEMA},{"name":"b",SCHEMA},{"name":"a","title":"2",SCHEMA},{"n\u0061me":"a",SCHEMA}],"ttlMs":1,"resultType":"complete"}"#;
+        Reply::result(request, &tools.replace("SCHEMA", r#""inputSchema":{"type":"object"}"#))
     });
     let weather = Upstream::with_tools(&["a"]);
     let daemon = Daemon::start(&Config::prefixed(&files, &weather));
@@ -497,8 +497,9 @@ fn ambiguous(field: &str) -> Vec<String> {
 #[test]
 fn an_entry_that_readers_see_differently_is_in_no_list() {
     let good = |field: &str| {
+        let name = if field == "name" { "" } else { ",\"name\":\"n\"" };
         format!(
-            r#"{{"{field}":"good:it","inputSchema":{{"type":"object","properties":{{"c":{{"title":"1"}},"C":{{"title":"1"}}}}}},"x":[{{"a":1}},{{"a":1}}]}}"#
+            r#"{{"{field}":"good:it"{name},"inputSchema":{{"type":"object","properties":{{"c":{{"title":"1"}},"C":{{"title":"1"}}}}}},"x":[{{"a":1}},{{"a":1}}]}}"#
         )
     };
     let entries = |field: &str| [ambiguous(field), vec![good(field)]].concat();

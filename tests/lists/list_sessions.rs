@@ -227,7 +227,7 @@ fn a_change_concerns_lists_whose_sessions_are_closed() {
     let upstream = Upstream::start(move |request: &Received| match request.method().as_str() {
         "tools/list" => {
             let version = current.load(Ordering::SeqCst);
-            let tools = format!(r#"{{"tools":[{{"name":"t{version}","inputSchema":{{}}}}]}}"#);
+            let tools = format!(r#"{{"tools":[{{"name":"t{version}","inputSchema":{{"type":"object"}}}}]}}"#);
             Reply::result(request, &tools)
         }
         _ => answering.answer(request),

@@ -6,6 +6,7 @@
 //! | [`mapping`] | Which names and URIs in a result are rewritten? |
 //! | [`merging`] | How do lists of several upstreams become one, page by page, and what does `server/discover` say? |
 //! | [`cache`] | How long is a list kept, who waits while it is fetched, and what can a server do wrong? |
+//! | [`malformed`] | Of which entries would clients refuse the whole list, and who gets the others? |
 //! | [`watched_lists`] | When is a list of a legacy upstream kept, because a stream tells of its changes? |
 //! | [`list_sessions`] | In which sessions does the gateway ask legacy upstreams for lists, how many, at whose expense? |
 //! | [`subscriptions`] | What does `subscriptions/listen` tell to whom, and is anything lost? |
@@ -13,6 +14,7 @@
 
 mod cache;
 mod list_sessions;
+mod malformed;
 mod mapping;
 mod merging;
 mod naming;

@@ -49,7 +49,10 @@ impl Server {
 }
 
 fn tools_list(request: &Received, version: usize) -> Reply {
-    Reply::result(request, &format!(r#"{{"tools":[{{"name":"t{version}","inputSchema":{{}}}}]}}"#))
+    Reply::result(
+        request,
+        &format!(r#"{{"tools":[{{"name":"t{version}","inputSchema":{{"type":"object"}}}}]}}"#),
+    )
 }
 
 fn server() -> Legacy {

@@ -25,7 +25,9 @@ fn now_s() -> u64 {
 /// A server of which the tool `broken` fails.
 fn half_broken() -> Upstream {
     let offer = Offer {
-        tools: ["echo", "broken"].map(|name| json!({ "name": name }).to_string()).to_vec(),
+        tools: ["echo", "broken"]
+            .map(|name| json!({"name": name, "inputSchema": {"type": "object"}}).to_string())
+            .to_vec(),
         ..Offer::default()
     };
     Upstream::start(move |request| {

@@ -40,9 +40,16 @@ fn names(told: &Value) -> Vec<&str> {
     tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect()
 }
 
-/// A server with these definitions of tools; one called `broken` fails.
+/// A tool that takes any arguments.
+fn defined(tool: &Value) -> String {
+    let mut tool = tool.clone();
+    tool["inputSchema"] = json!({"type": "object"});
+    tool.to_string()
+}
+
+/// A server with these tools, whose schemas do not matter; one called `broken` fails.
 fn offering(tools: &[Value]) -> Upstream {
-    let offer = Offer { tools: tools.iter().map(Value::to_string).collect(), ..Offer::default() };
+    let offer = Offer { tools: tools.iter().map(defined).collect(), ..Offer::default() };
     Upstream::start(move |request| {
         let is_broken = request.method() == "tools/call" && request.json()["params"]["name"] == "broken";
         if is_broken { Reply::json("500 Internal Server Error", "{}") } else { offer.answer(request) }
@@ -276,10 +283,8 @@ fn tools_whose_definitions_wait_are_named() {
     let description = Arc::clone(&tools);
     let upstream = Upstream::start(move |request| {
         let changed = json!({"name": "changed", "description": *description.lock().unwrap()});
-        let offer = Offer {
-            tools: vec![json!({"name": "same"}).to_string(), changed.to_string()],
-            ..Offer::default()
-        };
+        let offer =
+            Offer { tools: vec![defined(&json!({"name": "same"})), defined(&changed)], ..Offer::default() };
         offer.answer(request)
     });
     let lines = "pins = \"quarantine\"\npins_age_max = \"1s\"";

@@ -29,6 +29,8 @@ const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
 const ANNOTATED_MAX: usize = 65_536;
 /// Tools that are known to be run as tasks alone.
 const TASK_ONLY_MAX: usize = 1024;
+/// Tools that are known to be left out.
+const LEFT_OUT_MAX: usize = 1024;
 /// What is wrong with a list is logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -39,6 +41,8 @@ pub(crate) struct ListingState {
     pub refetch: Throttle,
     /// Lets a log line through.
     pub log: Throttle,
+    /// Tools that its list has and clients do not get.
+    pub left_out: LeftOutTools,
     /// A bit for each list that a client got without this upstream.
     missing: AtomicU8,
 }
@@ -48,6 +52,7 @@ impl Default for ListingState {
         Self {
             refetch: Throttle::new(REFETCH_INTERVAL),
             log: Throttle::new(LOG_INTERVAL),
+            left_out: LeftOutTools::default(),
             missing: AtomicU8::new(0),
         }
     }
@@ -123,6 +128,41 @@ impl TaskOnlyTools {
     /// It is called without one again.
     pub(crate) fn remove(&self, tool: &str) {
         self.0.lock().remove(tool);
+    }
+}
+
+/// Tools that are left out of lists for what they say of themselves. No client knows of them, so none calls them.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOutTools {
+    are_any: AtomicBool,
+    names: Mutex<HashSet<Box<str>>>,
+}
+
+impl LeftOutTools {
+    pub(crate) fn are_any(&self) -> bool {
+        self.are_any.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has(&self, tool: &str) -> bool {
+        self.names.lock().contains(tool)
+    }
+
+    /// What the latest list says of its tools: of those that are `listed`, and of those that clients do not get.
+    pub(crate) fn publish<'n>(
+        &self,
+        listed: impl Iterator<Item = Cow<'n, str>>,
+        excluded: impl Iterator<Item = &'n String>,
+    ) {
+        let mut left_out: HashSet<Box<str>> =
+            excluded.take(LEFT_OUT_MAX).map(|name| name.as_str().into()).collect();
+        if left_out.is_empty() && !self.are_any() {
+            return;
+        }
+        // Of a tool that comes twice one is listed.
+        listed.for_each(|name| _ = left_out.remove(&*name));
+        let mut names = self.names.lock();
+        self.are_any.store(!left_out.is_empty(), Ordering::Relaxed);
+        *names = left_out;
     }
 }
 

@@ -236,6 +236,20 @@ impl<'a> Value<'a> {
         Some(self).filter(|value| value.is_object())
     }
 
+    /// Whether more objects and arrays than so many are open at once in it, itself included.
+    pub fn is_deeper_than(self, levels: usize) -> bool {
+        let marks = self.document.marks.get(self.first..=self.last).unwrap_or_default();
+        let mut depth = 0_usize;
+        marks.iter().any(|&mark| {
+            match self.document.text.get(mark as usize) {
+                Some(b'{' | b'[') => depth += 1,
+                Some(b'}' | b']') => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth > levels
+        })
+    }
+
     /// The value as an integer; `None` also for `1.0`, `1e3` and what does not fit.
     pub fn as_integer(self) -> Option<i64> {
         if self.kind() != JsonKind::Number {

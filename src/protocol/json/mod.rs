@@ -94,6 +94,14 @@ impl Scratch {
         Ok(Document { text, marks })
     }
 
+    /// The same for a text of any depth, which is looked at without going down its levels.
+    pub fn index_however_deep<'a>(&'a mut self, text: &'a [u8]) -> Result<Document<'a>, JsonError> {
+        self.release();
+        slow::check(text)?;
+        slow::mark(text, usize::MAX, &mut self.slow_marks)?;
+        Ok(Document { text, marks: &self.slow_marks })
+    }
+
     /// Gives the memory back if the last text needed more than 1 MiB.
     pub fn release(&mut self) {
         if self.kept_bytes() > KEPT_BYTES_MAX {

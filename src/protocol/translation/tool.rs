@@ -1,4 +1,4 @@
-//! A modern server's tool, as legacy clients take it, and what only legacy servers say of theirs.
+//! A tool as legacy clients take it, and what only legacy servers say of theirs.
 //!
 //! Clients of the legacy era check a list of tools as a whole, and give up all of it for one tool that is not as their
 //! revision says (2025-11-25, `Tool`): the schema of what a tool returns is of type `object`, and what is said of a

@@ -76,7 +76,9 @@ impl PartRequest {
         let tools = content.named(List::Tools);
         let names = tools.clone().map(|(name, _)| name);
         self.upstream.annotated.publish(names.clone(), &content.annotated);
-        self.upstream.tools.publish(names);
+        self.upstream.tools.publish(names.clone());
+        let excluded = content.excluded.iter().flat_map(|tool| &tool.names);
+        self.upstream.listing.left_out.publish(names, excluded);
         self.upstream.hinted.publish(tools.clone().map(|(name, tool)| (name, tool.hints)));
         self.upstream.task_only.publish(tools.map(|(name, tool)| (name, tool.is_task_only)));
     }
@@ -98,8 +100,12 @@ impl PartRequest {
         if is_same || content.excluded.is_empty() {
             return;
         }
-        let (ambiguous, invalid): (Vec<&Excluded>, Vec<&Excluded>) =
-            content.excluded.iter().partition(|entry| entry.why == ExcludeReason::Ambiguous);
+        let of = |is_meant: fn(&ExcludeReason) -> bool| -> Vec<&Excluded> {
+            content.excluded.iter().filter(|entry| is_meant(&entry.why)).collect()
+        };
+        let ambiguous = of(|why| matches!(why, ExcludeReason::Ambiguous));
+        let malformed = of(|why| matches!(why, ExcludeReason::Malformed(_) | ExcludeReason::TooDeep));
+        let invalid = of(|why| matches!(why, ExcludeReason::Annotations(_)));
         let (name, list) = (&self.upstream.config.name, self.key.kind.method().label());
         let lists = &thread.state.metrics.lists;
         let count = |counter: &IntCounterVec, labels: &[&str], excluded: &[&Excluded]| {
@@ -108,6 +114,7 @@ impl PartRequest {
             }
         };
         count(&lists.entries_ambiguous, &[name, list], &ambiguous);
+        count(&lists.entries_malformed, &[name, list], &malformed);
         count(&lists.tools_excluded, &[name], &invalid);
         if !self.upstream.listing.log.admits(clock::now()) {
             return;
@@ -122,8 +129,19 @@ impl PartRequest {
                 "entries of a list are left out, as a member of theirs stands twice and readers differ in what it says"
             );
         }
+        let because = |entry: &Excluded| format!(": {}", shorten(&entry.why.to_string()));
+        if !malformed.is_empty() {
+            let (entries, why) = (malformed.len(), named(&malformed, because));
+            tracing::warn!(
+                upstream = name,
+                list,
+                entries,
+                why,
+                "malformed entries of a list are left out, as clients would refuse all of it"
+            );
+        }
         if !invalid.is_empty() {
-            let why = named(&invalid, |tool| format!(": {}", shorten(&tool.why.to_string())));
+            let why = named(&invalid, because);
             tracing::warn!(
                 upstream = name,
                 tools = invalid.len(),
@@ -155,7 +173,8 @@ fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
     let named: Vec<String> = first
         .map(|entry| {
             let names: Vec<String> = entry.names.iter().map(|name| shorten(name)).collect();
-            format!("{}{}", names.join(" or "), more(entry))
+            let names = if names.is_empty() { "one without a name".to_owned() } else { names.join(" or ") };
+            format!("{names}{}", more(entry))
         })
         .collect();
     named.join("; ")

@@ -111,7 +111,7 @@ impl Server {
                 script.may_answer.acquire().await.unwrap().forget();
                 (
                     200,
-                    json!({"tools": [{"name": name}], "ttlMs": script.ttl_ms.get(), "resultType": "complete"}),
+                    json!({"tools": [{"name": name, "inputSchema": {"type": "object"}}], "ttlMs": script.ttl_ms.get(), "resultType": "complete"}),
                 )
             }
         };
@@ -334,7 +334,7 @@ fn a_legacy_list_comes_over_a_session_of_the_gateway() {
     run(async {
         let bench = Bench::new("").await;
         let legacy = Dialect::Legacy(LegacyVersion::V2025_06_18, &b"{}"[..]);
-        let expected = json!({"jsonrpc": "2.0", "id": 7, "result": {"tools": [{"name": "t0"}]}});
+        let expected = json!({"jsonrpc": "2.0", "id": 7, "result": {"tools": [{"name": "t0", "inputSchema": {"type": "object"}}]}});
         assert_eq!(bench.ask(legacy).await.unwrap(), expected, "and nothing else");
         bench.server.script.version.set(1);
         assert_eq!(

@@ -11,6 +11,7 @@ use crate::access::limit::concurrency::{Admission, Permit};
 use crate::access::limit::rate::shared::{RateError, SharedLimits};
 use crate::access::limit::rate::{LimitSubject, LimitTarget};
 use crate::access::policy::{NameScope, PolicyVerdict};
+use crate::catalog::lists;
 use crate::clock;
 use crate::context::audit::AuditedDecision;
 use crate::context::call::Call;
@@ -119,6 +120,9 @@ impl Proxy {
             // A tool whose definition changed may not be called until that is approved.
             Box::pin(pins::check(upstream, &route.inner, &self.worker.state.pins_due)).await?;
         }
+        if method == Method::ToolsCall && upstream.listing.left_out.are_any() {
+            Box::pin(self.refuse_left_out(cx, upstream, &route)).await?;
+        }
         let rates = &cx.view.snapshot.rates;
         let tool = (method == Method::ToolsCall).then_some(&*route.inner);
         let is_unjudged = match tool {
@@ -141,6 +145,30 @@ impl Proxy {
             }
             _ => Ok(AdmittedByName { route, is_unjudged, is_uncounted }),
         }
+    }
+
+    /// A tool that is left out of every list is none. The server may have mended it since it was listed.
+    #[cold]
+    async fn refuse_left_out(
+        &self,
+        cx: &RequestContext<'_>,
+        upstream: &Arc<Upstream>,
+        route: &Route<'_>,
+    ) -> Result<(), Error> {
+        let left_out = &upstream.listing.left_out;
+        if !left_out.has(&route.inner) {
+            return Ok(());
+        }
+        lists::refetch_tools(&self.worker, cx.view, upstream).await;
+        if left_out.has(&route.inner) {
+            let name = cx.endpoint.naming.spell(Kind::Tool, route.member, &route.inner).into_owned();
+            return Err(ClientError::UnknownName { kind: Kind::Tool.word(), name }.into());
+        }
+        // As it is now nobody has looked at it before.
+        if upstream.pins.is_some() {
+            pins::check(upstream, &route.inner, &self.worker.state.pins_due).await?;
+        }
+        Ok(())
     }
 
     /// Asks limits, and waits where a shared one must be asked for elsewhere; then, no longer than that may take.

@@ -3,20 +3,23 @@
 //! Every entry stays where it stands in the upstream's own bytes. Of the rest of the result only what a merged list
 //! needs is kept.
 
+mod excluded;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub(crate) use self::excluded::{ExcludeReason, Excluded};
 use super::kind::{CatalogQuery, List};
 use crate::upstream::listing::Annotations;
-use protocol::ambiguity::{self, RESPONSE, is_ambiguous, is_ambiguous_introduction};
+use protocol::ambiguity::{RESPONSE, is_ambiguous, is_ambiguous_introduction};
 use protocol::error::UpstreamError;
 use protocol::hints::Hints;
-use protocol::json::{self, Scratch, Span, Value, quote};
+use protocol::json::{self, JsonError, Scratch, Span, Value, quote};
 use protocol::mapping::{self, Shape, Site};
-use protocol::param_headers::{self, Annotation, InvalidAnnotation};
+use protocol::param_headers::Annotation;
 use protocol::splice::Edit;
 use protocol::translation::result::SERVER_INFO;
 use protocol::translation::tool;
@@ -28,8 +31,8 @@ const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const REQUEST_ID: &str = "1";
 /// Fields of a result that the gateway writes itself.
 const OWN_FIELDS: [&str; 4] = ["nextCursor", "ttlMs", "cacheScope", "resultType"];
-/// Of an entry that says its name several times, so many count.
-const NAMES_MAX: usize = 8;
+/// The objects and arrays around an entry: the response, its result, the list.
+const LEVELS_AROUND: usize = 3;
 
 /// What an upstream gave for one list, and how long it holds.
 #[derive(Debug)]
@@ -82,7 +85,7 @@ pub(crate) struct Item {
     pub hints: Hints,
     /// A legacy server runs it as a task alone.
     pub is_task_only: bool,
-    /// What is written otherwise for clients of the legacy era, where the list is of the modern one.
+    /// What is written otherwise for clients of the legacy era.
     pub for_legacy: Vec<Edit>,
 }
 
@@ -105,26 +108,6 @@ impl ResultRest {
     fn bytes(&self) -> usize {
         self.legacy.len() + self.modern.len()
     }
-}
-
-/// An entry that no client may see.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Excluded {
-    /// Its name; all of them where readers differ in which it is.
-    pub names: Vec<String>,
-    pub why: ExcludeReason,
-    /// How it is defined: its entry as it stands.
-    pub definition: Box<[u8]>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ExcludeReason {
-    /// A member stands twice: whatever is said of the entry here, a client may read it otherwise.
-    #[error("a member stands twice, or its key is not Unicode")]
-    Ambiguous,
-    /// A tool says in an invalid way which of its parameters are mirrored.
-    #[error(transparent)]
-    Annotations(#[from] InvalidAnnotation),
 }
 
 /// Why the pages of a list were not followed to their end.
@@ -252,8 +235,16 @@ pub(crate) fn read(
     depth_max: usize,
 ) -> Result<PartRead, UpstreamError> {
     let kind = reading.kind;
-    let document = scratch.index(body, depth_max).map_err(|_| UpstreamError::Nonsense)?;
-    let root = document.root();
+    let (document, entry_depth_max) = match (scratch.index(body, depth_max), kind) {
+        (Err(JsonError::TooDeep), CatalogQuery::List(_)) => {
+            (scratch.index_however_deep(body), Some(depth_max.saturating_sub(LEVELS_AROUND)))
+        }
+        (indexed, _) => (indexed, None),
+    };
+    let root = document.map_err(|_| UpstreamError::Nonsense)?.root();
+    if entry_depth_max.is_some() && is_too_deep_around(root, kind, depth_max) {
+        return Err(UpstreamError::Nonsense);
+    }
     if is_ambiguous(root, RESPONSE) {
         return Err(UpstreamError::Nonsense);
     }
@@ -287,7 +278,7 @@ pub(crate) fn read(
     if let CatalogQuery::List(list) = kind {
         let entries = result.get(list.field()).filter(|value| value.kind() == json::JsonKind::Array);
         for entry in entries.ok_or(UpstreamError::Nonsense)?.items() {
-            page.add(entry, list, reading);
+            page.add(entry, list, reading, entry_depth_max);
         }
         let cursor = result.get("nextCursor").and_then(Value::as_literal);
         page.next_cursor = cursor.and_then(|cursor| cursor.decode(body).map(Into::into));
@@ -297,52 +288,40 @@ pub(crate) fn read(
 }
 
 impl ReadPage {
-    fn add(&mut self, entry: Value<'_>, list: List, reading: &Reading) {
-        if ambiguity::repeats(entry) {
-            let names = names(entry, list.own_field());
-            self.excluded.push(Excluded {
-                names,
-                why: ExcludeReason::Ambiguous,
-                definition: entry.raw().into(),
-            });
-            return;
-        }
-        if list == List::Tools && reading.counts_annotations {
-            let name = entry.get("name").and_then(Value::as_literal);
-            let name = name.and_then(|name| name.decode(entry.text())).unwrap_or_default();
-            match param_headers::annotations(entry) {
-                Ok(annotations) if annotations.is_empty() => {}
-                Ok(annotations) => self.annotated.push((name.into(), annotations.into())),
-                Err(error) => {
-                    let names = vec![name.into_owned()];
-                    self.excluded.push(Excluded { names, why: error.into(), definition: entry.raw().into() });
-                    return;
-                }
+    /// `depth_max`: how deep an entry may nest, where that is in question.
+    fn add(&mut self, entry: Value<'_>, list: List, reading: &Reading, depth_max: Option<usize>) {
+        match excluded::judge(entry, list, reading.counts_annotations, depth_max) {
+            Ok(annotations) if annotations.is_empty() => {}
+            Ok(annotations) => {
+                let name = entry.text_of("name").unwrap_or_default();
+                self.annotated.push((name.into(), annotations.into()));
+            }
+            Err(excluded) => {
+                self.excluded.push(excluded);
+                return;
             }
         }
         let mut sites = Vec::new();
         mapping::sites(entry, Shape::ListItem(list.method()), &mut sites);
-        let hints = if list == List::Tools { Hints::of(entry) } else { Hints::default() };
-        let is_translated = list == List::Tools && reading.era == Era::Modern;
-        let is_task_only = list == List::Tools && reading.era == Era::Legacy && tool::is_task_only(entry);
-        let for_legacy = if is_translated { tool::to_legacy(entry) } else { Vec::new() };
+        let is_tool = list == List::Tools;
+        let hints = if is_tool { Hints::of(entry) } else { Hints::default() };
+        let is_task_only = is_tool && reading.era == Era::Legacy && tool::is_task_only(entry);
+        let for_legacy = if is_tool { tool::to_legacy(entry) } else { Vec::new() };
         self.items.push(Item { span: entry.span(), sites, hints, is_task_only, for_legacy });
     }
 }
 
-/// All that a reader may take for the name of an entry.
-fn names(entry: Value<'_>, field: &str) -> Vec<String> {
-    let text = entry.text();
-    let is_name = |key: &json::Literal| {
-        key.decode(text).is_none_or(|key| ambiguity::folded(&key) == ambiguity::folded(field))
-    };
-    let values = entry.entries().filter(|(key, _)| is_name(key));
-    let mut names: Vec<String> =
-        values.filter_map(|(_, value)| Some(value.as_literal()?.decode(text)?.into_owned())).collect();
-    names.sort_unstable();
-    names.dedup();
-    names.truncate(NAMES_MAX);
-    names
+/// Whether what stands around the entries nests more deeply than a message may.
+fn is_too_deep_around(root: Value<'_>, kind: CatalogQuery, depth_max: usize) -> bool {
+    let CatalogQuery::List(list) = kind else { return true };
+    let is_entries = |key: &json::Literal| key.equals(root.text(), list.field());
+    root.entries().any(|(key, member)| {
+        if !key.equals(root.text(), "result") {
+            return member.is_deeper_than(depth_max.saturating_sub(1));
+        }
+        let mut beside = member.entries().filter(|(key, _)| !is_entries(key));
+        beside.any(|(_, value)| value.is_deeper_than(depth_max.saturating_sub(2)))
+    })
 }
 
 /// What stands beside a list: for a client of the server's era as it is, for others with that of `_meta` which names the
@@ -359,8 +338,13 @@ fn rest(result: Value<'_>, list: List, reading: &Reading) -> ResultRest {
         info.map(|info| format!("{}:{info}", quote(SERVER_INFO)).into_bytes()).into_iter().collect();
     let (mut native, mut crossing) = (Vec::new(), Vec::new());
     for (key, value) in result.entries().filter(|(key, _)| !is_own(key)) {
+        let is_meta = key.equals(text, "_meta");
+        // Clients refuse a list for it.
+        if is_meta && !value.is_object() {
+            continue;
+        }
         native.push(written(&key, value));
-        if key.equals(text, "_meta") && value.kind() == json::JsonKind::Object {
+        if is_meta {
             let others = value.entries().filter(|(key, _)| !key.equals(text, SERVER_INFO));
             meta.extend(others.map(|(key, value)| written(&key, value)));
         } else {

@@ -398,6 +398,8 @@ metrics! {
         tools_excluded: IntCounterVec["upstream"] = "trunkline_tools_excluded_total";
         /// Entries of lists left out because they have a duplicate member, counted when their list changes.
         entries_ambiguous: IntCounterVec["upstream", "mcp_method_name"] = "trunkline_list_entries_ambiguous_total";
+        /// Entries of lists left out because clients would refuse the whole list for them, counted when their list changes.
+        entries_malformed: IntCounterVec["upstream", "mcp_method_name"] = "trunkline_list_entries_malformed_total";
         /// Size of an endpoint's merged list, in bytes.
         merged_bytes: IntGaugeVec["endpoint", "mcp_method_name"] = "trunkline_list_bytes";
         /// Estimated size of an endpoint's merged list in tokens of a language model: a quarter of the bytes.

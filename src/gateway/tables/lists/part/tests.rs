@@ -1,3 +1,4 @@
+use super::excluded::NAMES_MAX;
 use super::*;
 
 fn tools(result: &str) -> Result<PartRead, UpstreamError> {
@@ -55,7 +56,7 @@ fn what_is_no_answer_is_refused() {
 #[test]
 fn a_page_is_read() {
     let page = page(
-        r#"{ "x" : [1e400], "tools":[{"name":"a"}, {"name":"b"}],"nextCursor":"","ttlMs":5,"cacheScope":"public","_meta":{ "y":1 }}"#,
+        r#"{ "x" : [1e400], "tools":[{"name":"a","inputSchema":{"type":"object"}}, {"name":"b","inputSchema":{"type":"object"}}],"nextCursor":"","ttlMs":5,"cacheScope":"public","_meta":{ "y":1 }}"#,
     );
     assert_eq!((page.items.len(), page.next_cursor.as_deref()), (2, Some("")));
     assert_eq!((page.ttl_ms, page.is_public), (5, true));
@@ -120,8 +121,11 @@ fn tools_with_invalid_annotations_are_left_out() {
             r#"{{"name":"{name}","inputSchema":{{"type":"object","properties":{{"p":{{"type":"string","x-mcp-header":"{header}"}}}}}}}}"#
         )
     };
-    let result =
-        format!(r#"{{"tools":[{},{},{{"name":"plain"}}]}}"#, tool("good", "Region"), tool("bad", "no token"));
+    let result = format!(
+        r#"{{"tools":[{},{},{{"name":"plain","inputSchema":{{"type":"object"}}}}]}}"#,
+        tool("good", "Region"),
+        tool("bad", "no token")
+    );
     let read = page(&result);
     assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (2, 1, 1));
     assert_eq!((&*read.excluded[0].names, &*read.annotated[0].0), (&["bad".to_owned()][..], "good"));
@@ -130,7 +134,7 @@ fn tools_with_invalid_annotations_are_left_out() {
 #[test]
 fn an_entry_that_readers_see_differently_is_left_out_with_all_its_names() {
     let two = r#"{"name":"b","n\u0061me":"a","NAME":"c","title":"name","name":7}"#;
-    let read = page(&format!(r#"{{"tools":[{two},{{"name":"plain"}}]}}"#));
+    let read = page(&format!(r#"{{"tools":[{two},{{"name":"plain","inputSchema":{{"type":"object"}}}}]}}"#));
     assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (1, 1, 0));
     assert_eq!(
         (&read.excluded[0].why, read.excluded[0].names.join(" ")),
@@ -145,7 +149,9 @@ fn an_entry_that_readers_see_differently_is_left_out_with_all_its_names() {
 #[test]
 fn what_is_written_otherwise_counts() {
     let content = |properties: &str| {
-        let read = page(&format!(r#"{{"tools":[{{"inputSchema":{{"properties":{{{properties}}}}}}}]}}"#));
+        let read = page(&format!(
+            r#"{{"tools":[{{"name":"a","inputSchema":{{"type":"object","properties":{{{properties}}}}}}}]}}"#
+        ));
         let edits = read.items.iter().map(|item| item.for_legacy.len()).sum::<usize>();
         let pages = vec![PartPage { body: Bytes::new(), items: read.items }];
         (edits, Content { pages, ..Content::default() }.bytes())
