@@ -75,6 +75,10 @@ section! {
         /// How a caller is told that no credential of its kind allows its request (`forbidden`): with HTTP 403 (`http`), as the
         /// specification says, or in an HTTP 200 (`jsonrpc`), for hosts that ask their user to sign in again at every 403.
         forbidden_errors: ForbiddenErrors = "http",
+        /// Of which calls in sessions the headers `Mcp-Param-*` have to be there, where a tool has some: of those of clients that
+        /// sent any in their session (`if_sent`), or of all (`required`), which clients of those revisions do not know. Requests
+        /// of 2026-07-28 always have them.
+        param_headers: ParamHeaders = "if_sent",
         /// Whether clients of HTTP+SSE (2024-11-05) are served as well: a GET that names no session opens their stream.
         sse: bool = false,
         /// Whether the text of what an upstream asks a user begins with the upstream's name, where there are several.
@@ -141,6 +145,16 @@ choice! {
         Http = "http",
         /// As a JSON-RPC error in an HTTP 200.
         JsonRpc = "jsonrpc",
+    }
+}
+
+choice! {
+    /// Of which calls in sessions mirrored parameters have to be there.
+    pub enum ParamHeaders {
+        /// Of those of clients that sent any in their session.
+        IfSent = "if_sent",
+        /// Of all.
+        Required = "required",
     }
 }
 

@@ -95,7 +95,7 @@ pub use self::command::{CommandConfig, INHERITED, Isolation};
 pub use self::credentials::{
     Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, is_reserved, looks_secret,
 };
-pub use self::endpoint::{Alias, EndpointConfig, ForbiddenErrors, LegacyErrors, Names};
+pub use self::endpoint::{Alias, EndpointConfig, ForbiddenErrors, LegacyErrors, Names, ParamHeaders};
 pub use self::error::{ConfigErrors, Diagnostic, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, ApiKey, AuthMethod, CertificateNames, Jwt, KeySource, SubjectName};

@@ -5,11 +5,12 @@
 //! the work.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use futures_util::stream::{self, Stream};
+use futures_util::{FutureExt as _, StreamExt as _};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -17,7 +18,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 
-use super::legacy::{LegacySessions, SESSIONS_MAX};
+use super::legacy::LegacySessions;
 use super::methods::{McpServer, RpcReply};
 use super::{legacy, message, modern, rpc};
 
@@ -32,13 +33,13 @@ pub(super) type ResponseBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What is served at [`PATH`]: one server, and the sessions of its legacy clients.
 pub(super) struct DemoEndpoint {
-    server: McpServer,
+    server: Arc<McpServer>,
     sessions: LegacySessions,
 }
 
 impl DemoEndpoint {
     pub(super) fn new(server: McpServer) -> Self {
-        Self { server, sessions: LegacySessions::new(SESSIONS_MAX) }
+        Self { server: Arc::new(server), sessions: LegacySessions::default() }
     }
 
     /// Answers one HTTP request.
@@ -86,6 +87,15 @@ fn replied(id: Option<&Value>, reply: RpcReply) -> Response<ResponseBody> {
                 tokio::time::sleep(pause).await;
                 event(&message)
             }))
+        }
+        RpcReply::Question { message, outcome } => {
+            let id = id.cloned();
+            let answered = outcome.map(move |outcome| match outcome {
+                Ok(result) => event(&rpc::result_message(id.as_ref(), &result)),
+                Err(error) => event(&rpc::error_message(id.as_ref(), &error)),
+            });
+            let asked = event(&message);
+            events(stream::once(async move { asked }).chain(stream::once(answered)))
         }
         RpcReply::Subscription(subscription) => events(subscription.into_events()),
     }

@@ -28,6 +28,7 @@ mod methods;
 mod modern;
 mod notebook;
 mod notes;
+mod questions;
 mod request;
 mod rpc;
 mod schema;

@@ -25,8 +25,11 @@ pub(super) enum RpcKind {
         method: String,
     },
     Notification,
-    /// To a request of ours, which there never is.
-    Response,
+    /// To a request of ours. `result`: none where it failed.
+    Response {
+        id: Value,
+        result: Option<Value>,
+    },
 }
 
 /// Reads the message in `body`. Its id comes apart from it: a message that is refused may have one, too.
@@ -57,7 +60,9 @@ fn envelope(
     }
     let is_response = message.contains_key("result") || message.contains_key("error");
     let kind = match (message.remove("method"), id) {
-        (None, _) if is_response => RpcKind::Response,
+        (None, id) if is_response => {
+            RpcKind::Response { id: id.unwrap_or_default(), result: message.remove("result") }
+        }
         (Some(Value::String(_)), None) => RpcKind::Notification,
         (Some(Value::String(method)), Some(id)) if is_string_or_integer(&id) => {
             RpcKind::Request { id, method }

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
@@ -112,6 +113,11 @@ pub(super) enum RpcReply {
         pause: Duration,
         notifications: Vec<Value>,
         result: Value,
+    },
+    /// A question to the client, and what comes of the call once it is answered.
+    Question {
+        message: Value,
+        outcome: BoxFuture<'static, Result<Value, RpcFault>>,
     },
     Subscription(Subscription),
 }

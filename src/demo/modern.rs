@@ -15,7 +15,7 @@ pub(super) fn answer(message: RpcMessage, server: &McpServer) -> Result<RpcReply
     let (id, method) = match &message.kind {
         RpcKind::Request { id, method } => (id.clone(), method.clone()),
         RpcKind::Notification => return Ok(RpcReply::Accepted),
-        RpcKind::Response => {
+        RpcKind::Response { .. } => {
             return Err(RpcFault::invalid_request("Only requests and notifications may be sent"));
         }
     };

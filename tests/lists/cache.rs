@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Daemon, Gate, META, Offer, Received, Reply, Request, Response, Upstream, api_key, body, call,
-    eventually, list, literal, modern, read_resource, refusing_address, tool_names,
+    Config, Daemon, Gate, Legacy, META, Offer, Received, Reply, Request, Response, Upstream, api_key, body,
+    call, eventually, list, literal, modern, read_resource, refusing_address, tool_names,
 };
 
 /// A server that answers `tools/list` like this, and anything else without mistakes.
@@ -269,6 +269,57 @@ fn a_tool_that_comes_twice_is_listed_once() {
     assert_eq!(response.json()["result"]["tools"][0]["title"], "1", "the first wins");
     let transparent = Daemon::start(&Config::transparent(&files));
     assert_eq!(tool_names(&tools(&transparent)), ["a", "b"]);
+}
+
+/// A legacy server whose last page has an empty cursor, and what it answers to that.
+fn ending_empty(answer: impl Fn(&Received) -> Reply + Send + Sync + 'static) -> Upstream {
+    let server = Legacy::new(Offer::default());
+    Upstream::start(move |request| {
+        if request.method() != "tools/list" {
+            return server.answer(request);
+        }
+        match request.json()["params"].get("cursor").and_then(Value::as_str) {
+            None => page(request, &["a", "b"], r#""nextCursor":"""#),
+            Some("") => answer(request),
+            Some(other) => panic!("nobody gave the cursor {other}"),
+        }
+    })
+}
+
+#[test]
+fn an_empty_cursor_of_a_legacy_server_that_leads_nowhere_is_the_end() {
+    let weather = Upstream::with_tools(&["forecast"]);
+    let answers: [fn(&Received) -> Reply; 7] = [
+        |request| Reply::error(request, "200 OK", -32602, "Invalid cursor"),
+        |request| Reply::error(request, "400 Bad Request", -32602, "Invalid cursor"),
+        |request| Reply::error(request, "404 Not Found", -32601, "no such page"),
+        |request| Reply::error(request, "500 Internal Server Error", -32603, "cursor"),
+        |_| Reply::http("500 Internal Server Error", "", ""),
+        |request| page(request, &["a", "b"], r#""nextCursor":"""#),
+        |request| page(request, &[], r#""nextCursor":"""#),
+    ];
+    for answer in answers {
+        let up = ending_empty(answer);
+        let lines = "eras = [\"legacy\"]";
+        let merged = Config::new().upstream("up", up.address, lines).upstream("weather", weather.address, "");
+        let daemon = Daemon::start(&merged.admin());
+        for _ in 0..2 {
+            assert_eq!(tool_names(&tools(&daemon)), ["up__a", "up__b", "weather__forecast"]);
+        }
+        let asked = up.received_of("tools/list").len();
+        assert!(asked <= 6, "{asked}: each fetch asks for two pages, in one session");
+        assert_eq!(
+            daemon
+                .find_metric(r#"trunkline_lists_truncated_total{reason="cursor",upstream="up"}"#)
+                .unwrap_or(0),
+            0
+        );
+        assert!(!daemon.log().iter().any(|line| line.contains("cut off")), "{:?}", daemon.log());
+    }
+    // One that leads on is followed.
+    let up = ending_empty(|request| page(request, &["c"], r#""x":1"#));
+    let daemon = Daemon::start(&Config::legacy(&up));
+    assert_eq!(tool_names(&tools(&daemon)), ["a", "b", "c"]);
 }
 
 #[test]

@@ -317,6 +317,50 @@ fn mirrored_headers_are_held_to_the_body() {
 }
 
 #[test]
+fn mirrored_parameters_are_demanded_of_those_that_mirror_any() {
+    let tool = r#"{"name":"read","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
+    let offer = Offer { tools: vec![tool.into()], ..Offer::default() };
+    let legacy_server = Legacy::new(offer.clone()).start();
+    let modern_server = Upstream::offering(offer);
+    for (address, eras) in [(legacy_server.address, "legacy"), (modern_server.address, "modern")] {
+        let upstream = format!("eras = [\"{eras}\"]");
+        for (endpoint, demands_all) in [("", false), ("param_headers = \"required\"", true)] {
+            let config = Config::new().upstream("up", address, &upstream).endpoint(endpoint);
+            let daemon = Daemon::start(&config);
+            for version in ["2025-03-26", "2025-06-18", LEGACY_VERSION] {
+                let (session, _) = open_session(daemon.address(), version);
+                let bare = in_session(
+                    &session,
+                    legacy("1", "tools/call", r#"{"name":"read","arguments":{"region":"eu"}}"#),
+                );
+                let bare = bare.set("MCP-Protocol-Version", version);
+                let named = bare.clone().with("Mcp-Method", "tools/call").with("Mcp-Name", "read");
+                daemon.send(&in_session(&session, legacy("2", "tools/list", "{}"))).assert_ok();
+                let check = |request: &Request, is_fine: bool| {
+                    let response = daemon.send(request);
+                    if is_fine {
+                        response.assert_ok();
+                    } else {
+                        response.assert_error(400, -32001, Some("1"));
+                    }
+                };
+                // Those revisions do not know of it.
+                check(&bare, !demands_all);
+                check(&named, !demands_all);
+                // What is there is compared, and from then on it is missed.
+                check(&named.clone().with("Mcp-Param-Region", "us"), false);
+                check(&named.clone().with("Mcp-Param-Region", "eu"), true);
+                check(&named, false);
+                check(&bare, false);
+                // Another session is another client.
+                let (other, _) = open_session(daemon.address(), version);
+                check(&named.clone().set("Mcp-Session-Id", &other), !demands_all);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_legacy_header_over_a_modern_body_is_a_mismatch() {
     let upstream = server(&["echo"]).and_modern().start();
     let config = Config::new().upstream("up", upstream.address, "eras = [\"legacy\", \"modern\"]");

@@ -182,6 +182,7 @@ fn a_small_configuration_gets_its_defaults() {
             accept_unprefixed: true,
             legacy_errors: LegacyErrors::JsonRpc,
             forbidden_errors: ForbiddenErrors::Http,
+            param_headers: ParamHeaders::IfSent,
             sse: false,
             prefix_elicitations: false,
             aliases: Vec::new(),

@@ -3,7 +3,7 @@
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::client::{Call, Demo, Reply};
+use super::client::{Call, Demo, Reply, Stream};
 use crate::DemoKind;
 
 const REVISIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
@@ -238,7 +238,7 @@ async fn what_fails_is_an_outcome_and_not_the_end_of_the_session() {
 }
 
 #[tokio::test]
-async fn asking_the_user_needs_the_modern_era() {
+async fn asking_the_user_needs_one_that_can_be_asked() {
     let demo = Demo::start(DemoKind::Notes).await;
     let session = open(&demo, "2025-11-25").await;
     let capabilities = json!({ "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} } });
@@ -246,10 +246,72 @@ async fn asking_the_user_needs_the_modern_era() {
         let params = json!({ "name": "delete_note", "arguments": { "number": 1 }, "_meta": meta });
         let result = demo.result(&Call::legacy(Some(&session), "tools/call", &params)).await;
         assert_eq!(result["isError"], true, "{result}");
-        assert!(result["content"][0]["text"].as_str().unwrap().contains("2026-07-28"), "{result}");
+        assert!(result["content"][0]["text"].as_str().unwrap().contains("declares elicitation"), "{result}");
         assert_eq!(result.as_object().unwrap().len(), 2, "{result}");
     }
     let read = Call::legacy(Some(&session), "resources/read", &json!({ "uri": "note://1" }));
     assert_eq!(demo.result(&read).await["contents"][0]["uri"], "note://1");
+    demo.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_can_be_asked_gets_the_question_on_the_stream_of_its_call() {
+    let demo = Demo::start(DemoKind::Notes).await;
+    for (revision, elicitation, is_asked) in [
+        ("2024-11-05", json!({}), false),
+        ("2025-06-18", json!({}), true),
+        ("2025-11-25", json!({}), true),
+        ("2025-11-25", json!({ "form": {}, "url": {} }), true),
+        ("2025-11-25", json!({ "url": {} }), false),
+    ] {
+        let opening =
+            initialize(revision).edit("/params/capabilities", json!({ "elicitation": elicitation }));
+        let session = demo.send(&opening).await.header("mcp-session-id").unwrap().to_owned();
+        let other = open(&demo, revision).await;
+        let note = demo
+            .result(&Call::legacy(
+                Some(&session),
+                "tools/call",
+                &json!({ "name": "add_note", "arguments": { "title": "t", "text": "" } }),
+            ))
+            .await["structuredContent"]["number"]
+            .clone();
+        let delete = Call::legacy(
+            Some(&session),
+            "tools/call",
+            &json!({ "name": "delete_note", "arguments": { "number": note } }),
+        );
+        if !is_asked {
+            assert_eq!(demo.result(&delete).await["isError"], true, "{revision}");
+            continue;
+        }
+        for (answer, deleted) in [
+            (json!({ "result": { "action": "decline" } }), json!({ "deleted": false })),
+            (json!({ "error": { "code": -1, "message": "no" } }), Value::Null),
+            (
+                json!({ "result": { "action": "accept", "content": { "ok": true } } }),
+                json!({ "deleted": true }),
+            ),
+        ] {
+            let mut stream = Stream::new(demo.open(&delete).await);
+            let asked = stream.next().await.unwrap();
+            assert_eq!(asked["method"], "elicitation/create", "{asked}");
+            assert_eq!(asked["params"].get("mode").is_some(), revision == "2025-11-25", "{asked}");
+            let answered = |session: &str| {
+                let mut message = answer.clone();
+                message["jsonrpc"] = json!("2.0");
+                message["id"] = asked["id"].clone();
+                Call::legacy(Some(session), "", &json!({})).body(message.to_string())
+            };
+            // Another's answer is none.
+            assert_eq!(demo.send(&answered(&other)).await.status, 202);
+            assert_eq!(demo.send(&answered(&session)).await.status, 202);
+            let result = stream.next().await.unwrap();
+            assert_eq!(result["id"], 7, "{result}");
+            assert_eq!(result["result"]["structuredContent"], deleted, "{result}");
+            assert!(result["result"].get("resultType").is_none(), "{result}");
+            assert_eq!(stream.next().await, None);
+        }
+    }
     demo.stop().await;
 }

@@ -304,6 +304,18 @@ impl Sessions {
         Ok(())
     }
 
+    /// The client of a session mirrors parameters of calls in headers. Where there is no room to remember that, it is
+    /// held to it in this call alone.
+    pub(crate) fn note_mirroring(&self, owner: SessionOwner<'_>) {
+        if let Ok(entry) = self.entry(owner) {
+            entry.lock().is_mirroring = true;
+        }
+    }
+
+    pub(crate) fn is_mirroring(&self, session: SessionId) -> bool {
+        self.table.entry(session).is_some_and(|entry| entry.lock().is_mirroring)
+    }
+
     pub(crate) fn level(&self, session: SessionId) -> Option<Level> {
         self.table.entry(session)?.lock().level
     }

@@ -96,6 +96,8 @@ pub(super) struct MutableState {
     /// The session is gone: whoever still holds the entry must keep nothing in it.
     pub(super) is_closed: bool,
     pub(super) level: Option<Level>,
+    /// Its client mirrors parameters of calls in headers.
+    pub(super) is_mirroring: bool,
     pub(super) subscribed: SubscribedUris,
     /// By the session keys of upstreams, which the configuration names.
     slots: HashMap<Box<str>, Arc<UpstreamSlot>>,

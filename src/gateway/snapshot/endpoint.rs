@@ -218,6 +218,7 @@ fn is_same_to_open_streams(old: &EndpointConfig, new: &EndpointConfig) -> bool {
         upstreams: old.upstreams.clone(),
         legacy_errors: old.legacy_errors,
         forbidden_errors: old.forbidden_errors,
+        param_headers: old.param_headers,
         prefix_elicitations: old.prefix_elicitations,
         list_page_bytes_max: old.list_page_bytes_max,
         instructions: old.instructions.clone(),

@@ -20,6 +20,7 @@ pub(crate) type Annotations = HashMap<Box<str>, Arc<[Annotation]>>;
 #[derive(Debug, Default)]
 pub(crate) struct Annotated {
     known: ArcSwap<Annotations>,
+    are_any: AtomicBool,
     was_listed: AtomicBool,
 }
 
@@ -63,6 +64,11 @@ impl Annotated {
         self.was_listed.load(Ordering::Relaxed)
     }
 
+    /// Whether any tool is known to have mirrored parameters.
+    pub(crate) fn are_any(&self) -> bool {
+        self.are_any.load(Ordering::Relaxed)
+    }
+
     /// The mirrored parameters of a tool, by the upstream's name for it.
     pub(crate) fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
         self.known.load().get(tool).cloned()
@@ -75,7 +81,12 @@ impl Annotated {
         names: impl Iterator<Item = Cow<'n, str>>,
         annotations: &Arc<Annotations>,
     ) {
+        self.replace(names, annotations);
+        self.are_any.store(!self.known.load().is_empty(), Ordering::Relaxed);
         self.was_listed.store(true, Ordering::Relaxed);
+    }
+
+    fn replace<'n>(&self, names: impl Iterator<Item = Cow<'n, str>>, annotations: &Arc<Annotations>) {
         let known = self.known.load();
         if known.is_empty() {
             if !annotations.is_empty() {

@@ -151,29 +151,36 @@ impl<'f> Fetch<'f> {
         let mut cursors: Vec<String> = Vec::new();
         let mut bytes_left = limits.list_bytes_max;
         loop {
+            let asks_in_doubt = self.is_end_in_doubt(&cursors);
             let body = match self.ask(session, cursors.last(), bytes_left).await {
                 Ok(body) => body,
                 Err(error) if error.is_too_large() && !content.pages.is_empty() => {
                     content.cut = Some(Truncation::Bytes);
                     break;
                 }
+                Err(_) if asks_in_doubt => break,
                 Err(trouble) => return Err(trouble),
             };
             bytes_left = bytes_left.saturating_sub(body.len());
             let arrived = *arrived.get_or_insert_with(clock::now);
-            let page = match self.read(&body, &reading).await? {
-                PartRead::Page(page) => page,
-                PartRead::Absent => {
+            let page = match self.read(&body, &reading).await {
+                Ok(PartRead::Page(page)) => page,
+                Ok(PartRead::Absent) | Err(_) if asks_in_doubt => break,
+                Ok(PartRead::Absent) => {
                     return Ok(FetchResult { content: Content::absent(), ttl: TTL_ABSENT, arrived });
                 }
+                Err(trouble) => return Err(trouble),
             };
+            if asks_in_doubt && content.begins_with(&body, &page.items) {
+                break;
+            }
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
             for (name, annotations) in &page.annotated {
                 // Of a tool that comes twice the first is listed.
                 annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
             }
             let next_cursor = add(&mut content, self.kind, body, page);
-            let Some(next) = next_cursor else { break };
+            let Some(next) = next_cursor.filter(|next| !(asks_in_doubt && next.is_empty())) else { break };
             content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);
             if content.cut.is_some() {
                 break;
@@ -183,6 +190,12 @@ impl<'f> Fetch<'f> {
         content.annotated = Arc::new(annotated);
         let ttl = if content.cut.is_some() { Duration::ZERO } else { ttl };
         Ok(FetchResult { content, ttl, arrived: arrived.unwrap_or_else(clock::now) })
+    }
+
+    /// Whether the next page may be none: servers of the legacy era end their lists with an empty cursor, too. Where it
+    /// fails or brings what was there before, the list was whole.
+    fn is_end_in_doubt(&self, cursors: &[String]) -> bool {
+        self.dialect.era() == Era::Legacy && cursors.last().is_some_and(String::is_empty)
     }
 
     async fn ask(

@@ -197,8 +197,11 @@ impl Proxy {
         let literal = literal.cloned().ok_or_else(|| missing_subject(method))?;
         let public = literal.decode(&message.body).ok_or_else(|| missing_subject(method))?.into_owned();
         let route = self.resolve(cx, kind_of(method), &public).await?;
-        if method == Method::ToolsCall && cx.head.method.is_present() {
-            self.check_params(cx, message, &route).await?;
+        if method == Method::ToolsCall {
+            let upstream = &cx.view.snapshot.upstreams[cx.endpoint.members[route.member]];
+            if cx.head.has_param || upstream.annotated.are_any() {
+                Box::pin(self.check_params_of_session(cx, message, &route)).await?;
+            }
         }
         let route = self.admit_call(cx, message, route).await?;
         Ok(self.address(cx, message, &route, Some(&literal)))

@@ -7,7 +7,9 @@ use super::Proxy;
 use super::context::RequestContext;
 use crate::catalog::lists;
 use crate::line::message::Message;
+use crate::session::Session;
 use crate::upstream::Upstream;
+use config::ParamHeaders;
 use protocol::error::{ClientError, Error};
 use protocol::param_headers::check;
 use protocol::route::Route;
@@ -26,6 +28,29 @@ impl Proxy {
         }
         Box::pin(lists::refetch_tools(&self.worker, cx.view, upstream)).await;
         self.compare_params(cx, upstream, message, &route.inner)
+    }
+
+    /// Within a session parameters need not be mirrored, as its revision does not know them. They must be by a client that
+    /// mirrored any, and where the operator says so.
+    #[cold]
+    pub(super) async fn check_params_of_session(
+        &self,
+        cx: &RequestContext<'_>,
+        message: &Message,
+        route: &Route<'_>,
+    ) -> Result<(), Error> {
+        let sessions = &self.worker.state.sessions;
+        let mirrors = |session: &Session| {
+            if cx.head.has_param {
+                sessions.note_mirroring(session.owner());
+            }
+            cx.head.has_param || sessions.is_mirroring(session.grant.id)
+        };
+        let is_required = cx.endpoint.config.param_headers == ParamHeaders::Required;
+        if is_required || cx.session.as_ref().is_some_and(mirrors) {
+            self.check_params(cx, message, route).await?;
+        }
+        Ok(())
     }
 
     fn compare_params(

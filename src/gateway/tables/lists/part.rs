@@ -179,15 +179,26 @@ impl Content {
         items.filter_map(move |(page, item)| Some((page.name_of(item, list)?, item)))
     }
 
+    /// True if its first page has these entries and no others.
+    pub(crate) fn begins_with(&self, body: &[u8], items: &[Item]) -> bool {
+        self.pages.first().is_some_and(|first| first.entries().eq(entries(body, items)))
+    }
+
     fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        let pages = self.pages.iter();
-        pages.flat_map(|page| {
-            page.items.iter().map(|item| page.body.get(item.span.clone()).unwrap_or_default())
-        })
+        self.pages.iter().flat_map(PartPage::entries)
     }
 }
 
+/// The entries of a page, as they are spelled in it.
+fn entries<'b>(body: &'b [u8], items: &'b [Item]) -> impl Iterator<Item = &'b [u8]> {
+    items.iter().map(|item| body.get(item.span.clone()).unwrap_or_default())
+}
+
 impl PartPage {
+    fn entries(&self) -> impl Iterator<Item = &[u8]> {
+        entries(&self.body, &self.items)
+    }
+
     /// What one of its entries is called by its upstream.
     pub(crate) fn name_of(&self, item: &Item, list: List) -> Option<Cow<'_, str>> {
         let own = item.sites.iter().find(|site| site.kind == list.kind())?;
