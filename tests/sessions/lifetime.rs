@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::harness::{
     Broken, Config, Connection, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, META, Offer, Reply, Request,
-    Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, literal, open_session,
-    result_body,
+    Response, Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, literal,
+    open_session, result_body,
 };
 
 /// A server with sessions that offers these tools and logging.
@@ -498,6 +498,98 @@ fn a_cancellation_reaches_the_upstream_in_the_same_session() {
     assert_eq!(cancelled.headers("mcp-session-id"), called.headers("mcp-session-id"));
     gate.open();
     connection.response().assert_ok();
+}
+
+/// A server says nothing to a call that its client has cancelled, as the specification asks.
+#[test]
+fn a_cancelled_call_ends_though_its_server_says_nothing() {
+    let legacy_server = server(&["echo"]);
+    let (silent, keep_alives) = (Gate::default(), Gate::default());
+    let (silence, alive, answering) = (silent.clone(), keep_alives.clone(), legacy_server.clone());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => match request.json()["params"]["name"].as_str().unwrap_or_default() {
+            "silent" => Reply::silence().wait(&silence),
+            "stream" => Reply::stream().chunk(": hi\n\n").wait(&silence),
+            "alive" => {
+                let (sender, pieces) = std::sync::mpsc::channel();
+                let alive = alive.clone();
+                std::thread::spawn(move || {
+                    let ping: &[u8] = b"8\r\n: ping\n\n\r\n";
+                    while !alive.is_open() && sender.send(ping.to_vec()).is_ok() {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                });
+                Reply::stream().pipe(pieces)
+            }
+            _ => answering.answer(request),
+        },
+        _ => answering.answer(request),
+    });
+    let lines = "eras = [\"legacy\"]\ncalls_max = 1\ncalls_wait_max = \"1m\"";
+    let config = Config::new().upstream("up", upstream.address, lines).admin().endpoint("sse = true");
+    let daemon = Daemon::start(&config);
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let mut connections = Vec::new();
+    for (tool, stays) in [
+        ("silent", true),
+        ("silent", false),
+        ("stream", true),
+        ("stream", false),
+        ("alive", true),
+        ("alive", false),
+    ] {
+        let calls = upstream.received_of("tools/call").len();
+        let mut cancelled = daemon.begin(&in_session(&session, legacy_call("77", tool)));
+        let called = upstream.wait_for("tools/call", calls + 1);
+        let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
+        daemon.send(&in_session(&session, legacy("1", "ping", "{}").body(note)));
+        if stays {
+            let ended = cancelled.response().text();
+            assert!(ended.contains("-32800") && ended.contains("\"id\":77"), "{tool}: {ended}");
+        } else {
+            drop(cancelled);
+        }
+        // The connection to the server is closed, which tells it once more.
+        upstream.wait_closed(called.connection);
+        // The place is free for others.
+        connections.push(daemon.send(&in_session(&session, legacy_call("78", "echo"))));
+    }
+    connections.iter().for_each(Response::assert_ok);
+    assert_eq!(upstream.received_of("notifications/cancelled").len(), connections.len());
+    let breaker = daemon.find_metric("trunkline_replica_breaker{state=\"open\",upstream=\"up\"}");
+    assert_eq!(breaker, Some(0), "a call that was cancelled says nothing of its server");
+    (silent.open(), keep_alives.open());
+}
+
+#[test]
+fn a_cancelled_call_ends_after_a_reload_that_takes_its_server_away() {
+    let legacy_server = server(&["echo"]);
+    let (gate, answering) = (Gate::default(), legacy_server.clone());
+    let waiting = gate.clone();
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::stream().chunk(": hi\n\n").wait(&waiting),
+        _ => answering.answer(request),
+    });
+    let other = server(&["echo"]).start();
+    let daemon = Daemon::start(&Config::legacy_pair(&upstream, &other));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let mut cancelled = daemon.begin(&in_session(&session, legacy_call("77", "files__echo")));
+    cancelled.head();
+    let lines = daemon.log().len();
+    daemon.reload(
+        &Config::new()
+            .upstream("weather", other.address, "eras = [\"legacy\"]")
+            .endpoint("names = \"prefixed\""),
+    );
+    daemon.wait_for_log(lines, "reloaded", |line| line.contains("reloaded"));
+    let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#;
+    daemon.send(&in_session(&session, legacy("1", "ping", "{}").body(note)));
+    let mut events = Vec::new();
+    while let Ok(Some(event)) = cancelled.try_event() {
+        events.push(event);
+    }
+    assert!(events.last().is_some_and(|event| event.contains("-32800")), "{events:?}");
+    gate.open();
 }
 
 #[test]

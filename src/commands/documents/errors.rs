@@ -24,7 +24,7 @@ const REMARKS: [&str; 7] = [
     "`server/discover` is answered whatever state the upstreams are in, as clients take a 429 for a server of an older \
      revision and a 5xx for none: what is unknown counts as having tools, prompts and resources. Only limits and states of the \
      gateway itself refuse it.",
-    "`cancelled` has no answer: the client left before its reply was complete. It is in metrics and logs only.",
+    "`cancelled` has no answer where the client left before its reply was complete: it is in metrics and logs only.",
     "A request head over `header_bytes_max` or `headers_max` gets 431. Over HTTP/1.1, what two readers could take for \
      different messages ends the connection with 400, or with 501 for any coding but `chunked`: `Content-Length` beside \
      `Transfer-Encoding`, either of them twice, a length with a sign, a leading zero or a comma, a line that ends with a bare \

@@ -34,6 +34,7 @@ pub(crate) mod sending;
 pub(crate) mod sse;
 pub(crate) mod stdio;
 pub(crate) mod throttle;
+pub(crate) mod withdrawal;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};

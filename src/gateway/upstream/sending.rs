@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
+use super::withdrawal::Withdrawal;
 use crate::clock;
 
 /// How long after it was written a request counts as read, should its reply not begin earlier.
@@ -20,6 +21,8 @@ const READ_WITHIN: Duration = Duration::from_millis(200);
 pub(crate) struct Sending {
     stage: Mutex<SendStage>,
     changed: Notify,
+    /// Whether its client still wants an answer.
+    pub(crate) withdrawal: Withdrawal,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -50,6 +50,7 @@ fn of_client() -> Vec<(Error, &'static str)> {
         Capability { required: "{}" } => "The client did not declare what the request needs; `data.requiredCapabilities` says what.",
         Method => "There is no such method here.",
         UnknownName { kind: "tool", name: "forecst".to_owned() } => "There is no such tool, prompt, resource or task here, or the caller may not know of it.",
+        Cancelled => "The client has sent `notifications/cancelled`, and the server did not answer within a second.",
         Cursor => "The cursor is not one that this endpoint gave out.",
     })
 }

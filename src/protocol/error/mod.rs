@@ -105,6 +105,9 @@ pub enum ClientError {
         /// The name as the client wrote it.
         name: String,
     },
+    /// Its client has cancelled the call, and the server does not answer it any more.
+    #[error("the call was cancelled")]
+    Cancelled,
     /// A cursor that this endpoint did not give out.
     #[error("unknown cursor; list again from the start")]
     Cursor,
@@ -351,6 +354,7 @@ impl Error {
                     | ClientError::Method
                     | ClientError::UnknownName { .. }
                     | ClientError::Cursor
+                    | ClientError::Cancelled
             ),
             Self::Policy(error) => matches!(
                 error,

@@ -73,7 +73,7 @@ crate::words! {
         UpstreamUnhealthy = "upstream_unhealthy",
         SharedLimits = "shared_limits",
         TokenKeys = "token_keys",
-        /// The client went away before its reply was complete.
+        /// The client went away before its reply was complete, or cancelled the call.
         Cancelled = "cancelled",
     }
 }
@@ -128,6 +128,7 @@ impl ClientError {
             Self::Capability { .. } => row(400, -32021, R::Capability),
             Self::Method => row(404, -32601, R::Method),
             Self::UnknownName { .. } => row(200, -32602, R::UnknownName),
+            Self::Cancelled => row(200, -32800, R::Cancelled),
             Self::Cursor => row(200, -32602, R::Params),
         }
     }

@@ -2,19 +2,26 @@
 //!
 //! The client may have sent it through another gateway than its call, which told this one ([`run`]).
 //!
-//! Deliberately not here: whether the call ends. Its upstream answers it or not, and the client ignores what it answers.
+//! A server that was told says nothing to a cancelled call, as the specification asks. So the gateway ends the call itself
+//! after a while ([`GRACE`]), wherever it is sent, and whatever became of its upstream since.
 
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::sleep;
 
-use super::messages::{room_for, send, send_if_room, upstream_of};
+use super::messages::{room_for, send, upstream_of, wait_for_earlier};
 use crate::context::worker::Worker;
 use crate::session::UpstreamSession;
 use crate::session::cancellations::Cancellation;
-use crate::session::outbox::{Addressee, InFlightCall};
+use crate::session::outbox::{InFlightCall, SessionOutbox, UpstreamCall};
 use crate::upstream::LateWord;
 use protocol::error::Error;
+
+/// How long a server that was told may still answer a cancelled call.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Cancels what clients have cancelled at other gateways and is in flight here, for as long as the worker runs.
 pub(crate) async fn run(worker: &Rc<Worker>) {
@@ -31,39 +38,54 @@ pub(crate) async fn run(worker: &Rc<Worker>) {
 pub(crate) fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Option<Cancellation>, Error> {
     let outbox = worker.state.sessions.outbox_if_any(cancelled.session);
     let call = outbox.and_then(|outbox| Some((outbox.pending_call(&cancelled.id)?, outbox)));
-    let Some((call, outbox)) = call else { return Ok(Some(cancelled)) };
-    if let Some(InFlightCall { addressee: Addressee { upstream, session }, sent_id }) = call.in_flight
-        && call.sending.is_behind()
-    {
-        if tell_retired(worker, &session, &sent_id) {
-            return Ok(None);
-        }
-        let view = worker.view();
-        let Some(upstream) = upstream_of(&view, &upstream) else { return Ok(None) };
-        let note = note(&String::from_utf8_lossy(&sent_id), &cancelled.reason);
-        let room = room_for(worker, &outbox, upstream, note.len())?;
-        send(worker, (&outbox, room), upstream, session, note);
-        return Ok(None);
+    let Some((UpstreamCall { in_flight, sending, .. }, outbox)) = call else { return Ok(Some(cancelled)) };
+    let sent = in_flight.filter(|_| sending.is_behind());
+    if let Some(sent) = &sent {
+        tell(worker, &outbox, sent, &cancelled.reason)?;
     }
     // One is enough, which also bounds them.
-    if !outbox.withdraw(&cancelled.id) {
+    if !sending.withdrawal.cancel() {
         return Ok(None);
     }
     let sender = Rc::clone(worker);
     worker.client.tasks.spawn_unboxed(async move {
-        if !call.sending.behind().await {
-            return;
+        let told = match sent {
+            Some(told) => told,
+            None if !sending.behind().await => return,
+            None => {
+                let Some(sent) = outbox.working_on(&cancelled.id) else { return };
+                if let Err(error) = tell(&sender, &outbox, &sent, &cancelled.reason) {
+                    tracing::debug!(%error, "a cancellation is dropped");
+                }
+                sent
+            }
+        };
+        if let Some(upstream) = upstream_of(&sender.view(), &told.addressee.upstream).cloned() {
+            wait_for_earlier(&outbox, &upstream).await;
         }
-        let Some(InFlightCall { addressee, sent_id }) = outbox.working_on(&cancelled.id) else { return };
-        if tell_retired(&sender, &addressee.session, &sent_id) {
-            return;
-        }
-        if let Some(upstream) = upstream_of(&sender.view(), &addressee.upstream) {
-            let note = note(&String::from_utf8_lossy(&sent_id), &cancelled.reason);
-            send_if_room(&sender, &outbox, upstream, addressee.session, note);
-        }
+        sleep(GRACE).await;
+        sending.withdrawal.give_up();
     });
     Ok(None)
+}
+
+/// Tells who works on a call that nobody wants its answer.
+fn tell(
+    worker: &Rc<Worker>,
+    outbox: &Arc<SessionOutbox>,
+    InFlightCall { addressee, sent_id }: &InFlightCall,
+    reason: &str,
+) -> Result<(), Error> {
+    if tell_retired(worker, &addressee.session, sent_id) {
+        return Ok(());
+    }
+    let view = worker.view();
+    // One that is no longer configured cannot be told.
+    let Some(upstream) = upstream_of(&view, &addressee.upstream) else { return Ok(()) };
+    let note = note(&String::from_utf8_lossy(sent_id), reason);
+    let room = room_for(worker, outbox, upstream, note.len())?;
+    send(worker, (outbox, room), upstream, Arc::clone(&addressee.session), note);
+    Ok(())
 }
 
 /// Cancels a call of an upstream that is no longer configured as it was. False: it is of none.

@@ -2,47 +2,63 @@
 //! may end: its reply is read to the end and dropped, and its connection is used again.
 //!
 //! Nothing is spawned while the client stays. Bounded in number, each charged to the client that has left, and each by the
-//! deadline it had anyway, by the end of its session, and by the drain once connections are closed.
+//! deadline it had anyway, by the end of its session, by its cancellation, and by the drain once connections are closed.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio_util::sync::CancellationToken;
 
 use crate::access::limit::payer::Payer;
 use crate::context::worker::Worker;
 use crate::session::UpstreamSession;
+use crate::upstream::sending::Sending;
+use protocol::error::{ClientError, Error};
 
-/// A future that goes on when it is dropped before its end.
+type Unfinished<T> = Pin<Box<dyn Future<Output = Result<T, Error>>>>;
+
+/// A future that goes on when it is dropped before its end, and ends before it where the call is given up.
 pub(crate) struct Detachable<T: 'static> {
     worker: Rc<Worker>,
     payer: Payer,
     ended: CancellationToken,
-    unfinished: Option<Pin<Box<dyn Future<Output = T>>>>,
+    sending: Arc<Sending>,
+    is_watching: bool,
+    unfinished: Option<Unfinished<T>>,
 }
 
 impl<T> Detachable<T> {
-    pub(crate) fn new<F: Future<Output = T> + 'static>(
+    pub(crate) fn new<F: Future<Output = Result<T, Error>> + 'static>(
         worker: &Rc<Worker>,
         (session, payer): (&UpstreamSession, Payer),
+        sending: Arc<Sending>,
         begin: impl FnOnce() -> F,
     ) -> Self {
         let (worker, ended) = (Rc::clone(worker), session.ended.clone());
         // Made where it stays: `Box::pin` would copy all of it.
         let unfinished = Box::into_pin(Box::write(Box::new_uninit(), begin()));
-        Self { worker, payer, ended, unfinished: Some(unfinished) }
+        Self { worker, payer, ended, sending, is_watching: false, unfinished: Some(unfinished) }
     }
 }
 
 impl<T> Future for Detachable<T> {
-    type Output = T;
+    type Output = Result<T, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.sending.withdrawal.is_given_up() {
+            self.unfinished = None;
+            return Poll::Ready(Err(ClientError::Cancelled.into()));
+        }
         let Some(unfinished) = &mut self.unfinished else { return Poll::Pending };
-        let output = ready!(unfinished.as_mut().poll(cx));
+        let Poll::Ready(output) = unfinished.as_mut().poll(cx) else {
+            if !std::mem::replace(&mut self.is_watching, true) && self.sending.withdrawal.watch(cx.waker()) {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        };
         self.unfinished = None;
         Poll::Ready(output)
     }
@@ -51,8 +67,13 @@ impl<T> Future for Detachable<T> {
 impl<T> Drop for Detachable<T> {
     fn drop(&mut self) {
         if let Some(unfinished) = self.unfinished.take() {
-            let ended = std::mem::take(&mut self.ended);
-            go_on(&self.worker, (ended, self.payer), async { drop(unfinished.await) });
+            let (ended, sending) = (std::mem::take(&mut self.ended), Arc::clone(&self.sending));
+            go_on(&self.worker, (ended, self.payer), async move {
+                tokio::select! {
+                    unfinished = unfinished => drop(unfinished),
+                    () = sending.withdrawal.given_up() => {}
+                }
+            });
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Outbound {
     /// What the client's words stand for, where any are others than the upstream's.
     pub(super) rewrite: Option<Rc<Rewrite>>,
     /// What its cancellation finds it by, until it has its answer.
-    pub(super) _announced: Option<CallInFlight>,
+    pub(super) announced: Option<CallInFlight>,
 }
 
 /// How the body differs from the client's.
@@ -129,7 +129,7 @@ impl Proxy {
             body,
             change,
             rewrite: is_rewritten.then(|| Rc::new(Rewrite { inner_name, mapper, own_id })),
-            _announced: None,
+            announced: None,
         }
     }
 

@@ -133,6 +133,8 @@ impl Proxy {
         if !endpoint.policy.is_trivial() {
             outbox.set_class(&call.caller()?.class);
         }
+        let sending = outbound.announced.as_ref().map(|announced| Arc::clone(&announced.sending));
+        let sending = sending.unwrap_or_default();
         let key = &upstream.session_key;
         let subscription = ResourceSubscription { sessions, session, upstream: key, uri: uri.as_deref() };
         let mut attempts = SessionAttempts::new(self, view, upstream, session);
@@ -163,8 +165,8 @@ impl Proxy {
                 subscribing: uri.clone().filter(|_| is_new),
                 new_task: self.new_task(view, (message, outbound), Some(grant.id), call),
             };
-            let result =
-                Detachable::new(&self.worker, (&upstream_session, call.payer()), || exchange.run()).await;
+            let (sending, owner) = (sending.clone(), (&*upstream_session, call.payer()));
+            let result = Detachable::new(&self.worker, owner, sending, || exchange.run()).await;
             note_end(&mut call.watch, &result);
             subscription.settle(is_new, &result);
             if let Some(result) = attempts.settle(&upstream_session, result).await? {

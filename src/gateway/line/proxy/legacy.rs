@@ -187,7 +187,7 @@ impl Proxy {
             _ if cx.is_transparent() && cx.is_untouched()? => self.pass_through(cx, message).await?,
             _ => return Err(ClientError::Method.into()),
         };
-        Ok(RequestDecision::Send(Outbound { _announced: announced, ..outbound }))
+        Ok(RequestDecision::Send(Outbound { announced, ..outbound }))
     }
 
     /// A request whose body names what it is about.

@@ -30,7 +30,7 @@ use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::{Incoming, IncomingPiece};
 use crate::upstream::messages::ReplyPart;
 use crate::upstream::pool::{self, ConnectionLease};
-use protocol::error::{Error, UpstreamError};
+use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::sse::data_event;
 
 /// How long the end of a stream is waited for once the client has its answer.
@@ -161,6 +161,7 @@ impl RelayedReply {
     pub(super) fn detach(&mut self) -> Option<(CancellationToken, Payer)> {
         let (ended, session) = self.session.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
+        self.in_flight.iter_mut().for_each(CallInFlight::change_reader);
         self.call = None;
         if let ReplySource::Events(events) = &mut self.source {
             if events.is_resumable() && !events.has_answered() {
@@ -233,6 +234,9 @@ impl RelayedReply {
                 Poll::Ready(Arrival::Break) => return self.fail(self.incoming.fault()),
                 Poll::Ready(Arrival::NotReopened) => return self.fail(UpstreamError::Reset),
                 Poll::Pending => {
+                    if self.in_flight.as_mut().is_some_and(|call| call.is_given_up(cx.waker())) {
+                        return self.fail(ClientError::Cancelled);
+                    }
                     ready!(self.clock.as_mut().poll(cx));
                     if !self.has_answered() {
                         return self.fail(UpstreamError::TimedOut);

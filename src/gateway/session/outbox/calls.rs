@@ -2,6 +2,7 @@
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use std::task::Waker;
 
 use bytes::Bytes;
 
@@ -22,8 +23,6 @@ pub(crate) struct UpstreamCall {
     /// Who works on it. `None`: that is not known yet.
     pub in_flight: Option<InFlightCall>,
     pub sending: Arc<Sending>,
-    /// Whether its cancellation waits for it.
-    is_withdrawn: bool,
     /// How many [`CallInFlight`] there are of it.
     holders: usize,
 }
@@ -34,6 +33,24 @@ pub(crate) struct CallInFlight {
     outbox: Arc<SessionOutbox>,
     id: Box<str>,
     pub sending: Arc<Sending>,
+    /// The end of a cancelled call wakes the task that reads its reply.
+    is_watching: bool,
+}
+
+impl CallInFlight {
+    /// Whether the call was cancelled and is given up; else the task of this waker is woken when it is.
+    pub(crate) fn is_given_up(&mut self, reader: &Waker) -> bool {
+        if std::mem::replace(&mut self.is_watching, true) {
+            self.sending.withdrawal.is_given_up()
+        } else {
+            self.sending.withdrawal.watch(reader)
+        }
+    }
+
+    /// Another task reads the reply from now on.
+    pub(crate) fn change_reader(&mut self) {
+        self.is_watching = false;
+    }
 }
 
 impl SessionOutbox {
@@ -60,18 +77,12 @@ impl SessionOutbox {
         change(call);
         let sending = Arc::clone(&call.sending);
         drop(inner);
-        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending }
+        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending, is_watching: false }
     }
 
     /// The call with this id literal, until it has its answer.
     pub(crate) fn pending_call(&self, id: &str) -> Option<UpstreamCall> {
         self.inner.lock().calls.get(id).cloned()
-    }
-
-    /// Remembers that the call with this id literal is to be cancelled once it was sent. False: that was known.
-    pub(crate) fn withdraw(&self, id: &str) -> bool {
-        let mut inner = self.inner.lock();
-        inner.calls.get_mut(id).is_some_and(|call| !std::mem::replace(&mut call.is_withdrawn, true))
     }
 
     pub(crate) fn working_on(&self, id: &str) -> Option<InFlightCall> {

@@ -25,8 +25,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use self::calls::UpstreamCall;
-pub(crate) use self::calls::{CallInFlight, InFlightCall};
+pub(crate) use self::calls::{CallInFlight, InFlightCall, UpstreamCall};
 use self::positions::Positions;
 pub(crate) use self::queue::OutboundMessage;
 use self::queue::OutboxQueue;
