@@ -558,7 +558,8 @@ fn a_cancelled_call_ends_though_its_server_says_nothing() {
     assert_eq!(upstream.received_of("notifications/cancelled").len(), connections.len());
     let breaker = daemon.find_metric("trunkline_replica_breaker{state=\"open\",upstream=\"up\"}");
     assert_eq!(breaker, Some(0), "a call that was cancelled says nothing of its server");
-    (silent.open(), keep_alives.open());
+    silent.open();
+    keep_alives.open();
 }
 
 #[test]
