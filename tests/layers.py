@@ -46,7 +46,7 @@ FLOORS = {
     "upstream": "clock buffers directory telemetry access",
     "bridge": "clock telemetry access upstream",
     "session": "clock directory telemetry redis access upstream",
-    "snapshot": "identity telemetry access upstream bridge",
+    "snapshot": "clock identity telemetry access upstream bridge",
     "tables": "clock identity access upstream session snapshot",
     "context": "clock identity telemetry redis access upstream session snapshot tables",
     "mapper": "access upstream session snapshot",

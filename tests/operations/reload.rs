@@ -1,5 +1,6 @@
 //! A new configuration while clients are served: what it changes, what it leaves alone, and what is wrong with it.
 
+mod lists;
 mod under_load;
 
 use std::fs;

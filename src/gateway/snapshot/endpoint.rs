@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use http::StatusCode;
@@ -15,6 +15,7 @@ use crate::access::auth::challenge::Challenge;
 use crate::access::auth::origin::OriginPolicy;
 use crate::access::policy::naming::naming;
 use crate::access::policy::{Class, NameScope, Policy};
+use crate::clock;
 use crate::identity::Principal;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::{Upstream, UpstreamId};
@@ -47,6 +48,9 @@ pub(crate) struct Endpoint {
     pub challenge: Challenge,
     /// Whether a task is for who made it alone.
     pub binds_tasks: bool,
+    /// Since when its upstreams, or what of them it shows to whom, are what they are: the moment of the reload that made
+    /// them so, another for each; 0: since the start.
+    pub lists_since_ms: u64,
     pub(super) member_ids: Vec<UpstreamId>,
 }
 
@@ -169,10 +173,8 @@ pub(super) fn build(
     let member_ids: Vec<UpstreamId> = members.iter().map(|member| upstreams[*member].id).collect();
     let prefixes: Vec<String> =
         members.iter().map(|member| upstreams[*member].config.prefix.clone()).collect();
-    let before = old.and_then(|old| {
-        let endpoint = old.endpoints.get(old.endpoint_named(name)?)?;
-        (endpoint.member_ids == member_ids).then_some(endpoint)
-    });
+    let before_named = old.and_then(|old| old.endpoints.get(old.endpoint_named(name)?));
+    let before = before_named.filter(|endpoint| endpoint.member_ids == member_ids);
     let served_eras = before.map_or_else(Arc::default, |endpoint| Arc::clone(&endpoint.served));
     // With what is known already, so that no call between here and the next probe is judged by less.
     served_eras.set(served(members.iter().map(|member| upstreams[*member].reached_in())));
@@ -180,8 +182,19 @@ pub(super) fn build(
         .map_err(|source| SnapshotError::Pattern { path: name.clone(), source })?;
     // What the classes of a policy know of names, they know of these names.
     let same = before.filter(|old| naming.spells_as(&old.naming) && *old.policy == policy);
+    let is_alike = |old: &&Arc<Endpoint>| is_same_to_open_streams(&old.config, endpoint);
+    let lists_since_ms = match (old, same.filter(is_alike)) {
+        (None, _) => 0,
+        (Some(_), Some(same)) => same.lists_since_ms,
+        (Some(_), None) => {
+            let now_ms = clock::calendar().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+            let old_ms = before_named.map_or(0, |old| old.lists_since_ms);
+            u64::try_from(now_ms).unwrap_or(u64::MAX).max(old_ms.saturating_add(1))
+        }
+    };
     Ok(Endpoint {
         id,
+        lists_since_ms,
         served: served_eras,
         naming,
         doors: OriginPolicy {

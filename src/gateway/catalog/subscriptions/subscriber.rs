@@ -47,18 +47,23 @@ pub(super) struct FeedMembership {
 }
 
 /// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what `caller` may use anything of.
-/// `outbox` is the session's; what the caller may use is kept up to date there.
+/// `outbox` is the session's; what the caller may use is kept up to date there. A client that has its session from before
+/// the reload that made the lists what they are, and was not told of that, is told first; `issued_s`: since when it has it.
 pub(crate) fn join(
     state: &Arc<State>,
     snapshot: &Snapshot,
     (endpoint, caller): (&Arc<Endpoint>, &Caller),
     outbox: Option<Arc<SessionOutbox>>,
+    issued_s: u64,
 ) -> Subscriber {
     // It wants lists, for which nobody is charged.
     let inbox = Inbox::new(endpoint, caller, caller.payer.unwrap_or(Payer::OTHERS), outbox);
     let key = state.hub.admit_session(&inbox);
     let mut subscriber = Subscriber::new(state, inbox, key, Lists::ALL, Box::default());
     subscriber.join(snapshot, endpoint, &caller.class);
+    if endpoint.lists_since_ms / 1000 >= issued_s {
+        subscriber.inbox.lists_replaced(endpoint.lists_since_ms);
+    }
     subscriber
 }
 

@@ -72,7 +72,7 @@ impl Proxy {
         state.lines.add(&line);
         self.worker.client.tasks.spawn(keep(Rc::clone(&self.worker), Arc::clone(&line)));
         let snapshot = &cx.view.snapshot;
-        let news = subscriptions::subscriber::join(state, snapshot, (endpoint, cx.caller()?), None);
+        let news = subscriptions::subscriber::join(state, snapshot, (endpoint, cx.caller()?), None, u64::MAX);
         let mut stream = SseStream::new(Arc::clone(state), line, place, news, snapshot.keep_alive_interval);
         let response = events_response(EventsKind::Session, move |cx| stream.poll(cx));
         Ok(response)

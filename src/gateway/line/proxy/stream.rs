@@ -102,7 +102,9 @@ impl Proxy {
         }
         let snapshot = &cx.view.snapshot;
         let place = (&**cx.endpoint, &**caller);
-        let news = subscriptions::subscriber::join(&self.worker.state, snapshot, place, Some(outbox));
+        let issued_s = grant.issued_s;
+        let news =
+            subscriptions::subscriber::join(&self.worker.state, snapshot, place, Some(outbox), issued_s);
         let mut stream = ClientStream::new(reader, news, grant.version, snapshot.keep_alive_interval);
         Ok(events_response(EventsKind::Session, move |cx| stream.poll(cx)))
     }

@@ -18,6 +18,7 @@ mod positions;
 mod queue;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -55,6 +56,8 @@ pub(crate) struct SessionOutbox {
     client: OnceLock<Payer>,
     /// The client's stream may have room again, or is gone.
     room: Notify,
+    /// Of which reload its client was told that it made other lists.
+    lists_since_ms: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -137,7 +140,13 @@ impl SessionOutbox {
             class: Mutex::default(),
             client: OnceLock::new(),
             room: Notify::new(),
+            lists_since_ms: AtomicU64::new(0),
         }
+    }
+
+    /// Whether its client was not yet told of the reload that made other lists at this moment. It is now.
+    pub(crate) fn note_lists(&self, since_ms: u64) -> bool {
+        self.lists_since_ms.swap(since_ms, Ordering::Relaxed) != since_ms
     }
 
     /// Who the client is; the first that is said holds.

@@ -128,16 +128,37 @@ impl Inbox {
             outbox.set_class(&class);
         }
         let has_more = endpoint.member_ids().len() > before.endpoint.member_ids().len();
+        let since_ms = endpoint.lists_since_ms;
         self.standing.store(Arc::new(SubscriptionContext { endpoint: Arc::clone(endpoint), class }));
         if has_more {
             // What they offer is part of its lists. Its thread joins them when it looks.
-            self.raise(LISTS);
+            self.lists_replaced(since_ms);
         }
         true
     }
 
     pub(crate) fn list_changed(&self, index: usize) {
         self.raise(Lists::one(index).bits());
+    }
+
+    /// A reload, at this moment, made all lists others than they were.
+    pub(crate) fn lists_replaced(&self, since_ms: u64) {
+        if self.outbox.as_ref().is_none_or(|outbox| outbox.note_lists(since_ms)) {
+            self.raise(LISTS);
+        }
+    }
+
+    /// Ends, as its endpoint is not what it was, or is gone. A session goes on: its client is told where what it knows of
+    /// lists is old.
+    pub(crate) fn end_replaced(&self, snapshot: &Snapshot) {
+        let before = self.standing();
+        let endpoint = snapshot.endpoint_named(&before.endpoint.config.name);
+        let endpoint = endpoint.and_then(|index| snapshot.endpoints.get(index));
+        let is_other = |now: &&Arc<Endpoint>| now.lists_since_ms != before.endpoint.lists_since_ms;
+        if let Some(endpoint) = endpoint.filter(is_other).filter(|_| self.outbox.is_some()) {
+            self.lists_replaced(endpoint.lists_since_ms);
+        }
+        self.end();
     }
 
     /// The resource with this index in the filter has changed.

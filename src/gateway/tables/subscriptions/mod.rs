@@ -85,7 +85,7 @@ impl Hub {
     /// Ends the subscriptions and streams whose clients `snapshot` does not serve as before, so that they listen again.
     pub(crate) fn reloaded(&self, snapshot: &Snapshot) {
         for inbox in self.clients().all().filter(|inbox| !inbox.go_on(snapshot)) {
-            inbox.end();
+            inbox.end_replaced(snapshot);
         }
     }
 
