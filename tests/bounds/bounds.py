@@ -1,6 +1,7 @@
 """Reads `bounds.toml` and says of each figure whether it is within its bound. Nothing else decides that a figure fails."""
 
 import dataclasses
+import math
 import pathlib
 import re
 import tomllib
@@ -77,7 +78,7 @@ def verdict(name, bound, today, room):
         note = f"OVER: {bound.reason}"
     elif today > bound.bound * (1 + (rise if bound.report_rise is None else bound.report_rise)):
         note = f"over, which is reported only: {bound.reason}"
-    elif today < bound.bound * (1 - bound.fall) and not bound.report:
+    elif math.ceil(today) < bound.bound * (1 - bound.fall) and not bound.report:
         note = "may be lowered"
     else:
         note = ""
@@ -115,7 +116,7 @@ def recorded(text, figures, recorded_with):
         row = re.match(r'"?([^"]+?)"? = \{ bound = ', line)
         name = f"{table}.{row[1]}" if row else None
         if name in figures:
-            line = re.sub(r"bound = [\d.]+", f"bound = {spelled(figures[name])}", line, count=1)
+            line = re.sub(r"bound = [\d.]+", f"bound = {spelled(name, figures[name])}", line, count=1)
         elif line.startswith("recorded_with = "):
             members = ", ".join(f'{what} = "{value}"' for what, value in recorded_with.items())
             line = f"recorded_with = {{ {members} }}\n"
@@ -123,5 +124,6 @@ def recorded(text, figures, recorded_with):
     return "".join(lines)
 
 
-def spelled(figure):
-    return f"{figure:g}" if isinstance(figure, float) else str(figure)
+def spelled(name, figure):
+    """A ratio as it is. A number of something per call is a whole one, though not every call has the last of them."""
+    return f"{figure:g}" if name.endswith(".times_nginx") else str(math.ceil(figure))

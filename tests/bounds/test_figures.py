@@ -180,14 +180,15 @@ class TheFile(unittest.TestCase):
 
     def test_figures_are_recorded_in_their_rows(self):
         text = bounds.FILE.read_text()
-        figure = {"gate.plain.instructions": 12345, "gate.edge.times_nginx": 1.25, "gate.list.polls": 3.0}
+        figure = {"gate.plain.instructions": 12345, "gate.edge.times_nginx": 1.25, "gate.list.polls": 3.0, "gate.jwt.copies": 21.2}
         with_them = bounds.recorded(text, figure, {"rustc": "2.0"})
         before, after = tomllib.loads(text), tomllib.loads(with_them)
         self.assertEqual(after["gate"]["plain"]["instructions"]["bound"], 12345)
         self.assertEqual(after["gate"]["edge"]["times_nginx"]["bound"], 1.25)
         self.assertEqual(after["gate"]["list"]["polls"]["bound"], 3)
+        self.assertEqual(after["gate"]["jwt"]["copies"]["bound"], 22)
         self.assertEqual(after["gate"]["recorded_with"], {"rustc": "2.0"})
-        self.assertEqual(after["gate"]["jwt"], before["gate"]["jwt"])
+        self.assertEqual(after["gate"]["session"], before["gate"]["session"])
         self.assertEqual(text.count("\n"), with_them.count("\n"))
 
 

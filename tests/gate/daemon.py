@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import textwrap
 import time
 
@@ -37,6 +38,10 @@ quiet = "10ms"
 
 #: Debian keeps some servers where not everybody looks.
 SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
+#: The same for everybody: arguments and environment lie above the stack, so their length says where it begins.
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
+#: Where the folders of the counted processes are, so that their names are of one length.
+FOLDERS = "/tmp"
 #: In `http`, for an nginx that writes to its own folder alone.
 NGINX_PLACES = """
     access_log off;
@@ -72,6 +77,20 @@ class Failure(Exception):
 
 
 @contextlib.contextmanager
+def folder():
+    """An empty folder for one process, whose name is as long as that of any other."""
+    with tempfile.TemporaryDirectory(prefix="gate", dir=FOLDERS) as name:
+        yield pathlib.Path(name)
+
+
+def linked(folder, name, program):
+    """The program, by a name in the folder that is as long on every machine."""
+    link = folder / name
+    link.symlink_to(pathlib.Path(program).resolve())
+    return link
+
+
+@contextlib.contextmanager
 def stub(program, options):
     """The address of a stub server."""
     with subprocess.Popen([program, *options], stdout=subprocess.PIPE, text=True) as process:
@@ -87,10 +106,9 @@ def stub(program, options):
 @contextlib.contextmanager
 def trunkline(binary, config, folder):
     """The daemon with this configuration, as soon as it listens."""
-    folder = pathlib.Path(folder)
     file = folder / "trunkline.toml"
     file.write_text(LISTENER + textwrap.dedent(config))
-    with counted([binary, "run", "--config", file], folder) as process:
+    with counted([linked(folder, "trunkline", binary), "run", "--config", file], folder) as process:
         log = process.wait_until(lambda: READY in (log := process.log.read_text()) and log)
         if not (listening := LISTENING.search(log)):
             raise Failure(f"the daemon did not log where it listens:\n{log}")
@@ -103,7 +121,6 @@ def nginx(upstream, folder):
     """nginx, one worker, blind pass-through to an address, as soon as it listens."""
     if not (program := shutil.which("nginx", path=SYSTEM_PATH)):
         raise Failure("nginx is not installed")
-    folder = pathlib.Path(folder)
     port = free_port()
     file = folder / "nginx.conf"
     places = NGINX_PLACES.format(folder=folder)
@@ -139,8 +156,9 @@ class Counted:
         self.port = None
         options = ["--quiet", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={self.counts}"]
         with self.log.open("wb") as log:
-            command = ["valgrind", *options, *command]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [shutil.which("valgrind", path=SYSTEM_PATH) or "valgrind", *options, *command]
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            self.process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, **quiet)
 
     def wait_until(self, condition):
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -158,22 +176,20 @@ class Counted:
             self.process.kill()
             self.process.wait()
 
-    def zero(self):
-        """What was counted so far is forgotten."""
+    def count(self, work):
+        """Counts all threads while something is done."""
         self.control("zero")
-
-    def dump(self):
-        """What was counted since."""
+        began = time.monotonic()
+        work()
+        seconds = time.monotonic() - began
         self.control("dump")
         self.dumped += 1
-        return dump.busy([
-            dump.read(path.read_text().splitlines())
-            for path in self.counts.parent.glob(f"{self.counts.name}.{self.dumped}-*")
-        ])
+        files = self.counts.parent.glob(f"{self.counts.name}.{self.dumped}-*")
+        threads = {path.name.rpartition("-")[2]: dump.read(path.read_text().splitlines()) for path in files}
+        return dump.Counts(threads, seconds)
 
     def control(self, command):
         told = ["vgdb", f"--pid={self.process.pid}", command]
-        done = subprocess.run(told, capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S)
+        done = subprocess.run(told, env=ENVIRONMENT, capture_output=True, text=True, timeout=CONTROL_TIMEOUT_S)
         if done.returncode != 0:
             raise Failure(f"callgrind could not {command}: {done.stderr}\n{self.log.read_text()}")
-

@@ -1,7 +1,8 @@
 """Reads what callgrind wrote: how many instructions each function took itself, and how often it was called.
 
-Threads are told apart. What the daemon does by the clock (health checks, samples, expiry) has threads of its own, and
-how much it is depends on how long the calls take, so only the threads that work for the calls are added up.
+Threads are told apart. Work by the clock (health checks, samples, expiry) has threads of its own for the most part, and
+how much it is depends on how long the calls take. So only the threads that work for the calls are added up, and from each
+is taken off what it does by the clock in as many seconds, as it was counted while no call was made.
 """
 
 import collections
@@ -30,6 +31,21 @@ class Dump:
     own: collections.Counter
     calls: collections.Counter
 
+    @classmethod
+    def empty(cls):
+        return cls(collections.Counter(), collections.Counter())
+
+    def __add__(self, other):
+        return Dump(self.own + other.own, self.calls + other.calls)
+
+    def __sub__(self, other):
+        """No function is left with less than nothing."""
+        return Dump(self.own - other.own, self.calls - other.calls)
+
+    def __mul__(self, factor):
+        own = collections.Counter({name: count * factor for name, count in self.own.items()})
+        return Dump(own, collections.Counter({name: count * factor for name, count in self.calls.items()}))
+
     @property
     def instructions(self):
         return self.own.total()
@@ -51,15 +67,21 @@ class Dump:
         return collections.Counter({name: own / calls for name, own in self.own.items()})
 
 
-def busy(threads):
-    """The threads that work for the calls, added up."""
-    least = BUSY_PART * sum(thread.instructions for thread in threads)
-    summed = Dump(collections.Counter(), collections.Counter())
-    for thread in threads:
-        if thread.instructions >= least:
-            summed.own.update(thread.own)
-            summed.calls.update(thread.calls)
-    return summed
+@dataclasses.dataclass
+class Counts:
+    """All threads of a process, by number, over so many seconds."""
+
+    threads: dict
+    seconds: float
+
+    def of_calls(self, idle):
+        """The threads that work for the calls, added up, without what they do by the clock; `idle`: without any call."""
+        least = BUSY_PART * sum(thread.instructions for thread in self.threads.values())
+        summed = Dump.empty()
+        for number, thread in self.threads.items():
+            if thread.instructions >= least:
+                summed += thread - idle.threads.get(number, Dump.empty()) * (self.seconds / idle.seconds)
+        return summed
 
 
 def read(lines):

@@ -75,13 +75,21 @@ class Read(unittest.TestCase):
         self.assertEqual(self.dump.figures(10), expected)
 
 
+def thread(own, calls=1):
+    return dump.Dump(collections.Counter(own), collections.Counter({"f": calls}))
+
+
 class Threads(unittest.TestCase):
     def test_those_that_work_for_the_calls_are_added_up(self):
-        def thread(own):
-            return dump.Dump(collections.Counter({"f": own}), collections.Counter({"f": 1}))
-
-        summed = dump.busy([thread(600), thread(385), thread(15)])
+        counts = dump.Counts({"01": thread({"f": 600}), "02": thread({"f": 385}), "03": thread({"f": 15})}, 1.0)
+        summed = counts.of_calls(dump.Counts({}, 1.0))
         self.assertEqual((summed.instructions, summed.calls["f"]), (985, 2))
+
+    def test_what_is_done_by_the_clock_is_taken_off(self):
+        idle = dump.Counts({"01": thread({"sweep": 100}, 4), "02": thread({"f": 500})}, 2.0)
+        counts = dump.Counts({"01": thread({"sweep": 350, "f": 600}, 10)}, 6.0)
+        summed = counts.of_calls(idle)
+        self.assertEqual((dict(summed.own), dict(summed.calls)), ({"sweep": 50, "f": 600}, {}))
 
 
 class Names(unittest.TestCase):
@@ -105,21 +113,20 @@ class Names(unittest.TestCase):
         self.assertFalse(dump.TASK_POLL.match("tokio::runtime::task::raw::RawTask::poll"))
 
 
-class Best(unittest.TestCase):
-    def best(self, *rounds):
+class Middle(unittest.TestCase):
+    def middle(self, *starts):
         listed = [
-            counting.Round(calls, dump.Dump(collections.Counter({"f": round(own * calls)}), collections.Counter()))
-            for calls, own in rounds
+            [counting.Round(calls, thread({"f": round(own * calls)})) for calls, own in zip((500, 1000, 1000), start)]
+            for start in starts
         ]
-        return counting.best(listed, 0.001).instructions
+        return counting.middle(listed, 0.001).instructions
 
-    def test_the_round_that_took_least(self):
-        once, twice = counting.ROUND_CALLS, 2 * counting.ROUND_CALLS
-        self.assertEqual(self.best((once, 1010), (twice, 1001), (once, 1000), (twice, 1030)), 1001)
+    def test_the_start_in_the_middle_with_all_its_long_rounds(self):
+        self.assertEqual(self.middle((1000, 990, 1010), (1000, 1010, 1012), (1000, 900, 910)), 1000)
 
     def test_twice_as_many_calls_come_to_the_same(self):
         with self.assertRaisesRegex(Failure, r"\+0.20%"):
-            self.best((counting.ROUND_CALLS, 1000), (2 * counting.ROUND_CALLS, 1002))
+            self.middle((1000, 1002, 1002), (1000, 1002, 1002), (1000, 1002, 1002))
 
 
 class Reference(unittest.TestCase):

@@ -166,7 +166,7 @@ def steps(cache, target, everything):
             ],
         ),
         Step("gate build", cargo("build", "--profile", "gate", "--bins"), 1800),
-        Step("gate", gate, 240, count_reported, python, ("tools", "gate build", "debug build")),
+        Step("gate", gate, 600, count_reported, python, ("tools", "gate build", "debug build")),
     ]
     if everything:
         listed += [
