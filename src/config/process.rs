@@ -1,6 +1,7 @@
 //! `[limits]`, `[drain]`, `[session]`: bounds of the process, how it stops, and sessions of legacy clients.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::findings::Findings;
 use super::listener::IpPlace;
@@ -126,8 +127,9 @@ section! {
         /// Size of what waits for one client's stream, and for all 256 times as much; one message may be larger. A
         /// client that does not read its stream is cut off there.
         stream_queue_bytes_max: Size<{ 4 * KIB }, { 64 * MIB }> = "1MiB",
-        /// Time after which a quiet stream gets a comment, so that nobody between takes it for dead.
-        keep_alive_interval: Period<SECOND_MS, { 5 * MINUTE_MS }> = "25s",
+        /// Time after which a quiet stream gets a comment, and a quiet reply a comment or a blank, so that nobody between
+        /// takes it for dead; 100ms at least. `"0s"`: replies get none, streams one in 25s.
+        keep_alive_interval: Period<0, { 5 * MINUTE_MS }> = "25s",
         /// Sessions with upstreams of one principal, or of one address without authentication.
         upstream_sessions_per_principal_max: Count<1, 10_000_000> = 10_000,
         /// Streams that are held open to upstreams, one for each upstream session that needs one: its client holds a
@@ -238,4 +240,25 @@ fn check_drain(drain: DrainConfig, table: Table<'_>, findings: &mut Findings) ->
 /// What one principal may have of so many, where nothing is said of it: it leaves room for others.
 fn a_quarter(max: usize) -> usize {
     (max / 4).max(1)
+}
+
+/// How often a stream of a session gets a comment where replies get none.
+const STREAM_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(25);
+/// Nothing is written more often than this.
+const KEEP_ALIVE_INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+impl SessionConfig {
+    /// Time after which a quiet stream gets a comment.
+    pub fn stream_keep_alive_interval(&self) -> Duration {
+        if self.keep_alive_interval.is_zero() {
+            STREAM_KEEP_ALIVE_INTERVAL
+        } else {
+            self.keep_alive_interval.max(KEEP_ALIVE_INTERVAL_MIN)
+        }
+    }
+
+    /// Time after which a quiet reply gets a comment or a blank; zero for never.
+    pub fn reply_keep_alive_interval(&self) -> Duration {
+        if self.keep_alive_interval.is_zero() { Duration::ZERO } else { self.stream_keep_alive_interval() }
+    }
 }

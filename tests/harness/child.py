@@ -135,6 +135,14 @@ def call(request):
         write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request["id"], said))
     elif tool == "hang":
         pass
+    elif tool == "wait":
+        while not os.path.exists(LOG + ".go"):
+            time.sleep(0.005)
+        if arguments.get("dies"):
+            die()
+        if token is not None:
+            send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
+        text(request, "late")
     elif tool == "nap":
         time.sleep(1)
         text(request, "awake")

@@ -183,6 +183,11 @@ impl Connection {
         Ok(body)
     }
 
+    /// The next piece of a body whose head was read already; `None` at its end.
+    pub(crate) fn piece(&mut self) -> Option<Vec<u8>> {
+        self.try_piece().unwrap_or_else(|broken| panic!("the body broke: {broken:?}"))
+    }
+
     /// As [`head`](Self::head), where there may be none.
     pub(crate) fn try_head(&mut self) -> Result<Response, Broken> {
         loop {

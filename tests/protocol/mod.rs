@@ -9,6 +9,7 @@
 //! | [`batches`] | What becomes of several messages in one body (revision 2025-03-26)? |
 //! | [`byte_identity`] | Which bytes may the gateway change, and are all others the same on the other side? |
 //! | [`relay`] | Does a reply come as it is sent, and what ends it? Which connections to an upstream are reused? |
+//! | [`quiet_calls`] | What does a client get of a call during which nothing happens for long? |
 //! | [`ends`] | What does a client get of a stream that ends too early, too late, or not at all? |
 //! | [`reply_ids`] | Whose reply is it when a faulty upstream answers twice, or with another id? |
 //! | [`modern_only`] | What does an endpoint that serves the modern era alone say to clients of the legacy era? |
@@ -21,5 +22,6 @@ mod ends;
 mod errors;
 mod headers;
 mod modern_only;
+mod quiet_calls;
 mod relay;
 mod reply_ids;

@@ -21,6 +21,7 @@ use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
 use crate::telemetry::tools::ToolId;
+use crate::upstream::silence::Silence;
 use config::{Networks, UNIX_CLIENT};
 use protocol::error::{Error, PolicyError, Reason};
 use protocol::fields::Fields;
@@ -68,6 +69,8 @@ pub(crate) struct Call {
     connection: InCall,
     observers: Rc<Observers>,
     pub watch: Watch,
+    /// What its client hears before the reply, where that can be anything.
+    pub silence: Option<Arc<Silence>>,
     pub status: Option<u16>,
     pub request_bytes: u64,
     /// Bytes of its reply's body so far.
@@ -108,6 +111,7 @@ impl Call {
             connection,
             observers,
             watch,
+            silence: None,
             status: None,
             request_bytes: 0,
             reply_bytes: 0,
@@ -155,6 +159,11 @@ impl Call {
             let is_direct = peer.address.ip() == self.client_address;
             if is_direct { peer.payer } else { Payer::network(self.client_address) }
         })
+    }
+
+    /// Whether its client has the head of a reply already.
+    pub(crate) fn has_begun_reply(&self) -> bool {
+        self.silence.as_ref().is_some_and(|silence| silence.begun().is_some())
     }
 
     /// Who asks, as far as its credentials were checked.

@@ -1,9 +1,12 @@
 //! Which HTTP a connection speaks; and one of HTTP/2 to its end, with its clocks.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -19,6 +22,8 @@ use super::read_ahead::Http2Body;
 use crate::clock;
 use crate::context::peer::Peer;
 use crate::line::client_body::ClientBody;
+use crate::line::relay::{Silence, begin_late};
+use crate::line::response::ClientResponse;
 use config::LimitsConfig;
 use net::drain::Drain;
 use net::socket::Observed;
@@ -58,9 +63,21 @@ pub(super) async fn serve_http2(
         let (parts, body) = request.into_parts();
         // Boxed for as long as the call: hyper keeps the place for it as long as the connection, most of them idle.
         async move {
-            let mut header = parts.into();
-            let call = proxy.handle(connection, &mut header, ClientBody::Http2(body));
-            let response = Response::from(Box::pin(call).await);
+            let silence = Arc::<Silence>::default();
+            let (answering, noted) = (Rc::clone(&proxy), Arc::clone(&silence));
+            let mut call: Pin<Box<dyn Future<Output = ClientResponse>>> = Box::pin(async move {
+                let mut header = parts.into();
+                answering.handle(connection, Some(noted), &mut header, ClientBody::Http2(body)).await
+            });
+            let answered = poll_fn(|cx| match call.as_mut().poll(cx) {
+                Poll::Pending if silence.is_due() => Poll::Ready(None),
+                answered => answered.map(Some),
+            });
+            let response = match answered.await {
+                Some(response) => response,
+                None => begin_late(&silence, async { Some(call.await) }),
+            };
+            let response = Response::from(response);
             Ok::<_, Infallible>(response.map(|body| Http2Body::new(body, &worker, other_end)))
         }
     });

@@ -47,6 +47,8 @@ pub(crate) struct Snapshot {
     pub trusted_proxies: Networks,
     /// Time after which a quiet stream of a session gets a comment.
     pub keep_alive_interval: Duration,
+    /// Time after which a quiet reply gets one, or a blank. Zero: never.
+    pub reply_keep_alive_interval: Duration,
     pub rates: RateLimits,
     pub operators: Operators,
     /// Those who may read metrics at the listener for these.
@@ -136,7 +138,8 @@ impl Snapshot {
             limits: Arc::new(config.limits.clone()),
             log: config.log.clone(),
             trusted_proxies: config.trusted_proxies.clone(),
-            keep_alive_interval: config.session.keep_alive_interval,
+            keep_alive_interval: config.session.stream_keep_alive_interval(),
+            reply_keep_alive_interval: config.session.reply_keep_alive_interval(),
             rates: RateLimits::new(config, metrics, old.map(|old| &old.rates))?,
             operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
             scrapers: Operators::of_metrics(&config.metrics).map_err(SnapshotError::Scrapers)?,

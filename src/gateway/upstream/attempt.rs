@@ -23,6 +23,7 @@ use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::request::{ExpectedReply, UpstreamRequest};
+use super::silence::Silence;
 use super::{ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::clock;
@@ -68,8 +69,9 @@ impl UpstreamClient {
             let at = lease.in_flight.replica();
             let to = target.map(|target| RequestAddress::new(target, &at.authority));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
-            let answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline));
-            match answered.await {
+            let silence = request.attributes.silence.as_deref();
+            let mut patience = HeadPatience::new(silence, clock, head_deadline);
+            match poll_fn(|cx| patience.poll(&lease, cx)).await {
                 Ok((start, body)) => {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
@@ -233,6 +235,41 @@ impl RequestClock {
     /// little time.
     fn was_patient(self, upstream: &Upstream) -> bool {
         clock::since(self.now) >= PATIENCE_MIN.min(upstream.config.first_byte_timeout)
+    }
+}
+
+/// The wait for the head of a reply.
+struct HeadPatience<'a> {
+    /// Until then, unless the client has heard nothing for long by then.
+    until: Instant,
+    deadline: Instant,
+    silence: Option<&'a Silence>,
+}
+
+impl<'a> HeadPatience<'a> {
+    /// The request is sent now.
+    fn new(silence: Option<&'a Silence>, clock: RequestClock, deadline: Instant) -> Self {
+        let until = silence.map_or(deadline, |silence| {
+            silence.mark_sent();
+            silence.long_after(clock.now, deadline)
+        });
+        Self { until, deadline, silence }
+    }
+
+    fn poll(
+        &mut self,
+        lease: &ConnectionLease,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(ParsedReply, Incoming), ConnectionError>> {
+        loop {
+            match lease.connection.poll_reply(cx, self.until) {
+                Poll::Ready(Err(ConnectionError::TimedOut)) if self.until < self.deadline => {
+                    self.until = self.deadline;
+                    self.silence.map(Silence::note);
+                }
+                polled => return polled,
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::request::UpstreamRequest;
+use super::silence;
 use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, mux, other_era};
 use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
@@ -176,8 +177,14 @@ impl UpstreamClient {
         let result = match other_era::crossing(upstream, request, delivery.aim) {
             None => self.send_as_it_is(upstream, request, delivery, now, deadline).await,
             Some(era) => {
+                let silence = request.attributes.silence.clone();
                 let request = request.take_charged(delivery.payer);
-                Arc::clone(&upstream.other_era).answer(self, era, request, deadline).await
+                let answer = Arc::clone(&upstream.other_era).answer(self, era, request, deadline);
+                match silence {
+                    // Whoever answers minds the deadline.
+                    Some(silence) => silence::noted(&silence, now, answer).await,
+                    None => answer.await,
+                }
             }
         };
         // As over HTTP, where a server that does not know the session has answered.

@@ -31,6 +31,7 @@ pub(crate) mod pool;
 pub(crate) mod replica;
 pub(crate) mod request;
 pub(crate) mod sending;
+pub(crate) mod silence;
 pub(crate) mod sse;
 pub(crate) mod stdio;
 pub(crate) mod throttle;
@@ -315,6 +316,11 @@ impl Upstream {
         !matches!(self.transport, Transport::Http(_))
     }
 
+    /// Whether its replies are messages on a connection that many calls share: it is a child process, or speaks HTTP+SSE.
+    pub(crate) fn has_own_connections(&self) -> bool {
+        self.is_child() || self.sse().is_some_and(|streams| streams.is_spoken())
+    }
+
     /// The eras it speaks, by configuration or as far as it was asked; `None`: not known, or neither.
     pub(crate) fn eras(&self) -> Option<Eras> {
         self.config.eras.or_else(|| self.facts.learned())
@@ -349,8 +355,7 @@ impl Upstream {
 
     /// Whether its sessions of the legacy era end in this process: with a child, a stream of HTTP+SSE, or the bridge.
     pub(crate) fn has_local_sessions(&self) -> bool {
-        let has_streams = self.sse().is_some_and(|streams| streams.is_spoken());
-        self.is_child() || has_streams || (self.config.bridge.is_on && self.lacks(Era::Legacy))
+        self.has_own_connections() || (self.config.bridge.is_on && self.lacks(Era::Legacy))
     }
 
     /// How many sessions there may be in which it is asked for lists. Where each is a process, most of those are for

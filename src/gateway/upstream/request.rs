@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use super::ask::{SESSION_ID, SessionHeaders, legacy_headers};
 use super::headers::{ForwardedFields, era_of};
 use super::sending::Sending;
+use super::silence::Silence;
 use crate::access::limit::payer::Payer;
 use crate::telemetry::trace::Trail;
 use protocol::envelope::Envelope;
@@ -67,6 +68,8 @@ pub(crate) struct RequestAttributes {
     pub reply: ExpectedReply,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
+    /// What its client hears meanwhile, where it waits for the reply.
+    pub silence: Option<Arc<Silence>>,
 }
 
 /// What comes of a request, and when it is late.

@@ -9,6 +9,7 @@ use crate::bridge::BridgedCaller;
 use crate::telemetry::trace::Trail;
 use crate::upstream::headers::ForwardedFields;
 use crate::upstream::request::UpstreamRequest;
+use crate::upstream::silence::Silence;
 use protocol::envelope::MessageKind;
 use protocol::json::{Literal, Scratch, Span, Value};
 use protocol::level::Level;
@@ -54,6 +55,8 @@ pub(crate) struct ModernCall {
     pub as_task: bool,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
+    /// What its client hears meanwhile.
+    pub silence: Option<Arc<Silence>>,
 }
 
 impl ModernCall {
@@ -99,6 +102,7 @@ impl ModernCall {
             may_be_asked,
             as_task: false,
             trail: attributes.trail,
+            silence: attributes.silence,
             is_request: envelope.kind == MessageKind::Request,
             name: envelope.name.clone(),
             message,

@@ -175,6 +175,12 @@ async fn make(
     upstream: &BridgedServer,
     call: Arc<ModernCall>,
 ) -> Result<Reply, UpstreamError> {
+    if let Some(silence) = &call.silence
+        && (call.token.is_some() || call.level.is_some())
+        && upstream.has_own_connections()
+    {
+        silence.mark_events();
+    }
     let declined = client.read_json(|memory| answers::declined(&call, memory));
     if let Some(answer) = declined {
         return Ok(answer.into_reply());

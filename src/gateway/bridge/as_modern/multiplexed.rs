@@ -131,6 +131,7 @@ impl CallInProgress {
             id: id.clone(),
             forwarded: call.forwarded.clone(),
             trail: call.trail.clone(),
+            silence: call.silence.clone(),
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
             deadline: Some(call.deadline),
         };

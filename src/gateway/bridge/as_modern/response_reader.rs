@@ -21,6 +21,7 @@ use crate::upstream::body::collect_answer;
 use crate::upstream::exchange::{Reply, SendOptions};
 use crate::upstream::headers::ForwardedFields;
 use crate::upstream::request::{ExpectedReply, RequestAttributes, UpstreamRequest};
+use crate::upstream::silence::Silence;
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
@@ -43,6 +44,8 @@ pub(crate) struct BridgedRequest {
     pub forwarded: ForwardedFields,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
+    /// What the client hears meanwhile that waits for it.
+    pub silence: Option<Arc<Silence>>,
     pub is_safe_to_repeat: bool,
     /// When the head of the reply is too late, and the whole of one that is no stream. `None`: somebody else ends it.
     pub deadline: Option<Instant>,
@@ -132,13 +135,14 @@ impl SessionClient {
         request: BridgedRequest,
         read: impl Fn(&Bytes) -> Option<A>,
     ) -> Result<ReplyStart<A>, UpstreamError> {
-        let BridgedRequest { message, forwarded, trail, is_safe_to_repeat, deadline, payer, .. } = request;
+        let BridgedRequest { message, forwarded, trail, silence, is_safe_to_repeat, deadline, payer, .. } =
+            request;
         let (upstream, now) = (self.upstream(), clock::now());
         let reply = if deadline.is_some() { ExpectedReply::Answer } else { ExpectedReply::SlowAnswer };
         let mut request = UpstreamRequest {
             message,
             forwarded: Some(forwarded.in_session(self.session.named())),
-            attributes: RequestAttributes { reply, trail, ..RequestAttributes::default() },
+            attributes: RequestAttributes { reply, trail, silence, ..RequestAttributes::default() },
             ..UpstreamRequest::default()
         };
         let delivery =

@@ -252,6 +252,7 @@ impl TaskDriver {
             id: id.to_string().into(),
             forwarded: ForwardedFields::default(),
             trail: None,
+            silence: None,
             is_safe_to_repeat: true,
             deadline: Some(clock::now() + server.upstream().config.response_timeout),
         };

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -26,6 +27,7 @@ use crate::clock::{self, RecurringDeadline};
 use crate::edge::AcceptedConnection;
 use crate::edge::REPLY_CLOCK;
 use crate::line::client_body::{BrokenRequest, ClientBody, RequestBytes};
+use crate::line::relay::Silence;
 use crate::line::request_header::RequestHeader;
 use net::drain::DrainPhase;
 
@@ -42,6 +44,8 @@ pub(super) struct ClientConnection {
     /// When the head began that has not ended.
     head_since: Cell<Option<Instant>>,
     deadline: RefCell<RecurringDeadline>,
+    /// How long the client has heard nothing of its call.
+    silence: RefCell<Arc<Silence>>,
     /// Dropped last: it counts the connection.
     pub(super) accepted: AcceptedConnection,
 }
@@ -102,6 +106,7 @@ impl ClientConnection {
             state: RefCell::new(state),
             head_since: Cell::new(Some(clock::now())),
             deadline: RefCell::default(),
+            silence: RefCell::default(),
             accepted,
         })
     }
@@ -228,6 +233,25 @@ impl ClientConnection {
             ClientBody::Http1(source)
         };
         ReceivedRequest { header: head.into_header(message), form, body }
+    }
+
+    /// What will be known of the silence of the next call: of the last one, somebody may still note something.
+    pub(super) fn silence(&self) -> Arc<Silence> {
+        let mut silence = self.silence.borrow_mut();
+        if Arc::strong_count(&silence) > 1 {
+            *silence = Arc::default();
+        }
+        Arc::clone(&silence)
+    }
+
+    /// What is known of the silence of the call.
+    pub(super) fn last_silence(&self) -> Arc<Silence> {
+        Arc::clone(&self.silence.borrow())
+    }
+
+    /// Whether the client of the call is to be given something.
+    pub(super) fn is_too_quiet(&self) -> bool {
+        self.silence.borrow().is_due()
     }
 
     /// The clock that runs out while a request is awaited.

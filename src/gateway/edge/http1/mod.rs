@@ -15,12 +15,13 @@ mod request;
 mod response;
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::sync::oneshot;
 
 pub(super) use self::exchange::ClientExchanges;
 
@@ -29,6 +30,8 @@ use self::response::{ResponseForm, ResponseWriter};
 use super::AcceptedConnection;
 use super::connection::CloseReason;
 use crate::clock;
+use crate::line::relay::begin_late;
+use crate::line::response::ClientResponse;
 use net::drain::PhaseWatch;
 use net::stream::MaybeTls;
 
@@ -108,20 +111,59 @@ async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> Exchang
     let ReceivedRequest { mut header, form, body } = connection.read(head);
     let AcceptedConnection { listener, peer, .. } = &connection.accepted;
     let form = ResponseForm::of(&header.method, form);
-    let mut call = pin!(listener.proxy.handle(peer.enter(), &mut header, body));
-    poll_fn(|cx| {
+    let silence = form.takes_chunks().then(|| connection.silence());
+    let mut call = pin!(listener.proxy.handle(peer.enter(), silence, &mut header, body));
+    let answered = poll_fn(|cx| {
         let Poll::Ready(response) = call.as_mut().poll(cx) else {
-            return connection.poll_departure(cx).map(|()| ExchangeEnd::Left);
+            return match connection.poll_departure(cx) {
+                Poll::Ready(()) => Poll::Ready(Some(ExchangeEnd::Left)),
+                Poll::Pending if connection.is_too_quiet() => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            };
         };
         let mut writer =
             ResponseWriter::new(response, form, connection.is_request_over(), connection.buffers());
-        Poll::Ready(match connection.poll_write(cx, &mut writer) {
+        Poll::Ready(Some(match connection.poll_write(cx, &mut writer) {
             Poll::Ready(Ok(())) => ExchangeEnd::Written { is_persistent: writer.is_persistent() },
             Poll::Ready(Err(_)) => ExchangeEnd::Left,
             Poll::Pending => ExchangeEnd::Writing(Box::new(writer)),
-        })
-    })
-    .await
+        }))
+    });
+    match answered.await {
+        Some(end) => end,
+        None => Box::pin(answer_late(&connection, call, form)).await,
+    }
+}
+
+/// Goes on with a call whose client has heard nothing for long: it is given the head of its reply at once.
+async fn answer_late(
+    connection: &Rc<ClientConnection>,
+    mut call: Pin<&mut impl Future<Output = ClientResponse>>,
+    form: ResponseForm,
+) -> ExchangeEnd {
+    let (sender, response) = oneshot::channel();
+    let begun = begin_late(&connection.last_silence(), async { response.await.ok() });
+    let is_request_over = connection.is_request_over();
+    let mut writer = Box::new(ResponseWriter::new(begun, form, is_request_over, connection.buffers()));
+    let mut sender = Some(sender);
+    let written = poll_fn(|cx| {
+        if sender.is_some()
+            && let Poll::Ready(response) = call.as_mut().poll(cx)
+            && let Some(sender) = sender.take()
+        {
+            // The writer holds the other end.
+            let _ = sender.send(response);
+        }
+        match connection.poll_write(cx, &mut writer) {
+            Poll::Pending if sender.is_none() => Poll::Ready(None),
+            written => written.map(Some),
+        }
+    });
+    match written.await {
+        Some(Ok(())) => ExchangeEnd::Written { is_persistent: writer.is_persistent() },
+        Some(Err(_)) => ExchangeEnd::Left,
+        None => ExchangeEnd::Writing(writer),
+    }
 }
 
 /// Goes on writing a response, unless its client leaves or is too late. In this turn of the task it was asked already.

@@ -41,6 +41,11 @@ pub(super) struct ResponseForm {
 }
 
 impl ResponseForm {
+    /// Whether it may have no length.
+    pub(super) fn takes_chunks(self) -> bool {
+        !self.is_old && !self.is_head
+    }
+
     pub(super) fn of(method: &Method, request: RequestForm) -> Self {
         let RequestForm { is_old, is_persistent, .. } = request;
         Self { is_head: *method == Method::HEAD, is_old, is_persistent }

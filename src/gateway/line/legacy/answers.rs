@@ -3,9 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::messages;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
+use crate::session::outbox::OutboundMessage;
 use protocol::json::quote;
 use protocol::server_request::NotAsked;
 
@@ -36,6 +39,16 @@ pub(crate) fn undeliverable(worker: &Rc<Worker>, session: &InSession, public_id:
     if let Some(question) = session.outbox.take_question(public_id) {
         session.upstream.series.questions.refused.inc();
         refuse(worker, session, question.inner_id.as_bytes(), NO_CLIENT);
+    }
+}
+
+/// Asks the client on the stream of its session what it cannot be asked in the reply.
+pub(crate) fn ask_beside(worker: &Rc<Worker>, session: &InSession, message: Bytes, public_id: &str) {
+    let upstream = session.upstream.config.name.as_str().into();
+    let question = Some(public_id.into());
+    let parcel = OutboundMessage { upstream, event_id: None, data: message, question };
+    if session.outbox.deliver(parcel).is_err() {
+        undeliverable(worker, session, public_id);
     }
 }
 

@@ -91,6 +91,7 @@ impl Proxy {
             request.attributes.principal = RequestAttributes::principal(call.principal().id());
         }
         request.envelope = envelope;
+        request.attributes.silence.clone_from(&call.silence);
         leave(&mut call.watch, &mut request, upstream);
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
@@ -102,6 +103,7 @@ impl Proxy {
                     (plan.own_id, plan.mapper) = (own_id.as_ref(), mapper.clone());
                 }
                 (plan.permit, plan.new_task, plan.call) = (permit, new_task, Some(&*call));
+                plan.silence = call.silence.as_deref();
                 relay(&self.worker, &mut reply, &mut plan).await
             }
             Err(error) => Err(error.into()),
@@ -153,6 +155,7 @@ impl Proxy {
             let named = upstream_session.named();
             let mut request = post(outbound.body.clone(), forwarded.clone().in_session(named));
             request.envelope = known_envelope(upstream, Era::Legacy, (message, outbound));
+            request.attributes.silence.clone_from(&call.silence);
             leave(&mut call.watch, &mut request, upstream);
             let exchange = SessionExchange {
                 worker: Rc::clone(&self.worker),
@@ -195,6 +198,7 @@ impl SessionExchange {
         let own_id = rewrite.as_ref().and_then(|rewrite| rewrite.own_id.as_ref());
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
+        let silence = request.attributes.silence.clone();
         // Kept until the reply has ended, which may be a stream.
         let sent_id = own_id.map_or_else(|| Bytes::copy_from_slice(&self.id), |own_id| own_id.sent().clone());
         let in_flight = InFlightCall { addressee: session.addressee(), sent_id };
@@ -214,6 +218,7 @@ impl SessionExchange {
             permit: self.permit,
             subscribing: self.subscribing,
             new_task: self.new_task,
+            silence: silence.as_deref(),
             ..RelayPlan::new(&upstream, id, deadline)
         };
         relay(&worker, &mut reply, &mut plan).await

@@ -24,6 +24,7 @@ mod tasks;
 
 use std::borrow::Cow;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,6 +48,7 @@ use crate::line::response::ClientResponse;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
 use crate::telemetry::request_id::X_REQUEST_ID;
+use crate::upstream::silence::Silence;
 use net::drain::Drain;
 use protocol::agreement::name_in_body;
 use protocol::envelope::MessageKind;
@@ -94,9 +96,11 @@ impl Proxy {
     }
 
     /// Answers one request. Never fails: every error becomes a response.
+    /// `silence`: what is known of the client's, where it can be given the head of a reply before there is one.
     pub(crate) async fn handle(
         &self,
         connection: InCall,
+        silence: Option<Arc<Silence>>,
         request: &mut RequestHeader,
         body: ClientBody,
     ) -> ClientResponse {
@@ -106,8 +110,18 @@ impl Proxy {
         call.believe(&request.fields, &view.snapshot.trusted_proxies);
         let mut intake = Intake::new(body);
         let origin = origin(&request.fields);
+        if let Some(silence) = &silence {
+            silence.start(view.snapshot.reply_keep_alive_interval);
+            if let Some(origin) = &origin {
+                silence.note_origin(origin);
+            }
+        }
+        call.silence = silence;
         let mut response = match self.answer(&view, request, &mut intake, &mut call).await {
             Ok(LineAnswer::Response(mut response)) => {
+                if call.has_begun_reply() {
+                    relay::fold_late(&self.worker, &mut response);
+                }
                 call.status = Some(response.status.as_u16());
                 let ends = call.caller.as_ref().and_then(|caller| caller.ends);
                 if !response.body.finish(&mut call) {
@@ -319,7 +333,8 @@ impl Proxy {
         let endpoint = call.endpoint.as_ref();
         let status =
             endpoint.map_or_else(|| error.outcome().status, |endpoint| endpoint.status_of(error, era));
-        call.status = Some(status.as_u16());
+        let has_begun = call.has_begun_reply();
+        call.status = Some(if has_begun { 200 } else { status.as_u16() });
         let body = error.body(id, era);
         call.reply_bytes = body.len() as u64;
         call.fail(error);
@@ -328,6 +343,9 @@ impl Proxy {
             response.headers_mut().insert(X_REQUEST_ID, id);
         }
         relay::describe(&mut response, error, call.endpoint.as_ref().map(|endpoint| &***endpoint));
+        if has_begun {
+            relay::fold_late(&self.worker, &mut response);
+        }
         if let Some(origin) = origin.filter(|_| is_origin_allowed) {
             cors::allow(&mut response, origin);
         }

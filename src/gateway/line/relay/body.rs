@@ -36,6 +36,8 @@ pub(crate) enum ReplyBody {
     Stream(ClientAttachment),
     /// Events of the gateway's own making, as they come.
     Events(Box<OwnEvents>),
+    /// What follows a head that the client was given before there was a reply.
+    Late(Box<PollLate>),
 }
 
 /// What a stream of the gateway's own is to the call that opened it.
@@ -51,6 +53,9 @@ pub(crate) enum EventsKind {
 
 /// The next whole events, as a stream has them.
 type PollEvents = dyn FnMut(&mut Context<'_>) -> Poll<Option<Bytes>>;
+
+/// The next bytes of a reply, and in silence a sign of life.
+type PollLate = dyn FnMut(&mut Context<'_>) -> Poll<Option<Result<Bytes, UpstreamError>>>;
 
 /// A stream that is open until one side ends it.
 pub(crate) struct OwnEvents {
@@ -109,6 +114,8 @@ impl ReplyBody {
             Self::Whole(_, held) => held.call = Some(Box::new(call)),
             Self::Stream(stream) => stream.carry(call),
             Self::Events(events) => events.carry(call),
+            // The reply that follows has it.
+            Self::Late(_) => {}
         }
     }
 
@@ -116,7 +123,8 @@ impl ReplyBody {
     fn call(&mut self) -> Option<&mut Call> {
         match self {
             // It knows how long it is.
-            Self::Whole(..) => None,
+            // The reply that follows does, too.
+            Self::Whole(..) | Self::Late(_) => None,
             Self::Stream(stream) => stream.call(),
             Self::Events(events) => events.call.as_mut(),
         }
@@ -145,6 +153,7 @@ impl ReplyBody {
             Self::Events(events) => {
                 events.poll(cx).map(|events| events.map(|events| Ok(Frame::data(events))))
             }
+            Self::Late(poll) => poll(cx).map(|data| data.map(|data| data.map(Frame::data))),
         }
     }
 }
@@ -169,7 +178,7 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(segments, _) => segments.is_empty(),
-            Self::Stream(_) | Self::Events(_) => false,
+            Self::Stream(_) | Self::Events(_) | Self::Late(_) => false,
         }
     }
 
@@ -177,7 +186,7 @@ impl Body for ReplyBody {
         match self {
             Self::Whole(segments, _) => SizeHint::with_exact(segments.len()),
             Self::Stream(stream) => stream.size_hint(),
-            Self::Events(_) => SizeHint::default(),
+            Self::Events(_) | Self::Late(_) => SizeHint::default(),
         }
     }
 }

@@ -30,7 +30,7 @@ use protocol::error::{Error, UpstreamError};
 use protocol::event_id;
 use protocol::progress;
 use protocol::splice::{Segments, splice};
-use protocol::sse::{Boundary, Event, Events};
+use protocol::sse::{Boundary, Event, Events, data_event};
 use protocol::version::Era;
 
 /// So much of an unfinished event is part of what a connection costs.
@@ -45,6 +45,8 @@ pub(super) struct EventStream {
     /// The id that the upstream was sent, where that is not the client's.
     own_id: Option<OwnId>,
     event_bytes_max: usize,
+    /// The client takes the answer alone, as it is.
+    is_lone: bool,
     /// Where the bytes sent so far end.
     boundary: Boundary,
     /// Where events must be looked at one by one.
@@ -89,13 +91,15 @@ pub(super) enum AtEnd {
 
 impl EventStream {
     pub(super) fn new(plan: &mut RelayPlan<'_>, event_bytes_max: usize) -> Self {
-        let is_read = plan.mapper.is_some() || plan.is_checked();
+        let is_lone = plan.takes_one_message();
+        let is_read = plan.mapper.is_some() || plan.is_checked() || is_lone;
         Self {
             idle: plan.upstream.config.stream_idle_timeout,
             response_timeout: plan.upstream.config.response_timeout,
             id: plan.id.into(),
             own_id: plan.own_id.map(OwnId::kept),
             event_bytes_max,
+            is_lone,
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),
             part: None,
@@ -121,10 +125,6 @@ impl EventStream {
         &self.id
     }
 
-    pub(super) fn era(&self) -> Era {
-        if self.session.is_some() { Era::Legacy } else { Era::Modern }
-    }
-
     pub(super) fn idle(&self) -> Duration {
         self.idle
     }
@@ -143,13 +143,13 @@ impl EventStream {
         self.answer_seen == AnswerSeen::No && self.is_between_events()
     }
 
-    fn is_between_events(&self) -> bool {
+    pub(super) fn is_between_events(&self) -> bool {
         self.events.is_some() || self.boundary.at_boundary()
     }
 
     /// Whether the client can take the stream up again, as it may have done before.
     pub(super) fn is_resumable(&self) -> bool {
-        self.last_id.is_some() || self.id.is_empty()
+        !self.is_lone && (self.last_id.is_some() || self.id.is_empty())
     }
 
     /// Nobody listens any more. How long the rest may take.
@@ -190,9 +190,16 @@ impl EventStream {
         Some(part.into_event().into_bytes())
     }
 
-    pub(super) fn push_last(&mut self, event: Bytes) {
+    /// Puts an error after what waits to be sent.
+    pub(super) fn push_failure(&mut self, failure: &Error) {
+        let era = if self.session.is_some() { Era::Legacy } else { Era::Modern };
+        let body = Bytes::from(failure.body(Some(&self.id), era));
         self.events = self.events.take().map(|_| Events::new(0));
-        self.waiting.push_back(event);
+        self.waiting.push_back(if self.is_lone {
+            failure.outcome().told_in(&body).to_bytes()
+        } else {
+            data_event(body)
+        });
     }
 
     pub(super) fn next(&mut self, worker: &Rc<Worker>, is_detached: bool) -> Option<Result<Bytes, Error>> {
@@ -203,6 +210,7 @@ impl EventStream {
             // What tells of progress is nearly all of a long reply, and has neither an id nor a name in it.
             if self.mapper.is_none()
                 && !self.has_answered
+                && !self.is_lone
                 && let Some(run) = self.events.as_mut()?.next_run(progress::is_usual)
             {
                 self.fruitless = 0;
@@ -219,7 +227,12 @@ impl EventStream {
                     None => return self.charge(worker).err().map(Err),
                 },
             };
-            if let Some(passed) = self.pass(worker, event, is_detached).transpose() {
+            let passed = if self.is_lone {
+                self.pass_alone(worker, event, is_detached)
+            } else {
+                self.pass(worker, event, is_detached)
+            };
+            if let Some(passed) = passed.transpose() {
                 return Some(passed.map_err(Error::from));
             }
         }
@@ -246,20 +259,28 @@ impl EventStream {
         }
         // An event without its blank line is none; one that a final CR ended is.
         let last = self.events.as_mut().and_then(Events::finish);
-        let passed = last.and_then(|event| self.pass(worker, event, is_detached).transpose());
+        let passed = last.and_then(|event| {
+            let passed = if self.is_lone {
+                self.pass_alone(worker, event, is_detached)
+            } else {
+                self.pass(worker, event, is_detached)
+            };
+            passed.transpose()
+        });
         match passed {
             Some(Ok(event)) => self.waiting.push_back(event),
             Some(Err(_)) => return AtEnd::Unanswered,
             None => {}
         }
         let Some(session) = &self.session else {
-            let is_unanswered = self.own_id.is_some() && self.answer_seen != AnswerSeen::Yes;
+            let is_unanswered =
+                (self.own_id.is_some() || self.is_lone) && self.answer_seen != AnswerSeen::Yes;
             return if is_unanswered { AtEnd::Unanswered } else { AtEnd::Over };
         };
         match (self.has_answered, &self.last_id) {
             (true, _) => AtEnd::Over,
             (false, None) => AtEnd::Unanswered,
-            (false, Some(_)) if session.client_resumes() => AtEnd::Over,
+            (false, Some(_)) if session.client_resumes() && !self.is_lone => AtEnd::Over,
             (false, Some(_)) => AtEnd::Reopen,
         }
     }
@@ -286,6 +307,25 @@ impl EventStream {
         let reopened = std::task::ready!(reopening.as_mut().poll(cx));
         self.reopening = None;
         Poll::Ready(reopened)
+    }
+
+    /// The answer as the client is to see it that takes nothing else. What it is asked goes to the stream of its session.
+    fn pass_alone(
+        &mut self,
+        worker: &Rc<Worker>,
+        event: Event,
+        is_detached: bool,
+    ) -> Result<Option<Bytes>, UpstreamError> {
+        if self.has_answered && self.session.is_none() {
+            return Ok(None);
+        }
+        let passed = self.pass(worker, event, is_detached)?;
+        self.has_answered |= self.answer_seen == AnswerSeen::Yes;
+        let Some(answer) = passed.filter(|_| self.has_answered) else { return Ok(None) };
+        let mut events = Events::new(answer.len());
+        events.push(answer);
+        let answer = events.next().and_then(Result::ok).or_else(|| events.finish());
+        Ok(answer.and_then(|answer| answer.data))
     }
 
     /// An event as the client is to see it, with the public names. `None`: it is not for the client.
@@ -385,6 +425,10 @@ impl EventStream {
         Ok(match crossing {
             NotificationRouting::Mapped { question: Some(question), .. } if is_detached => {
                 answers::undeliverable(worker, session, &question);
+                None
+            }
+            NotificationRouting::Mapped { question: Some(question), message } if self.is_lone => {
+                answers::ask_beside(worker, session, message.to_bytes(), &question);
                 None
             }
             NotificationRouting::AsItIs => Some(with_public_id(session, event, None)),

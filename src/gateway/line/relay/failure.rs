@@ -47,8 +47,9 @@ pub(super) async fn relay_failure(
     let (era, upstream, retry_after) = (plan.era(), plan.upstream, head.fields.retry_after_s());
     if media == Media::Json
         && (status.is_client_error() || status.is_server_error())
-        && let Ok((whole, _)) =
-            collect(body, FAILED_BYTES_MAX, plan.deadline, worker.state.buffered.open(plan.payer())).await
+        && let held = worker.state.buffered.open(plan.payer())
+        && let Some(Ok((whole, _))) =
+            plan.patiently(collect(body, FAILED_BYTES_MAX, plan.deadline, held)).await
         && let Some(response) = relay_error(worker, head, lease.take(), &whole, plan)?
     {
         return Ok(response);

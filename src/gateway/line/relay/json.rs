@@ -3,7 +3,6 @@
 //! Invariant: nothing is handed on of a reply that may answer another request, where the gateway can tell.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::Body as _;
@@ -100,7 +99,7 @@ pub(super) async fn relay_json(
     }
     let Reply { head, body, lease, arrived, .. } = reply;
     let was_there = matches!(body, Incoming::Whole(_));
-    let first = next_piece(body, lease.as_mut(), plan.deadline).await?.unwrap_or_default();
+    let first = next_piece(body, lease.as_mut(), plan).await?.unwrap_or_default();
     if !was_there {
         *arrived = clock::now();
     }
@@ -140,8 +139,9 @@ async fn relay_mapped(
 ) -> Result<ClientResponse, Error> {
     let Reply { head, body, lease, .. } = reply;
     let reply_bytes_max = worker.limits().reply_bytes_max;
-    let collected =
-        collect(body, reply_bytes_max, plan.deadline, worker.state.buffered.open(plan.payer())).await;
+    let held = worker.state.buffered.open(plan.payer());
+    let collected = plan.patiently(collect(body, reply_bytes_max, plan.deadline, held)).await;
+    let collected = collected.unwrap_or(Err(UpstreamError::TimedOut.into()));
     let (whole, reservation) = collected.inspect_err(|error| {
         if let Error::Upstream(error) = error {
             pool::note_error(lease.as_mut(), error);
@@ -175,9 +175,9 @@ fn looked_at(first: &[u8], is_whole: bool, id: &[u8]) -> AnswerId {
 async fn next_piece(
     body: &mut Incoming,
     lease: Option<&mut ConnectionLease>,
-    deadline: Instant,
+    plan: &RelayPlan<'_>,
 ) -> Result<Option<Bytes>, UpstreamError> {
-    match clock::until(deadline, body.frame()).await {
+    match plan.patiently(body.frame()).await {
         Some(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
         Some(None) => Ok(None),
         broken => {
@@ -201,7 +201,7 @@ async fn relay_held(
     let mut pieces = Chunks::default();
     pieces.push(first, 0);
     while !check.is_ours() && !check.is_others() && !body.is_end_stream() {
-        let Some(piece) = next_piece(body, lease.as_mut(), plan.deadline).await? else { break };
+        let Some(piece) = next_piece(body, lease.as_mut(), plan).await? else { break };
         let bytes = pieces.len() + piece.len();
         if bytes > bytes_max {
             return Err(UpstreamError::TooLarge.into());

@@ -12,6 +12,7 @@ mod events;
 mod failure;
 mod gather;
 mod json;
+mod late_reply;
 mod limited;
 mod new_task;
 mod passing_answer;
@@ -40,6 +41,8 @@ use crate::upstream::Upstream;
 use crate::upstream::exchange::Reply;
 use crate::upstream::own_id::OwnId;
 use crate::upstream::pool::{self, ConnectionLease};
+use crate::upstream::silence;
+pub(crate) use crate::upstream::silence::Silence;
 use protocol::error::{ClientError, Error, PolicyError, UpstreamError};
 use protocol::media::Media;
 use protocol::splice::Segments;
@@ -49,6 +52,7 @@ pub(crate) use body::{BodyGuard, EventsKind, ReplyBody};
 use client_attachment::ClientAttachment;
 use failure::relay_failure;
 use json::relay_json;
+pub(crate) use late_reply::{begin_late, fold_late};
 pub(crate) use new_task::NewTask;
 pub(crate) use reopen::resume;
 use stream::RelayedReply;
@@ -79,6 +83,8 @@ pub(crate) struct RelayPlan<'p> {
     pub place: Option<Share>,
     /// The call that is answered, where it is none of a session.
     pub call: Option<&'p Call>,
+    /// What its client hears meanwhile.
+    pub silence: Option<&'p Silence>,
 }
 
 /// What the client gets of a reply. What is left of the reply and of the plan is of no use.
@@ -116,6 +122,7 @@ impl<'p> RelayPlan<'p> {
             new_task: None,
             place: None,
             call: None,
+            silence: None,
         }
     }
 
@@ -145,6 +152,16 @@ impl<'p> RelayPlan<'p> {
         UpstreamError::Nonsense
     }
 
+    /// What comes of `future` in time, which is awaited for the reply.
+    async fn patiently<F: Future>(&self, future: F) -> Option<F::Output> {
+        silence::until(self.silence, (self.deadline, self.upstream.config.response_timeout), future).await
+    }
+
+    /// Whether the client takes nothing but one message in JSON.
+    fn takes_one_message(&self) -> bool {
+        self.silence.is_some_and(|silence| silence.begun() == Some(Media::Json))
+    }
+
     fn era(&self) -> Era {
         if self.session.is_some() { Era::Legacy } else { Era::Modern }
     }
@@ -152,8 +169,9 @@ impl<'p> RelayPlan<'p> {
 
 fn relay_sse(worker: &Rc<Worker>, reply: &mut Reply, plan: &mut RelayPlan<'_>) -> ClientResponse {
     let head = &reply.head;
+    let media = if plan.takes_one_message() { Media::Json } else { Media::Sse };
     let stream = RelayedReply::events(worker, (std::mem::take(&mut reply.body), reply.lease.take()), plan);
-    ClientResponse::new(head.status, Media::Sse, ReplyBody::Stream(ClientAttachment::new(stream)))
+    ClientResponse::new(head.status, media, ReplyBody::Stream(ClientAttachment::new(stream)))
 }
 
 /// A stream of the gateway's own.

@@ -31,7 +31,7 @@ use crate::upstream::incoming::{Incoming, IncomingPiece};
 use crate::upstream::messages::ReplyPart;
 use crate::upstream::pool::{self, ConnectionLease};
 use protocol::error::{ClientError, Error, UpstreamError};
-use protocol::sse::data_event;
+use protocol::sse::Event;
 
 /// How long the end of a stream is waited for once the client has its answer.
 const END_PATIENCE: Duration = Duration::from_secs(1);
@@ -51,7 +51,11 @@ pub(super) struct RelayedReply {
     session: Option<(CancellationToken, Session)>,
     durations: Arc<UpstreamDurations>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
+    deadline: Instant,
+    /// Rings then, or earlier for a comment.
     clock: Pin<Box<Sleep>>,
+    /// How long the client hears nothing at most. Zero: until the end.
+    keep_alive_interval: Duration,
     /// When the whole of an event stream must be there.
     answer_by: Option<Instant>,
     source: ReplySource,
@@ -109,6 +113,10 @@ impl RelayedReply {
             |plan: &mut RelayPlan<'_>| ReplySource::Events(Box::new(EventStream::new(plan, bytes_max)));
         let mut reply = Self::boxed(worker, incoming, plan, source);
         reply.answer_by = answer_by;
+        if let Some(silence) = plan.silence.filter(|_| !plan.takes_one_message()) {
+            reply.keep_alive_interval = silence.interval();
+            reply.wait_until(now, plan.deadline);
+        }
         reply
     }
 
@@ -130,7 +138,9 @@ impl RelayedReply {
                 .as_ref()
                 .map(|held| (held.upstream_session.ended.clone(), held.session.clone())),
             durations: Arc::clone(&plan.upstream.durations),
+            deadline: plan.deadline,
             clock: Box::pin(sleep_until(plan.deadline.into())),
+            keep_alive_interval: Duration::ZERO,
             answer_by: Some(plan.deadline),
             source: source(plan),
             is_over: false,
@@ -168,7 +178,8 @@ impl RelayedReply {
                 return None;
             }
             let patience = if events.has_answered() { END_PATIENCE } else { events.detach() };
-            self.clock.as_mut().reset((clock::now() + patience).into());
+            self.keep_alive_interval = Duration::ZERO;
+            self.wait_for(patience);
         }
         Some((ended, session.owner().payer()))
     }
@@ -238,6 +249,12 @@ impl RelayedReply {
                         return self.fail(ClientError::Cancelled);
                     }
                     ready!(self.clock.as_mut().poll(cx));
+                    if self.clock.deadline().into_std() < self.deadline {
+                        match self.break_silence() {
+                            Some(comment) => return Poll::Ready(Some(Ok(comment))),
+                            None => continue,
+                        }
+                    }
                     if !self.has_answered() {
                         return self.fail(UpstreamError::TimedOut);
                     }
@@ -280,11 +297,9 @@ impl RelayedReply {
                 }
                 Some(Poll::Ready(Some(Ok(data))))
             }
-            ReplySource::Events(events) => {
-                if !self.is_detached && !events.has_answered() {
-                    let deadline = at_most(clock::now() + events.idle(), self.answer_by);
-                    self.clock.as_mut().reset(deadline.into());
-                }
+            ReplySource::Events(_) => {
+                self.note_arrival();
+                let ReplySource::Events(events) = &mut self.source else { return None };
                 events.push(&self.worker, data).map(|data| Poll::Ready(Some(Ok(data))))
             }
         }
@@ -292,14 +307,41 @@ impl RelayedReply {
 
     /// As [`take`](Self::take), of a reply that consists of messages.
     fn take_part(&mut self, part: ReplyPart) -> Option<BytesPoll> {
+        self.note_arrival();
         let ReplySource::Events(events) = &mut self.source else {
             return self.take(part.into_event().into_bytes());
         };
-        if !self.is_detached && !events.has_answered() {
-            let deadline = at_most(clock::now() + events.idle(), self.answer_by);
-            self.clock.as_mut().reset(deadline.into());
-        }
         events.push_part(&self.worker, part).map(|data| Poll::Ready(Some(Ok(data))))
+    }
+
+    /// Something of an event stream has come: the patience begins anew.
+    fn note_arrival(&mut self) {
+        if let ReplySource::Events(events) = &self.source
+            && !self.is_detached
+            && !events.has_answered()
+        {
+            let now = clock::now();
+            self.wait_until(now, at_most(now + events.idle(), self.answer_by));
+        }
+    }
+
+    fn wait_for(&mut self, patience: Duration) {
+        let now = clock::now();
+        self.wait_until(now, now + patience);
+    }
+
+    fn wait_until(&mut self, now: Instant, deadline: Instant) {
+        self.deadline = deadline;
+        let is_quiet = self.keep_alive_interval.is_zero();
+        let rings = if is_quiet { deadline } else { deadline.min(now + self.keep_alive_interval) };
+        self.clock.as_mut().reset(rings.into());
+    }
+
+    /// The client has heard nothing for long: what it is given, where it stands between two events.
+    fn break_silence(&mut self) -> Option<Bytes> {
+        self.wait_until(clock::now(), self.deadline);
+        let ReplySource::Events(events) = &self.source else { return None };
+        events.is_between_events().then(|| Event::comment().into_bytes())
     }
 
     /// What nobody hears is read for its time and up to the size of a reply, and what somebody hears for its time, even
@@ -309,8 +351,7 @@ impl RelayedReply {
             return self.answer_by.is_some_and(|bound| clock::now() >= bound);
         }
         self.leftover_bytes += bytes;
-        self.leftover_bytes > self.worker.limits().reply_bytes_max
-            || clock::now() >= self.clock.deadline().into_std()
+        self.leftover_bytes > self.worker.limits().reply_bytes_max || clock::now() >= self.deadline
     }
 
     /// What can be sent without waiting: the first piece of JSON, or the next event.
@@ -323,7 +364,8 @@ impl RelayedReply {
                 if !had_answered && events.has_answered() {
                     // What else its server has to say keeps nobody from calling it.
                     self.permit = None;
-                    self.clock.as_mut().reset((clock::now() + END_PATIENCE).into());
+                    self.keep_alive_interval = Duration::ZERO;
+                    self.wait_for(END_PATIENCE);
                 }
                 next
             }
@@ -425,8 +467,7 @@ impl RelayedReply {
         if let ReplySource::Events(events) = &mut self.source
             && !events.id().is_empty()
         {
-            let body = failure.body(Some(events.id()), events.era());
-            events.push_last(data_event(Bytes::from(body)));
+            events.push_failure(failure);
         }
     }
 

@@ -10,6 +10,7 @@
 //! | end a session | accepted, and the session is over |
 //! | anything else in a session that is gone | [`UpstreamError::SessionLost`] |
 
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
@@ -29,10 +30,14 @@ use crate::upstream::incoming::{BrokenReply, Incoming};
 use crate::upstream::messages::MessageStream;
 use crate::upstream::request::{RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
+use crate::upstream::silence::{self, Silence};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::UpstreamError;
 use protocol::json::{Document, Scratch};
 use protocol::version::Era;
+
+/// The key by which a modern client asks for log lines.
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// How the connections of one kind of upstream are made.
 pub(crate) trait Connect {
@@ -83,11 +88,19 @@ pub(crate) struct MuxPost<'a> {
     pub payer: Payer,
     /// Told once it has its place among what the connection is sent.
     pub sending: Option<&'a Sending>,
+    /// What its client hears meanwhile.
+    pub silence: Option<&'a Silence>,
 }
 
 impl MuxPost<'_> {
     pub(crate) fn is(&self, method: &str) -> bool {
         self.envelope.method.as_ref().is_some_and(|literal| literal.equals(self.message, method))
+    }
+
+    /// Whether its client wants to hear of it before the answer: how far it is, or what the server logs.
+    fn wants_events(&self) -> bool {
+        self.envelope.meta.as_ref().is_some_and(|meta| meta.progress_token.is_some())
+            || memmem::find(self.message, LOG_LEVEL.as_bytes()).is_some()
     }
 
     /// The literal of its id.
@@ -101,16 +114,22 @@ pub(crate) async fn send(
     client: &UpstreamClient,
     upstream: &Upstream,
     connect: &impl Connect,
-    request: UpstreamRequest,
+    mut request: UpstreamRequest,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
     match request.kind {
         RequestKind::Post => {
+            let silence = request.attributes.silence.take();
             let (principal, payer) = (request.attributes.principal.clone(), request.attributes.payer);
             let asking =
                 ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
-            let posting = pin!(send_message(connect, asking, request));
-            timeout_at(deadline.into(), posting).await.unwrap_or(Err(UpstreamError::TimedOut))
+            let posting = pin!(send_message(connect, asking, request, silence.as_deref()));
+            let patience = (deadline, upstream.config.response_timeout);
+            let posted = match &silence {
+                None => timeout_at(deadline.into(), posting).await.ok(),
+                Some(silence) => silence::wait(silence, patience, posting).await,
+            };
+            posted.unwrap_or(Err(UpstreamError::TimedOut))
         }
         RequestKind::Listen => {
             let handle = session(connect, &request)?;
@@ -138,6 +157,7 @@ async fn send_message(
     connect: &impl Connect,
     asking: ConnectRequest<'_>,
     mut request: UpstreamRequest,
+    silence: Option<&Silence>,
 ) -> Result<Reply, UpstreamError> {
     let json_depth_max = asking.client.limits().json_depth_max;
     let (message, envelope) =
@@ -153,6 +173,7 @@ async fn send_message(
         deadline: asking.deadline,
         payer: asking.payer,
         sending: request.sending.as_deref(),
+        silence,
     };
     if era == Era::Modern {
         let mut may_repeat = true;
@@ -181,16 +202,19 @@ pub(crate) async fn pass(
     session: u64,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let MuxPost { message, envelope, trace, is_own, era, json_depth_max, deadline, payer, sending } = post;
+    let MuxPost { message, envelope, trace, is_own, era, json_depth_max, deadline, payer, .. } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
             let request = MuxRequest { payer, session, message, envelope, trace, is_own, era, deadline };
             let call = connection.call(request).await?;
-            if let Some(sending) = sending {
+            if let Some(sending) = post.sending {
                 sending.mark_taken();
             }
-            let mut reply = answer(call).await?;
+            let mut reply = match post.silence {
+                None => answer(call).await?,
+                Some(silence) => answer_in_silence(silence, post, answer(call)).await?,
+            };
             if let (Era::Modern, Incoming::Whole(Some(answer))) = (era, &reply.body) {
                 reply.head.status = modern_status(answer);
             }
@@ -255,6 +279,24 @@ async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Resul
         Some(Err(BrokenReply)) => Err(rest.fault()),
         None => Err(UpstreamError::TimedOut),
     }
+}
+
+/// What comes of a request whose client may hear nothing for long.
+async fn answer_in_silence(
+    silence: &Silence,
+    post: MuxPost<'_>,
+    answer: impl Future<Output = Result<Reply, UpstreamError>>,
+) -> Result<Reply, UpstreamError> {
+    silence.mark_sent();
+    let mut answer = pin!(answer);
+    poll_fn(|cx| {
+        let polled = answer.as_mut().poll(cx);
+        if polled.is_pending() && silence.is_due() && post.wants_events() {
+            silence.mark_events();
+        }
+        polled
+    })
+    .await
 }
 
 /// The status that a modern server gives its answer over HTTP.

@@ -121,6 +121,7 @@ impl CallDriver {
             id: own.clone(),
             forwarded: call.forwarded.clone(),
             trail: call.trail.clone(),
+            silence: call.silence.clone(),
             is_safe_to_repeat: false,
             deadline: None,
         };

@@ -91,6 +91,7 @@ impl CallDriver {
             id: self.own.clone(),
             forwarded: self.made.forwarded.clone(),
             trail: self.made.trail.clone(),
+            silence: None,
             is_safe_to_repeat: true,
             deadline: None,
         };
