@@ -12,6 +12,7 @@
 //! | [`upstream_streams`] | On which streams does an upstream speak unasked, and what is it told of the client? |
 //! | [`resume`] | What becomes of a call whose event stream ends or breaks before the answer? |
 //! | [`server_requests`] | What may a server ask of a client, who answers, and how is either cancelled? |
+//! | [`who_asks`] | How does a client know which server asks? |
 //! | [`message_order`] | In which order does an upstream get what one client posts one after the other? |
 //! | [`http_sse`] | How is a client served that speaks HTTP+SSE (2024-11-05)? (Upstreams that do: `upstreams/http_sse.rs`.) |
 
@@ -24,3 +25,4 @@ mod resume;
 mod revisions;
 mod server_requests;
 mod upstream_streams;
+mod who_asks;

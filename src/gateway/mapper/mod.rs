@@ -30,6 +30,8 @@ use protocol::mapping::{self, Shape, Site};
 use protocol::method::Method;
 use protocol::route::{Kind, Style};
 use protocol::splice::{Edit, Segments, splice};
+use protocol::translation::asker;
+use protocol::translation::members::Edits;
 
 pub(crate) use self::completion::Completion;
 
@@ -127,7 +129,7 @@ impl Mapper {
             edits = self.public_names(root);
         }
         edits.extend(id);
-        edits.sort_unstable_by_key(|edit| edit.span.start);
+        edits.sort_unstable_by_key(|edit| (edit.span.start, edit.span.end));
         Ok((!edits.is_empty()).then(|| splice(message, &edits)))
     }
 
@@ -141,6 +143,7 @@ impl Mapper {
         let mut sites = Vec::new();
         mapping::sites(root, shape, &mut sites);
         let names = sites.iter().filter_map(|site| self.to_public(site, root.text()));
+        let names = names.chain(self.askers(root, shape));
         let Some(restriction) = self.restriction.as_ref().filter(|_| matches!(shape, Shape::Reply(_))) else {
             return names.collect();
         };
@@ -150,8 +153,19 @@ impl Mapper {
             !restricted.iter().any(|edit| name.span.start < edit.span.end && edit.span.start < name.span.end)
         };
         let mut edits: Vec<Edit> = names.filter(is_left).chain(restricted.iter().cloned()).collect();
-        edits.sort_unstable_by_key(|edit| edit.span.start);
+        edits.sort_unstable_by_key(|edit| (edit.span.start, edit.span.end));
         edits
+    }
+
+    /// Who asks in the questions that a result holds, or a task that a notification is about.
+    fn askers(&self, root: Value<'_>, shape: Shape) -> Vec<Edit> {
+        if shape == Shape::Asked {
+            return Vec::new();
+        }
+        let Some(asker) = self.endpoint.asker(self.member) else { return Vec::new() };
+        let mut edits = Edits::default();
+        asker::questions(root).for_each(|question| asker.name_in(question, &mut edits));
+        edits.sorted()
     }
 
     /// The names in a client's answer to a request of the upstream, as the upstream spells them.

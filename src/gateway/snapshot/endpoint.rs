@@ -23,6 +23,7 @@ use config::{self, Config, EndpointConfig};
 use protocol::error::{Error, PolicyError};
 use protocol::route::directory::Directory;
 use protocol::route::{Kind, Naming};
+use protocol::translation::asker::Asker;
 use protocol::version::{Era, Eras};
 
 #[derive(Debug)]
@@ -88,6 +89,12 @@ impl LearnedNames {
 }
 
 impl Endpoint {
+    /// How questions of a member say who asks, where its clients could not tell.
+    pub(crate) fn asker(&self, member: usize) -> Option<Asker<'_>> {
+        let name = self.config.upstreams.get(member).filter(|_| self.members.len() > 1)?;
+        Some(Asker { name, is_told_in_text: self.config.prefix_elicitations })
+    }
+
     /// True if everybody may use everything behind it.
     pub(crate) fn is_open(&self) -> bool {
         self.auth.is_open() && self.naming.hides_nothing() && self.policy.is_trivial()

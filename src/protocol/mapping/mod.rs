@@ -47,8 +47,15 @@ pub enum Shape {
 }
 
 /// One of these is part of the spelling of every path to a site, if no letter of it is escaped.
-const NAME_KEYS: [&str; 5] =
-    ["\"uri\"", "resourceUri\"", "\"taskId", "outputTemplate\"", "\"resourceSubscriptions\""];
+const NAME_KEYS: [&str; 6] = [
+    "\"uri\"",
+    "resourceUri\"",
+    "\"taskId",
+    "outputTemplate\"",
+    "\"resourceSubscriptions\"",
+    // Who asks is named in questions.
+    "\"inputRequests\"",
+];
 
 /// Whether a reply, notification or request may hold names. If this is false, [`sites`] finds none. It
 /// is not meant for entries of lists: they always have a name.

@@ -4,6 +4,7 @@
 //! in the other era, and who has to be told so, is the bridge's business (`bridge`).
 
 pub mod answer;
+pub mod asker;
 pub mod capabilities;
 pub mod declared;
 pub mod elicitation;

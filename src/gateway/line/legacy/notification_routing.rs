@@ -23,15 +23,13 @@ use crate::upstream::own_id::{self, OwnId, SessionTag};
 use protocol::answer_id::{AnswerId, Verdict};
 use protocol::envelope::{Envelope, MessageKind, find_id};
 use protocol::error::UpstreamError;
-use protocol::json::{Document, JsonKind, Scratch, Span, Value, quote};
+use protocol::json::{Document, Scratch, Span, Value, quote};
 use protocol::route::{self, Style};
 use protocol::server_request::{NO_METHOD, NotAsked, ServerRequest};
 use protocol::splice::{Edit, Segments, splice};
 use protocol::translation::members::Edits;
 use protocol::{foreign_id, progress, task};
 
-/// The key of `_meta` that names the upstream that asks.
-const ASKER: &str = "trunkline/upstream";
 const BAD_ID: NotAsked =
     NotAsked { code: -32600, message: "the id or progress token is no string or integer, or too long" };
 const TOO_MANY: NotAsked = NotAsked { code: -32000, message: "the client owes too many answers" };
@@ -278,29 +276,10 @@ fn put(
         edits.extend([spell(Some(token))?.1]);
     }
     edits.extend(mapper.map(|mapper| mapper.public_names(root)).unwrap_or_default());
-    if session.endpoint.members.len() > 1 {
-        name_asker(session, asked, root, &mut edits);
+    if let Some(asker) = session.endpoint.asker(session.member) {
+        asker.name_in(root, &mut edits);
     }
     Ok((edits.apply(message), public_id.into()))
-}
-
-/// Says who asks. What one upstream may learn of the others through the client is nothing.
-fn name_asker(session: &InSession, asked: Option<ServerRequest>, root: Value<'_>, edits: &mut Edits) {
-    let name = &session.upstream.config.name;
-    let member = format!("{}:{}", quote(ASKER), quote(name));
-    edits.params(root, (|_| false, ""), (|_| false, &member));
-    let params = root.object("params");
-    let text_of = |key| params?.get(key).filter(|value| value.kind() == JsonKind::String);
-    if asked == Some(ServerRequest::Sampling) {
-        edits.rename(text_of("includeContext"), Some("\"none\""));
-    }
-    if asked == Some(ServerRequest::Elicitation)
-        && session.endpoint.config.prefix_elicitations
-        && let Some(text) = text_of("message")
-    {
-        let start = text.span().start + 1;
-        edits.extend([Edit { span: start..start, with: format!("{name}: ").into() }]);
-    }
 }
 
 /// An upstream no longer wants its answer. Of requests that are not its own it has nothing to say.
