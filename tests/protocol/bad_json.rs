@@ -1,7 +1,9 @@
 //! Hostile messages: nothing panics, nothing that was not checked goes upstream, everyone else is served.
 
 use crate::harness::{
-    Config, Daemon, META, Received, Request, Upstream, body, call, eventually, list, modern, read_resource,
+    Config, Daemon, LEGACY_VERSION, Legacy, META, Offer, Received, Reply, Request, Upstream, body, call,
+    eventually, in_session, legacy, legacy_call, list, modern, open_session, read_resource, result_body,
+    tell,
 };
 
 /// Sends each request, expects 400 with one of the codes, then a healthy call; nothing else may go upstream.
@@ -188,6 +190,33 @@ fn params_of_the_wrong_shape() {
         ("URI a number", read_resource("7", "file:///a").replacing("\"file:///a\"", "1")),
     ];
     assert_refused(&named(cases), &[-32600, -32602, -32020]);
+}
+
+/// `"params": null` is the same as no `params`, as many clients and servers write it.
+#[test]
+fn params_that_are_null_are_none() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let daemon = Daemon::start(&Config::legacy(&upstream));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    for method in ["tools/list", "ping", "resources/list"] {
+        let listed = daemon.send(&in_session(&session, legacy("1", method, "null")));
+        listed.assert_ok();
+    }
+    tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"notifications/initialized","params":null}"#);
+    tell(&daemon, &session, r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed","params":null}"#);
+    // A server writes it, too.
+    let server = Legacy::new(Offer::tools(&["echo"]));
+    let chatty = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::stream()
+            .event(r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":null}"#)
+            .event(&result_body(request, r#"{"content":[]}"#))
+            .end(),
+        _ => server.answer(request),
+    });
+    let daemon = Daemon::start(&Config::legacy(&chatty));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let text = daemon.send(&in_session(&session, legacy_call("7", "echo"))).text();
+    assert!(text.contains("list_changed") && text.contains("\"id\":7"), "{text}");
 }
 
 /// Two readers of one message must agree: a key we read may not come twice, nor in a spelling that another reader

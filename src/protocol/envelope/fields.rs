@@ -145,6 +145,11 @@ impl<'a> EnvelopeFields<'a> {
         self.has_others[field as usize]
     }
 
+    /// Whether the field stands in the message without a value.
+    pub(super) fn is_null(&self, field: Field) -> bool {
+        self.raw(field) == b"null"
+    }
+
     /// The field, if it is a string.
     pub(super) fn string(&self, field: Field) -> Option<Literal> {
         let is_string = self.raw(field).starts_with(b"\"");

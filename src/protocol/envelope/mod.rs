@@ -32,7 +32,7 @@ pub struct Envelope {
     pub id: Option<Span>,
     /// The method; present unless the message is a response.
     pub method: Option<Literal>,
-    /// The `params` object.
+    /// The `params` object. One that is `null` is none.
     pub params: Option<Span>,
     /// `params.name`, if it is a string.
     pub name: Option<Literal>,
@@ -188,7 +188,7 @@ fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
         _ => return refuse("a message has either a method or a result"),
     };
     let params = fields.object(Field::Params);
-    if fields.has(Field::Params) && params.is_none() {
+    if fields.has(Field::Params) && params.is_none() && !fields.is_null(Field::Params) {
         return refuse("params must be an object");
     }
     Ok(Envelope {

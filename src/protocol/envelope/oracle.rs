@@ -115,7 +115,7 @@ pub fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeError> {
         && top.get("id").is_some() == id.is_some()
         && method.is_some() == literal(method).is_some()
         && method.is_some() != answered
-        && params.is_none_or(|params| params.get().starts_with('{'));
+        && params.is_none_or(|params| params.get().starts_with('{') || params.get() == "null");
     if !good {
         return refusal(id);
     }
