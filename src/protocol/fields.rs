@@ -21,6 +21,7 @@ pub enum FieldName {
     Accept,
     AccessControlRequestHeaders,
     Authorization,
+    ContentEncoding,
     ContentType,
     Forwarded,
     Host,
@@ -63,6 +64,7 @@ impl FieldName {
             14 if is("mcp-session-id") => Self::McpSessionId,
             14 if is("content-length") => Self::Framing,
             15 if is("x-forwarded-for") => Self::XForwardedFor,
+            16 if is("content-encoding") => Self::ContentEncoding,
             17 if is("transfer-encoding") => Self::Framing,
             20 if is("mcp-protocol-version") => Self::McpProtocolVersion,
             30 if is("access-control-request-headers") => Self::AccessControlRequestHeaders,
@@ -142,6 +144,11 @@ impl FieldPlaces {
         let mut places = SPARE.take();
         places.reserve(USUAL_FIELDS);
         Self(places)
+    }
+
+    /// Whether there is one of those that are known.
+    pub fn has(&self, known: FieldName) -> bool {
+        self.0.iter().any(|place| place.known == known)
     }
 
     /// Notes a field whose name and value are parts of `bytes`, unless it says only how the message is sent.

@@ -73,6 +73,8 @@ pub struct Head<'h> {
     pub authorization: HeaderField<'h>,
     /// `Content-Type`
     pub content_type: HeaderField<'h>,
+    /// The body is encoded, as `Content-Encoding` says.
+    pub is_encoded: bool,
     /// True if `Accept` is absent or admits JSON or SSE.
     pub accepts_reply: bool,
     /// True if `Accept` is absent or admits SSE.
@@ -109,6 +111,7 @@ impl<'h> Head<'h> {
                     accept_ok |= is_usual || admits(value, &REPLY_TYPES);
                     events_ok |= is_usual || admits(value, &EVENT_TYPES);
                 }
+                FieldName::ContentEncoding => head.is_encoded |= !value.eq_ignore_ascii_case(b"identity"),
                 FieldName::LastEventId => head.last_event = Some(value),
                 FieldName::McpParam => {
                     head.has_param = true;

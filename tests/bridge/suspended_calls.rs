@@ -216,7 +216,7 @@ fn questions_go_together_and_what_is_not_answered_is_asked_again() {
     let first = asked(&connection.response());
     let requests = &first["result"]["inputRequests"];
     assert_eq!(requests.as_object().expect("an object").len(), 2, "{requests}");
-    let params = json!({"messages": [], "maxTokens": 9, "includeContext": "none", "_meta": {}});
+    let params = json!({"messages": [], "maxTokens": 9, "includeContext": "none"});
     assert_eq!(requests["q2"], json!({"method": "sampling/createMessage", "params": params}));
 
     let mut connection =

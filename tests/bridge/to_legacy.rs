@@ -100,7 +100,7 @@ fn a_call_is_made_as_clients_of_the_servers_era_make_it() {
         assert!(sent.headers(gone).is_empty(), "{gone}");
     }
     assert_eq!(sent.headers("traceparent").len(), 1);
-    assert_eq!(sent.json()["params"], json!({"name": "echo", "arguments": {}, "_meta": {}}));
+    assert_eq!(sent.json()["params"], json!({"name": "echo", "arguments": {}}));
     assert!(server.open_sessions().contains(&session_of(&sent)));
 }
 

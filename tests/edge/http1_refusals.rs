@@ -28,6 +28,42 @@ fn methods_that_are_not_served_are_refused() {
 }
 
 #[test]
+fn a_target_says_no_more_than_a_request_may() {
+    let (daemon, upstream) = gateway("");
+    let request = call("7", "echo");
+    for (target, host, status) in [
+        ("http://localhost/mcp", true, 200),
+        ("HTTP://localhost/mcp", true, 200),
+        ("http://localhost/mcp", false, 400),
+        ("https://localhost/mcp", true, 421),
+        ("ftp://localhost/mcp", true, 421),
+        ("/mcp#x", true, 400),
+        ("/mcp?a#x", true, 400),
+        ("http://localhost/mcp#x", true, 400),
+        ("/mcp?a", true, 200),
+    ] {
+        let request = request.clone().target(target);
+        let request = if host { request } else { request.without("Host") };
+        assert_eq!(daemon.send(&request).status, status, "{target} {host}");
+    }
+    assert_eq!(upstream.forwarded().len(), 3);
+}
+
+#[test]
+fn a_body_that_is_encoded_is_refused() {
+    let (daemon, upstream) = gateway("");
+    for (coding, status) in [("identity", 200), ("gzip", 415), ("GZip", 415), ("br, gzip", 415), ("", 415)] {
+        let response = daemon.send(&call("7", "echo").with("Content-Encoding", coding));
+        assert_eq!(response.status, status, "{coding}");
+        if status == 415 {
+            let told = response.assert_error(415, 415, Some("7"));
+            assert!(told["error"]["message"].as_str().is_some_and(|why| why.contains("Content-Encoding")));
+        }
+    }
+    assert_eq!(upstream.forwarded().len(), 1);
+}
+
+#[test]
 fn heads_have_a_size_and_a_number_of_fields() {
     let (daemon, upstream) = gateway("header_bytes_max = \"8KiB\"");
     let request = call("7", "echo");

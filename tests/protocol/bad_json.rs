@@ -192,6 +192,21 @@ fn params_of_the_wrong_shape() {
     assert_refused(&named(cases), &[-32600, -32602, -32020]);
 }
 
+#[test]
+fn what_a_server_keeps_by_its_client_is_a_string() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let legacy = Legacy::new(Offer::tools(&["echo"])).start();
+    let daemons = [Daemon::start(&Config::transparent(&upstream)), Daemon::start(&Config::legacy(&legacy))];
+    for daemon in &daemons {
+        for state in ["null", "7", "{}", "[\"s\"]", "true"] {
+            let state = format!(r#""arguments":{{}},"requestState":{state}"#);
+            let response = daemon.send(&call("7", "echo").replacing(r#""arguments":{}"#, &state));
+            response.assert_error(400, -32602, Some("7"));
+        }
+    }
+    assert!(upstream.received_of("tools/call").is_empty() && legacy.received_of("tools/call").is_empty());
+}
+
 /// `"params": null` is the same as no `params`, as many clients and servers write it.
 #[test]
 fn params_that_are_null_are_none() {

@@ -101,6 +101,9 @@ impl MessageReader<'_> {
             Era::Modern => agreement::check(head, envelope, method, body, self.served)?,
             Era::Legacy => agreement::check_legacy(head, envelope, method, body)?,
         }
+        if envelope.has_bad_state && era == Era::Modern {
+            return Err(ClientError::Params { why: "params.requestState must be a string" });
+        }
         (message.method, message.era) = (method, era);
         Ok(())
     }

@@ -25,6 +25,7 @@ pub enum MessageKind {
 
 /// What was found in a message. Spans and literals refer to the body that was parsed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each answers a question of its own")]
 pub struct Envelope {
     /// What the message is.
     pub kind: MessageKind,
@@ -48,6 +49,8 @@ pub struct Envelope {
     pub meta: Option<Meta>,
     /// Whether it goes on with an earlier request: `params` has answers to questions, or what its server keeps by its client.
     pub is_continued: bool,
+    /// Whether what its server keeps by its client is no string, as it must be.
+    pub has_bad_state: bool,
     /// Whether `params` has members that are not known here.
     pub has_other_params: bool,
     /// Whether it may hold names beside those above: in a filter, in answers to questions, or in members of `_meta` that
@@ -203,6 +206,7 @@ fn read_message(document: Document<'_>) -> Result<Envelope, EnvelopeError> {
         reference: reference(&fields, document.text()),
         meta: meta(&fields),
         is_continued: fields.has(Field::RequestState) || fields.has(Field::InputResponses),
+        has_bad_state: fields.has(Field::RequestState) && fields.string(Field::RequestState).is_none(),
         has_other_params: fields.has_others(Field::Params),
         has_other_names: fields.has_others(Field::Meta)
             || fields.has(Field::Notifications)

@@ -156,6 +156,7 @@ pub fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeError> {
             let uri = literal(reference.get("uri")).filter(|_| is(reference.get("type"), "ref/resource"));
             uri.map(Reference::Resource)
         }),
+        has_bad_state: inner.get("requestState").is_some_and(|state| !state.get().starts_with('"')),
         is_continued: inner.get("requestState").or(inner.get("inputResponses")).is_some(),
         has_other_params: has_others(&inner, &params_keys.split(' ').collect::<Vec<_>>()),
         has_other_names: has_filter || meta.as_ref().is_some_and(|(meta, _)| has_others(meta, &meta_keys)),

@@ -34,6 +34,7 @@ fn of_client() -> Vec<(Error, &'static str)> {
         SessionGone => "The session is unknown, over, or belongs to another principal.",
         EventGone => "`Last-Event-ID` names an event that is no longer kept.",
         ContentType => "The body is not `application/json`.",
+        Encoded => "The body has a `Content-Encoding`.",
         NotAcceptable => "`Accept` takes neither JSON nor SSE.",
         Host => "`Host` is missing, doubled or malformed.",
         Misdirected => "The connection was shown the certificate of another host. The client has to connect again.",

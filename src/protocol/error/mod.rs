@@ -59,6 +59,8 @@ pub enum ClientError {
     EventGone,
     #[error("send the message as Content-Type: application/json")]
     ContentType,
+    #[error("send the message as it is, without Content-Encoding")]
+    Encoded,
     #[error("accept application/json and text/event-stream")]
     NotAcceptable,
     #[error("send exactly one valid Host")]

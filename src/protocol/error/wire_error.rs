@@ -112,7 +112,7 @@ impl ClientError {
             Self::HttpMethod { .. } => row(405, 405, R::HttpMethod),
             Self::SessionGone => row(404, 404, R::Session),
             Self::NoSession | Self::EventGone => row(400, -32600, R::Session),
-            Self::ContentType => row(415, 415, R::MediaType),
+            Self::ContentType | Self::Encoded => row(415, 415, R::MediaType),
             Self::NotAcceptable => row(406, 406, R::MediaType),
             Self::Host => row(400, 400, R::Host),
             Self::Misdirected => row(421, 421, R::Host),

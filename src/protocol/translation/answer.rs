@@ -106,8 +106,8 @@ fn refusal(error: Value<'_>, client_id: &str) -> Said {
 /// A notification without what only the modern era says in `_meta`.
 fn notification(root: Value<'_>, message: &Bytes) -> Segments {
     let mut edits = Edits::default();
-    if let Some(meta) = root.get("params").and_then(|params| params.object("_meta")) {
-        edits.members(meta, |key| key.starts_with(MODERN_META), "");
+    if let Some(params) = root.object("params") {
+        edits.with_meta(params, (|_| false, ""), (|key| key.starts_with(MODERN_META), ""));
     }
     edits.apply(message)
 }

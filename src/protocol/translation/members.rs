@@ -62,12 +62,16 @@ impl Edits {
     ) {
         let mut meta = None;
         let has_kept = self.leave_out(object, |key, value| match key {
-            // One that is no object makes room for one that is.
-            "_meta" => !meta.get_or_insert(value).is_object() && !in_meta.is_empty(),
+            "_meta" => {
+                let has_room = meta.get_or_insert(value).is_object();
+                // One that is no object makes room for one that is; one of which nothing is left goes.
+                if in_meta.is_empty() { is_emptied(value, &is_out_of_meta) } else { !has_room }
+            }
             key => is_out(key),
         });
         let start = object.span().start + 1;
-        match meta.and_then(Value::as_object) {
+        let is_gone = |meta: &Value<'_>| in_meta.is_empty() && is_emptied(*meta, &is_out_of_meta);
+        match meta.and_then(Value::as_object).filter(|meta| !is_gone(meta)) {
             Some(meta) => {
                 self.members(meta, is_out_of_meta, in_meta);
                 self.put_in(start, added, has_kept);
@@ -90,6 +94,11 @@ impl Edits {
             let params = format!(r#""params":{{{}}}"#, and_meta(added, in_meta));
             self.members(message, |key| key == "params", &params);
         }
+    }
+
+    /// Adds those of another object of the message.
+    pub(super) fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
     }
 
     /// Writes something else in the place of a value.
@@ -152,6 +161,12 @@ impl Extend<Edit> for Edits {
     }
 }
 
+/// Whether an object has members, of which none stays.
+pub(super) fn is_emptied(object: Value<'_>, is_out: impl Fn(&str) -> bool) -> bool {
+    let mut members = object.entries().map(|(key, _)| key.decode(object.text())).peekable();
+    members.peek().is_some() && members.all(|key| key.is_some_and(|key| is_out(&key)))
+}
+
 /// `added`, and a `_meta` with the members `in_meta`.
 pub(super) fn and_meta(added: &str, in_meta: &str) -> String {
     let comma = if added.is_empty() { "" } else { "," };
@@ -162,6 +177,26 @@ pub(super) fn and_meta(added: &str, in_meta: &str) -> String {
 mod tests {
     use super::*;
     use crate::json::Scratch;
+
+    #[test]
+    fn nobody_gets_an_empty_meta_that_nobody_wrote() {
+        for (object, in_meta, expected) in [
+            (r#"{"_meta":{"out":1},"a":1}"#, "", r#"{"a":1}"#),
+            (r#"{"a":1,"_meta":{"out":1,"out":2}}"#, "", r#"{"a":1}"#),
+            (r#"{"_meta":{},"a":1}"#, "", r#"{"_meta":{},"a":1}"#),
+            (r#"{"_meta":{"out":1,"b":2}}"#, "", r#"{"_meta":{"b":2}}"#),
+            (r#"{"_meta":{"out":1}}"#, r#""x":1"#, r#"{"_meta":{"x":1}}"#),
+            (r#"{"_meta":7,"a":1}"#, "", r#"{"_meta":7,"a":1}"#),
+            (r#"{"_meta":7,"a":1}"#, r#""x":1"#, r#"{"_meta":{"x":1},"a":1}"#),
+        ] {
+            let mut scratch = Scratch::default();
+            let root = scratch.index(object.as_bytes(), 8).expect("JSON").root();
+            let mut edits = Edits::default();
+            edits.with_meta(root, (|_| false, ""), (|key| key == "out", in_meta));
+            let spliced = edits.apply(&Bytes::copy_from_slice(object.as_bytes())).to_bytes();
+            assert_eq!(String::from_utf8_lossy(&spliced), expected, "{object}");
+        }
+    }
 
     #[test]
     fn members_go_and_come_and_the_others_stay() {

@@ -107,7 +107,7 @@ mod tests {
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"message":"x","_meta":{"progressToken":1},"requestedSchema":{"n":1e2}}}"#,
                 r#"{"elicitation":{}}"#,
-                r#"{"method":"elicitation/create","params":{"message":"x","_meta":{},"requestedSchema":{"n":1e2}}}"#,
+                r#"{"method":"elicitation/create","params":{"message":"x","requestedSchema":{"n":1e2}}}"#,
             ),
             (
                 r#"{"params":{"task":{"ttl":1},"maxTokens":9,"includeContext":"allServers"},"jsonrpc":"2.0","id":1,"method":"sampling/createMessage"}"#,

@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use super::members::{Edits, and_meta};
+use super::members::{Edits, and_meta, is_emptied};
 use crate::envelope::Envelope;
 use crate::json::{Document, JsonError, Scratch, Span, Value, quote};
 use crate::key_scan::KeyScan;
-use crate::splice::Segments;
+use crate::splice::{Edit, Segments};
 use crate::version::MODERN;
 
 /// Keys of `_meta` that only the modern era has begin so.
@@ -57,7 +57,6 @@ pub fn to_modern(
     let root = scratch.index(message, depth_max).map(Document::root)?;
     let mut edits = Edits::default();
     let is_foreign = |key: &str| CONTINUATION.contains(&key) || LEGACY_PARAMS.contains(&key);
-    let is_modern = |key: &str| key.starts_with(MODERN_META);
     edits.params(root, (is_foreign, added), (is_modern, introduction));
     rename(root, renamed, &mut edits);
     Ok(edits.apply(message))
@@ -147,18 +146,30 @@ impl LegacyForm {
             let mut edits = Edits::default();
             if envelope.is_continued {
                 meta = root.object("_meta");
-                let is_out = |key: &str| CONTINUATION.contains(&key);
+            }
+            let is_emptied = meta.is_some_and(|meta| is_emptied(meta, is_modern));
+            if envelope.is_continued {
+                let is_out = |key: &str| CONTINUATION.contains(&key) || key == "_meta" && is_emptied;
                 has_kept = edits.leave_out(root, |key, value| left_out(key, value, is_out(key)));
             }
             if let Some(meta) = meta {
-                edits.leave_out(meta, |key, value| {
+                let mut of_meta = Edits::default();
+                of_meta.leave_out(meta, |key, value| {
                     if key == "progressToken" {
                         form.token = Some(value.span().start + start..value.span().end + start);
                     }
-                    left_out(key, value, key.starts_with(MODERN_META))
+                    left_out(key, value, is_modern(key))
                 });
+                if !is_emptied {
+                    edits.append(of_meta);
+                }
             }
             form.left_out = edits.moved_to(start);
+            if is_emptied && !envelope.is_continued {
+                let (member, has_others) = member_of(message, start..end);
+                has_kept = has_others;
+                form.left_out.extend([Edit { span: member, with: Bytes::new() }]);
+            }
         }
         form.params = Some((params.start + 1, has_kept));
         Ok(form)
@@ -174,6 +185,29 @@ impl LegacyForm {
         edits.rename_at(self.token.clone(), renamed.token);
         edits.apply(message)
     }
+}
+
+/// Where the member is whose value stands here, with a comma, and whether its object has others. Of a message that was
+/// checked.
+fn member_of(message: &[u8], value: Span) -> (Span, bool) {
+    let last_of =
+        |end: usize, is: fn(&u8) -> bool| message.get(..end).and_then(|text| text.iter().rposition(is));
+    // Neither is in the key, nor in the blanks around it.
+    let key_end = last_of(value.start, |byte| *byte == b'"').unwrap_or_default();
+    let key = last_of(key_end, |byte| *byte == b'"').unwrap_or_default();
+    let before = last_of(key, |byte| !byte.is_ascii_whitespace()).unwrap_or_default();
+    let rest = message.get(value.end..).unwrap_or_default();
+    let after = rest.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or_default();
+    let is_comma = |byte: Option<&u8>| byte == Some(&b',');
+    match (is_comma(message.get(before)), is_comma(rest.get(after))) {
+        (true, _) => (before..value.end, true),
+        (false, true) => (key..value.end + after + 1, true),
+        (false, false) => (key..value.end, false),
+    }
+}
+
+fn is_modern(key: &str) -> bool {
+    key.starts_with(MODERN_META)
 }
 
 /// Whether the object that stands here has members.
@@ -296,7 +330,23 @@ mod tests {
         for (message, expected) in [
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{META},"name":"a"}}"#,
-                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"_meta":{},"name":"a"}}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"name":"a"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a" , "_meta" : {META} }}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"name":"a"  }}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1, "_meta": {META}, "b":2}}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"a":1, "b":2}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a","requestState":"s","_meta":{META}}}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"name":"a"}}"#,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a","_meta":{"x":1,META}}}"#,
+                r#"{"jsonrpc":"2.0","id":"n","method":"m","params":{"name":"a","_meta":{"x":1}}}"#,
             ),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a","requestState":"s","inputResponses":{},"_meta":{META,"x":1,"progressToken":"p"}}}"#,

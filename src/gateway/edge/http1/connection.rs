@@ -188,6 +188,9 @@ impl ClientConnection {
         };
         (state.search, state.blank_lines) = (EndSearch::default(), 0);
         self.head_since.set(None);
+        if head.is_misdirected(matches!(state.stream, MaybeTls::Tls(_))) {
+            return Some(HeadEvent::Refused(state.refuse(StatusCode::MISDIRECTED_REQUEST)));
+        }
         // One piece of memory for the head and the body.
         Some(HeadEvent::Request(ReceivedHead { message: self.buffers().keep(bytes), head }))
     }

@@ -1,11 +1,12 @@
 //! A request's head as the line takes it, and the status for what is none.
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{Method, StatusCode, Uri};
 use http1::{HttpFault, RequestHead};
 
 use crate::line::request_header::{RequestHeader, RequestTarget};
-use protocol::fields::{FieldPlaces, Fields};
+use protocol::fields::{FieldName, FieldPlaces, Fields};
 
 /// What is said of a request beside its parts.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,13 @@ impl ParsedHead {
         fields.head(&head, bytes.len(), fields_max)
     }
 
+    /// Whether its target names another scheme than that of its connection.
+    pub(super) fn is_misdirected(&self, is_tls: bool) -> bool {
+        let RequestTarget::Uri(uri) = &self.target else { return false };
+        let scheme = if is_tls { &Scheme::HTTPS } else { &Scheme::HTTP };
+        uri.scheme().is_some_and(|named| named != scheme)
+    }
+
     /// With its bytes, which `message` begins with.
     pub(super) fn into_header(self, message: Bytes) -> RequestHeader {
         let Self { method, target, places, .. } = self;
@@ -64,6 +72,15 @@ impl RequestHeadFields<'_> {
         self.places.push(self.bytes, name.as_bytes(), value);
     }
 
+    /// A target that is no plain path. One of a whole URL takes no `Host` away (RFC 9112 §3.2.2), and a fragment belongs to
+    /// no request.
+    #[cold]
+    fn uri(&self, target: &str) -> Result<Uri, StatusCode> {
+        let uri = Uri::try_from(target).map_err(|_| StatusCode::BAD_REQUEST)?;
+        let lacks_host = uri.authority().is_some() && !self.places.has(FieldName::Host);
+        if lacks_host || target.contains('#') { Err(StatusCode::BAD_REQUEST) } else { Ok(uri) }
+    }
+
     /// The head that they belong to, of so many bytes.
     fn head(
         self,
@@ -82,8 +99,7 @@ impl RequestHeadFields<'_> {
             let start = head.method.len() + 1;
             RequestTarget::Path { start, end: start + head.target.len() }
         } else {
-            let uri = Uri::try_from(head.target).map_err(|_| StatusCode::BAD_REQUEST)?;
-            RequestTarget::Uri(Box::new(uri))
+            RequestTarget::Uri(Box::new(self.uri(head.target)?))
         };
         let RequestHead { framing, is_persistent, expects_continue, minor, .. } = *head;
         let form = RequestForm { framing, is_old: minor == 0, is_persistent, expects_continue };

@@ -369,6 +369,7 @@ fn header_name(fields: &Fields) -> Option<Cow<'_, str>> {
 fn check_media(head: &Head<'_>) -> Result<(), ClientError> {
     match (head.is_json(), head.accepts_reply) {
         (false, _) => Err(ClientError::ContentType),
+        _ if head.is_encoded => Err(ClientError::Encoded),
         (_, false) => Err(ClientError::NotAcceptable),
         _ => Ok(()),
     }
