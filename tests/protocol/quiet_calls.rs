@@ -68,8 +68,8 @@ fn begin_in_session(daemon: &Daemon, request: Request) -> Connection {
 
 #[test]
 fn a_quiet_call_gets_a_head_and_blanks_and_then_its_reply() {
-    let weather = Upstream::with_tools(&["forecast"]);
     type Case = (&'static str, fn(&Gate) -> Upstream, bool);
+    let weather = Upstream::with_tools(&["forecast"]);
     let cases: [Case; 6] = [
         ("modern", |gate| held(gate, result), true),
         ("modern, prefixed", |gate| held(gate, result), true),

@@ -2,7 +2,7 @@
 
 Whatever Trunkline reads as a request, the others hand on as the same one, and as many; whatever it takes for a reply, they
 take for the same. What they see differently stands in `differences.py`, with its reason. What Trunkline refuses they may
-read as they like: their verdicts are shown beside its own. Only the standard library, nginx and HAProxy are needed. The
+read as they like: their verdicts are shown beside its own. Calls that are quiet for long pass HAProxy (`quiet.py`). Only the standard library, nginx and HAProxy are needed. The
 last line is `N passed, N failed`.
 """
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 
-from proxies import fixtures, site
+from proxies import fixtures, quiet, site
 from proxies.differences import REPLIES, REQUESTS
 
 
@@ -31,10 +31,11 @@ def main():
         requests, replies = fixtures.requests(), fixtures.replies()
         read = side_by_side([trunkline, *others], requests, ask)
         answered = side_by_side([trunkline, *others], replies, answer)
+        quiet_seen = report_quiet(quiet.verdicts(options.binary, folder))
     requests_seen = report("request", REQUESTS, verdicts_on_requests(requests, others, read))
     replies_seen = report("reply", REPLIES, verdicts_on_replies(replies, others, answered))
     show(others, requests, read)
-    passed, failed = (sum(counts) for counts in zip(requests_seen, replies_seen, strict=True))
+    passed, failed = (sum(counts) for counts in zip(requests_seen, replies_seen, quiet_seen, strict=True))
     print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
@@ -47,6 +48,16 @@ def report(what, known, verdicts):
         counts[not fault or reason is not None] += 1
         if fault:
             print(f"{'known' if reason else 'NEW'}: {what} `{name}`, {proxy}: {fault}{f' ({reason})' if reason else ''}")
+    return counts[True], counts[False]
+
+
+def report_quiet(verdicts):
+    """Shows what HAProxy cut, and counts what it did not and what it did."""
+    counts = collections.Counter()
+    for what, fault in verdicts:
+        counts[fault is None] += 1
+        if fault is not None:
+            print(f"quiet call, {what}: {fault[:300]}")
     return counts[True], counts[False]
 
 

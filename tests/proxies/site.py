@@ -152,14 +152,18 @@ def haproxy(folder):
 
 @contextlib.contextmanager
 def configured(name, folder, text, **values):
-    program = shutil.which(name, path=SYSTEM_PATH)
-    assert program, f"{name} is not installed"
     with Recorder() as recorder:
         proxy = Proxy(name, free_port(), recorder)
         file = folder / f"{name}.conf"
         values |= {"folder": folder, "port": proxy.port, "upstream": recorder.port, "patience": PATIENCE_MS}
         file.write_text(text.format(**values))
-        yield program, file, proxy
+        yield program(name), file, proxy
+
+
+def program(name):
+    found = shutil.which(name, path=SYSTEM_PATH)
+    assert found, f"{name} is not installed"
+    return found
 
 
 @contextlib.contextmanager
