@@ -277,7 +277,7 @@ f.toml:17:26: error: `stream_queue_bytes_max`: must be from 4KiB to 64MiB
 17 | stream_queue_bytes_max = "1KiB"
    |                          ^^^^^^
 
-f.toml:18:23: error: `keep_alive_interval`: must be from 0s to 5m
+f.toml:18:23: error: `keep_alive_interval`: must be from 0ms to 5m
    |
 18 | keep_alive_interval = "10m"
    |                       ^^^^^
