@@ -131,8 +131,8 @@ fn a_question_ends_the_exchange_and_the_answer_goes_on_with_the_call() {
     let opening = opening.expect("a session for the client");
     let declared: Value = serde_json::from_str(EVERYTHING).expect("JSON");
     assert_eq!(opening.json()["params"]["capabilities"], declared);
-    let meta = &stream.request.json()["params"]["_meta"];
-    assert_eq!(meta, &json!({}), "what only modern servers understand is left out");
+    let params = stream.request.json()["params"].clone();
+    assert!(params.get("_meta").is_none(), "what only modern servers understand is left out: {params}");
     assert_ne!(stream.request.id(), opening.id(), "no id is used twice in a session");
 
     elicit(&stream, r#""a\u00e9""#, "Who?");

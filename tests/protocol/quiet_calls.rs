@@ -6,7 +6,8 @@ use serde_json::Value;
 use crate::harness::{
     Child, Config, Connection, Daemon, Gate, Http2, LEGACY_VERSION, Legacy, META, Offer, Received, Reply,
     Request, Response, Upstream, body, call, event_data, eventually, get_prompt, in_session, legacy,
-    legacy_call, modern, open_session, open_session_with, result_body, side_by_side, unresponsive_address,
+    legacy_call, modern, open_session, open_session_with, post, result_body, side_by_side,
+    unresponsive_address,
 };
 
 const OFTEN: &str = "[session]\nkeep_alive_interval = \"100ms\"";
@@ -299,6 +300,23 @@ fn a_quiet_stream_gets_comments_between_its_events() {
         }
         assert_late(&event_data(&last), 7);
     }
+}
+
+#[test]
+fn a_quiet_batch_gets_comments() {
+    let gate = Gate::default();
+    let upstream = held_legacy(&gate, result);
+    let daemon = often(Config::legacy(&upstream));
+    let (session, _) = open_session(daemon.address(), "2025-03-26");
+    let call = body("7", "tools/call", r#"{"name":"echo","arguments":{}}"#);
+    let batch = in_session(&session, post(format!("[{call}]"))).without("MCP-Protocol-Version");
+    let mut connection = daemon.begin(&batch);
+    assert_eq!(connection.head().header("content-type"), Some("text/event-stream"));
+    assert_eq!(connection.event().as_deref(), Some(":\n\n"));
+    assert_eq!(connection.event().as_deref(), Some(":\n\n"));
+    gate.open();
+    let mut events = std::iter::from_fn(|| connection.event()).filter(|event| event != ":\n\n");
+    assert_late(&event_data(&events.next().expect("an answer")), 7);
 }
 
 #[test]

@@ -94,17 +94,19 @@ fn a_modern_client_is_told_by_the_gateway_who_asks() {
 #[test]
 fn a_task_that_asks_says_who_asks() {
     let asked = format!(r#"{{"q":{{"method":"elicitation/create","params":{FORGED}}}}}"#);
-    let files = Upstream::calling(move |request| match request.method().as_str() {
+    let offer = Offer::tools(&["echo"]);
+    let files = Upstream::start(move |request| match request.method().as_str() {
         "tools/call" => Reply::result(
             request,
             r#"{"resultType":"task","taskId":"t","status":"working","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null}"#,
         ),
-        _ => Reply::result(
+        "tasks/get" => Reply::result(
             request,
             &format!(
                 r#"{{"resultType":"complete","taskId":"t","status":"input_required","createdAt":"2026-01-01T00:00:00Z","lastUpdatedAt":"2026-01-01T00:00:00Z","ttlMs":null,"inputRequests":{asked}}}"#
             ),
         ),
+        _ => offer.answer(request),
     });
     let weather = Upstream::with_tools(&["forecast"]);
     let daemon = pair(&files, &weather, "");

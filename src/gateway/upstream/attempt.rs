@@ -70,8 +70,8 @@ impl UpstreamClient {
             let to = target.map(|target| RequestAddress::new(target, &at.authority));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
             let silence = request.attributes.silence.as_deref();
-            let mut patience = HeadPatience::new(silence, clock, head_deadline);
-            match poll_fn(|cx| patience.poll(&lease, cx)).await {
+            let mut wait = HeadWait::new(silence, clock, head_deadline);
+            match poll_fn(|cx| wait.poll(&lease, cx)).await {
                 Ok((start, body)) => {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
@@ -239,14 +239,14 @@ impl RequestClock {
 }
 
 /// The wait for the head of a reply.
-struct HeadPatience<'a> {
+struct HeadWait<'a> {
     /// Until then, unless the client has heard nothing for long by then.
     until: Instant,
     deadline: Instant,
     silence: Option<&'a Silence>,
 }
 
-impl<'a> HeadPatience<'a> {
+impl<'a> HeadWait<'a> {
     /// The request is sent now.
     fn new(silence: Option<&'a Silence>, clock: RequestClock, deadline: Instant) -> Self {
         let until = silence.map_or(deadline, |silence| {

@@ -111,13 +111,14 @@ async fn answer(connection: Rc<ClientConnection>, head: ReceivedHead) -> Exchang
     let ReceivedRequest { mut header, form, body } = connection.read(head);
     let AcceptedConnection { listener, peer, .. } = &connection.accepted;
     let form = ResponseForm::of(&header.method, form);
-    let silence = form.takes_chunks().then(|| connection.silence());
+    let takes_signs = form.takes_chunks();
+    let silence = takes_signs.then(|| connection.silence());
     let mut call = pin!(listener.proxy.handle(peer.enter(), silence, &mut header, body));
     let answered = poll_fn(|cx| {
         let Poll::Ready(response) = call.as_mut().poll(cx) else {
             return match connection.poll_departure(cx) {
                 Poll::Ready(()) => Poll::Ready(Some(ExchangeEnd::Left)),
-                Poll::Pending if connection.is_too_quiet() => Poll::Ready(None),
+                Poll::Pending if takes_signs && connection.is_too_quiet() => Poll::Ready(None),
                 Poll::Pending => Poll::Pending,
             };
         };

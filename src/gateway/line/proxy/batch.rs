@@ -3,17 +3,21 @@
 //!
 //! What is wrong with one is its own answer; what is wrong with the batch is the whole one's.
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
 use tokio::sync::mpsc;
+use tokio::time::{Sleep, sleep};
 
 use super::context::RequestContext;
 use super::{Proxy, RequestDecision, accepted};
 use crate::access::limit::shares::Share;
+use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::batch;
@@ -31,7 +35,7 @@ use protocol::error::{ClientError, Error};
 use protocol::fields::Fields;
 use protocol::head::Head;
 use protocol::json::JsonError;
-use protocol::sse::data_event;
+use protocol::sse::{COMMENT, data_event};
 use protocol::version::{Era, LegacyVersion};
 
 struct BatchPart {
@@ -126,7 +130,14 @@ impl Proxy {
         }
         drop(events);
         if has_answers {
-            let next = move |cx: &mut Context<'_>| waiting.poll_recv(cx).map(|next| Some(next?.events));
+            let mut signs = KeepAlive::new(view.snapshot.reply_keep_alive_interval);
+            let next = move |cx: &mut Context<'_>| match waiting.poll_recv(cx) {
+                Poll::Pending => signs.poll(cx).map(Some),
+                next => {
+                    signs.rest();
+                    next.map(|next| Some(next?.events))
+                }
+            };
             return Ok(events_response(EventsKind::Answer, next));
         }
         while waiting.recv().await.is_some() {}
@@ -153,6 +164,33 @@ impl Proxy {
         }
         let id = envelope.id.and_then(|id| std::str::from_utf8(message.get(id)?).ok());
         id.map_or(InBatch::Fault, |id| InBatch::Request(id.into()))
+    }
+}
+
+/// Comments on a stream of which nothing else is heard.
+struct KeepAlive {
+    /// Zero: there are none.
+    interval: Duration,
+    clock: Pin<Box<Sleep>>,
+}
+
+impl KeepAlive {
+    fn new(interval: Duration) -> Self {
+        Self { interval, clock: Box::pin(sleep(interval)) }
+    }
+
+    /// Something was heard.
+    fn rest(&mut self) {
+        self.clock.as_mut().reset((clock::now() + self.interval).into());
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        if self.interval.is_zero() {
+            return Poll::Pending;
+        }
+        ready!(self.clock.as_mut().poll(cx));
+        self.rest();
+        Poll::Ready(Bytes::from_static(COMMENT))
     }
 }
 
