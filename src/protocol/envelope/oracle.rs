@@ -119,6 +119,7 @@ pub fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeError> {
     if !good {
         return refusal(id);
     }
+    let params = params.filter(|params| params.get().starts_with('{'));
     let empty = Object { pairs: Vec::new() };
     let inner = params.and_then(|params| Object::read(params.get())).unwrap_or(empty);
     let (reference, meta) = (inner.get("ref"), inner.get("_meta"));
