@@ -133,7 +133,7 @@ impl Proxy {
             let mut signs = KeepAlive::new(view.snapshot.reply_keep_alive_interval);
             let next = move |cx: &mut Context<'_>| match waiting.poll_recv(cx) {
                 Poll::Pending => signs.poll(cx).map(Some),
-                next => {
+                next @ Poll::Ready(_) => {
                     signs.rest();
                     next.map(|next| Some(next?.events))
                 }
