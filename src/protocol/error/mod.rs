@@ -14,11 +14,9 @@ use super::json::quote;
 use super::version::{self, Era, Eras};
 
 mod causes;
-mod late;
 mod wire_error;
 
 pub use causes::causes;
-pub use late::tell_in;
 pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.

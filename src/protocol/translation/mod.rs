@@ -10,6 +10,7 @@ pub mod declared;
 pub mod elicitation;
 pub mod input;
 pub mod introduction;
+pub mod late;
 pub mod members;
 pub mod notification;
 pub mod question;

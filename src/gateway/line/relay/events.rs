@@ -31,6 +31,7 @@ use protocol::event_id;
 use protocol::progress;
 use protocol::splice::{Segments, splice};
 use protocol::sse::{Boundary, Event, Events, data_event};
+use protocol::translation::late::own_told_in;
 use protocol::version::Era;
 
 /// So much of an unfinished event is part of what a connection costs.
@@ -196,7 +197,7 @@ impl EventStream {
         let body = Bytes::from(failure.body(Some(&self.id), era));
         self.events = self.events.take().map(|_| Events::new(0));
         self.waiting.push_back(if self.is_lone {
-            failure.outcome().told_in(&body).to_bytes()
+            own_told_in(&body, &failure.outcome()).to_bytes()
         } else {
             data_event(body)
         });

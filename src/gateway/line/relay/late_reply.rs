@@ -21,9 +21,10 @@ use crate::context::worker::Worker;
 use crate::line::cors;
 use crate::line::response::ClientResponse;
 use crate::upstream::silence::Silence;
-use protocol::error::{UpstreamError, tell_in};
+use protocol::error::UpstreamError;
 use protocol::media::Media;
 use protocol::sse::COMMENT;
+use protocol::translation::late::tell_in;
 
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const BLANK: Bytes = Bytes::from_static(b" ");

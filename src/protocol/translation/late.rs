@@ -3,18 +3,16 @@
 
 use bytes::Bytes;
 
-use super::WireError;
+use super::members::Edits;
+use crate::error::WireError;
 use crate::json::{Document, Scratch, Value};
 use crate::splice::Segments;
-use crate::translation::members::Edits;
 
-impl WireError {
-    /// `message`, an error that has this outcome, as it is told without a status.
-    pub fn told_in(&self, message: &Bytes) -> Segments {
-        let retry_after_ms =
-            self.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-        tell_in(message, self.status.as_u16(), retry_after_ms, (&mut Scratch::default(), message.len()))
-    }
+/// `message`, an error of the gateway's own that has this outcome, as it is told without a status.
+pub fn own_told_in(message: &Bytes, outcome: &WireError) -> Segments {
+    let retry_after_ms =
+        outcome.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
+    tell_in(message, outcome.status.as_u16(), retry_after_ms, (&mut Scratch::default(), message.len()))
 }
 
 /// `message` with this status, and when to come again, in the `data` of its error. Unchanged, if it is none, or says
@@ -88,7 +86,7 @@ mod tests {
     fn an_own_error_says_its_outcome() {
         let error = Error::from(UpstreamError::TimedOut);
         let body = Bytes::from(error.body(Some("7"), Era::Modern));
-        let told = error.outcome().told_in(&body).to_bytes();
+        let told = own_told_in(&body, &error.outcome()).to_bytes();
         let told: serde_json::Value = serde_json::from_slice(&told).expect("JSON");
         assert_eq!((&told["id"], &told["error"]["data"]["httpStatus"]), (&7.into(), &504.into()));
     }
