@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
-    Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listening, META, Offer, Reply, Request, Response,
-    Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, refusing_address,
-    side_by_side, tool_names, trunkline,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Listening, META, Offer, Reply, Request, Response,
+    Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, open_session_with,
+    refusing_address, side_by_side, tool_names, trunkline,
 };
 
 /// A tool with every field that there is, and one that there is not.
@@ -434,6 +434,23 @@ fn a_change_does_not_hide_behind_a_mistake() {
     wait_rounds(&upstream);
     tools.set(&[&FULL.replace("does a", "is back"), B]);
     wait_withheld(&daemon, "a", true);
+}
+
+#[test]
+fn a_definition_that_differs_from_process_to_process_is_told_as_that() {
+    let (child, folder) = (Child::new(&["varies"]), Folder::new());
+    let lines = child.keys("eras = [\"legacy\"]\npins = \"quarantine\"");
+    let daemon = Daemon::start(&Config::new().raw("up", &lines).admin().top(&folder.key()));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    eventually("the tool is pinned", || (pins(&daemon, "pinned") == 1).then_some(()));
+    daemon.send(&in_session(&session, legacy("1", "tools/list", "{}"))).assert_ok();
+    // Another kind of client, so another process.
+    let other = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
+    daemon.send(&in_session(&other, legacy("1", "tools/list", "{}"))).assert_ok();
+    let line =
+        daemon.wait_for_log(0, "what differs", |line| line.contains("differs from process to process"));
+    assert!(line.contains("member=\"inputSchema.properties.limit.default\""), "{line}");
+    assert!(line.contains("tool=\"echo\"") && line.contains("mode=\"quarantine\""), "{line}");
 }
 
 #[test]

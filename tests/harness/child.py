@@ -309,7 +309,10 @@ def handle(message):
         die()
     elif method == "tools/list":
         tools = ["echo", "script"] if "scripted" in WORDS else ["echo"]
-        result(message, {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools],
+        schema = {"type": "object"}
+        if "varies" in WORDS:
+            schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
+        result(message, {"tools": [{"name": name, "inputSchema": schema} for name in tools],
                          **({"resultType": "complete", "ttlMs": 60000, "cacheScope": "private"}
                             if "modern" in WORDS else {})})
         if "changes-when-listed" in WORDS:

@@ -64,6 +64,51 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// The first member that is another one in `new` than in `old`, as its keys with dots between. Empty: it is the whole.
+pub(crate) fn first_difference(old: &str, new: &str) -> String {
+    let (mut old_scratch, mut new_scratch) = (Scratch::default(), Scratch::default());
+    let old = old_scratch.index(old.as_bytes(), DEPTH_MAX);
+    let new = new_scratch.index(new.as_bytes(), DEPTH_MAX);
+    let (Ok(old), Ok(new)) = (old, new) else { return String::new() };
+    let (mut old, mut new) = (old.root(), new.root());
+    let mut place = String::new();
+    while let Some((step, below)) = step(old, new) {
+        if !place.is_empty() && !step.starts_with('[') {
+            place.push('.');
+        }
+        place.push_str(&step);
+        let Some(both) = below else { break };
+        (old, new) = both;
+    }
+    place
+}
+
+/// The first member that is not the same in both, and what it is in each, where both have it.
+fn step<'a>(old: Value<'a>, new: Value<'a>) -> Option<(String, Option<(Value<'a>, Value<'a>)>)> {
+    match (old.kind(), new.kind()) {
+        (JsonKind::Object, JsonKind::Object) => {
+            let of_old = old.members().find_map(|(key, value)| match new.get(&key) {
+                Some(other) if other.raw() == value.raw() => None,
+                other => Some((printable(&key), other.map(|other| (value, other)))),
+            });
+            of_old.or_else(|| {
+                let (key, _) = new.members().find(|(key, _)| old.get(key).is_none())?;
+                Some((printable(&key), None))
+            })
+        }
+        (JsonKind::Array, JsonKind::Array) => {
+            let (mut olds, mut news) = (old.items(), new.items());
+            (0..).find_map(|index| match (olds.next(), news.next()) {
+                (Some(one), Some(other)) if one.raw() == other.raw() => None,
+                (Some(one), Some(other)) => Some(Some((format!("[{index}]"), Some((one, other))))),
+                (None, None) => Some(None),
+                _ => Some(Some((format!("[{index}]"), None))),
+            })?
+        }
+        _ => None,
+    }
+}
+
 fn write(value: Value<'_>, depth: usize, into: &mut String) {
     let raw = |value: Value<'_>| printable(&String::from_utf8_lossy(value.raw()));
     let (open, close) = match value.kind() {
@@ -155,6 +200,21 @@ fn shortened(lines: Vec<DiffLine>) -> Vec<DiffLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_difference_has_a_place() {
+        for (old, new, expected) in [
+            (r#"{"a":1,"b":{"c":[1,{"d":2}]}}"#, r#"{"a":1,"b":{"c":[1,{"d":3}]}}"#, "b.c[1].d"),
+            (r#"{"a":1}"#, r#"{"a":1,"z\u0007":2}"#, "z\\u{7}"),
+            (r#"{"a":{"x":1}}"#, r#"{"a":{}}"#, "a.x"),
+            (r#"{"a":[1]}"#, r#"{"a":[1,2]}"#, "a[1]"),
+            (r#"{"a":[1]}"#, r#"{"a":{}}"#, "a"),
+            ("1", "2", ""),
+            (r#"{"a":1}"#, r#"{"a":1}"#, ""),
+        ] {
+            assert_eq!(first_difference(old, new), expected, "{old} {new}");
+        }
+    }
 
     fn texts(lines: &[DiffLine]) -> Vec<String> {
         let text = |line: &DiffLine| match line {

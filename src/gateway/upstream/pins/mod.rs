@@ -355,11 +355,33 @@ impl PinState {
             if self.pace.next(clock::now()).is_none() {
                 continue;
             }
-            let (tool, mode) = (shorten(tool), upstream.config.pins.mode.label());
+            let (full_name, mode) = (tool, upstream.config.pins.mode.label());
+            let tool = shorten(tool);
             let sha256 = tracing::field::display(hash);
             match what {
                 PinChange::Changed => {
-                    tracing::warn!(upstream = name, tool, sha256, mode, "the definition of a tool changed");
+                    let compared = self.book.compare(full_name, *hash);
+                    let is_beside = compared.as_ref().is_some_and(|compared| compared.is_beside);
+                    let member = compared.map(|compared| shorten(&compared.member));
+                    if upstream.is_child() && is_beside {
+                        tracing::warn!(
+                            upstream = name,
+                            tool,
+                            sha256,
+                            mode,
+                            member,
+                            "the definition of a tool differs from process to process, so that no approval lasts; mend the server, or let pins = \"warn\""
+                        );
+                    } else {
+                        tracing::warn!(
+                            upstream = name,
+                            tool,
+                            sha256,
+                            mode,
+                            member,
+                            "the definition of a tool changed"
+                        );
+                    }
                 }
                 PinChange::New => {
                     tracing::warn!(upstream = name, tool, sha256, mode, "a new tool waits for approval");

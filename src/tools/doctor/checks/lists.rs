@@ -252,11 +252,36 @@ fn reordered(first: &Listing, second: &Listing) -> Option<String> {
         // Members in another order are equal values and other bytes.
         let (text_of_a, text_of_b) = (a.to_string(), b.to_string());
         if text_of_a != text_of_b {
-            let what = if a == b { "has its members in another order" } else { "has another definition" };
-            return Some(format!("{} {what}", name(a)));
+            if a == b {
+                return Some(format!("{} has its members in another order", name(a)));
+            }
+            return Some(format!("{} has another definition: {}", name(a), clip(&place(a, b), 200)));
         }
     }
     None
+}
+
+/// The first member that differs between two values.
+fn place(a: &Value, b: &Value) -> String {
+    let below = |key: &str, (a, b): (&Value, &Value)| match place(a, b) {
+        rest if rest.is_empty() || rest.starts_with('[') => format!("{key}{rest}"),
+        rest => format!("{key}.{rest}"),
+    };
+    let nothing = &Value::Null;
+    match (a, b) {
+        (Value::Object(one), Value::Object(other)) => {
+            let mut keys = one.keys().chain(other.keys());
+            let differing = keys.find(|key| one.get(*key) != other.get(*key));
+            let values = |key: &String| (one.get(key).unwrap_or(nothing), other.get(key).unwrap_or(nothing));
+            differing.map_or_else(String::new, |key| below(key, values(key)))
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            let values = |at: usize| (one.get(at).unwrap_or(nothing), other.get(at).unwrap_or(nothing));
+            let differing = (0..one.len().max(other.len())).find(|at| one.get(*at) != other.get(*at));
+            differing.map_or_else(String::new, |at| below(&format!("[{at}]"), values(at)))
+        }
+        _ => String::new(),
+    }
 }
 
 fn size(facts: &Facts, sheet: &mut Sheet) {

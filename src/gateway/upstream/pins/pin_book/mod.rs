@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use super::diff::first_difference;
 use config::PinMode;
 use protocol::canonical::Hash;
 
@@ -120,7 +121,18 @@ pub(crate) struct PinBook {
     bytes_max: usize,
     /// Names that must not be called, by the own list that says so.
     refused: [BTreeSet<String>; OWN_LISTS],
+    /// What each of the gateway's own lists showed last, since the start.
+    shown: [BTreeMap<String, Hash>; OWN_LISTS],
     reported: HashSet<(String, Hash)>,
+}
+
+/// How a definition that waits stands to those that were approved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Comparison {
+    /// The first member that is another one than in the latest approved definition.
+    pub member: String,
+    /// One of the gateway's own lists shows an approved definition meanwhile.
+    pub is_beside: bool,
 }
 
 impl PinBook {
@@ -132,6 +144,7 @@ impl PinBook {
             bytes: 0,
             bytes_max,
             refused: Default::default(),
+            shown: Default::default(),
             reported: HashSet::new(),
         }
     }
@@ -170,6 +183,16 @@ impl PinBook {
         self.refused.iter().flatten().collect()
     }
 
+    /// How a definition of a tool that waits stands to those that were approved. `None`: there is no such definition.
+    pub(crate) fn compare(&self, name: &str, hash: Hash) -> Option<Comparison> {
+        let tool = self.tools.get(name)?;
+        let pending = tool.pending.iter().find(|pending| pending.definition.hash == hash)?;
+        let is_approved = |shown: &Hash| tool.approved.iter().any(|approved| approved.hash == *shown);
+        let is_beside = self.shown.iter().any(|shown| shown.get(name).is_some_and(is_approved));
+        let approved = tool.approved.last()?;
+        Some(Comparison { member: first_difference(&approved.text, &pending.definition.text), is_beside })
+    }
+
     /// How many tools have an approved definition; a changed one that waits; only one that waits.
     pub(crate) fn counts(&self) -> [usize; 3] {
         let count = |fits: fn(&PinnedTool) -> bool| self.tools.values().filter(|tool| fits(tool)).count();
@@ -201,8 +224,13 @@ impl PinBook {
             good.push(is_good);
         }
         if let ListSource::Own(index) = source
-            && let Some(own) = self.refused.get_mut(index)
+            && let (Some(own), Some(shown)) = (self.refused.get_mut(index), self.shown.get_mut(index))
         {
+            let named = |tool: &ListedTool| Some((tool.name.clone()?, tool.definition.hash));
+            if is_whole {
+                shown.clear();
+            }
+            shown.extend(listed.iter().filter_map(named));
             if is_whole {
                 own.clone_from(&refused);
             } else {
