@@ -269,6 +269,27 @@ fn bare_names_wait_until_every_upstream_has_been_listed() {
 }
 
 #[test]
+fn a_name_that_no_upstream_can_have_is_unknown_while_one_is_down() {
+    let files = Upstream::with_tools(&["echo"]);
+    let (dead, _socket) = crate::harness::refusing_address();
+    let daemon =
+        Daemon::start(&Config::new().upstream("files", files.address, "").upstream("weather", dead, ""));
+    for request in [
+        call("7", "nosuch__echo"),
+        call("7", "nosuch"),
+        get_prompt("7", "nosuch"),
+        read_resource("7", "nosuch:x"),
+    ] {
+        daemon.send(&request).assert_error(200, -32602, Some("7"));
+    }
+    // These the one that is down may have.
+    daemon.send(&call("7", "weather__echo")).assert_error(502, 502, Some("7"));
+    daemon.send(&call("7", "echo")).assert_error(503, 503, Some("7"));
+    daemon.send(&read_resource("7", "https://nosuch.example/x")).assert_error(503, 503, Some("7"));
+    daemon.send(&call("7", "files__echo")).assert_ok();
+}
+
+#[test]
 fn globs_decide_what_is_public() {
     let (files, weather) = pair();
     let config = Config::prefixed(&files, &weather)

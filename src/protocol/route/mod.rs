@@ -298,12 +298,25 @@ impl Naming {
             Style::Transparent => Ok(Route { member: 0, inner: Cow::Borrowed(public) }),
             // Before every upstream was listed nobody can say who else offers a bare name.
             Style::Prefixed | Style::Bare if !directory.is_complete() && self.takes_bare_names() => {
-                prefixed().ok_or(NoRoute::NotYetLearned)
+                prefixed().ok_or_else(|| {
+                    self.unlearned(public.contains(NAME_SEPARATOR), offer().is_some(), directory)
+                })
             }
             Style::Prefixed => prefixed()
                 .or_else(|| self.accept_unprefixed.then(offer)?.filter(|offer| offer.is_only).map(bare))
                 .ok_or(NoRoute::Unknown),
             Style::Bare => offer().map(bare).or_else(prefixed).ok_or(NoRoute::Unknown),
+        }
+    }
+
+    /// Why a name leads nowhere while not every upstream was listed. It waits for those only where they could have it: where
+    /// names are bare, where others offer it as well, or before each was tried.
+    fn unlearned(&self, is_of_nobody: bool, is_offered: bool, directory: &Directory) -> NoRoute {
+        let is_decided = is_of_nobody || directory.is_settled();
+        if self.style == Style::Prefixed && !is_offered && is_decided {
+            NoRoute::Unknown
+        } else {
+            NoRoute::NotYetLearned
         }
     }
 
@@ -324,7 +337,8 @@ impl Naming {
         let is_known =
             directory.is_complete() || (is_web(public) && offer.is_some() && directory.is_settled());
         if is_listed_as_is && !is_known {
-            return Err(NoRoute::NotYetLearned);
+            let is_offered = offer.is_some() || is_web(public);
+            return Err(self.unlearned(false, is_offered, directory));
         }
         match offer {
             Some(offer) if offer.is_only || self.style == Style::Bare || is_web(public) => {

@@ -38,6 +38,8 @@ fn routes_by_style() {
     let transparent = naming(Style::Transparent, true, &["*"], &[]);
     let known = directory();
     let unknown = Directory::default();
+    let names = MemberNames { tools: vec!["search".to_owned()], ..MemberNames::default() };
+    let tried = Directory::build(&[Some(names), None], true);
     for (naming, names, kind, public, expected) in [
         (&prefixed, &known, Kind::Tool, "wx__forecast", Ok((0, "forecast"))),
         (&prefixed, &known, Kind::Tool, "wx__a__b", Ok((0, "a__b"))),
@@ -54,6 +56,14 @@ fn routes_by_style() {
         (&prefixed, &unknown, Kind::Tool, "search", Err(NotYetLearned)),
         (&prefixed, &unknown, Kind::Resource, "test://a", Err(NotYetLearned)),
         (&prefixed, &unknown, Kind::Tool, "wx__search", Ok((0, "search"))),
+        (&prefixed, &unknown, Kind::Tool, "nope__search", Err(Unknown)),
+        (&prefixed, &tried, Kind::Tool, "nope", Err(Unknown)),
+        (&prefixed, &tried, Kind::Tool, "search", Err(NotYetLearned)),
+        (&prefixed, &tried, Kind::Tool, "files__nope", Ok((1, "nope"))),
+        (&prefixed, &tried, Kind::Resource, "test://nope", Err(Unknown)),
+        (&prefixed, &tried, Kind::Resource, "https://nope/1", Err(NotYetLearned)),
+        (&bare, &tried, Kind::Tool, "nope", Err(NotYetLearned)),
+        (&bare, &tried, Kind::Tool, "nope__search", Err(NotYetLearned)),
         (&strict, &unknown, Kind::Tool, "search", Err(Unknown)),
         (&transparent, &unknown, Kind::Tool, "wx__forecast", Ok((0, "wx__forecast"))),
         (&prefixed, &known, Kind::Resource, "wx+test://a", Ok((0, "test://a"))),
