@@ -161,8 +161,8 @@ impl RateLimit {
 section! {
     /// How many calls an upstream gets at once.
     pub struct Concurrency {
-        /// Calls under way at once, of all clients, each until the end of its reply. Beyond, calls wait. Default: as many
-        /// as come.
+        /// Calls under way at once, of all clients, each until the end of its reply; one that its client leaves or cancels
+        /// for as long as such calls usually take. Beyond, calls wait. Default: as many as come.
         #[example(64)]
         calls_max: Count<1, 1_048_576> => usize::MAX,
         /// With `calls_max`: calls that may wait for one of these to end. The principals that wait take turns, those who

@@ -9,8 +9,10 @@
 //! | [`sessions`] | The same of what sessions need. |
 //! | [`names`] | The same of subscriptions, their names, and lists. |
 //! | [`slow`] | Somebody reads or sends too slowly: what does it hold meanwhile, and how does that end? |
+//! | [`leaving`] | Somebody leaves its calls, or cancels them, while their server works on: who has to wait for that? |
 //! | [`table`] | Does the table of `docs/security/fairness.md` have a row for each bound, and each row a test? |
 
+mod leaving;
 mod names;
 mod sessions;
 mod shares;

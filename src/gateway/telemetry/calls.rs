@@ -5,6 +5,7 @@
 //! series is looked up by label when it is first used, and afterwards found by number.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::book::{Counters, Durations};
 use super::cells::Cells;
@@ -106,6 +107,13 @@ impl EndpointSeries {
     /// A tool is called here; `public` is what clients call it, and asked for once.
     pub(crate) fn note_tool(&self, tool: ToolId, public: impl FnOnce() -> String) {
         self.tool(tool, || if tool == ToolId::OTHER { ToolId::OTHER_LABEL.to_owned() } else { public() });
+    }
+
+    /// So many percent of the answered calls of this tool take no longer; `None` where none was measured.
+    pub(crate) fn tool_quantile(&self, tool: ToolId, percent: u8) -> Option<Duration> {
+        let series = self.tools.find(tool.index() / TOOLS_IN_ROW, tool.index() % TOOLS_IN_ROW)?;
+        let seconds = series.answered.get()?.quantile(percent)?;
+        Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
     pub(crate) fn observe(&self, call: &Outcome) {

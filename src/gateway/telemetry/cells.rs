@@ -21,6 +21,11 @@ impl<T> Cells<T> {
         let row = self.rows.get(row)?.get_or_init(|| (0..self.width).map(|_| OnceLock::new()).collect());
         Some(row.get(column)?.get_or_init(make))
     }
+
+    /// The handle at this place, if somebody used it before.
+    pub(crate) fn find(&self, row: usize, column: usize) -> Option<&T> {
+        self.rows.get(row)?.get()?.get(column)?.get()
+    }
 }
 
 #[cfg(test)]
@@ -30,7 +35,8 @@ mod tests {
     #[test]
     fn a_handle_is_made_once() {
         let cells = Cells::new(2, 3);
-        assert_eq!(cells.get(1, 2, || 7), Some(&7));
+        assert_eq!((cells.find(1, 2), cells.find(9, 9)), (None, None));
+        assert_eq!((cells.get(1, 2, || 7), cells.find(1, 2)), (Some(&7), Some(&7)));
         assert_eq!(cells.get(1, 2, || 8), Some(&7));
         assert_eq!(cells.get(0, 2, || 9), Some(&9));
         assert_eq!(cells.get(2, 0, || 1), None);

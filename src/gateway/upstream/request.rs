@@ -15,6 +15,7 @@ use super::ask::{SESSION_ID, SessionHeaders, legacy_headers};
 use super::headers::{ForwardedFields, era_of};
 use super::sending::Sending;
 use super::silence::Silence;
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::telemetry::trace::Trail;
 use protocol::envelope::Envelope;
@@ -66,6 +67,8 @@ pub(crate) struct RequestAttributes {
     /// The gateway itself asks.
     pub is_own: bool,
     pub reply: ExpectedReply,
+    /// Its place among the calls that the upstream may have at once, where these are counted.
+    pub place: Option<Arc<CallPlace>>,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
     /// What its client hears meanwhile, where it waits for the reply.

@@ -27,6 +27,10 @@ impl Withdrawal {
         self.state.compare_exchange(WANTED, CANCELLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != WANTED
+    }
+
     /// Its server had the time to answer all the same. Wakes the task that waits.
     pub(crate) fn give_up(&self) {
         self.state.store(GIVEN_UP, Ordering::Release);
@@ -63,7 +67,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
         assert!(withdrawal.cancel() && !withdrawal.cancel());
-        assert!(!withdrawal.is_given_up());
+        assert!(withdrawal.is_cancelled() && !withdrawal.is_given_up());
         withdrawal.give_up();
         waiting.await.expect("it ends");
         assert!(withdrawal.is_given_up() && !withdrawal.cancel());

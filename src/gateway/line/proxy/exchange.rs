@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::Proxy;
 use super::address::{BodyChange, Outbound, Rewrite};
 use super::resource_subscriptions::ResourceSubscription;
-use crate::access::limit::concurrency::Permit;
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::call::Call;
@@ -80,7 +80,7 @@ impl Proxy {
             Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
         }
         upstream.era_for(Era::Modern)?;
-        let permit = Self::acquire_slot(upstream, call).await?;
+        let place = Self::acquire_slot(upstream, call).await?;
         // That it lacks the era may have become known while the call waited.
         let envelope = known_envelope(upstream, Era::Modern, (message, outbound));
         let rewrite = outbound.rewrite.take();
@@ -93,6 +93,10 @@ impl Proxy {
         request.envelope = envelope;
         request.attributes.silence.clone_from(&call.silence);
         leave(&mut call.watch, &mut request, upstream);
+        if let Some(place) = &place {
+            place.begin();
+            request.attributes.place = Some(Arc::clone(place));
+        }
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
         let delivery = send_options(outbound, ReplicaSelection::Any, call);
@@ -102,11 +106,16 @@ impl Proxy {
                 if let Some(Rewrite { own_id, mapper, .. }) = rewrite.as_deref() {
                     (plan.own_id, plan.mapper) = (own_id.as_ref(), mapper.clone());
                 }
-                (plan.permit, plan.new_task, plan.call) = (permit, new_task, Some(&*call));
+                (plan.call_place, plan.new_task, plan.call) = (place, new_task, Some(&*call));
                 plan.silence = call.silence.as_deref();
-                relay(&self.worker, &mut reply, &mut plan).await
+                let relayed = relay(&self.worker, &mut reply, &mut plan).await;
+                end_place(plan.call_place, false);
+                relayed
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                end_place(place, false);
+                Err(error.into())
+            }
         };
         note_end(&mut call.watch, &result);
         result
@@ -129,7 +138,7 @@ impl Proxy {
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
         let outbox = sessions.outbox(session.owner()).map_err(no_state)?;
         messages::wait_for_earlier(&outbox, upstream).await;
-        let permit = Self::acquire_slot(upstream, call).await?;
+        let place = Self::acquire_slot(upstream, call).await?;
         let inner_name = rewrite.as_ref().and_then(|rewrite| rewrite.inner_name.clone());
         let forwarded = ForwardedFields::new(fields, inner_name, &upstream.access.forward);
         if !endpoint.policy.is_trivial() {
@@ -164,7 +173,7 @@ impl Proxy {
                 session: in_session,
                 id: message.envelope.id.clone().map(|id| message.body.slice(id)).unwrap_or_default(),
                 rewrite: rewrite.clone(),
-                permit: permit.clone(),
+                place: place.clone(),
                 subscribing: uri.clone().filter(|_| is_new),
                 new_task: self.new_task(view, (message, outbound), Some(grant.id), call),
             };
@@ -187,26 +196,39 @@ struct SessionExchange {
     session: InSession,
     id: Bytes,
     rewrite: Option<Rc<Rewrite>>,
-    permit: Option<Rc<Permit>>,
+    place: Option<Arc<CallPlace>>,
     subscribing: Option<Box<str>>,
     new_task: Option<Box<NewTask>>,
 }
 
 impl SessionExchange {
     async fn run(self) -> Result<ClientResponse, Error> {
-        let Self { worker, mut request, delivery, session, rewrite, .. } = self;
+        let Self { worker, mut request, delivery, session, rewrite, place, .. } = self;
         let own_id = rewrite.as_ref().and_then(|rewrite| rewrite.own_id.as_ref());
         let id = std::str::from_utf8(&self.id).unwrap_or("null");
         let upstream = Arc::clone(&session.upstream);
         let silence = request.attributes.silence.clone();
         // Kept until the reply has ended, which may be a stream.
         let sent_id = own_id.map_or_else(|| Bytes::copy_from_slice(&self.id), |own_id| own_id.sent().clone());
-        let in_flight = InFlightCall { addressee: session.addressee(), sent_id };
+        let held = place.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let in_flight = InFlightCall { addressee: session.addressee(), sent_id, place: held };
         let in_flight = session.outbox.begin(id, in_flight);
-        request.sending = Some(Arc::clone(&in_flight.sending));
+        let sending = Arc::clone(&in_flight.sending);
+        request.sending = Some(Arc::clone(&sending));
+        if let Some(place) = &place {
+            place.begin();
+            request.attributes.place = Some(Arc::clone(place));
+        }
         let now = clock::now();
         let deadline = now + upstream.config.response_timeout;
-        let mut reply = worker.client.send(&upstream, &mut request, delivery, now, deadline).await?;
+        let reply = worker.client.send(&upstream, &mut request, delivery, now, deadline).await;
+        let mut reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => {
+                end_place(place, sending.withdrawal.is_cancelled());
+                return Err(error.into());
+            }
+        };
         if reply.head.status.is_success() {
             in_flight.sending.mark_taken();
         }
@@ -215,13 +237,22 @@ impl SessionExchange {
             mapper: rewrite.as_ref().and_then(|rewrite| rewrite.mapper.clone()),
             session: Some(session),
             in_flight: Some(in_flight),
-            permit: self.permit,
+            call_place: place,
             subscribing: self.subscribing,
             new_task: self.new_task,
             silence: silence.as_deref(),
             ..RelayPlan::new(&upstream, id, deadline)
         };
-        relay(&worker, &mut reply, &mut plan).await
+        let relayed = relay(&worker, &mut reply, &mut plan).await;
+        end_place(plan.call_place, sending.withdrawal.is_cancelled());
+        relayed
+    }
+}
+
+/// A call that has its place no more, as it is over; of a stream the stream has it.
+fn end_place(place: Option<Arc<CallPlace>>, is_cancelled: bool) {
+    if let Some(place) = place {
+        place.end(is_cancelled);
     }
 }
 

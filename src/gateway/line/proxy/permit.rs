@@ -1,13 +1,13 @@
 //! What a caller may call, and whether it may now: the route that its name leads to, and what the limits grant.
 
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Proxy;
 use super::context::RequestContext;
 use crate::access::caller::Caller;
-use crate::access::limit::concurrency::{Admission, Permit};
+use crate::access::limit::concurrency::Admission;
+use crate::access::limit::concurrency::place::{CallPlace, EndSeen, UsualTime};
 use crate::access::limit::rate::shared::{RateError, SharedLimits};
 use crate::access::limit::rate::{LimitSubject, LimitTarget};
 use crate::access::policy::{NameScope, PolicyVerdict};
@@ -187,7 +187,10 @@ impl Proxy {
 
     /// One of the calls that an upstream may have at once; waits for it where it has as many as it may. After the body
     /// was read: who sends slowly keeps nobody from calling, and who leaves is noticed.
-    pub(super) async fn acquire_slot(upstream: &Upstream, call: &Call) -> Result<Option<Rc<Permit>>, Error> {
+    pub(super) async fn acquire_slot(
+        upstream: &Upstream,
+        call: &Call,
+    ) -> Result<Option<Arc<CallPlace>>, Error> {
         let Some(gate) = &upstream.gate else { return Ok(None) };
         let now = clock::now();
         let permit = match gate.enter(call.payer(), now) {
@@ -199,10 +202,19 @@ impl Proxy {
             }
             Err(refused) => Err(refused),
         };
-        permit.map(|permit| Some(Rc::new(permit))).map_err(|_| {
+        let permit = permit.map_err(|_| {
             gate.series.refused.inc();
-            PolicyError::Concurrency.into()
-        })
+            PolicyError::Concurrency
+        })?;
+        let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
+        let (series, max) = (Arc::clone(&endpoint.series), upstream.config.response_timeout);
+        let usual = UsualTime { series, tool: call.tool, max };
+        let end_seen = match () {
+            () if upstream.is_child() => EndSeen::ByAnswer,
+            () if upstream.lacks(call.seen.era) => EndSeen::Bridged,
+            () => EndSeen::Never,
+        };
+        Ok(Some(CallPlace::new(permit, usual, end_seen)))
     }
 
     /// Where headers alone lead, and that the call may go there. `Ok(None)`: they do not say.

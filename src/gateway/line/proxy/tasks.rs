@@ -234,7 +234,7 @@ impl Proxy {
             return Ok(Vec::new());
         }
         self.admit_by_name(cx, Method::TasksList, Route { member, inner: "".into() }).await?;
-        let _permit = Self::acquire_slot(upstream, cx.call).await?;
+        let _place = Self::acquire_slot(upstream, cx.call).await?;
         loop {
             let opened = match attempts.find() {
                 Some(opened) => opened,

@@ -20,6 +20,7 @@ mod reopen;
 mod stream;
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -27,7 +28,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 
-use crate::access::limit::concurrency::Permit;
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::context::call::Call;
@@ -74,7 +75,7 @@ pub(crate) struct RelayPlan<'p> {
     /// That the upstream works on the call, in the legacy era.
     pub in_flight: Option<CallInFlight>,
     /// That it is one of the calls that the upstream may have at once, until its reply has ended.
-    pub permit: Option<Rc<Permit>>,
+    pub call_place: Option<Arc<CallPlace>>,
     /// The resource that is forgotten as subscribed to if the upstream refuses.
     pub subscribing: Option<Box<str>>,
     /// Whose the task is that the reply may make.
@@ -117,7 +118,7 @@ impl<'p> RelayPlan<'p> {
             deadline,
             session: None,
             in_flight: None,
-            permit: None,
+            call_place: None,
             subscribing: None,
             new_task: None,
             place: None,

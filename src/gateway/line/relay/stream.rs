@@ -18,7 +18,7 @@ use super::RelayPlan;
 use super::events::{AtEnd, EventStream};
 use super::gather::Gather;
 use super::json::JsonStream;
-use crate::access::limit::concurrency::Permit;
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::call::Call;
@@ -46,7 +46,7 @@ pub(super) struct RelayedReply {
     call: Option<Call>,
     /// In the legacy era.
     in_flight: Option<CallInFlight>,
-    permit: Option<Rc<Permit>>,
+    call_place: Option<Arc<CallPlace>>,
     /// In the legacy era: the end of the session with the upstream, and the client's session.
     session: Option<(CancellationToken, Session)>,
     durations: Arc<UpstreamDurations>,
@@ -132,7 +132,7 @@ impl RelayedReply {
             lease,
             call: None,
             in_flight: plan.in_flight.take(),
-            permit: plan.permit.take(),
+            call_place: plan.call_place.take(),
             session: plan
                 .session
                 .as_ref()
@@ -169,6 +169,9 @@ impl RelayedReply {
     /// leaving means nothing, and where the client cannot come back for the rest. What comes is for nobody, and it may
     /// take no longer than a call.
     pub(super) fn detach(&mut self) -> Option<(CancellationToken, Payer)> {
+        if self.has_last_word() {
+            self.end_place();
+        }
         let (ended, session) = self.session.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
         self.in_flight.iter_mut().for_each(CallInFlight::change_reader);
@@ -362,8 +365,7 @@ impl RelayedReply {
                 let had_answered = events.has_answered();
                 let next = events.next(&self.worker, self.is_detached);
                 if !had_answered && events.has_answered() {
-                    // What else its server has to say keeps nobody from calling it.
-                    self.permit = None;
+                    self.end_place();
                     self.keep_alive_interval = Duration::ZERO;
                     self.wait_for(END_PATIENCE);
                 }
@@ -404,8 +406,17 @@ impl RelayedReply {
     /// The client has its answer, and may leave before the stream ends.
     #[cold]
     fn note_answered(&mut self) {
+        self.end_place();
         if let Some(call) = &mut self.call {
             call.finish();
+        }
+    }
+
+    /// The call gives its place back: what else its server has to say keeps nobody from calling it.
+    fn end_place(&mut self) {
+        if let Some(place) = self.call_place.take() {
+            let sending = self.in_flight.as_ref().map(|call| &call.sending);
+            place.end(sending.is_some_and(|sending| sending.withdrawal.is_cancelled()));
         }
     }
 
@@ -418,8 +429,8 @@ impl RelayedReply {
         if let ReplySource::Json(json) = &mut self.source {
             json.end(&mut self.worker.scratch.borrow_mut());
         }
+        self.end_place();
         self.in_flight = None;
-        self.permit = None;
         pool::give_back(self.lease.take(), clock::now());
         if let Some(call) = &mut self.call {
             call.finish();
@@ -458,8 +469,12 @@ impl RelayedReply {
             self.durations.note_broken(failure);
         }
         self.lease = None;
+        // Its server may still be at work on a call that is cancelled.
+        match failure {
+            Error::Client(ClientError::Cancelled) => self.call_place = None,
+            _ => self.end_place(),
+        }
         self.in_flight = None;
-        self.permit = None;
         if let Some(mut call) = self.call.take() {
             call.fail(failure);
         }

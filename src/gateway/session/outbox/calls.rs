@@ -1,12 +1,13 @@
 //! Calls of the client that have no answer yet, by the literal of their id: who works on each, and what waits for it.
 
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use bytes::Bytes;
 
 use super::{Addressee, SessionOutbox};
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::upstream::sending::Sending;
 
 /// A call of the client that an upstream works on.
@@ -15,6 +16,8 @@ pub(crate) struct InFlightCall {
     pub addressee: Addressee,
     /// The literal of the id that it has there.
     pub sent_id: Bytes,
+    /// Its place among the calls that the upstream may have at once, where these are counted.
+    pub place: Weak<CallPlace>,
 }
 
 /// A call of the client that has no answer yet.

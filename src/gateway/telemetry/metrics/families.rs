@@ -221,6 +221,8 @@ metrics! {
     pub struct GateSeries["upstream"] {
         /// Calls in flight at upstreams with `calls_max`.
         in_use: IntGauge = "trunkline_upstream_calls";
+        /// Of them, places that are kept after calls that were left or cancelled, as their server may still be at work.
+        kept: IntGauge = "trunkline_upstream_calls_kept";
         /// Calls that wait for another one to end.
         waiting: IntGauge = "trunkline_upstream_calls_waiting";
         /// Calls refused because the upstream's `calls_max` was reached and the queue was full, or the wait too long.

@@ -89,6 +89,17 @@ impl ShardedHistogram {
         Distribution { cumulative: cumulative.into(), count, sum }
     }
 
+    /// A bound that so many percent of the observations are not above; `None` without any.
+    pub(crate) fn quantile(&self, percent: u8) -> Option<f64> {
+        let Distribution { cumulative, count, .. } = self.read();
+        let is_enough = |below: &u64| below.saturating_mul(100) >= count.saturating_mul(percent.into());
+        let bucket = cumulative.iter().position(is_enough);
+        let bounds = &self.0.bounds;
+        (count > 0).then(|| {
+            bucket.map_or(f64::INFINITY, |bucket| bounds.get(bucket).copied().unwrap_or(f64::INFINITY))
+        })
+    }
+
     pub(crate) fn bounds(&self) -> &Arc<[f64]> {
         &self.0.bounds
     }
@@ -123,6 +134,17 @@ mod tests {
             assert_eq!(read.sum.to_string(), expected.get_sample_sum().to_string(), "{value}");
             assert_eq!([ours.count(), read.count], [expected.get_sample_count(); 2], "{value}");
         }
+    }
+
+    #[test]
+    fn a_quantile_is_the_bound_of_its_bucket() {
+        let histogram = ShardedHistogram::new(&[0.1, 1.0, 10.0].into());
+        assert_eq!(histogram.quantile(90), None);
+        (0..90).for_each(|_| histogram.observe(0.5));
+        (0..9).for_each(|_| histogram.observe(5.0));
+        histogram.observe(50.0);
+        let quantiles = [0, 50, 90, 91, 99, 100].map(|percent| histogram.quantile(percent));
+        assert_eq!(quantiles, [0.1, 1.0, 1.0, 10.0, 10.0, f64::INFINITY].map(Some));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -23,6 +23,7 @@ use tokio::time::timeout_at;
 
 use super::sessions::{MuxSessions, SessionHandle};
 use super::{MuxCall, MuxConnection, MuxRequest, outgoing, queue};
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::upstream::Upstream;
 use crate::upstream::exchange::{Reply, UpstreamClient};
@@ -86,6 +87,8 @@ pub(crate) struct MuxPost<'a> {
     pub deadline: Instant,
     /// Who is charged for what waits of its reply.
     pub payer: Payer,
+    /// Its place among the calls that the upstream may have at once.
+    pub place: Option<&'a Arc<CallPlace>>,
     /// Told once it has its place among what the connection is sent.
     pub sending: Option<&'a Sending>,
     /// What its client hears meanwhile.
@@ -172,6 +175,7 @@ async fn send_message(
         json_depth_max,
         deadline: asking.deadline,
         payer: asking.payer,
+        place: request.attributes.place.as_ref(),
         sending: request.sending.as_deref(),
         silence,
     };
@@ -202,11 +206,12 @@ pub(crate) async fn pass(
     session: u64,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let MuxPost { message, envelope, trace, is_own, era, json_depth_max, deadline, payer, .. } = post;
+    let MuxPost { message, envelope, trace, is_own, era, json_depth_max, deadline, payer, place, .. } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
-            let request = MuxRequest { payer, session, message, envelope, trace, is_own, era, deadline };
+            let request =
+                MuxRequest { payer, session, message, envelope, trace, is_own, era, deadline, place };
             let call = connection.call(request).await?;
             if let Some(sending) = post.sending {
                 sending.mark_taken();

@@ -162,7 +162,12 @@ impl Drop for MuxCall {
             state.pending.abandon(self.own);
             return;
         }
-        let was_open = state.pending.leave(self.own).is_some_and(|call| call.handle.is_some());
+        // A late one has had its place for as long as any call may.
+        let was_open = if is_late {
+            state.pending.leave(self.own).is_some_and(|call| call.handle.is_some())
+        } else {
+            state.pending.end(self.own)
+        };
         drop(state);
         if was_open {
             let why = if is_late { "no answer in time" } else { "the client went away" };

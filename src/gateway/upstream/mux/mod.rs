@@ -35,6 +35,7 @@ pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
 use self::state::{MuxKind, MuxState, ReplyHandle};
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares};
 use crate::clock;
@@ -100,6 +101,8 @@ pub(crate) struct MuxRequest<'a> {
     pub era: Era,
     /// When it is too late for its answer; `None`: it is never cancelled.
     pub deadline: Option<Instant>,
+    /// Its place among the calls that the upstream may have at once.
+    pub place: Option<&'a Arc<CallPlace>>,
 }
 
 impl MuxConnection {
@@ -127,7 +130,7 @@ impl MuxConnection {
     ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
         // Entered only once there is room to send it: a pending call is one that the other side may answer.
         let slot = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
-        let MuxRequest { session, message, envelope, trace, is_own, era, deadline, payer } = request;
+        let MuxRequest { session, message, envelope, trace, is_own, era, deadline, payer, place } = request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
         let role = if envelope
@@ -149,6 +152,7 @@ impl MuxConnection {
             session,
             role,
             handle: Some(ReplyHandle { sender, era }),
+            place: place.cloned(),
         };
         let own = {
             let mut state = self.lock();
@@ -269,6 +273,7 @@ impl MuxConnection {
             session: ONLY_SESSION,
             role: CallRole::Own,
             handle: Some(handle),
+            place: None,
         };
         let own = {
             let mut state = self.lock();

@@ -7,8 +7,11 @@
 //! Invariants: ids are given out once and grow; so the last call is the newest.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
+
+use crate::access::limit::concurrency::place::CallPlace;
 
 /// Given-up calls whose answers are still expected; of more, the oldest are forgotten.
 const ABANDONED_MAX: usize = 1024;
@@ -33,6 +36,8 @@ pub(crate) struct PendingCall<H> {
     pub role: CallRole,
     /// Who waits; `None` once nobody does.
     pub handle: Option<H>,
+    /// Its place among the calls that the upstream may have at once, until it is answered.
+    pub place: Option<Arc<CallPlace>>,
 }
 
 /// What a call is to the messages that name no call.
@@ -68,6 +73,9 @@ impl<H> PendingCalls<H> {
     /// Takes a call out: it is answered, or of no interest any more.
     pub(crate) fn leave(&mut self, own: u64) -> Option<PendingCall<H>> {
         let call = self.calls.remove(&own)?;
+        if let (None, Some(place)) = (&call.handle, &call.place) {
+            place.end(false);
+        }
         if call.handle.is_none() {
             self.abandoned -= 1;
         }
@@ -77,7 +85,11 @@ impl<H> PendingCalls<H> {
     /// Nobody waits for the call any more, but it runs on: its answer is expected and will be dropped. Returns what led
     /// to who waited.
     pub(crate) fn abandon(&mut self, own: u64) -> Option<H> {
-        let handle = self.calls.get_mut(&own)?.handle.take()?;
+        let call = self.calls.get_mut(&own)?;
+        let handle = call.handle.take()?;
+        if let Some(place) = &call.place {
+            place.keep();
+        }
         self.abandoned += 1;
         if self.abandoned > ABANDONED_MAX {
             let oldest = self.calls.iter().find(|(_, call)| call.handle.is_none());
@@ -86,6 +98,15 @@ impl<H> PendingCalls<H> {
             }
         }
         Some(handle)
+    }
+
+    /// As [`abandon`](Self::abandon) for a call that is told to end: where its place is counted, its answer is awaited all the
+    /// same, as there is no other sign that it has ended. Else it is of no interest any more. True if somebody waited.
+    pub(crate) fn end(&mut self, own: u64) -> bool {
+        match self.calls.get(&own) {
+            Some(call) if call.place.is_some() => self.abandon(own).is_some(),
+            _ => self.leave(own).is_some_and(|call| call.handle.is_some()),
+        }
     }
 
     /// The id under which a call of `session` runs that its client calls `id`; the newest, where it used one twice.
@@ -144,7 +165,8 @@ impl<H> PendingCalls<H> {
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
         self.abandoned = 0;
-        std::mem::take(&mut self.calls).into_values()
+        let calls = std::mem::take(&mut self.calls).into_values();
+        calls.inspect(|call| call.place.iter().for_each(|place| place.end(false)))
     }
 
     fn awaited(&self) -> impl Iterator<Item = u64> {
@@ -163,7 +185,7 @@ mod tests {
 
     fn call(session: u64, id: &str) -> PendingCall<&'static str> {
         let id = Bytes::copy_from_slice(id.as_bytes());
-        PendingCall { id, token: None, session, role: CallRole::Call, handle: Some("waits") }
+        PendingCall { id, token: None, session, role: CallRole::Call, handle: Some("waits"), place: None }
     }
 
     #[test]

@@ -36,6 +36,7 @@ async fn call(
         is_own: false,
         era,
         deadline: Some(far),
+        place: None,
     };
     connection.call(request).await.expect("sent")
 }
@@ -151,6 +152,7 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
         is_own: true,
         era: Era::Legacy,
         deadline: None,
+        place: None,
     };
     let (mut own, _own) = connection.call(own).await.expect("sent");
     receive(&mut read_half, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
@@ -196,6 +198,7 @@ async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
         is_own: false,
         era: Era::Legacy,
         deadline: Some(clock::now()),
+        place: None,
     };
     drop(connection.call(request).await.expect("sent"));
     write_half.next().await.expect("the request");
@@ -270,6 +273,7 @@ async fn what_is_about_to_end_takes_no_call() {
         is_own: false,
         era: Era::Modern,
         deadline: None,
+        place: None,
     };
     assert_eq!(connection.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
 }
@@ -308,6 +312,7 @@ async fn a_request_that_reaches_no_client_is_answered_at_once() {
         is_own: true,
         era: Era::Legacy,
         deadline: None,
+        place: None,
     };
     let (mut opening, _opening) = connection.call(initialize).await.expect("sent");
     write_half.next().await.expect("initialize");

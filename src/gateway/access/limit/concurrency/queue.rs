@@ -13,6 +13,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 use super::GateCounts;
+use super::kept::{KeptId, KeptPlaces};
 use super::use_time::{TotalUse, UseTime};
 use crate::access::limit::digest::IdentityHash;
 use crate::access::limit::payer::Payer;
@@ -41,6 +42,8 @@ pub(super) struct WaitQueue {
     pub(super) total: TotalUse,
     /// Who came through last was ahead of its turn.
     was_ahead: bool,
+    /// Places of calls that were left: of those in use.
+    kept: KeptPlaces,
 }
 
 #[derive(Debug)]
@@ -61,11 +64,13 @@ impl WaitQueue {
             turns: VecDeque::new(),
             total: TotalUse::new(now),
             was_ahead: false,
+            kept: KeptPlaces::default(),
         }
     }
 
     pub(super) fn set_max(&mut self, max: usize, waiting_max: usize, now: Instant) {
         (self.max, self.waiting_max) = (max, waiting_max);
+        self.share_kept(None, now);
         self.hand_out(now);
     }
 
@@ -76,7 +81,7 @@ impl WaitQueue {
     /// Takes a permit if there is room.
     pub(super) fn pass(&mut self, who: Payer, now: Instant) -> bool {
         self.age(now);
-        let has_room = self.has_room_for(who);
+        let has_room = self.has_room_for(who) || self.finds_room_for(who, now);
         if has_room {
             self.hold(who, now);
         }
@@ -85,7 +90,73 @@ impl WaitQueue {
 
     pub(super) fn would_refuse(&mut self, who: Payer, now: Instant) -> bool {
         self.age(now);
-        !self.has_room_for(who) && self.waiting >= self.waiting_max && self.who_makes_room_for(who).is_none()
+        !self.has_room_for(who)
+            && !self.finds_room_for(who, now)
+            && self.waiting >= self.waiting_max
+            && self.who_makes_room_for(who).is_none()
+    }
+
+    /// How many places are kept.
+    pub(super) fn kept(&mut self, now: Instant) -> usize {
+        self.end_kept(now);
+        self.kept.len()
+    }
+
+    /// When the next kept place is over.
+    pub(super) fn next_end(&self) -> Option<Instant> {
+        self.kept.next_end()
+    }
+
+    /// Keeps a place of `who` that was held. True: it is over before all others.
+    pub(super) fn keep(&mut self, who: Payer, until: Instant, now: Instant) -> (KeptId, bool) {
+        let is_next = self.kept.next_end().is_none_or(|next| until < next);
+        let id = self.kept.keep(who, until);
+        self.share_kept(None, now);
+        (id, is_next)
+    }
+
+    /// Gives back a kept place, unless it is kept no longer.
+    pub(super) fn give_back(&mut self, id: KeptId, now: Instant) {
+        if let Some(who) = self.kept.remove(id) {
+            self.release(who, now);
+        }
+    }
+
+    /// Gives away kept places that are over, and what is too much of one while `who` waits. With `takes`, who has waited for
+    /// long, the oldest one of another, too.
+    pub(super) fn make_room_for(&mut self, who: Payer, takes: bool, now: Instant) {
+        self.end_kept(now);
+        self.share_kept(Some(who), now);
+        if takes && let Some(oldest) = self.kept.oldest_of_most_but(who) {
+            self.give_back(oldest, now);
+        }
+    }
+
+    #[cold]
+    fn finds_room_for(&mut self, who: Payer, now: Instant) -> bool {
+        if self.kept.len() == 0 {
+            return false;
+        }
+        self.make_room_for(who, false, now);
+        self.has_room_for(who)
+    }
+
+    fn end_kept(&mut self, now: Instant) {
+        while let Some(over) = self.kept.over(now) {
+            self.give_back(over, now);
+        }
+    }
+
+    /// While another one needs a place, at most half of all are kept for one.
+    fn share_kept(&mut self, needs: Option<Payer>, now: Instant) {
+        while let Some((most, oldest)) = self.kept.oldest_of_most() {
+            let is_other = |who: &Payer| *who != most;
+            let is_wanted = needs.as_ref().is_some_and(is_other) || self.turns.iter().take(2).any(is_other);
+            if self.kept.of(most) <= self.max / 2 || !is_wanted {
+                return;
+            }
+            self.give_back(oldest, now);
+        }
     }
 
     /// Joins the queue of `who`; `None` if there is no room for one more.
