@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
 use http_body_util::Full;
 
@@ -57,6 +57,7 @@ impl HttpEndpoint {
         *request.uri_mut() = self.target.clone();
         *request.headers_mut() = headers;
         request.headers_mut().insert(HOST, self.authority.clone());
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         request.headers_mut().extend(self.headers.clone());
         Ok(self.client.send(request, is_safe_to_repeat, deadline).await?)
     }

@@ -20,6 +20,8 @@ use super::value::choice;
 pub struct Credentials {
     /// Headers of every request; none is reserved.
     pub headers: Vec<(HeaderName, HeaderSource)>,
+    /// Parameters that stand in the query of every request, after those of the URL.
+    pub query: Vec<(String, QuerySource)>,
     /// What `Authorization` says, where that is not among the headers.
     pub authorization: Option<Authorization>,
     /// Headers of clients that are handed on; none is reserved or holds credentials.
@@ -33,6 +35,10 @@ section! {
         /// be text.
         #[example({ "x-tenant" = "acme", "x-api-key" = { env = "WEATHER_KEY" } })]
         headers: Option<Map<TextOrSecret>>,
+        /// Parameters that stand in the query of every request to its URL: text, or where a secret is read from. What may
+        /// be a secret by its name cannot be text.
+        #[example({ "apiKey" = { env = "SEARCH_KEY" } })]
+        query: Option<Map<TextOrSecret>>,
         /// The token that it is shown as `Authorization: Bearer`.
         #[example({ file = "/etc/trunkline/weather-token" })]
         bearer: Option<SecretPlace>,
@@ -124,6 +130,15 @@ section! {
 pub enum HeaderSource {
     /// Written in the configuration.
     Text(HeaderValue),
+    /// Read from elsewhere.
+    Secret(SecretSource),
+}
+
+/// The value of a parameter in a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QuerySource {
+    /// Written in the configuration.
+    Text(String),
     /// Read from elsewhere.
     Secret(SecretSource),
 }
@@ -220,7 +235,8 @@ fn credentials(keys: CredentialKeys, table: Table<'_>, findings: &mut Findings) 
     let oauth = keys.oauth.map(|oauth| Authorization::OAuth(Box::new(oauth)));
     let authorization = keys.bearer.map(Authorization::Bearer).or(basic).or(oauth);
     check_forward(&headers, table, findings);
-    Credentials { headers, authorization, forward: keys.forward_headers.unwrap_or_default() }
+    let query = query(keys.query.unwrap_or_default(), table.table("query"), findings);
+    Credentials { headers, query, authorization, forward: keys.forward_headers.unwrap_or_default() }
 }
 
 fn headers(
@@ -248,6 +264,50 @@ fn headers(
         }
     }
     headers
+}
+
+fn query(
+    written: Vec<(String, TextOrSecret)>,
+    table: Table<'_>,
+    findings: &mut Findings,
+) -> Vec<(String, QuerySource)> {
+    let mut query = Vec::new();
+    for (name, value) in written {
+        let Some((key, node)) = table.entries().find(|(key, _)| *key.get_ref() == name) else { continue };
+        if name.is_empty() {
+            findings.error(key.span(), "a parameter has a name");
+            continue;
+        }
+        match value {
+            TextOrSecret::Text(_) if looks_secret(&name) => {
+                let message = format!(
+                    "the value of `{name}` may be a secret and cannot stand here: write where it is read from, as in \
+                     `{{ file = \"/etc/trunkline/secret\" }}`, `{{ env = \"NAME\" }}` or `{{ credential = \"NAME\" }}`"
+                );
+                findings.secret_error(node.span(), message);
+            }
+            TextOrSecret::Text(text) => query.push((name, QuerySource::Text(text))),
+            TextOrSecret::Secret(source) => query.push((name, QuerySource::Secret(source))),
+        }
+    }
+    query
+}
+
+/// What looks like a key in the query of a URL stands there in clear text.
+pub(super) fn check_queries(urls: &[Url], table: Table<'_>, findings: &mut Findings) {
+    let names = urls.iter().filter_map(|url| url.path_and_query.split_once('?'));
+    let secret = names.flat_map(|(_, query)| query.split('&')).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        (looks_secret(name) && !value.is_empty()).then(|| name.to_owned())
+    });
+    let span = findings.span(table, "url").or_else(|| findings.span(table, "urls"));
+    if let (Some(span), Some(name)) = (span, secret) {
+        let message = format!(
+            "`{name}` in the query of this URL looks like a secret in clear text: write \
+             `query = {{ {name} = {{ file = \"/etc/trunkline/secret\" }} }}` instead"
+        );
+        findings.secret_warning(span, message);
+    }
 }
 
 fn header_source(header: &HeaderName, value: TextOrSecret) -> Result<HeaderSource, String> {
@@ -352,7 +412,8 @@ pub(super) fn check_urls(urls: &[Url], credentials: &Credentials, table: Table<'
         );
     }
     let has_secret = credentials.authorization.is_some()
-        || credentials.headers.iter().any(|(_, source)| matches!(source, HeaderSource::Secret(_)));
+        || credentials.headers.iter().any(|(_, source)| matches!(source, HeaderSource::Secret(_)))
+        || credentials.query.iter().any(|(_, source)| matches!(source, QuerySource::Secret(_)));
     let span = findings.span(table, "url").or_else(|| findings.span(table, "urls"));
     if let Some(span) = span
         && has_secret

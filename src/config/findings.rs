@@ -47,6 +47,11 @@ impl Findings {
         self.errors.push(Diagnostic::error(span, message).secret());
     }
 
+    /// A warning of which the line may show a secret.
+    pub(super) fn secret_warning(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.warnings.push(Diagnostic::warning(span, message).secret());
+    }
+
     pub(super) fn warning(&mut self, span: Range<usize>, message: impl Into<String>) {
         self.warnings.push(Diagnostic::warning(span, message));
     }

@@ -93,7 +93,8 @@ pub use self::arguments::{ArgumentCondition, ArgumentFit, MissingArgument};
 pub use self::bridge::BridgeConfig;
 pub use self::command::{CommandConfig, INHERITED, Isolation};
 pub use self::credentials::{
-    Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, is_reserved, looks_secret,
+    Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, QuerySource, is_reserved,
+    looks_secret,
 };
 pub use self::endpoint::{Alias, EndpointConfig, ForbiddenErrors, LegacyErrors, Names, ParamHeaders};
 pub use self::error::{ConfigErrors, Diagnostic, nearest};

@@ -19,7 +19,7 @@ pub(super) const SHOWN: &str = "accept_unprefixed access address admin algorithm
     annotations api_key audiences audit auth breaker bridge budget_percent burst by ca calls certificate certificates chain \
     client_auth client_ca client_certificate client_certificates deny destructiveHint directory drain durations effect \
     enabled endpoint endpoints eras exact expires expiry fallback fields file follow_parent forbidden_errors format groups groups_claim health \
-    healthy_after hosts idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt leeway legacy_errors \
+    healthy_after host hosts idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt leeway legacy_errors \
     level limit limits listener log max metrics missing_arguments name names oauth openWorldHint open_time origins param_headers path \
     period pins prefix prefix_elicitations principals prompts proxy_protocol public_url quiet rate rate_grace_period ratio \
     readOnlyHint redis reload replicas resource resources retry rule scope_claim scopes server_name session session_loss \
@@ -29,7 +29,7 @@ pub(super) const SHOWN: &str = "accept_unprefixed access address admin algorithm
 
 /// Keys whose values are never shown.
 pub(super) const HIDDEN: &str = "args arguments basic bearer claims client_id client_secret command credential description env env_pass \
-    forward_headers headers instructions key password sha256 token user username";
+    forward_headers headers instructions key password query sha256 token user username";
 
 /// What keys end with that have a number.
 pub(super) const ENDS_OF_NUMBERS: [&str; 4] = ["_interval", "_max", "_min", "_timeout"];
@@ -242,7 +242,7 @@ impl Standing {
         match self {
             Self::Secret => Self::Secret,
             known if is_shown(key) || key == "command" => known,
-            _ if looks_secret(key) || ["basic", "env", "headers"].contains(&key) => Self::Secret,
+            _ if looks_secret(key) || ["basic", "env", "headers", "query"].contains(&key) => Self::Secret,
             _ => Self::Unknown,
         }
     }

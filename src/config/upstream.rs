@@ -8,15 +8,16 @@ use super::Config;
 use super::array::{Array, Distinct};
 use super::bridge::BridgeConfig;
 use super::command::Program;
-use super::credentials::{ClientTls, CredentialKeys, UpstreamTls, check_urls};
+use super::credentials::{ClientTls, CredentialKeys, UpstreamTls, check_queries, check_urls};
 use super::findings::{Findings, Node};
+use super::host::is_host_and_port;
 use super::pins::PinsConfig;
 use super::rate::Concurrency;
 use super::replicas::ReplicasConfig;
 use super::schema::Definitions;
 use super::section::section;
 use super::table::Table;
-use super::text::texts;
+use super::text::{checked, texts};
 use super::url::{ServerUrl, Url};
 use super::value::{Count, DAY_MS, HOUR_MS, Period, Setting, choice};
 use protocol::version::{Era, Eras};
@@ -33,6 +34,10 @@ section! {
         /// What stands before its names in public names; the grammar of upstream names. Default: its name.
         #[example("wx")]
         prefix: UpstreamName => String::new(),
+        /// The `Host` that it is sent, as `host` or `host:port`: for a server that serves another host than that of its
+        /// URL, and answers 421 to all else. Default: the host of the URL.
+        #[example("files.example.com")]
+        host: Option<SentHost>,
         /// How it is spoken to: `http` is Streamable HTTP, or HTTP+SSE where that is what it turns out to speak; `sse` is
         /// HTTP+SSE (2024-11-05) without asking.
         transport: TransportConfig = "http",
@@ -140,6 +145,12 @@ choice! {
 }
 
 texts! {
+    /// The host that a server is sent.
+    pub SentHost -> String, "", |text: &str| checked(
+        text,
+        is_host_and_port(text),
+        "not a host: write `host` or `host:port`, without scheme and path",
+    );
     /// The name of an upstream, and its prefix.
     pub UpstreamName -> String, "^[a-z][a-z0-9-]{0,31}$", |text: &str| if is_name(text) {
         Ok(text.to_owned())
@@ -252,7 +263,11 @@ fn check_upstream(upstream: UpstreamConfig, table: Table<'_>, findings: &mut Fin
         let message = "HTTP+SSE carries no modern revision: write `eras = [\"legacy\"]`, or leave it out";
         findings.error_at(table, "eras", message);
     }
+    if table.has("command") {
+        findings.error_at(table, "host", "`host` is for upstreams with a URL");
+    }
     check_urls(&upstream.urls, &upstream.credentials, table, findings);
+    check_queries(&upstream.urls, table, findings);
     upstream
 }
 

@@ -30,6 +30,8 @@ objects! {
         healthy: Option<bool>,
         /// Since when it is not healthy, in seconds since 1970; null: it is.
         down_since_s: Option<u64>,
+        /// Why it did not say what it speaks when it was asked last; null: it did.
+        trouble: Option<String>,
         tools: Option<u64>,
         list_bytes: Option<u64>,
         connections: u64,

@@ -587,8 +587,10 @@ fn a_session_that_the_server_forgot_is_opened_once_more() {
     answer(&server.call(2), DONE);
     is_done(&connection.response(), 2);
 
-    let forgetful =
-        Server::with(|request| (request.method() == "tools/call").then(|| Reply::json("404 Not Found", "")));
+    let lost = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#;
+    let forgetful = Server::with(|request| {
+        (request.method() == "tools/call").then(|| Reply::json("404 Not Found", lost))
+    });
     let daemon = Daemon::start(&forgetful.config(""));
     daemon.send(&call_as("1", EVERYTHING)).assert_error(502, 502, Some("1"));
     assert_eq!(forgetful.upstream.received_of("tools/call").len(), 2);

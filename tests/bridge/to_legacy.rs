@@ -215,7 +215,8 @@ fn a_session_that_the_server_forgot_is_opened_again_once() {
     assert_ne!(session_of(lost), session_of(again));
     eventually("the lost one is not counted", || (sessions(&daemon) == 1).then_some(()));
 
-    let (_server, forgetful) = answering("tools/call", |_| Reply::http("404 Not Found", "", ""));
+    let lost = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32001,"message":"Session not found"}}"#;
+    let (_server, forgetful) = answering("tools/call", move |_| Reply::json("404 Not Found", lost));
     let daemon = self::daemon(&forgetful, "");
     daemon.send(&call("1", "echo")).assert_error(502, 502, Some("1"));
     assert_eq!(forgetful.received_of("tools/call").len(), 2);

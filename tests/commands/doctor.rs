@@ -110,6 +110,8 @@ fn tool(name: &str) -> Value {
 
 type Answer = Box<dyn Fn() -> Reply + Send + Sync>;
 
+const GZIP: &str = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
+
 #[test]
 fn the_gateway_does_well_in_both_eras() {
     let offer = Offer { tools: vec![tool("a").to_string(), tool("b").to_string()], ..Offer::default() };
@@ -155,7 +157,12 @@ fn what_cannot_be_inspected_is_said_and_has_its_own_exit_code() {
         ("no answer in time", Box::new(Reply::silence)),
         ("the connection broke", Box::new(|| Reply::default().reset())),
         ("not valid HTTP", Box::new(|| Reply::raw("hello\r\n\r\n").finish())),
-        ("redirects (HTTP 302)", Box::new(|| Reply::http("302 Found", "Location: /other\r\n", ""))),
+        (
+            "redirects (HTTP 302) to /other, which",
+            Box::new(|| Reply::http("302 Found", "Location: /other\r\n", "")),
+        ),
+        ("does not accept this Host (HTTP 421)", Box::new(|| Reply::http("421 Misdirected Request", "", ""))),
+        ("a compressed body (gzip)", Box::new(|| Reply::http("200 OK", GZIP, "\u{1}\u{2}"))),
         ("(HTTP 503)", Box::new(|| Reply::http("503 Service Unavailable", "", ""))),
         ("no MCP server", Box::new(|| Reply::http("200 OK", "Content-Type: text/html\r\n", "<html>"))),
         ("more than 16 MiB", Box::new(large)),

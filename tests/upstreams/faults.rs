@@ -22,6 +22,8 @@ fn gateways(address: std::net::SocketAddr, weather: &Upstream) -> [(Daemon, &'st
     [(Daemon::start(&transparent), "echo"), (Daemon::start(&prefixed), "files__echo")]
 }
 
+const MOVED: &str = "Location: http://secret@127.0.0.1:1/moved?secret\r\n";
+
 #[test]
 fn what_cannot_be_an_answer_becomes_an_error() {
     // Read either way, this is an answer.
@@ -47,8 +49,8 @@ fn what_cannot_be_an_answer_becomes_an_error() {
         ("text", Reply::http("200 OK", "Content-Type: text/plain\r\n", RESULT), 502),
         ("no content", Reply::raw("HTTP/1.1 204 No Content\r\n\r\n"), 502),
         ("accepted as if a notification", Reply::http("202 Accepted", "", ""), 502),
-        ("a redirect", Reply::http("302 Found", "Location: http://127.0.0.1:1/secret\r\n", ""), 502),
-        ("a permanent redirect", Reply::http("308 Permanent Redirect", "Location: /secret\r\n", ""), 502),
+        ("a redirect", Reply::http("302 Found", MOVED, ""), 502),
+        ("a permanent redirect", Reply::http("308 Permanent Redirect", MOVED, ""), 502),
         ("400 without JSON-RPC", Reply::http("400 Bad Request", HTML, "<html>secret</html>"), 502),
         ("400 with JSON that is no JSON-RPC", Reply::json("400 Bad Request", r#"{"detail":"secret"}"#), 502),
         (

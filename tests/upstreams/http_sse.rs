@@ -36,6 +36,11 @@ impl Server {
         Self::failing(|_| None)
     }
 
+    /// The same, but for the messages that this answers.
+    pub(crate) fn replying(reply: impl Fn(&Received) -> Option<Reply> + Send + Sync + 'static) -> Self {
+        Self::failing(move |request| reply(request).map(Fault::Reply))
+    }
+
     fn failing(fault: impl Fn(&Received) -> Option<Fault> + Send + Sync + 'static) -> Self {
         let offer = Legacy::new(Offer::tools(&["echo"]));
         Self { streams: Arc::default(), offer, fault: Arc::new(fault) }

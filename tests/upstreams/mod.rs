@@ -5,6 +5,8 @@
 //! | [`era_detection`] | Which eras does an upstream speak, and how long is that remembered? |
 //! | [`faults`] | What does a client see of a single faulty reply? |
 //! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
+//! | [`addresses`] | What does each request say of where it goes, and what is told of a wrong address? |
+//! | [`openings`] | How is a session with an upstream opened, and what is told where that fails? |
 //! | [`http1`] | Which bytes are a reply, and which are none? |
 //! | [`idle`] | How many connections are kept that nobody uses, and for how long? |
 //! | [`retries`] | What is sent again after a pooled connection died, and what must not be? |
@@ -17,6 +19,7 @@
 //! | [`floods`] | Who waits, and who loses what, where a child process writes faster than its client reads? |
 //! | [`process_end`] | Does anything outlive the gateway, or the command, that started a child process? |
 
+mod addresses;
 mod breaker;
 mod concurrency;
 mod credentials;
@@ -26,6 +29,7 @@ mod floods;
 mod http1;
 pub(crate) mod http_sse;
 mod idle;
+mod openings;
 mod process_end;
 mod replicas;
 mod retries;

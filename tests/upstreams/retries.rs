@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::harness::{
-    Config, Daemon, LEGACY_VERSION, Legacy, META, Offer, Reply, Request, Upstream, body, call, in_session,
-    legacy_call, list, modern, open_session, read_resource, tell,
+    Config, Daemon, Folder, LEGACY_VERSION, Legacy, META, Offer, Reply, Request, Upstream, body, call,
+    call_as, in_session, legacy_call, list, modern, open_session, read_resource, tell,
 };
 
 /// A server that dies on the second request of each connection, after having read it.
@@ -144,4 +144,80 @@ fn a_call_does_not_take_a_connection_on_which_a_message_was_just_accepted() {
     let told = upstream.received_of("notifications/roots/list_changed");
     let connections: BTreeSet<usize> = told.iter().map(|message| message.connection).collect();
     assert_eq!(connections.len(), 1, "messages do take it");
+}
+
+/// A legacy server that executes every call and then answers like this, whatever its session.
+fn executing(server: &Legacy, status: &'static str, body: &'static str) -> Upstream {
+    let server = server.clone();
+    Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::json(status, body),
+        _ => server.answer(request),
+    })
+}
+
+#[test]
+fn a_call_is_sent_once_to_a_server_that_knows_its_session_or_has_none() {
+    let with_sessions = || Legacy::new(Offer::tools(&["echo"]));
+    let foreign = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"no such invoice"}}"#;
+    for (has_sessions, status, body) in [
+        (false, "404 Not Found", r#"{"error":"no such invoice"}"#),
+        (false, "404 Not Found", foreign),
+        (false, "400 Bad Request", r#"{"error":"no such invoice"}"#),
+        (true, "404 Not Found", r#"{"error":"no such invoice"}"#),
+        (true, "404 Not Found", foreign),
+        (true, "400 Bad Request", foreign),
+        (true, "401 Unauthorized", ""),
+        (true, "409 Conflict", ""),
+        (true, "502 Bad Gateway", ""),
+    ] {
+        let server = if has_sessions { with_sessions() } else { with_sessions().without_sessions() };
+        let upstream = executing(&server, status, body);
+        let daemon = Daemon::start(&Config::legacy(&upstream).admin());
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let cases =
+            [in_session(&session, legacy_call("7", "echo")), call("8", "echo"), with_elicitation("9")];
+        for (count, request) in cases.iter().enumerate() {
+            let answer = daemon.send(request);
+            let message = answer.json()["error"]["message"].as_str().expect("an error").to_owned();
+            let sent = upstream.received_of("tools/call").len();
+            assert_eq!(sent, count + 1, "{status} {has_sessions} {body}: {message}");
+            assert!(!message.contains("not executed"), "{status} {has_sessions}: {message}");
+        }
+        assert_eq!(daemon.metric("trunkline_upstream_sessions_lost_total{upstream=\"up\"}"), 0, "{status}");
+    }
+}
+
+/// A call of a client that can be asked.
+fn with_elicitation(id: &str) -> Request {
+    call_as(id, r#"{"elicitation":{}}"#)
+}
+
+#[test]
+fn a_call_that_no_door_refused_is_not_sent_again_with_another_token() {
+    let read = read_resource("7", "file:///a");
+    let challenge = "WWW-Authenticate: Bearer\r\n";
+    for (challenge, request, sent) in
+        [("", call("7", "echo"), 1), (challenge, call("7", "echo"), 2), ("", read, 2)]
+    {
+        let issuer = Upstream::taking_anything(|_| {
+            Reply::json("200 OK", r#"{"access_token":"t","token_type":"Bearer","expires_in":3600}"#)
+        });
+        let offer = Offer::tools(&["echo"]);
+        let upstream = Upstream::start(move |request| match request.method().as_str() {
+            "tools/call" | "resources/read" => Reply::http("401 Unauthorized", challenge, ""),
+            _ => offer.answer(request),
+        });
+        let folder = Folder::new();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "secret").expect("a file");
+        let oauth = format!(
+            "oauth = {{ token_url = \"http://{}/token\", client_id = \"me\", client_secret = {{ file = {:?} }} }}\n",
+            issuer.address,
+            secret.display().to_string()
+        );
+        let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, &oauth));
+        daemon.send(&request).assert_error(502, 502, Some("7"));
+        let calls = upstream.received_of("tools/call").len() + upstream.received_of("resources/read").len();
+        assert_eq!(calls, sent, "{challenge:?}");
+    }
 }

@@ -264,6 +264,7 @@ client_auth = "post"
             (name("x-tenant"), HeaderSource::Text(http::HeaderValue::from_static("acme"))),
             (name("x-api-key"), HeaderSource::Secret(SecretSource::Env("KEY".to_owned()))),
         ],
+        query: Vec::new(),
         authorization: Some(Authorization::OAuth(Box::new(oauth))),
         forward: vec![name("x-request-id")],
     };

@@ -209,6 +209,7 @@ fn a_small_configuration_gets_its_defaults() {
 
 fn upstream_with_defaults(name: &str, port: u16) -> UpstreamConfig {
     UpstreamConfig {
+        host: None,
         enabled: true,
         name: name.to_owned(),
         prefix: name.to_owned(),

@@ -110,6 +110,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
             eras: eras(upstream.eras()),
             healthy: Some(is_upstream_healthy(upstream)),
             down_since_s: down_since_s(upstream),
+            trouble: upstream.facts.trouble(),
             tools: known.map(|known| count(known.count)),
             list_bytes: known.map(|known| count(known.bytes)),
             connections: count(series.connections.get()),

@@ -27,6 +27,6 @@ pub(crate) async fn own_session(
         Ok(Ok(session)) => Ok(session),
         Ok(Err(UpstreamSessionError::Failed(error))) => Err(error.into()),
         Ok(Err(UpstreamSessionError::NoState(_))) => Err(UpstreamError::TooManyListSessions),
-        Err(_) => Err(UpstreamError::TimedOut),
+        Err(_) => Err(UpstreamError::TimedOut.before_call()),
     }
 }

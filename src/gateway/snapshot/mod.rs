@@ -176,7 +176,8 @@ impl Snapshot {
         path: &str,
         host: impl FnOnce() -> Result<&'h str, ClientError>,
     ) -> Option<&Bytes> {
-        let documents = self.metadata.get(path)?;
+        let at = |path: &str| self.metadata.get(path);
+        let documents = at(path).or_else(|| at(path.strip_suffix('/')?))?;
         if let [(_, only)] = documents.as_slice() {
             return Some(only);
         }

@@ -35,7 +35,13 @@ impl RoutingTable {
         host: impl FnOnce() -> Result<&'h str, ClientError>,
     ) -> Result<Option<usize>, Error> {
         match self.by_path.get(path).map(|indexes| &**indexes) {
-            None => Ok(None),
+            // No path is configured with a final slash, and clients that are given one may add it.
+            None => match path.strip_suffix(b"/") {
+                Some(shorter) if !path.ends_with(b"//") && self.by_path.contains_key(shorter) => {
+                    self.find(endpoints, shorter, host)
+                }
+                _ => Ok(None),
+            },
             Some([only]) => Ok(Some(*only)),
             Some(several) => {
                 let fitting = best_for(endpoints, several, host()?);

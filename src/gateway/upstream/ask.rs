@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use memchr::memmem;
 use tokio::time::timeout_at;
 
-use super::exchange::{Reply, ReplyFields, SendOptions, UpstreamClient};
+use super::exchange::{Reply, ReplyFields, ReplyHead, SendOptions, UpstreamClient};
 use super::incoming::{Incoming, IncomingPiece};
 use super::messages::ReplyPart;
 use super::mux;
@@ -144,6 +144,12 @@ impl<'a> Asker<'a> {
         let mut request = UpstreamRequest::post(Segments::from(body), headers);
         request.attributes.principal = principal;
         let reply = self.send(upstream, request, (is_safe_to_repeat, replica), deadline).await?;
+        if own_id.is_none() && reply.head.status.is_success() {
+            // It has no answer: that it was accepted is all there is.
+            let replica = reply.replica;
+            let ReplyHead { status, fields, .. } = self.client.let_go(upstream, reply);
+            return Ok(AskReply { status, fields, body: Bytes::new(), is_to_us: false, replica });
+        }
         let Reply { head, mut body, mut lease, replica, .. } = reply;
         let media = head.media;
         let answer = |body: Bytes| {

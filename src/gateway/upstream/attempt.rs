@@ -67,7 +67,7 @@ impl UpstreamClient {
             }
             upstream.access.show(&mut request.headers);
             let at = lease.in_flight.replica();
-            let to = target.map(|target| RequestAddress::new(target, &at.authority));
+            let to = target.map(|target| RequestAddress::new(target, &at.sent_host));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
             let silence = request.attributes.silence.as_deref();
             let mut wait = HeadWait::new(silence, clock, head_deadline);

@@ -1,13 +1,14 @@
 //! Bodies of replies that must be complete before they can be used.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use memchr::memmem;
 
-use super::exchange::{Reply, UpstreamClient};
+use super::exchange::{Reply, ReplyHead, UpstreamClient};
 use super::incoming::Incoming;
 use super::{Upstream, pool};
 use crate::access::limit::shares::{NoShare, Share};
@@ -18,6 +19,8 @@ use protocol::media::Media;
 
 /// How much of a failed reply is read to see whether it is an error of JSON-RPC.
 const FAILED_BYTES_MAX: usize = 64 * 1024;
+/// How long the rest of a reply may take that nobody reads.
+const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a reply that must be complete before it can be handed on, and counts it as long as it is held.
 pub(crate) async fn collect(
@@ -54,6 +57,33 @@ pub(crate) async fn collect(
     Ok((whole?, held))
 }
 
+impl UpstreamClient {
+    /// Takes the head of a reply for all there is to it: that a message without an answer was accepted, or not. The rest
+    /// is read by a task of its own, so that the connection can be used again. That of a stream of events may never end,
+    /// and whoever answers what has no answer is out of step: their connections are closed.
+    pub(crate) fn let_go(&self, upstream: &Upstream, reply: Reply) -> ReplyHead {
+        let Reply { head, mut body, lease, .. } = reply;
+        if body.is_end_stream() || matches!(body, Incoming::Whole(_)) {
+            pool::let_rest(lease, clock::now());
+        } else if head.media != Media::Sse && lease.is_some() {
+            let held = self.limits().budget.open(upstream.payer());
+            let is_refusal = !head.status.is_success();
+            self.tasks.spawn(async move {
+                let rest = collect(&mut body, FAILED_BYTES_MAX, clock::now() + REST_TIMEOUT, held).await;
+                if rest.is_ok_and(|(rest, _)| is_refusal || !may_answer(&rest)) {
+                    pool::let_rest(lease, clock::now());
+                }
+            });
+        }
+        head
+    }
+}
+
+/// Whether this may be the answer to a call, which is nothing that follows a message without one.
+fn may_answer(rest: &Bytes) -> bool {
+    [&b"\"result\""[..], b"\"error\""].iter().any(|member| memmem::find(rest, member).is_some())
+}
+
 /// What is told to whom there is no memory for a message.
 pub(crate) fn no_memory(none: NoShare) -> Error {
     match none {
@@ -87,7 +117,7 @@ pub(crate) async fn collect_answer(
         // The connection is out of step.
         upstream.series.mismatched.inc();
         pool::note_error(lease.as_mut(), &UpstreamError::Nonsense);
-        return Err(UpstreamError::Nonsense);
+        return Err(head.fault());
     }
     if head.status.is_server_error()
         && head.media == Media::Json

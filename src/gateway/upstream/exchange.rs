@@ -22,9 +22,12 @@ use crate::buffers::Buffers;
 use crate::clock;
 use crate::telemetry::calls::CallLabels;
 use net::tasks::Tasks;
-use protocol::error::{Error, UpstreamError};
+use protocol::error::{Error, Redirect, UpstreamError};
 use protocol::json::Scratch;
 use protocol::media::Media;
+
+/// So much of the name of a content coding is told.
+const CODING_CHARS_MAX: usize = 32;
 
 /// The head of a reply, as far as anybody looks at it.
 #[derive(Debug)]
@@ -42,9 +45,61 @@ pub(crate) struct ReplyFields(Option<Box<NamedFields>>);
 struct NamedFields {
     session_id: Option<HeaderValue>,
     retry_after: Option<HeaderValue>,
+    location: Option<HeaderValue>,
+    /// The content coding, where it is another than `identity`.
+    coding: Option<HeaderValue>,
+    /// There is a challenge: whoever keeps the door has answered.
+    is_challenge: bool,
+}
+
+impl ReplyHead {
+    /// What a reply is that holds no message of MCP.
+    pub(crate) fn fault(&self) -> UpstreamError {
+        self.fields.fault(self.status)
+    }
 }
 
 impl ReplyFields {
+    /// What a reply with this status is that holds no message of MCP.
+    #[cold]
+    pub(crate) fn fault(&self, status: StatusCode) -> UpstreamError {
+        let named = self.0.as_deref();
+        let text = |value: Option<&HeaderValue>| {
+            value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        if status.is_redirection() {
+            let location = text(named.and_then(|named| named.location.as_ref()));
+            return UpstreamError::Redirected(Arc::new(Redirect::new(status, location.as_deref())));
+        }
+        if status == StatusCode::MISDIRECTED_REQUEST {
+            return UpstreamError::UpstreamHost;
+        }
+        if let Some(coding) = text(named.and_then(|named| named.coding.as_ref())) {
+            return UpstreamError::Encoded { coding: coding.chars().take(CODING_CHARS_MAX).collect() };
+        }
+        if status.is_success() { UpstreamError::Nonsense } else { UpstreamError::Status { status } }
+    }
+
+    /// Whether whoever keeps the door has answered, and nobody behind it.
+    pub(crate) fn is_challenge(&self) -> bool {
+        self.0.as_ref().is_some_and(|named| named.is_challenge)
+    }
+
+    #[cold]
+    pub(crate) fn note_challenge(&mut self) {
+        self.0.get_or_insert_default().is_challenge = true;
+    }
+
+    #[cold]
+    pub(crate) fn note_location(&mut self, value: &[u8]) {
+        self.0.get_or_insert_default().location = HeaderValue::from_bytes(value).ok();
+    }
+
+    #[cold]
+    pub(crate) fn note_coding(&mut self, value: &[u8]) {
+        self.0.get_or_insert_default().coding = HeaderValue::from_bytes(value).ok();
+    }
+
     /// The session that began.
     pub(crate) fn session_id(&self) -> Option<&HeaderValue> {
         self.0.as_ref()?.session_id.as_ref()

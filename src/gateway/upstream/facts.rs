@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::revisions::OfferedRevisions;
 use protocol::version::{Era, Eras};
 
 /// A longer introduction is kept without its instructions.
@@ -31,6 +32,10 @@ pub(crate) struct KnownEras {
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
     was_asked_modern: AtomicBool,
+    /// Why it is not known what it speaks, or not sure any more.
+    trouble: ArcSwapOption<String>,
+    /// Which revisions it is offered.
+    pub revisions: OfferedRevisions,
 }
 
 /// What is known at one moment.
@@ -89,6 +94,16 @@ impl KnownEras {
         self.learned.store(learned, Ordering::Release);
         self.known.store(Arc::new(known));
         self.changed.notify_waiters();
+    }
+
+    /// It did not say what it speaks when it was asked last, for this reason; `None`: it did.
+    pub(crate) fn note_trouble(&self, why: Option<&str>) {
+        self.trouble.store(why.map(|why| Arc::new(why.to_owned())));
+    }
+
+    /// Why it did not say what it speaks when it was asked last.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.load().as_ref().map(|why| String::clone(why))
     }
 
     /// Says that the upstream answered in a way that contradicts what is known, so that it is asked again soon.

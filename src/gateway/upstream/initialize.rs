@@ -13,15 +13,16 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
 use super::exchange::UpstreamClient;
 use super::request::RequestAttributes;
+use super::revisions::{self, RefusedRevisions};
 use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
 use crate::clock;
 use config::LimitsConfig;
 use protocol::ambiguity::is_ambiguous_introduction;
-use protocol::error::UpstreamError;
+use protocol::error::{NotOpened, UpstreamError};
 use protocol::initialize::{self, INITIALIZED, Initialize};
-use protocol::json::Document;
+use protocol::json::{Document, Value};
 use protocol::version::LegacyVersion;
 
 /// How long a session that was opened in vain may take to close.
@@ -55,15 +56,16 @@ pub enum InitializeError {
     /// The exchange failed, or its answer makes no sense.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// The upstream refused `initialize`.
-    #[error("the server refused to initialize: HTTP {status}, error {code:?}")]
-    Refused { status: StatusCode, code: Option<i64> },
+    /// The upstream refused `initialize`, or what follows it.
+    #[error("the server refused to initialize: HTTP {}, {fault}", .status.as_u16())]
+    Refused { status: StatusCode, fault: UpstreamError, instead: Option<LegacyVersion> },
 }
 
 impl From<InitializeError> for UpstreamError {
+    /// What a call fails with that needed the session.
     fn from(not_opened: InitializeError) -> Self {
         match not_opened {
-            InitializeError::Upstream(error) => error,
+            InitializeError::Upstream(error) => error.before_call(),
             InitializeError::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
                 Self::Credentials
             }
@@ -71,7 +73,7 @@ impl From<InitializeError> for UpstreamError {
                 status: status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE),
                 ..
             } => Self::Busy { status, retry_after_s: None },
-            InitializeError::Refused { .. } => Self::Nonsense,
+            InitializeError::Refused { fault, .. } => fault.before_call(),
         }
     }
 }
@@ -90,8 +92,36 @@ impl InitializeOffer<'static> {
     }
 }
 
-/// Opens a session. Where that fails after the upstream has opened it, or is dropped, it is closed there.
+/// Opens a session, of another revision than the one that is offered where the upstream refuses that ([`revisions`]).
+/// Where it fails after the upstream has opened it, or is dropped, it is closed there.
 pub(crate) async fn open(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    mut offer: InitializeOffer<'_>,
+    deadline: Instant,
+) -> Result<InitializedSession, InitializeError> {
+    let wanted = offer.initialize.version;
+    let mut refused = RefusedRevisions::default();
+    offer.initialize.version = upstream.facts.revisions.offer(wanted);
+    loop {
+        let offered = offer.initialize.version;
+        let opened = open_as_offered(asker, upstream, offer, deadline).await;
+        match opened {
+            Err(InitializeError::Refused { instead: Some(instead), .. })
+                if refused.may_offer(offered, instead) =>
+            {
+                offer.initialize.version = instead;
+            }
+            Ok(opened) => {
+                upstream.facts.revisions.learn(wanted, offered);
+                return Ok(opened);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn open_as_offered(
     asker: &Asker<'_>,
     upstream: &Upstream,
     offer: InitializeOffer<'_>,
@@ -103,16 +133,17 @@ pub(crate) async fn open(
     let question_of_all = question(asker, (HeaderMap::new(), None), body, deadline);
     let answer = asker.ask_for(principal, upstream, question_of_all).await?;
     let mut unfinished = UnclaimedSession::new(asker, upstream, &answer, offer.initialize.version);
-    let opened = read(asker, &answer)?;
+    let opened = read(asker, &answer, offer.initialize.version)?;
     unfinished.agree_on(opened.version);
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
         return Err(UpstreamError::Nonsense.into());
     }
     let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
     let initialized = question(asker, (headers, opened.replica), INITIALIZED.to_owned(), deadline);
-    let status = asker.ask(upstream, initialized).await?.status;
-    if !status.is_success() {
-        return Err(InitializeError::Refused { status, code: None });
+    let accepted = asker.ask(upstream, initialized).await?;
+    if !accepted.status.is_success() {
+        let fault = accepted.fields.fault(accepted.status);
+        return Err(InitializeError::Refused { status: accepted.status, fault, instead: None });
     }
     unfinished.finish();
     Ok(opened)
@@ -207,16 +238,17 @@ fn session_id(answer: &AskReply) -> Option<HeaderValue> {
     answer.fields.session_id().and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
 }
 
-fn read(asker: &Asker<'_>, answer: &AskReply) -> Result<InitializedSession, InitializeError> {
+/// `offered`: the revision that the upstream was offered.
+fn read(
+    asker: &Asker<'_>,
+    answer: &AskReply,
+    offered: LegacyVersion,
+) -> Result<InitializedSession, InitializeError> {
     let mut scratch = asker.scratch.borrow_mut();
     let root = scratch.index(&answer.body, asker.limits.json_depth_max).ok().map(Document::root);
     let result = root.and_then(|root| root.get("result"));
     let (true, Some(result)) = (answer.status.is_success(), result) else {
-        let code = root.and_then(|root| root.get("error")?.get("code")?.as_integer());
-        if answer.status.is_success() && code.is_none() {
-            return Err(UpstreamError::Nonsense.into());
-        }
-        return Err(InitializeError::Refused { status: answer.status, code });
+        return Err(refusal(answer, root.and_then(|root| root.get("error")), offered));
     };
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
@@ -225,4 +257,22 @@ fn read(asker: &Asker<'_>, answer: &AskReply) -> Result<InitializedSession, Init
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
     Ok(InitializedSession { id, version, result: answer.body.slice(result.span()), replica })
+}
+
+/// What an answer is without a result.
+fn refusal(answer: &AskReply, error: Option<Value<'_>>, offered: LegacyVersion) -> InitializeError {
+    let status = answer.status;
+    let code = error.and_then(|error| error.get("code")?.as_integer());
+    match (error, code) {
+        (Some(error), Some(code)) => {
+            let message = error.text_of("message").unwrap_or_default();
+            InitializeError::Refused {
+                status,
+                fault: UpstreamError::NotOpened(NotOpened::refused(code, &message).into()),
+                instead: revisions::instead_of(offered, code, error),
+            }
+        }
+        _ if status.is_success() => answer.fields.fault(status).into(),
+        _ => InitializeError::Refused { status, fault: answer.fields.fault(status), instead: None },
+    }
 }

@@ -30,6 +30,7 @@ pub(crate) mod pins;
 pub(crate) mod pool;
 pub(crate) mod replica;
 pub(crate) mod request;
+mod revisions;
 pub(crate) mod sending;
 pub(crate) mod silence;
 pub(crate) mod sse;
@@ -41,6 +42,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use http::HeaderValue;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
@@ -191,6 +193,8 @@ impl Upstream {
             rules: Rules::of(&config.replicas, config.first_byte_timeout),
             openings: series.breaker_openings.clone(),
             tls: access.tls.clone(),
+            host: config.host.as_deref().map(HeaderValue::from_str).transpose()?,
+            query: access.query().cloned(),
         };
         let replicas = Replicas::new(&config.urls, common)?;
         let session_key = session_key(&config);

@@ -18,7 +18,9 @@ use super::health::{Padded, clock_ms};
 use super::http1::request::RequestAddress;
 use crate::clock;
 use net::dns;
+use net::secret::Secret;
 use net::tls::Connector;
+use zeroize::Zeroizing;
 
 /// Identifies a replica among all of its upstream; the same after a restart and on other gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,8 +35,10 @@ pub(crate) struct Replica {
     pub port: u16,
     /// Where to connect; `None`: the name of its host was not resolved yet.
     pub address: Option<SocketAddr>,
+    /// Where it is by its URL: a host, and a port unless that is the usual one.
+    authority: HeaderValue,
     /// The `Host` header.
-    pub authority: HeaderValue,
+    pub sent_host: HeaderValue,
     pub target: Uri,
     /// Both, as a request names them.
     pub request_address: RequestAddress,
@@ -67,6 +71,10 @@ pub(super) struct ReplicaCommon {
     pub(super) openings: IntCounter,
     /// How they are reached over TLS, where their URLs say so.
     pub(super) tls: Option<Arc<Connector>>,
+    /// The `Host` that they are sent, where that is not the one of the URL.
+    pub(super) host: Option<HeaderValue>,
+    /// What is added to the query of their URLs.
+    pub(super) query: Option<Secret>,
 }
 
 impl ReplicaCommon {
@@ -87,15 +95,21 @@ impl Replica {
         breaker: Breaker,
         common: &ReplicaCommon,
     ) -> Result<Self, http::Error> {
-        let ReplicaCommon { upstream, rules, openings, tls } = common.clone();
+        let ReplicaCommon { upstream, rules, openings, tls, host, query } = common.clone();
         let (authority, target) = (HeaderValue::from_str(&url.authority)?, url.path_and_query.parse()?);
+        let sent_host = host.unwrap_or_else(|| authority.clone());
+        let request_address = match query {
+            None => RequestAddress::new(&target, &sent_host),
+            Some(query) => RequestAddress::new(&with_query(&url.path_and_query, &query)?, &sent_host),
+        };
         Ok(Self {
             key: key(url, address),
             host: url.host.clone(),
             port: url.port,
             address,
-            request_address: RequestAddress::new(&target, &authority),
+            request_address,
             authority,
+            sent_host,
             target,
             tls: tls.filter(|_| url.is_tls),
             label: label(url, address),
@@ -191,6 +205,13 @@ impl Replica {
             "circuit breaker closed: the replica gets calls again"
         );
     }
+}
+
+/// The target of a request with more in its query.
+fn with_query(target: &str, query: &Secret) -> Result<Uri, http::Error> {
+    let separator = if target.contains('?') { b"&" } else { b"?" };
+    let whole = Zeroizing::new([target.as_bytes(), separator, query.expose()].concat());
+    Ok(Uri::try_from(&**whole)?)
 }
 
 /// Two names may lead to the same address, and mean different servers there.

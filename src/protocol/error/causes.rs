@@ -2,11 +2,12 @@
 //! configuration that bound it. The match in `causes_of` does not compile while a variant is missing.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{ClientError, Error, GatewayError, Limited, PolicyError, UpstreamError};
+use super::{ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, UpstreamError};
 use crate::arguments::AmbiguousArgument;
 use crate::version::Eras;
 
@@ -84,6 +85,11 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         SlowClient => "The client did not read what a process or an HTTP+SSE stream said that others use as well; the outcome is unknown.",
         TimedOut => "`response_timeout` or `stream_idle_timeout` is over; the outcome is unknown.",
         Nonsense => "The reply is not MCP, or answers another request.",
+        Status { status: StatusCode::INTERNAL_SERVER_ERROR } => "The upstream answered with a status that is no success, and no message came with it. The call is not sent again.",
+        Redirected(Arc::new(Redirect::new(StatusCode::TEMPORARY_REDIRECT, Some("https://tools.example/mcp/")))) => "The upstream answered with a redirect, which is never followed. `url` has to be where it leads.",
+        UpstreamHost => "The upstream answered 421: it serves other hosts than that of `url`. `host` of the upstream says which one it is sent.",
+        Encoded { coding: "gzip".into() } => "The reply is compressed, although `Accept-Encoding: identity` was sent.",
+        NotOpened(Arc::new(NotOpened::refused(-32603, "database is down"))) => "The upstream opened no session; not executed. The status and the reason are those of what failed.",
         TooLarge => "The reply is larger than `reply_bytes_max`.",
         LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",
         Credentials => "The upstream answered 401 or 403.",
@@ -96,7 +102,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooManySuspended => "`suspended_calls_max` or `suspended_calls_per_principal_max` of the upstream's bridge is met.",
         NoBuffers => "`buffered_bytes_max` is used up when the upstream asks or says something during a call.",
         BuffersOfPrincipal => "Then the caller holds more than its share of `buffered_bytes_max`.",
-        SessionLost => "The upstream forgot its session twice in a row; not executed.",
+        SessionLost => "The upstream does not know the session that it has just opened; not executed.",
         SessionDoubted => "The upstream answered 400 within a session.",
         TooManyConnections => "`connections_max` of the upstream, or of `[limits]`, is used up.",
         NotStarted { retry_after_s: 0 } => "The process does not start, or ends before it answers anything. `Retry-After` is the next start.",

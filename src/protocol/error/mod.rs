@@ -1,7 +1,7 @@
 //! Every way a call can fail, by whose fault it is; `wire_error.rs` says what comes of each, `causes.rs` when it happens.
 //!
-//! Nothing else in the crate writes an error body. Messages tell the caller what to do next; they never
-//! hold a secret, an upstream's address or anything an upstream said.
+//! Nothing else in the crate writes an error body. Messages tell the caller what to do next; they never hold a secret. Of
+//! what an upstream said they hold only how it refused to open a session, and where it redirects to.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,9 +14,11 @@ use super::json::quote;
 use super::version::{self, Era, Eras};
 
 mod causes;
+mod upstream_reply;
 mod wire_error;
 
 pub use causes::causes;
+pub use upstream_reply::{NotOpened, Redirect};
 pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.
@@ -207,6 +209,26 @@ pub enum UpstreamError {
         "the server behind this name gave an answer that is not valid MCP; the outcome of the call is unknown"
     )]
     Nonsense,
+    /// The upstream answered with a status that is no success, and without a message.
+    #[error(
+        "the server behind this name answered HTTP {} without a message of MCP; the outcome of the call is unknown", .status.as_u16()
+    )]
+    Status { status: StatusCode },
+    #[error("the server behind this name answered {0}")]
+    Redirected(Arc<Redirect>),
+    /// The upstream answered 421.
+    #[error(
+        "the server behind this name does not accept the Host that it is sent (HTTP 421); the call was not executed"
+    )]
+    UpstreamHost,
+    /// The answer is compressed, which nobody asked for.
+    #[error(
+        "the server behind this name answered in the content coding `{coding}`, which it was not asked for; the outcome of the call is unknown"
+    )]
+    Encoded { coding: Box<str> },
+    /// Nothing of the call was sent.
+    #[error("no session could be opened with the server behind this name: {0}; the call was not executed")]
+    NotOpened(Arc<NotOpened>),
     /// The reply is larger than `reply_bytes_max`.
     #[error("the answer of the server behind this name is larger than reply_bytes_max of this gateway")]
     TooLarge,
@@ -385,6 +407,11 @@ impl Error {
     /// The JSON-RPC error response to a client of `era`. `id` is the literal of the request's id, left out when it
     /// could not be read.
     pub fn body(&self, id: Option<&str>, era: Era) -> String {
+        self.body_saying(&self.to_string(), id, era)
+    }
+
+    /// As [`body`](Self::body), where what is told of the error is `said`.
+    pub fn body_saying(&self, said: &str, id: Option<&str>, era: Era) -> String {
         let outcome = self.outcome_in(era);
         let data = match self {
             Self::Client(ClientError::Version { requested, served }) => {
@@ -401,8 +428,16 @@ impl Error {
             }
             _ => outcome.data(),
         };
-        let message = quote(&self.to_string());
+        let message = quote(said);
         error_body(id, &format!("{{\"code\":{},\"message\":{message}{data}}}", outcome.code))
+    }
+
+    /// The error as it is told to whoever asked for no call, such as a list: without a word on what became of one.
+    pub fn without_outcome(&self) -> String {
+        match self {
+            Self::Upstream(error) => error.fault(),
+            _ => self.to_string(),
+        }
     }
 
     /// True where the fault is the client's or the operator's decision, false where something behind or in

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use self::Reason as R;
-use super::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
+use super::{ClientError, Error, GatewayError, NotOpened, PolicyError, UpstreamError};
 
 /// An [`Error`] as the wire and the metrics see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,9 +181,18 @@ impl UpstreamError {
             Self::BuffersOfPrincipal => soon(429, R::Buffers, 1),
             Self::SessionLost => row(502, 502, R::UpstreamSession),
             Self::TimedOut => row(504, 504, R::UpstreamTimeout),
-            Self::Nonsense | Self::TooLarge | Self::LineTooLarge { .. } | Self::SessionDoubted => {
-                row(502, 502, R::UpstreamInvalid)
-            }
+            Self::NotOpened(why) => match &**why {
+                NotOpened::Failed(error) => error.row(),
+                NotOpened::Refused { .. } => row(502, 502, R::UpstreamInvalid),
+            },
+            Self::Nonsense
+            | Self::TooLarge
+            | Self::LineTooLarge { .. }
+            | Self::SessionDoubted
+            | Self::Status { .. }
+            | Self::Redirected(_)
+            | Self::UpstreamHost
+            | Self::Encoded { .. } => row(502, 502, R::UpstreamInvalid),
             Self::Credentials => row(502, 502, R::UpstreamCredentials),
             Self::NoToken => soon(503, R::UpstreamCredentials, 5),
             Self::Busy { status, retry_after_s: Some(seconds) } => {

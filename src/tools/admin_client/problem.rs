@@ -152,6 +152,10 @@ fn of_upstream(upstream: &UpstreamStatus, interval_s: Option<f64>, found: &mut V
         let problem = warning(subject(), "is being probed after failures").since(since_s);
         found.push(problem.advice_if(ask()).runbook("TrunklineBreakerOpen"));
     }
+    if let Some(why) = &upstream.trouble {
+        let what = format!("did not say what it speaks: {why}");
+        found.push(warning(subject(), what).advice_if(ask()));
+    }
     if upstream.healthy != Some(false)
         && let Some(failing) = failing(&upstream.figures.recent, interval_s)
     {

@@ -101,6 +101,10 @@ pub(crate) struct Exchange {
     pub(crate) is_unbuffered: bool,
     /// The challenges to somebody who is not let in.
     pub(crate) challenges: Vec<String>,
+    /// Where it redirects to.
+    pub(crate) location: Option<String>,
+    /// The content coding of its body, which nobody asked for.
+    pub(crate) coding: Option<String>,
     pub(crate) answer: Answer,
     /// What is wrong with the answer's form.
     pub(crate) form_fault: Option<String>,
@@ -315,6 +319,12 @@ impl Exchange {
             Answer::Result(_) => "a result".to_owned(),
             Answer::Document(_) => "a JSON document".to_owned(),
             Answer::Error(error) => format!("error {}", error.code),
+            Answer::Nonsense(_) if self.coding.is_some() => {
+                format!(
+                    "a compressed body ({}), which nobody asked for",
+                    self.coding.as_deref().unwrap_or_default()
+                )
+            }
             Answer::Nonsense(text) if text.is_empty() => "something that is no message".to_owned(),
             Answer::Nonsense(text) => format!("something that is no message ({})", clip(text, 80)),
             Answer::Failed(why) => return clip(why, 200),

@@ -179,7 +179,7 @@ impl LegacyCall {
             return Ok(LegacyReply::Events(Box::new(Messages::of(&self.client, &self.upstream, reply))));
         }
         let (status, media) = (reply.head.status, reply.head.media);
-        let retry_after_s = reply.head.fields.retry_after_s();
+        let fields = reply.head.fields.clone();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             return Err(UpstreamError::Credentials);
         }
@@ -197,9 +197,9 @@ impl LegacyCall {
         }
         Err(match status {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                UpstreamError::Busy { status, retry_after_s }
+                UpstreamError::Busy { status, retry_after_s: fields.retry_after_s() }
             }
-            _ => UpstreamError::Nonsense,
+            _ => fields.fault(status),
         })
     }
 

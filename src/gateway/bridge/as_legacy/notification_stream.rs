@@ -164,7 +164,7 @@ impl NotificationStream {
             Err(ListenError::Failed(error)) => {
                 let upstream = self.bridge.server();
                 let name = upstream.as_ref().map(|upstream| &*upstream.config.name);
-                tracing::debug!(upstream = name, %error, "a subscription cannot be opened");
+                tracing::debug!(upstream = name, error = error.fault(), "a subscription cannot be opened");
                 self.told = None;
                 self.fail();
             }

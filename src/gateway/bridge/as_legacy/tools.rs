@@ -64,7 +64,11 @@ pub(super) async fn list_anew(call: &LegacyCall, deadline: Instant) {
         return;
     }
     if let Err(error) = list(call, deadline).await {
-        tracing::debug!(upstream = call.upstream.config.name, %error, "the tools cannot be listed");
+        tracing::debug!(
+            upstream = call.upstream.config.name,
+            error = error.fault(),
+            "the tools cannot be listed"
+        );
     }
 }
 

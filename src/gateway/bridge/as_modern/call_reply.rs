@@ -6,6 +6,7 @@
 //!
 //! Invariant: whoever holds an [`CallReplySink`] ends it once; dropped, the client is told that the server went away.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,15 @@ pub(crate) struct CallReply {
 struct ReplyEnd {
     status: OnceLock<StatusCode>,
     error: OnceLock<UpstreamError>,
+    /// The session is being opened: nothing of the call was sent.
+    is_opening: AtomicBool,
+}
+
+impl ReplyEnd {
+    /// What the client is told that waits no longer.
+    fn told(&self, error: UpstreamError) -> UpstreamError {
+        if self.is_opening.load(Ordering::Relaxed) { error.before_call() } else { error }
+    }
 }
 
 /// How long a client waits for the head of its reply.
@@ -124,6 +134,14 @@ impl CallReplySink {
         self.sender.break_off();
     }
 
+    /// What comes of opening a session for the call.
+    pub(crate) async fn opens<T>(&self, opening: impl Future<Output = T>) -> T {
+        self.end.is_opening.store(true, Ordering::Relaxed);
+        let opened = opening.await;
+        self.end.is_opening.store(false, Ordering::Relaxed);
+        opened
+    }
+
     pub(crate) async fn closed(&self) {
         self.sender.closed().await;
     }
@@ -137,7 +155,8 @@ impl CallReply {
     /// The client's reply, whose head is there in time.
     pub(crate) async fn reply(mut self, mut patience: HeadPatience) -> Result<Reply, UpstreamError> {
         loop {
-            let Some(piece) = patience.wait(self.receiver.next()).await? else {
+            let waited = patience.wait(self.receiver.next()).await;
+            let Some(piece) = waited.map_err(|error| self.end.told(error))? else {
                 return Ok(self.stream(None));
             };
             match piece {

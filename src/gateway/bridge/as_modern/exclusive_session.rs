@@ -93,7 +93,8 @@ pub(crate) async fn run(opening: SessionSetup, reply: Box<CallReplySink>) {
     let (own_commands, commands) = mpsc::channel(COMMANDS_MAX);
     let retired = upstream.bridge.as_modern.exclusive.retired.clone();
     // What opening takes is not held for as long as the session is: a call may wait there for its client.
-    let (server, notifications) = match Box::pin(open(&client, &upstream, &key, reply.call.deadline)).await {
+    let opening = Box::pin(open(&client, &upstream, &key, reply.call.deadline));
+    let (server, notifications) = match reply.opens(opening).await {
         Ok(opened) => opened,
         Err(error) => return reply.fail(error),
     };
@@ -172,10 +173,10 @@ async fn keep(session: Box<ExclusiveSession>, reply: Box<CallReplySink>) {
             }
             CallEnd::Spoilt => KeeperWork::Close(session),
             // One that was opened just now is not what is wrong.
-            CallEnd::Lost(call) if !std::mem::take(&mut may_reopen) => {
-                return call.fail(UpstreamError::SessionLost);
+            CallEnd::Lost(call) if !std::mem::take(&mut may_reopen) || session.server.is_sessionless() => {
+                return call.fail(session.server.lost());
             }
-            CallEnd::Lost(call) => match Box::pin(session.reopen(call.call.deadline)).await {
+            CallEnd::Lost(call) => match call.opens(Box::pin(session.reopen(call.call.deadline))).await {
                 Ok(()) => KeeperWork::Call(session, call),
                 Err(error) => return call.fail(error),
             },

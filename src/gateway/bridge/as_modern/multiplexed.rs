@@ -57,8 +57,8 @@ pub(crate) async fn call(
             ReplyStart::SessionLost => {
                 running.is_over = true;
                 running.using.lose();
-                if !std::mem::take(&mut may_reopen) {
-                    return Err(UpstreamError::SessionLost);
+                if !std::mem::take(&mut may_reopen) || running.server.is_sessionless() {
+                    return Err(running.server.lost());
                 }
             }
         }

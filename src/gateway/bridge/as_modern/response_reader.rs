@@ -60,6 +60,16 @@ pub(crate) enum ReplyStart<A = Bytes> {
     SessionLost,
 }
 
+/// What a server does not find.
+enum NotFound {
+    /// The session: it did not look at the request.
+    Session,
+    /// A method, tool, prompt or resource.
+    Request,
+    /// It does not say.
+    Unclear,
+}
+
 /// A request on its way, and the reply to it.
 pub(crate) enum CallExchange {
     Posting(LocalBoxFuture<'static, Result<ReplyStart, UpstreamError>>),
@@ -180,6 +190,7 @@ impl SessionClient {
         }
         let media = reply.head.media;
         let retry_after_s = reply.head.fields.retry_after_s();
+        let fields = reply.head.fields.clone();
         let mut answer = None;
         let is_answer = |whole: &Bytes| {
             answer = read(whole);
@@ -188,8 +199,13 @@ impl SessionClient {
         let whole = collect_answer(&self.client, upstream, reply, deadline, is_answer).await;
         let whole = whole.map(|(whole, _)| whole);
         let whole = if status.is_success() { whole? } else { whole.unwrap_or_default() };
-        let is_lost =
-            status == StatusCode::NOT_FOUND && self.session.id.is_some() && !self.is_about_request(&whole);
+        // A server that knows the session answers 404 for another reason, and may have executed the call.
+        let is_lost = status == StatusCode::NOT_FOUND
+            && match self.subject_of(&whole) {
+                NotFound::Request => false,
+                NotFound::Session => true,
+                NotFound::Unclear => Box::pin(self.is_known()).await != Some(true),
+            };
         // What came with a success was looked at above.
         if media == Media::Json
             && !is_lost
@@ -201,12 +217,12 @@ impl SessionClient {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 UpstreamError::Busy { status, retry_after_s }
             }
-            StatusCode::NOT_FOUND => UpstreamError::SessionLost,
+            _ if is_lost => UpstreamError::SessionLost,
             // Either that, or it does not like this request.
             StatusCode::BAD_REQUEST if Box::pin(self.is_known()).await == Some(false) => {
                 UpstreamError::SessionLost
             }
-            _ => UpstreamError::Nonsense,
+            _ => fields.fault(status),
         })
     }
 
@@ -231,12 +247,19 @@ impl SessionClient {
         self.is_own_answer(whole, id).then(|| whole.clone())
     }
 
-    /// Whether what came with 404 speaks of a method, tool, prompt or resource: all else says that the session is gone.
-    fn is_about_request(&self, answer: &Bytes) -> bool {
-        let code = self.client.read_json(|(scratch, depth_max)| {
+    /// What this answer that came with 404 speaks of.
+    fn subject_of(&self, answer: &Bytes) -> NotFound {
+        let error = self.client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(answer, depth_max).map(Document::root).ok()?;
-            root.get("error")?.get("code")?.as_integer()
+            let error = root.get("error")?;
+            let is_said =
+                error.text_of("message").is_some_and(|said| said.to_lowercase().contains("session"));
+            Some((error.get("code")?.as_integer()?, is_said))
         });
-        matches!(code, Some(-32601 | -32602 | -32002))
+        match error {
+            Some((-32601 | -32602 | -32002, _)) => NotFound::Request,
+            Some((-32001, _) | (_, true)) => NotFound::Session,
+            _ => NotFound::Unclear,
+        }
     }
 }

@@ -150,6 +150,16 @@ impl SessionClient {
         get_stream::is_session_known(&asker, &self.upstream(), self.session.named()).await
     }
 
+    /// Whether the server gave no session id: then it has lost no session, whatever it answers.
+    pub(crate) fn is_sessionless(&self) -> bool {
+        self.session.id.is_none()
+    }
+
+    /// What a call fails with that is not sent again in another session.
+    pub(crate) fn lost(&self) -> UpstreamError {
+        if self.is_sessionless() { UpstreamError::Nonsense } else { UpstreamError::SessionLost }
+    }
+
     /// Ends the session. `false`: the server keeps it until it forgets it by itself.
     pub(crate) async fn close(&self, patience: Duration) -> bool {
         let limits = self.client.limits();

@@ -195,7 +195,7 @@ impl SlotGuard {
             let session = self.slot.session.get_or_try_init(open).await?;
             Ok(SessionUse { session: Arc::clone(session), held: self })
         });
-        timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut))
+        timeout_at(deadline.into(), opened).await.unwrap_or(Err(UpstreamError::TimedOut.before_call()))
     }
 
     /// Opens the session. Where that fails, it has failed for all who wait: they do not try it one after another.
@@ -209,11 +209,11 @@ impl SlotGuard {
             return Err(error.clone());
         }
         if clock::now() >= deadline {
-            return Err(UpstreamError::TimedOut);
+            return Err(UpstreamError::TimedOut.before_call());
         }
         let opened = open(client, self, deadline).await;
         // Others may have more time.
-        if let Some(error) = opened.as_ref().err().filter(|error| **error != UpstreamError::TimedOut) {
+        if let Some(error) = opened.as_ref().err().filter(|error| !error.is_timeout()) {
             let _ = slot.failed.set(error.clone());
             upstream.bridge.as_modern.shared.remove(principal, slot, || true);
         }
@@ -280,7 +280,7 @@ pub(crate) async fn apart<T: 'static>(
         // Nobody may be there to take it.
         drop(sender.send(opened));
     });
-    receiver.await.unwrap_or(Err(UpstreamError::Reset))
+    receiver.await.unwrap_or(Err(UpstreamError::Reset.before_call()))
 }
 
 async fn open(

@@ -248,7 +248,12 @@ impl<'r> ListQuery<'r> {
                 metrics.lists.partial.with_label_values(&[name]).inc();
                 upstream.listing.note_missing(self.key.kind.index());
                 // Once a list would be too often for more than this; the metric and the learning of names warn.
-                tracing::debug!(upstream = name, list = self.key.kind.method().label(), %error, "list answered without this upstream");
+                tracing::debug!(
+                    upstream = name,
+                    list = self.key.kind.method().label(),
+                    error = error.fault(),
+                    "list answered without this upstream"
+                );
             }
         }
         let result = if had.iter().any(|had| matches!(had, CachedPart::Missing(_))) {

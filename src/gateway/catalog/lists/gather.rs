@@ -240,7 +240,12 @@ impl PartRequest {
                 if error.is_too_large() {
                     self.note_cut(thread, Truncation::Bytes, true);
                 }
-                tracing::debug!(upstream = self.upstream.config.name, list = self.key.kind.method().label(), %error, "cannot list");
+                tracing::debug!(
+                    upstream = self.upstream.config.name,
+                    list = self.key.kind.method().label(),
+                    error = error.fault(),
+                    "cannot list"
+                );
                 Err(error)
             }
         }

@@ -184,7 +184,11 @@ fn note(
         }
         Err(error) => {
             if entry.failures == 0 {
-                tracing::warn!(upstream = upstream.config.name, %error, "cannot learn what this upstream offers");
+                tracing::warn!(
+                    upstream = upstream.config.name,
+                    error = error.fault(),
+                    "cannot learn what this upstream offers"
+                );
             }
             entry.due = now + doubled(RETRY_INTERVAL_MIN, entry.failures, RETRY_INTERVAL_MAX);
             entry.failures += 1;

@@ -51,14 +51,15 @@ impl EraFinding {
     }
 
     fn unknown(error: &UpstreamError) -> Self {
-        // The errors' own words are about calls.
         let why = match error {
             UpstreamError::Unreachable => "cannot be reached",
             UpstreamError::Reset | UpstreamError::SessionLost => "connection closed",
             UpstreamError::TimedOut => "no answer in time",
             UpstreamError::TooLarge | UpstreamError::LineTooLarge { .. } => "answer too large",
             UpstreamError::TooManyConnections => "too many connections",
-            _ => "not an answer of MCP",
+            UpstreamError::Nonsense => "not an answer of MCP",
+            // Without the words about a call.
+            other => return Self::Unknown { why: other.fault() },
         };
         Self::Unknown { why: why.into() }
     }
@@ -117,7 +118,7 @@ fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFindi
             None => EraFinding::Lacks,
         };
     }
-    if let Some(status) = inconclusive(answer.status) {
+    if let Some(status) = inconclusive(answer.status, || answer.fields.fault(answer.status).fault()) {
         return status;
     }
     if answer.status.is_client_error() {
@@ -140,6 +141,7 @@ fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFindi
 
 async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     let offer = initialize::InitializeOffer::own(LegacyVersion::NEWEST);
+    upstream.facts.revisions.forget();
     let mut opened = initialize::open(asker, upstream, offer, deadline).await;
     if let Some(streams) = upstream.sse()
         && matches!(&opened, Err(InitializeError::Refused { status, .. }) if hints_at_sse(*status))
@@ -168,7 +170,9 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
             speaks(version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
         }
         Err(InitializeError::Upstream(error)) => EraFinding::unknown(&error),
-        Err(InitializeError::Refused { status, .. }) => inconclusive(status).unwrap_or(EraFinding::Lacks),
+        Err(InitializeError::Refused { status, fault, .. }) => {
+            inconclusive(status, || fault.fault()).unwrap_or(EraFinding::Lacks)
+        }
     }
 }
 
@@ -182,11 +186,14 @@ fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> EraFinding {
 }
 
 /// Statuses that may come from something in between, or pass.
-fn inconclusive(status: StatusCode) -> Option<EraFinding> {
+fn inconclusive(status: StatusCode, told: impl FnOnce() -> String) -> Option<EraFinding> {
     let is_inconclusive = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 429)
         || status.is_server_error()
-        || status.is_redirection();
-    is_inconclusive.then(|| EraFinding::Unknown { why: format!("HTTP {}", status.as_u16()) })
+        || status.is_redirection()
+        || status == StatusCode::MISDIRECTED_REQUEST;
+    let is_told = status.is_redirection() || status == StatusCode::MISDIRECTED_REQUEST;
+    let why = || if is_told { told() } else { format!("HTTP {}", status.as_u16()) };
+    is_inconclusive.then(|| EraFinding::Unknown { why: why() })
 }
 
 /// The version to speak with a server that offers these. Versions that are not known here are of the modern era.

@@ -313,10 +313,12 @@ impl UpstreamSchedule {
     fn learn(&mut self, era: Era, finding: EraFinding, before: &EraFacts, now: Instant) -> Option<EraFacts> {
         let mut known = before.clone();
         let (is_fixed, is_quiet) = (self.upstream.config.eras.is_some(), self.failures() > 0);
-        let name = self.upstream.config.name.clone();
+        let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
+        let facts = &upstream.facts;
         let schedule = self.schedule(era)?;
         match finding {
             EraFinding::Speaks { introduction, fresh_for } => {
+                facts.note_trouble(None);
                 *known.of_mut(era) = Fact::Present(Arc::new(introduction));
                 schedule.settle(now, fresh_for, before.of(era) != known.of(era));
             }
@@ -333,6 +335,7 @@ impl UpstreamSchedule {
             EraFinding::Lacks => schedule.deny(now),
             EraFinding::Unknown { why } => {
                 schedule.fail(now);
+                facts.note_trouble(Some(&why));
                 if !is_quiet {
                     let (upstream, era) = (name, era.label());
                     tracing::warn!(upstream, era, why, "cannot learn whether this upstream speaks an era");

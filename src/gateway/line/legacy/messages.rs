@@ -36,6 +36,7 @@ use crate::upstream::message_turns::MessageTurn;
 use crate::upstream::request::{ExpectedReply, UpstreamRequest};
 use crate::upstream::{Upstream, pool};
 use protocol::error::{Error, GatewayError, UpstreamError};
+use protocol::media::Media;
 
 /// How long a message may wait for those before it, with the time that it takes itself.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -174,6 +175,10 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, 
 
 /// Reads the rest of a reply: at once where it is here already, else beside the messages that follow.
 async fn finish(worker: &Rc<Worker>, payer: Payer, reply: Reply, turn: MessageTurn) {
+    if reply.head.media == Media::Sse {
+        // It may never end, and nothing in it is for anybody.
+        return;
+    }
     let reader = Rc::clone(worker);
     let mut rest = Box::pin(async move {
         let Reply { mut body, lease, .. } = reply;

@@ -194,7 +194,7 @@ async fn open_apart(
         // The caller may have left.
         let _ = sender.send(opened);
     });
-    receiver.await.unwrap_or(Err(UpstreamError::Reset.into()))
+    receiver.await.unwrap_or(Err(UpstreamError::Reset.before_call().into()))
 }
 
 async fn open(
@@ -210,7 +210,7 @@ async fn open(
     let told_uris = Cell::new(Vec::new());
     let open = async || {
         if !is_wanted() || clock::now() >= deadline {
-            return Err(UpstreamError::TimedOut);
+            return Err(UpstreamError::TimedOut.before_call());
         }
         let found = sessions.find(holder.id(), &upstream.session_key).await;
         if let Some(opened) = found.usable {

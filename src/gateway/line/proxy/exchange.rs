@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::StatusCode;
 
 use super::Proxy;
 use super::address::{BodyChange, Outbound, Rewrite};
@@ -266,6 +267,8 @@ pub(super) struct SessionAttempts<'a> {
     /// The client's session ends with that of this upstream, and there was one.
     ends_with_it: bool,
     may_reopen: bool,
+    /// How the upstream refused what was sent without a session.
+    refused: Option<UpstreamError>,
 }
 
 impl<'a> SessionAttempts<'a> {
@@ -276,7 +279,7 @@ impl<'a> SessionAttempts<'a> {
         session: &'a Session,
     ) -> Self {
         let holder = SessionHolder::Client(session.clone());
-        Self { proxy, view, upstream, session, holder, ends_with_it: false, may_reopen: true }
+        Self { proxy, view, upstream, session, holder, ends_with_it: false, may_reopen: true, refused: None }
     }
 
     /// The session there is, if any.
@@ -293,31 +296,39 @@ impl<'a> SessionAttempts<'a> {
         if let Some(opened) = opened.filter(|_| !self.upstream.is_sessionless.load(Ordering::Relaxed)) {
             return Ok(opened);
         }
-        legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder).await
+        let opening = legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder);
+        let opened = opening.await?;
+        match self.refused.take() {
+            // Without a session before and after, nothing was lost: what was sent is not sent again.
+            Some(refused) if opened.id.is_none() => Err(refused.into()),
+            _ => Ok(opened),
+        }
     }
 
-    /// What came of it. `None`: it is to be done again, in another session.
+    /// What came of it. `None`: it is to be done again, in another session. That is safe where the upstream knows the
+    /// session no more, so that it cannot have looked at what was sent; whoever answers 404 for another reason may have.
     pub(super) async fn settle<T>(
         &mut self,
         used: &Arc<UpstreamSession>,
         result: Result<T, Error>,
     ) -> Result<Option<T>, Error> {
+        let error = match result {
+            Err(Error::Upstream(error @ (UpstreamError::SessionLost | UpstreamError::SessionDoubted))) => {
+                error
+            }
+            result => return result.map(Some),
+        };
         let Self { proxy, view, upstream, session, holder, .. } = self;
         let worker = &proxy.worker;
-        match result {
-            // A request that its server cannot stand costs the client no session.
-            Err(Error::Upstream(UpstreamError::SessionDoubted))
-                if is_known((worker, view, session.owner().payer()), upstream, used).await =>
-            {
-                return Err(UpstreamError::SessionDoubted.into());
-            }
-            Err(Error::Upstream(UpstreamError::SessionLost | UpstreamError::SessionDoubted)) => {}
-            result => return result.map(Some),
+        // A request that its server cannot stand costs the client no session.
+        if is_known((worker, view, session.owner().payer()), upstream, used).await {
+            return Err(refused(&error).into());
         }
         // One that was opened just now is not what is wrong.
         if !std::mem::take(&mut self.may_reopen) {
             return Err(UpstreamError::SessionLost.into());
         }
+        self.refused = used.id.is_none().then(|| refused(&error));
         upstream.is_sessionless.store(false, Ordering::Relaxed);
         legacy::lose(worker, view, upstream, holder, used);
         if self.ends_with_it {
@@ -325,6 +336,14 @@ impl<'a> SessionAttempts<'a> {
             return Err(ClientError::SessionGone.into());
         }
         Ok(None)
+    }
+}
+
+/// What a refusal means that looked like the end of a session, and is none.
+fn refused(error: &UpstreamError) -> UpstreamError {
+    match error {
+        UpstreamError::SessionLost => UpstreamError::Status { status: StatusCode::NOT_FOUND },
+        _ => UpstreamError::SessionDoubted,
     }
 }
 

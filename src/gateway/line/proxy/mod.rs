@@ -47,6 +47,7 @@ use crate::line::request_header::RequestHeader;
 use crate::line::response::ClientResponse;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::List;
+use crate::telemetry::logs::is_list;
 use crate::telemetry::request_id::X_REQUEST_ID;
 use crate::upstream::silence::Silence;
 use net::drain::Drain;
@@ -335,7 +336,9 @@ impl Proxy {
             endpoint.map_or_else(|| error.outcome().status, |endpoint| endpoint.status_of(error, era));
         let has_begun = call.has_begun_reply();
         call.status = Some(if has_begun { 200 } else { status.as_u16() });
-        let body = error.body(id, era);
+        let said =
+            if is_list(call.seen.method.label()) { error.without_outcome() } else { error.to_string() };
+        let body = error.body_saying(&said, id, era);
         call.reply_bytes = body.len() as u64;
         call.fail(error);
         let mut response = json_response(status, body);

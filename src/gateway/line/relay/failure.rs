@@ -62,11 +62,10 @@ pub(super) async fn relay_failure(
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             UpstreamError::Busy { status, retry_after_s: retry_after }
         }
-        // It does not know the session it gave us: the request was not looked at.
+        // Either it does not know the session, or it does not like this request: whoever sent it finds out.
         StatusCode::NOT_FOUND if era == Era::Legacy => UpstreamError::SessionLost,
-        // Either that, or it does not like this request.
         StatusCode::BAD_REQUEST if era == Era::Legacy => UpstreamError::SessionDoubted,
-        _ => UpstreamError::Nonsense,
+        _ => head.fault(),
     }
     .into())
 }

@@ -30,6 +30,11 @@ pub(crate) struct Failure<'c> {
     pub error: &'c Error,
 }
 
+/// Whether nothing is executed by this method: lists, and what servers say of themselves.
+pub(crate) fn is_list(method: &str) -> bool {
+    method.ends_with("/list") || method.ends_with("/discover")
+}
+
 /// Lets at most so many lines a second through.
 #[derive(Debug)]
 pub(crate) struct FailureLog(LineBudget);
@@ -62,7 +67,8 @@ impl FailureLog {
         }
         let outcome = failure.error.outcome();
         let Failure { request_id, endpoint, method, name, upstream, principal, client, error } = *failure;
-        let (is_refusal, error) = (error.is_refusal(), super::clean(&error.to_string(), ERROR_CHARS_MAX));
+        let said = if is_list(method) { error.without_outcome() } else { error.to_string() };
+        let (is_refusal, error) = (error.is_refusal(), super::clean(&said, ERROR_CHARS_MAX));
         let (reason, status, code) = (outcome.reason.label(), outcome.status.as_u16(), outcome.code);
         if is_refusal {
             tracing::info!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call refused");

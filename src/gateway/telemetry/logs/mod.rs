@@ -40,7 +40,7 @@ use self::sink::{Enqueued, FlushPriority, Sink, Watcher, WriteFault};
 use crate::clock;
 use config::{Log, LogFormat, LogLevel};
 
-pub(crate) use self::failures::{Failure, FailureLog, LineBudget};
+pub(crate) use self::failures::{Failure, FailureLog, LineBudget, is_list};
 pub(crate) use self::place::LogError;
 
 /// How long the end of the process waits for lines to be written.

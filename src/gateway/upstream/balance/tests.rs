@@ -37,7 +37,11 @@ fn replicas(hosts: &[&str]) -> Replicas {
     let urls: Vec<Url> = hosts.iter().map(url).collect();
     let openings = IntCounter::new("openings", "openings").expect("a counter");
     let rules = rules(1, Duration::from_secs(10));
-    Replicas::new(&urls, ReplicaCommon { upstream: "up".into(), rules, openings, tls: None }).expect("URLs")
+    Replicas::new(
+        &urls,
+        ReplicaCommon { upstream: "up".into(), rules, openings, tls: None, host: None, query: None },
+    )
+    .expect("URLs")
 }
 
 fn addresses(ips: &[&str]) -> Vec<SocketAddr> {

@@ -23,7 +23,7 @@ use super::exchange::{Reply, SendOptions, UpstreamClient};
 use super::request::UpstreamRequest;
 use super::throttle::Throttle;
 use crate::clock;
-use config::{self, Authorization, HeaderSource};
+use config::{self, Authorization, HeaderSource, QuerySource};
 use net::secret::{Secret, SecretError};
 use net::tls::{Connector, Connectors, PemFile, TlsFault, TlsSettings, TlsSettingsError};
 use protocol::error::UpstreamError;
@@ -38,6 +38,8 @@ pub(crate) struct Material {
     pub env: Vec<(String, Secret)>,
     tls: Option<TlsSettings>,
     headers: HeaderMap,
+    /// What is added to the query of its URL.
+    query: Option<Secret>,
     client_secret: Option<Secret>,
     token_tls: Option<TlsSettings>,
 }
@@ -84,6 +86,7 @@ impl Material {
             };
             material.headers.insert(name.clone(), value);
         }
+        material.query = read_query(&upstream.credentials.query)?;
         match &upstream.credentials.authorization {
             None => {}
             Some(Authorization::Bearer(source)) => {
@@ -103,6 +106,35 @@ impl Material {
             }
         }
         Ok(material)
+    }
+}
+
+/// Parameters as they stand in a query. `None`: there are none.
+fn read_query(parameters: &[(String, QuerySource)]) -> Result<Option<Secret>, AccessError> {
+    let mut query = Zeroizing::new(Vec::new());
+    for (name, source) in parameters {
+        if !query.is_empty() {
+            query.push(b'&');
+        }
+        encode(name.as_bytes(), &mut query);
+        query.push(b'=');
+        match source {
+            QuerySource::Text(value) => encode(value.as_bytes(), &mut query),
+            QuerySource::Secret(source) => encode(Secret::read(source)?.expose(), &mut query),
+        }
+    }
+    Ok((!query.is_empty()).then(|| Secret::from_bytes(std::mem::take(&mut *query))))
+}
+
+/// Everything but what stands for itself in a query (RFC 3986 §2.3).
+fn encode(bytes: &[u8], into: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(byte) {
+            into.push(*byte);
+        } else {
+            into.extend([b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
     }
 }
 
@@ -161,6 +193,11 @@ impl UpstreamAccess {
         }
     }
 
+    /// What is added to the query of its URL, if anything is.
+    pub(crate) fn query(&self) -> Option<&Secret> {
+        self.material.query.as_ref()
+    }
+
     /// Whether it wants tokens.
     pub(crate) fn has_tokens(&self) -> bool {
         self.tokens.is_some()
@@ -207,11 +244,17 @@ impl UpstreamClient {
             return self.attempt(upstream, delivery, request, clock).await;
         };
         let token = tokens.get(&self.tasks, clock.deadline).await?;
+        let is_safe_to_repeat = delivery.0.is_safe_to_repeat;
         // Sent twice, it may have had another id the second time.
         let message = request.message.clone();
         request.headers.insert(AUTHORIZATION, token.header.clone());
         let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
         if reply.head.status != StatusCode::UNAUTHORIZED || !tokens.reject(&token) {
+            return Ok(reply);
+        }
+        // A call that was let in may have been executed, and answered so for what is behind its server: only with a
+        // challenge is it the door that answers. The next one has another token in any case.
+        if !is_safe_to_repeat && !reply.head.fields.is_challenge() {
             return Ok(reply);
         }
         drop(reply);

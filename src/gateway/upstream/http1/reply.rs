@@ -53,12 +53,17 @@ impl ReplyHeadFields {
     fn add(&mut self, name: &str, value: &[u8]) {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
+            8 if is("location") => self.kept.note_location(value),
             10 if is("keep-alive") => self.keep_alive = self.keep_alive.or_else(|| keep_alive_timeout(value)),
             11 if is("retry-after") => self.kept.add_retry_after(value),
             12 if is("content-type") => self.media = self.media.or_else(|| Some(Media::of(value))),
             14 if is("mcp-session-id") => self.kept.add_session_id(value),
             // Nobody asked for it, and it would be lost on the way.
-            16 if is("content-encoding") => self.is_encoded |= value != b"identity",
+            16 if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {
+                self.is_encoded = true;
+                self.kept.note_coding(value);
+            }
+            16 if is("www-authenticate") => self.kept.note_challenge(),
             _ => {}
         }
     }

@@ -19,15 +19,23 @@ const COPIED_BYTES_MAX: u64 = 16 * 1024;
 /// A larger body goes out in pieces of this size, so that no single write blocks others for long.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
-/// Where a request goes, as its head says it behind the method.
-#[derive(Clone, Debug)]
+/// Where a request goes, as its head says it behind the method, and what every request says.
+#[derive(Clone)]
 pub(crate) struct RequestAddress(Box<[u8]>);
+
+impl std::fmt::Debug for RequestAddress {
+    /// Its query may be a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("RequestAddress")
+    }
+}
 
 impl RequestAddress {
     pub(crate) fn new(target: &Uri, host: &HeaderValue) -> Self {
         let target = target.path_and_query().map_or("/", |target| target.as_str());
         let start = [b" ", target.as_bytes(), b" HTTP/1.1\r\nhost: "].concat();
-        Self([&start, host.as_bytes(), b"\r\n"].concat().into())
+        // Without a word, a server may compress, and messages are read as they come.
+        Self([&start, host.as_bytes(), b"\r\naccept-encoding: identity\r\n"].concat().into())
     }
 }
 

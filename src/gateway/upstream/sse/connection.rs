@@ -13,18 +13,17 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode, Uri};
-use http_body_util::BodyExt as _;
 use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::upstream::exchange::{ReplicaTarget, Reply, UpstreamClient};
+use crate::upstream::exchange::{ReplicaTarget, ReplyFields, ReplyHead, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf, unreadable};
 use crate::upstream::request::{ExpectedReply, RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
-use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream, pool};
+use crate::upstream::{ReplicaKey, ReplicaSelection, Upstream};
 use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
@@ -39,8 +38,6 @@ const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages on their way up.
 const POSTS_MAX: usize = 32;
-/// What it may answer to one: nobody looks at it.
-const ACCEPTED_BYTES_MAX: usize = 64 * 1024;
 /// How often a connection that is to end is looked at.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -128,7 +125,7 @@ async fn open_at(
     let reply =
         client.send_to(upstream, ReplicaTarget { replica, target: None }, &mut request, deadline).await?;
     let status = reply.head.status;
-    if let Some(error) = inconclusive(status) {
+    if let Some(error) = inconclusive(status, &reply.head.fields) {
         return Err(error.into());
     }
     if !reply.is_stream() {
@@ -288,39 +285,32 @@ async fn post(
     let sending = request.sending.clone();
     request.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let accepted = timeout_at(deadline.into(), async {
-        let Reply { head, mut body, lease, .. } =
-            client.send_to(upstream, to, &mut request, deadline).await?;
-        let mut bytes = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            bytes += frame.data_ref().map_or(0, Bytes::len);
-            if bytes > ACCEPTED_BYTES_MAX {
-                return Ok(head.status);
-            }
-        }
-        pool::give_back(lease, clock::now());
-        Ok(head.status)
+        let reply = client.send_to(upstream, to, &mut request, deadline).await?;
+        Ok::<_, UpstreamError>(client.let_go(upstream, reply))
     });
     let accepted = accepted.await;
     if let Some(sending) = sending {
         sending.mark_over();
     }
     let result = match accepted.unwrap_or(Err(UpstreamError::TimedOut)) {
-        Ok(status) if status.is_success() => Ok(()),
-        Ok(StatusCode::NOT_FOUND) => Err(PostError::Session),
-        Ok(status) => Err(PostError::Message(inconclusive(status).unwrap_or(UpstreamError::Nonsense))),
+        Ok(head) if head.status.is_success() => Ok(()),
+        Ok(ReplyHead { status: StatusCode::NOT_FOUND, .. }) => Err(PostError::Session),
+        Ok(head) => {
+            Err(PostError::Message(inconclusive(head.status, &head.fields).unwrap_or_else(|| head.fault())))
+        }
         Err(error) => Err(PostError::Message(error)),
     };
     PostResult { id, result }
 }
 
 /// Statuses that say nothing of what the upstream speaks.
-fn inconclusive(status: StatusCode) -> Option<UpstreamError> {
+fn inconclusive(status: StatusCode, fields: &ReplyFields) -> Option<UpstreamError> {
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some(UpstreamError::Credentials),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             Some(UpstreamError::Busy { status, retry_after_s: None })
         }
-        status if status.is_server_error() || status.is_redirection() => Some(UpstreamError::Nonsense),
+        status if status.is_server_error() || status.is_redirection() => Some(fields.fault(status)),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use http::header::{CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION, WWW_AUTHENTICATE};
 use serde_json::Value;
 use tokio::time::timeout_at;
 
@@ -131,6 +131,10 @@ fn head(reply: &HttpReply, took: Duration) -> Exchange {
         session_id: session_id(headers),
         is_unbuffered: text("x-accel-buffering").is_some_and(|value| value.eq_ignore_ascii_case("no")),
         challenges: challenges(headers),
+        location: text(LOCATION.as_str()).map(str::to_owned),
+        coding: text(CONTENT_ENCODING.as_str())
+            .filter(|coding| !coding.eq_ignore_ascii_case("identity"))
+            .map(|coding| clip(coding, HEADER_CHARS_MAX)),
         ..Exchange::failed(Answer::Nothing, took)
     }
 }

@@ -1,5 +1,6 @@
 //! Servers over Streamable HTTP, by both eras; whoever speaks neither may speak HTTP+SSE.
 
+use http::StatusCode;
 use http::header::AUTHORIZATION;
 
 use super::Inspection;
@@ -9,6 +10,7 @@ use crate::doctor::facts::{Answer, Exchange, Probe, Reached};
 use crate::doctor::introduction;
 use crate::doctor::request::ProbeRequest;
 use client::server::HttpServer;
+use protocol::error::Redirect;
 use protocol::version::LEGACY;
 
 /// A host name that is nobody's.
@@ -92,9 +94,17 @@ impl Inspection<'_> {
         match (&exchange.answer, exchange.status) {
             (_, Some(401)) => Some("it asks for a key, or rejects this one (HTTP 401)".to_owned()),
             (_, Some(403)) => Some("it refuses access (HTTP 403)".to_owned()),
-            (_, Some(status @ 300..=399)) => Some(format!(
-                "it redirects (HTTP {status}), which is not followed: give the URL that it leads to"
-            )),
+            (_, Some(status @ 300..=399)) => {
+                let redirect = Redirect::new(StatusCode::FOUND, exchange.location.as_deref());
+                Some(format!(
+                    "it redirects (HTTP {status}) to {}, which is not followed: give that URL",
+                    redirect.target()
+                ))
+            }
+            (_, Some(421)) => Some(
+                "it does not accept this Host (HTTP 421): give the URL of a host that it serves".to_owned(),
+            ),
+            (Answer::Nonsense(_), Some(200)) if exchange.coding.is_some() => Some(exchange.words()),
             (_, Some(status @ (429 | 502..=504))) => {
                 Some(format!("it is not able to answer now (HTTP {status})"))
             }

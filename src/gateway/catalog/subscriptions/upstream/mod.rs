@@ -332,7 +332,11 @@ impl Carrier {
             Err(SubscribeError::Failed(error)) => {
                 self.is_next = is_next;
                 if self.failures == 0 {
-                    tracing::warn!(upstream = upstream.config.name, %error, "cannot listen to this upstream");
+                    tracing::warn!(
+                        upstream = upstream.config.name,
+                        error = error.fault(),
+                        "cannot listen to this upstream"
+                    );
                 }
                 self.trial_failed(trial, &error, now);
             }
@@ -365,7 +369,11 @@ impl Carrier {
                 tracing::debug!(upstream = upstream.config.name, "upstream ended a subscription");
             }
             StreamEnd::Lost(error) => {
-                tracing::warn!(upstream = upstream.config.name, %error, "lost a subscription, opening it again");
+                tracing::warn!(
+                    upstream = upstream.config.name,
+                    error = error.fault(),
+                    "lost a subscription, opening it again"
+                );
             }
         }
     }

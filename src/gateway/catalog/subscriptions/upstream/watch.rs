@@ -360,9 +360,9 @@ impl ResourceWatch {
     fn log(&self, error: &UpstreamError) {
         let name = &self.feed.upstream.config.name;
         if self.failures == 0 {
-            tracing::warn!(upstream = name, %error, "cannot hear of changes, trying again");
+            tracing::warn!(upstream = name, error = error.fault(), "cannot hear of changes, trying again");
         } else {
-            tracing::debug!(upstream = name, %error, "cannot hear of changes");
+            tracing::debug!(upstream = name, error = error.fault(), "cannot hear of changes");
         }
     }
 }

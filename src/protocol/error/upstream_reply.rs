@@ -1,0 +1,181 @@
+//! Replies of upstreams that hold no message of MCP, as clients and logs are told of them, and what they say of a call.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::UpstreamError;
+
+/// What messages end with that say what became of the call.
+const OUTCOME_UNKNOWN: &str = "; the outcome of the call is unknown";
+const NOT_EXECUTED: &str = "; the call was not executed";
+/// So much of what an upstream says is told.
+const TOLD_CHARS_MAX: usize = 256;
+
+/// Why no session was opened with a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotOpened {
+    /// The exchange failed.
+    Failed(UpstreamError),
+    /// The server answered `initialize` with an error of JSON-RPC.
+    Refused {
+        /// Its code.
+        code: i64,
+        /// Its text, as far as it is told.
+        message: Box<str>,
+    },
+}
+
+impl NotOpened {
+    /// The server answered `initialize` with this error.
+    pub fn refused(code: i64, message: &str) -> Self {
+        Self::Refused { code, message: shown(message).into() }
+    }
+}
+
+impl fmt::Display for NotOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(error) => f.write_str(&error.fault()),
+            Self::Refused { code, message } => {
+                write!(f, "it answered initialize with error {code}")?;
+                if message.is_empty() { Ok(()) } else { write!(f, ", {message}") }
+            }
+        }
+    }
+}
+
+/// A reply that sends whoever asks elsewhere, where the gateway never goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    status: StatusCode,
+    /// Where to, as far as it is told.
+    location: Option<Box<str>>,
+}
+
+impl Redirect {
+    /// What follows `?` or `#`, and credentials, are told to nobody.
+    pub fn new(status: StatusCode, location: Option<&str>) -> Self {
+        let told = location.map(|location| {
+            let end = location.find(['?', '#']).unwrap_or(location.len());
+            let (told, rest) = location.split_at(end);
+            let told = shown(&without_credentials(told));
+            if rest.is_empty() { told } else { format!("{told}{}…", &rest[..1]) }
+        });
+        Self { status, location: told.map(Box::from) }
+    }
+
+    /// Where to.
+    pub fn target(&self) -> &str {
+        self.location.as_deref().unwrap_or("an address that it does not name")
+    }
+}
+
+impl fmt::Display for Redirect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (status, to) = (self.status, self.target());
+        // Of the others, some servers answer so once they have done what was asked.
+        let is_untouched = matches!(status.as_u16(), 301 | 307 | 308);
+        let outcome = if is_untouched { NOT_EXECUTED } else { OUTCOME_UNKNOWN };
+        write!(f, "HTTP {}, a redirect to {to}, which is not followed{outcome}", status.as_u16())
+    }
+}
+
+impl UpstreamError {
+    /// The fault alone, for whoever asked for something else than a call.
+    pub fn fault(&self) -> String {
+        let told = self.to_string();
+        [OUTCOME_UNKNOWN, NOT_EXECUTED].iter().fold(told, |told, outcome| told.replace(outcome, ""))
+    }
+
+    /// The same where it came before anything of a call was sent.
+    #[must_use]
+    pub fn before_call(self) -> Self {
+        if self.to_string().contains(OUTCOME_UNKNOWN)
+            || matches!(self, Self::TooLarge | Self::LineTooLarge { .. })
+        {
+            return Self::NotOpened(Arc::new(NotOpened::Failed(self)));
+        }
+        self
+    }
+
+    /// Whether it came of waiting, be it for a call or for the session that it needs.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Self::TimedOut => true,
+            Self::NotOpened(why) => matches!(&**why, NotOpened::Failed(error) if error.is_timeout()),
+            _ => false,
+        }
+    }
+}
+
+fn without_credentials(location: &str) -> Cow<'_, str> {
+    let authority = location.find("//").map_or(0, |at| at + 2);
+    if authority == 0 {
+        return location.into();
+    }
+    let end = location[authority..].find('/').map_or(location.len(), |at| authority + at);
+    match location[authority..end].rfind('@') {
+        Some(at) => format!("{}{}", &location[..authority], &location[authority + at + 1..]).into(),
+        None => location.into(),
+    }
+}
+
+/// One line of it, no longer than is told.
+fn shown(text: &str) -> String {
+    let mut shown: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(TOLD_CHARS_MAX).collect();
+    if text.chars().nth(TOLD_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, causes};
+
+    #[test]
+    fn a_fault_says_nothing_of_a_call() {
+        for (error, _) in causes() {
+            let Error::Upstream(error) = error else { continue };
+            let fault = error.fault();
+            assert!(!fault.contains("outcome") && !fault.contains("executed"), "{fault}");
+            let before = error.before_call().to_string();
+            assert!(!before.contains("outcome"), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_tells_where_to_and_no_secret() {
+        for (status, location, expected) in [
+            (
+                307,
+                Some("https://ada:key@sso.example/a?code=1"),
+                "HTTP 307, a redirect to https://sso.example/a?…",
+            ),
+            (
+                308,
+                Some("/mcp/"),
+                "HTTP 308, a redirect to /mcp/, which is not followed; the call was not executed",
+            ),
+            (303, Some("//x@y/z#t"), "HTTP 303, a redirect to //y/z#…, which is not followed; the outcome"),
+            (302, None, "HTTP 302, a redirect to an address that it does not name, which"),
+        ] {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let told = Redirect::new(status, location).to_string();
+            assert!(told.starts_with(expected), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_said_is_one_line() {
+        let long = format!("a\nb\u{7}{}", "x".repeat(300));
+        let told = NotOpened::refused(-32603, &long).to_string();
+        assert!(told.starts_with("it answered initialize with error -32603, a b x") && told.ends_with('…'));
+        assert_eq!(NotOpened::refused(1, "").to_string(), "it answered initialize with error 1");
+    }
+}
