@@ -17,6 +17,7 @@
 //! Invariants: at most one connection is in use; nothing is sent over it before the replica has subscribed, so that
 //! between what was read and what is told nothing is missed; no secret, name of a principal or address is sent in clear.
 
+mod bounded;
 pub(crate) mod lease;
 mod outbox;
 pub(crate) mod peer_message;

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 
+use super::bounded::BoundedReplies;
 use super::peer_message::PeerMessage;
 use super::peers::Peers;
 use super::{Redis, RedisConnection};
@@ -108,7 +109,7 @@ impl Redis {
         let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
         let (login, settings) = (self.login(), self.settings(sender));
         let connect = async {
-            let stream = self.stream().await?;
+            let stream = BoundedReplies::new(self.stream().await?);
             Ok::<_, ConnectError>(MultiplexedConnection::new_with_config(&login, stream, settings).await?)
         };
         let (mut connection, driver) =
