@@ -10,6 +10,7 @@
 //! | [`byte_identity`] | Which bytes may the gateway change, and are all others the same on the other side? |
 //! | [`relay`] | Does a reply come as it is sent, and what ends it? Which connections to an upstream are reused? |
 //! | [`quiet_calls`] | What does a client get of a call during which nothing happens for long? |
+//! | [`long_replies`] | Who waits for a reply that is long and full of names? |
 //! | [`ends`] | What does a client get of a stream that ends too early, too late, or not at all? |
 //! | [`reply_ids`] | Whose reply is it when a faulty upstream answers twice, or with another id? |
 //! | [`modern_only`] | What does an endpoint that serves the modern era alone say to clients of the legacy era? |
@@ -21,6 +22,7 @@ mod check_order;
 mod ends;
 mod errors;
 mod headers;
+mod long_replies;
 mod modern_only;
 mod quiet_calls;
 mod relay;

@@ -7,6 +7,9 @@
 //! On any endpoint whose callers differ in what they may use, two more things change: what completes a resource
 //! template ([`completion`]), and who may keep a resource (`cache_scope`).
 //!
+//! What is long is mapped on another thread, so that a worker's other clients do not wait for it: a reply as a whole; of an
+//! event the edits are found there, and whoever hands it on finds them with the mapper, in its order and by its rules.
+//!
 //! The id of a task is sealed for its owner where tasks have one ([`TaskNames`]). That is done for tasks that are known
 //! to be his, and for the one that he asked for: whoever is told of another's task cannot use what he is told.
 
@@ -23,8 +26,10 @@ use crate::session::Sessions;
 use crate::session::tasks::TaskOf;
 use crate::snapshot::Endpoint;
 use crate::upstream::own_id::OwnId;
+use net::tasks::Tasks;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_there_once};
 use protocol::answer_id::usual_place;
+use protocol::envelope::Envelope;
 use protocol::json::{JsonError, Literal, Scratch, Value, quote};
 use protocol::mapping::{self, Shape, Site};
 use protocol::method::Method;
@@ -34,6 +39,9 @@ use protocol::translation::asker;
 use protocol::translation::members::Edits;
 
 pub(crate) use self::completion::Completion;
+
+/// A longer message is mapped on another thread. A shorter one takes a few milliseconds at most.
+const MAPPED_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// How ids of tasks are spelled for their owner alone.
 #[derive(Clone, Debug)]
@@ -54,6 +62,8 @@ pub(crate) struct Mapper {
     restriction: Option<Restriction>,
     depth_max: usize,
     tasks: Option<Box<TaskNames>>,
+    /// What was found elsewhere in the next message, where that is long.
+    found: Option<Rc<FoundNames>>,
 }
 
 /// What else is written otherwise in a reply, as not everybody may have what is in it.
@@ -77,12 +87,20 @@ impl Restriction {
 impl Mapper {
     /// `member` is the upstream's place in the endpoint, `method` what was asked.
     pub(crate) fn new(endpoint: Rc<Arc<Endpoint>>, member: usize, method: Method, depth_max: usize) -> Self {
-        Self { endpoint, member, method: Some(method), restriction: None, depth_max, tasks: None }
+        Self {
+            endpoint,
+            member,
+            method: Some(method),
+            restriction: None,
+            depth_max,
+            tasks: None,
+            found: None,
+        }
     }
 
     /// As [`new`](Self::new), where nobody remembers what was asked.
     pub(crate) fn of_any(endpoint: Rc<Arc<Endpoint>>, member: usize, depth_max: usize) -> Self {
-        Self { endpoint, member, method: None, restriction: None, depth_max, tasks: None }
+        Self { endpoint, member, method: None, restriction: None, depth_max, tasks: None, found: None }
     }
 
     #[must_use]
@@ -120,17 +138,23 @@ impl Mapper {
         message: &Bytes,
         id: Option<Edit>,
     ) -> Result<Option<Segments>, JsonError> {
-        let mut edits = Vec::new();
-        if self.restriction.is_some() || mapping::may_contain_names(message) {
-            let root = scratch.index(message, self.depth_max)?.root();
-            if self.restriction.is_some() && is_ambiguous(root, RESPONSE) {
-                return Err(JsonError::NotJson);
-            }
-            edits = self.public_names(root);
-        }
+        let found = self.found_in(message).map(FoundNames::edits);
+        let mut edits = found.unwrap_or_else(|| self.edits(scratch, message))?;
         edits.extend(id);
         edits.sort_unstable_by_key(|edit| (edit.span.start, edit.span.end));
         Ok((!edits.is_empty()).then(|| splice(message, &edits)))
+    }
+
+    /// What is written otherwise in a message of the upstream.
+    fn edits(&self, scratch: &mut Scratch, message: &[u8]) -> Result<Vec<Edit>, JsonError> {
+        if self.restriction.is_none() && !mapping::may_contain_names(message) {
+            return Ok(Vec::new());
+        }
+        let root = scratch.index(message, self.depth_max)?.root();
+        if self.restriction.is_some() && is_ambiguous(root, RESPONSE) {
+            return Err(JsonError::NotJson);
+        }
+        Ok(self.public_names(root))
     }
 
     /// The names in a message of the upstream, as the client is to see them.
@@ -234,6 +258,109 @@ impl Mapper {
             _ => self.endpoint.naming.spell(site.kind, self.member, &inner),
         };
         (public != inner).then(|| Edit { span: site.literal.span.clone(), with: quote(&public).into() })
+    }
+}
+
+/// The edits that were found for one message.
+#[derive(Debug)]
+pub(crate) struct FoundNames {
+    message: Bytes,
+    edits: Result<Vec<Edit>, JsonError>,
+    /// What the message is, if it is one.
+    envelope: Option<Envelope>,
+}
+
+/// A mapper on its way to another thread.
+struct CarriedMapper {
+    endpoint: Arc<Endpoint>,
+    member: usize,
+    method: Option<Method>,
+    is_private: bool,
+    depth_max: usize,
+    tasks: Option<Box<TaskNames>>,
+}
+
+impl FoundNames {
+    fn is_of(&self, message: &[u8]) -> bool {
+        self.message.as_ptr() == message.as_ptr() && self.message.len() == message.len()
+    }
+
+    pub(super) fn edits(&self) -> Result<Vec<Edit>, JsonError> {
+        self.edits.clone()
+    }
+
+    /// What the message is. `None`: it is none.
+    pub(crate) fn envelope(&self) -> Option<Envelope> {
+        self.envelope.clone()
+    }
+}
+
+impl Mapper {
+    /// Whether a message is long and may hold names. Completions are short, whatever they say.
+    pub(crate) fn is_work(&self, message: &[u8]) -> bool {
+        message.len() > MAPPED_INLINE_BYTES_MAX
+            && !matches!(self.restriction, Some(Restriction::Completion(_)))
+            && (self.restriction.is_some() || mapping::may_contain_names(message))
+    }
+
+    /// As [`map_reply`](Self::map_reply), on another thread.
+    pub(crate) async fn map_reply_apart(
+        &self,
+        tasks: &Tasks,
+        message: Bytes,
+        (id, own): (Bytes, Option<OwnId>),
+    ) -> Result<Option<Segments>, NotMapped> {
+        let carried = self.carried();
+        let map = move || {
+            let mapper = carried.unpacked();
+            mapper.map_reply(&mut Scratch::default(), &message, (&id, own.as_ref()))
+        };
+        tasks.compute(map).await
+    }
+
+    /// Finds the names in a message on another thread, for [`finding`](Self::finding).
+    pub(crate) fn find_apart(
+        &self,
+        tasks: &Tasks,
+        message: &Bytes,
+    ) -> impl Future<Output = FoundNames> + use<> {
+        let (carried, message, tasks) = (self.carried(), message.clone(), tasks.clone());
+        let find = move || {
+            let (mapper, mut scratch) = (carried.unpacked(), Scratch::default());
+            let envelope = Envelope::parse(&mut scratch, &message, mapper.depth_max).ok();
+            let edits = mapper.edits(&mut scratch, &message);
+            FoundNames { message, edits, envelope }
+        };
+        async move { tasks.compute(find).await }
+    }
+
+    /// The same, which need not look for these.
+    pub(crate) fn finding(&mut self, found: FoundNames) {
+        self.found = Some(Rc::new(found));
+    }
+
+    /// What was found in this message elsewhere.
+    pub(crate) fn found_in(&self, message: &[u8]) -> Option<&FoundNames> {
+        self.found.as_deref().filter(|found| found.is_of(message))
+    }
+
+    fn carried(&self) -> CarriedMapper {
+        CarriedMapper {
+            endpoint: Arc::clone(&self.endpoint),
+            member: self.member,
+            method: self.method,
+            is_private: self.restriction.is_some(),
+            depth_max: self.depth_max,
+            tasks: self.tasks.clone(),
+        }
+    }
+}
+
+impl CarriedMapper {
+    fn unpacked(self) -> Mapper {
+        let Self { endpoint, member, method, is_private, depth_max, tasks } = self;
+        let restriction = is_private.then_some(Restriction::Private);
+        Mapper { endpoint: Rc::new(endpoint), member, method, restriction, depth_max, tasks, found: None }
     }
 }
 

@@ -15,7 +15,7 @@ use memchr::memmem::Finder;
 use super::{answers, pending_answers};
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
-use crate::mapper::{Mapper, is_same_text};
+use crate::mapper::{FoundNames, Mapper, is_same_text};
 use crate::session::outbox::UpstreamQuestion;
 use crate::session::tasks::TaskOf;
 use crate::upstream::changes::ChangedList;
@@ -81,7 +81,8 @@ pub(crate) fn in_reply(
     if progress::is_usual(message) {
         return Ok((map(worker, mapper, message, None)?, false));
     }
-    let Some(seen) = look(worker, session, message, awaited) else {
+    let found = mapper.and_then(|mapper| mapper.found_in(message));
+    let Some(seen) = look(worker, session, message, awaited, found) else {
         if matches!(awaited, AwaitedAnswer::Answer(..)) && answers_a_call(worker, message) {
             session.upstream.series.mismatched.inc();
             return Err(UpstreamError::Nonsense);
@@ -144,6 +145,7 @@ fn look(
     session: &InSession,
     message: &[u8],
     awaited: AwaitedAnswer<'_>,
+    found: Option<&FoundNames>,
 ) -> Option<CrossingMessage> {
     static METHOD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"method\""));
     let may_be_asking = METHOD.find(message).is_some();
@@ -159,8 +161,8 @@ fn look(
             Verdict::Unclear => {}
         }
     }
-    let depth_max = worker.json_depth_max();
-    let envelope = Envelope::parse(&mut worker.scratch.borrow_mut(), message, depth_max).ok()?;
+    let read = || Envelope::parse(&mut worker.scratch.borrow_mut(), message, worker.json_depth_max()).ok();
+    let envelope = found.map_or_else(read, FoundNames::envelope)?;
     match envelope.kind {
         MessageKind::Request => Some(CrossingMessage::Request(Box::new(envelope))),
         MessageKind::Notification => Some(CrossingMessage::Notification(Box::new(envelope))),

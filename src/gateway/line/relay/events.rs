@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::LocalBoxFuture;
 use prometheus::IntCounter;
 
 use super::RelayPlan;
@@ -54,6 +55,10 @@ pub(super) struct EventStream {
     events: Option<Events>,
     /// The next of them, where they come one by one.
     part: Option<Event>,
+    /// The next of them, which is so long that its names are looked for elsewhere.
+    preparing: Option<Preparing>,
+    /// That was done for the next one.
+    is_found: bool,
     /// What is held of the one that is not complete.
     held: Option<Share>,
     /// Who is charged for it, where it is not the session's client.
@@ -88,7 +93,11 @@ pub(super) enum AtEnd {
     Reopen,
     /// There will be no answer.
     Unanswered,
+    /// The last event is not passed yet.
+    Later,
 }
+
+type Preparing = (Event, LocalBoxFuture<'static, FoundNames>);
 
 impl EventStream {
     pub(super) fn new(plan: &mut RelayPlan<'_>, event_bytes_max: usize) -> Self {
@@ -104,6 +113,8 @@ impl EventStream {
             boundary: Boundary::default(),
             events: is_read.then(|| Events::new(event_bytes_max)),
             part: None,
+            preparing: None,
+            is_found: false,
             held: None,
             payer: plan.session.is_none().then(|| plan.payer()),
             mapper: plan.mapper.take(),
@@ -221,13 +232,23 @@ impl EventStream {
                 Some(part) if part.data.as_ref().is_some_and(|data| data.len() > self.event_bytes_max) => {
                     return Some(Err(UpstreamError::TooLarge.into()));
                 }
+                Some(part) if !self.is_found && self.is_work(&part) => {
+                    self.prepare(worker, part);
+                    return None;
+                }
                 Some(part) => part,
+                None if self.is_preparing() => return None,
                 None => match self.events.as_mut()?.next() {
+                    Some(Ok(event)) if self.is_work(&event) => {
+                        self.prepare(worker, event);
+                        return None;
+                    }
                     Some(Ok(event)) => event,
                     Some(Err(_)) => return Some(Err(UpstreamError::TooLarge.into())),
                     None => return self.charge(worker).err().map(Err),
                 },
             };
+            self.is_found = false;
             let passed = if self.is_lone {
                 self.pass_alone(worker, event, is_detached)
             } else {
@@ -259,7 +280,11 @@ impl EventStream {
             new_task.end(&mut worker.scratch.borrow_mut());
         }
         // An event without its blank line is none; one that a final CR ended is.
-        let last = self.events.as_mut().and_then(Events::finish);
+        let mut last = self.events.as_mut().and_then(Events::finish);
+        if let Some(last) = last.take_if(|last| self.is_work(last)) {
+            self.prepare(worker, last);
+            return AtEnd::Later;
+        }
         let passed = last.and_then(|event| {
             let passed = if self.is_lone {
                 self.pass_alone(worker, event, is_detached)
@@ -327,6 +352,37 @@ impl EventStream {
         events.push(answer);
         let answer = events.next().and_then(Result::ok).or_else(|| events.finish());
         Ok(answer.and_then(|answer| answer.data))
+    }
+
+    /// Whether names are to be looked for in an event that is long.
+    fn is_work(&self, event: &Event) -> bool {
+        let data = event.data.as_ref().zip(self.mapper.as_ref());
+        data.is_some_and(|(data, mapper)| mapper.is_work(data))
+    }
+
+    /// Has names looked for in an event that is long. Nothing comes of that at once.
+    #[cold]
+    fn prepare(&mut self, worker: &Worker, event: Event) {
+        let found = self.mapper.as_ref().zip(event.data.as_ref());
+        let found = found.map(|(mapper, data)| mapper.find_apart(&worker.client.tasks, data));
+        self.preparing = found.map(|found| (event, Box::pin(found) as LocalBoxFuture<'static, FoundNames>));
+    }
+
+    pub(super) fn is_preparing(&self) -> bool {
+        self.preparing.is_some()
+    }
+
+    /// Ready once the event can be passed.
+    pub(super) fn poll_prepared(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some((_, found)) = &mut self.preparing {
+            let found = std::task::ready!(found.as_mut().poll(cx));
+            if let Some(mapper) = &mut self.mapper {
+                mapper.finding(found);
+            }
+            self.part = self.preparing.take().map(|(event, _)| event);
+            self.is_found = true;
+        }
+        Poll::Ready(())
     }
 
     /// An event as the client is to see it, with the public names. `None`: it is not for the client.

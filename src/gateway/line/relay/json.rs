@@ -16,10 +16,11 @@ use super::{BodyGuard, NewTask, RelayPlan, ReplyBody};
 use crate::clock;
 use crate::context::worker::Worker;
 use crate::line::response::ClientResponse;
-use crate::mapper::{Mapper, NotMapped, is_same_text};
+use crate::mapper::{NotMapped, is_same_text};
 use crate::upstream::body::{collect, no_memory};
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
+use crate::upstream::own_id::OwnId;
 use crate::upstream::pool::{self, ConnectionLease};
 use net::chunks::Chunks;
 use protocol::answer_id::{AnswerId, Verdict};
@@ -150,13 +151,20 @@ async fn relay_mapped(
     note_refusal(plan.upstream, &whole);
     note_task(worker, plan.new_task.as_deref(), &whole).await;
     let ids = (plan.sent_id(), plan.own_id);
-    let map = |mapper: &Mapper| mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids);
-    let mapped = plan.mapper.as_ref().map(map).transpose().map_err(|error| match error {
+    let mapped = match &plan.mapper {
+        Some(mapper) if mapper.is_work(&whole) => {
+            let ids = (Bytes::copy_from_slice(ids.0), ids.1.map(OwnId::kept));
+            Box::pin(mapper.map_reply_apart(&worker.client.tasks, whole.clone(), ids)).await
+        }
+        Some(mapper) => mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids),
+        None => Ok(None),
+    };
+    let mapped = mapped.map_err(|error| match error {
         NotMapped::OtherId => plan.mismatch(lease.as_mut()),
         NotMapped::Json(_) => UpstreamError::Nonsense,
     })?;
     pool::give_back(lease.take(), clock::now());
-    let segments = mapped.flatten().unwrap_or_else(|| Segments::from(whole));
+    let segments = mapped.unwrap_or_else(|| Segments::from(whole));
     let body = ReplyBody::Whole(segments, BodyGuard::new(reservation));
     Ok(ClientResponse::new(head.status, Media::Json, body))
 }

@@ -84,6 +84,8 @@ enum Arrival {
     Break,
     Reopened(Box<Reply>),
     NotReopened,
+    /// Nothing, but an event that waited can be handed on.
+    Prepared,
 }
 
 pub(super) type BytesPoll = Poll<Option<Result<Bytes, UpstreamError>>>;
@@ -243,6 +245,7 @@ impl RelayedReply {
                     self.lease = reply.lease;
                     self.incoming = reply.body;
                 }
+                Poll::Ready(Arrival::Prepared) => {}
                 Poll::Ready(Arrival::End) => self.end(),
                 Poll::Ready(Arrival::Break) if self.reopen() => {}
                 Poll::Ready(Arrival::Break) => return self.fail(self.incoming.fault()),
@@ -270,6 +273,11 @@ impl RelayedReply {
     }
 
     fn poll_upstream(&mut self, cx: &mut Context<'_>) -> Poll<Arrival> {
+        if let ReplySource::Events(events) = &mut self.source
+            && events.is_preparing()
+        {
+            return events.poll_prepared(cx).map(|()| Arrival::Prepared);
+        }
         if let ReplySource::Events(events) = &mut self.source
             && events.is_reopening()
         {
@@ -382,6 +390,7 @@ impl RelayedReply {
         };
         match at_end {
             AtEnd::Over => self.finish(),
+            AtEnd::Later => {}
             AtEnd::Reopen if self.reopen() => {}
             AtEnd::Reopen | AtEnd::Unanswered => self.break_off(&UpstreamError::Reset.into()),
         }

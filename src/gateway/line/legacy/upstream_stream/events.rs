@@ -30,7 +30,7 @@ pub(super) enum EventsEnd {
 }
 
 /// Gives an event to the client's stream. Returns the id to go on after.
-pub(super) fn hand_on(
+pub(super) async fn hand_on(
     worker: &Rc<Worker>,
     session: &InSession,
     event: Event,
@@ -43,7 +43,12 @@ pub(super) fn hand_on(
         }
         return Ok(id);
     }
-    let mapper = mapper(worker, session);
+    let mut mapper = mapper(worker, session);
+    if let Some(mapper) = mapper.as_mut().filter(|mapper| mapper.is_work(&data)) {
+        // What comes next waits for it, and other clients do not.
+        let found = Box::pin(mapper.find_apart(&worker.client.tasks, &data)).await;
+        mapper.finding(found);
+    }
     let (data, question) = match notification_routing::to_client(worker, session, mapper.as_ref(), &data)? {
         NotificationRouting::Withheld => return Ok(id),
         NotificationRouting::AsItIs => (data, None),

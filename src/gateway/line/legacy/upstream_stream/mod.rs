@@ -293,7 +293,7 @@ impl UpstreamStream {
                     wait_for_room(&self.outbox).await;
                     let view = self.worker.view();
                     let Some(session) = self.in_session(&view) else { return EventsEnd::Unknown };
-                    match events::hand_on(&self.worker, &session, event) {
+                    match events::hand_on(&self.worker, &session, event).await {
                         Ok(id) => self.after = id.or(self.after.take()),
                         Err(error) => return EventsEnd::Failed(error),
                     }
