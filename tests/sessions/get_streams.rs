@@ -36,6 +36,24 @@ fn call(daemon: &Daemon, session: &str, tool: &str) {
     daemon.send(&in_session(session, call)).assert_ok();
 }
 
+/// The same, whose reply to a call begins with an event of this id and breaks off.
+fn breaking_off(server: &Legacy, id: &str) -> Upstream {
+    let (server, event) = (server.clone(), format!("id: {id}\ndata: \n\n"));
+    Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::stream().chunk(&event).end(),
+        _ => server.answer(request),
+    })
+}
+
+/// A call whose reply breaks off after an event. The id of that.
+fn broken_call(daemon: &Daemon, session: &str, tool: &str) -> String {
+    let call = legacy("1", "tools/call", &format!(r#"{{"name":"{tool}","arguments":{{}}}}"#));
+    let mut connection = daemon.begin(&in_session(session, call));
+    assert_eq!(connection.head().status, 200);
+    let event = connection.event().expect("an event");
+    event.lines().find_map(|line| line.strip_prefix("id: ")).expect("an id").to_owned()
+}
+
 /// A GET in this session.
 fn get(session: &str) -> Request {
     let request = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
@@ -512,10 +530,10 @@ fn a_client_with_several_upstreams_goes_on_where_it_was() {
 #[test]
 fn a_client_goes_on_with_a_reply() {
     let (files, weather) = (server().with_streams(), server().with_streams());
-    let (files_upstream, weather_upstream) = (files.start(), weather.start());
+    let (files_upstream, weather_upstream) = (breaking_off(&files, "7.1"), weather.start());
     let daemon = Daemon::start(&over_two(&files_upstream, &weather_upstream));
     let session = session(&daemon);
-    call(&daemon, &session, "files__echo");
+    assert_eq!(broken_call(&daemon, &session, "files__echo"), "p.files.7.1");
     let mut reply = Client::with(&daemon, &get(&session).with("Last-Event-ID", "p.files.7.1"));
     let spoken = files.stream(1);
     assert_eq!(spoken.request.headers("last-event-id"), ["7.1"]);
@@ -538,13 +556,13 @@ fn a_client_goes_on_with_a_reply() {
 #[test]
 fn who_cannot_go_on_gets_the_stream_of_the_session() {
     let (files, weather) = (server().with_streams(), server());
-    let (files_upstream, weather_upstream) = (files.start(), weather.start());
+    let (files_upstream, weather_upstream) = (files.start(), breaking_off(&weather, "7"));
     let daemon = Daemon::start(&over_two(&files_upstream, &weather_upstream));
     let session = session(&daemon);
     call(&daemon, &session, "files__echo");
-    call(&daemon, &session, "weather__echo");
-    // weather answers no GET; the others were never given out, or not by anybody of this endpoint.
-    for (index, id) in ["p.weather.7", "p.other.7", "g.AAAA", "x", ""].into_iter().enumerate() {
+    assert_eq!(broken_call(&daemon, &session, "weather__echo"), "p.weather.7");
+    // weather answers no GET.
+    for (index, id) in ["p.weather.7", ""].into_iter().enumerate() {
         let mut client = Client::with(&daemon, &get(&session).with("Last-Event-ID", id));
         say(&files.stream(1), &index.to_string(), id);
         assert_eq!(client.message().1, note(id));
@@ -575,6 +593,61 @@ fn who_holds_a_stream_does_not_lose_it_to_a_reply_that_is_gone() {
         }
         assert_eq!((daemon.metric(OPEN), daemon.metric(TAKEN_OVER)), (1, 0));
     }
+}
+
+/// Opens sessions until the gateway remembers all of one: those of its first second may be of the process before.
+fn remembered_session(daemon: &Daemon) -> String {
+    eventually("a session is remembered", || {
+        let session = session(daemon);
+        let response = daemon.begin(&get(&session).with("Last-Event-ID", "nobody's")).head();
+        (response.status == 400).then_some(session)
+    })
+}
+
+#[test]
+fn an_id_that_the_session_was_not_given_is_refused() {
+    let (files, weather) = (server().with_streams(), server().with_streams());
+    let (broken, weather_upstream) = (breaking_off(&files, "7"), weather.start());
+    let alone = Daemon::start(&Config::legacy(&broken).admin());
+    let several = Daemon::start(&over_two(&broken, &weather_upstream));
+    let prefix = |is_alone: bool| if is_alone { "" } else { "p.files." };
+    for (daemon, tool, is_alone) in [(&alone, "echo", true), (&several, "files__echo", false)] {
+        let (mine, others) = (remembered_session(daemon), remembered_session(daemon));
+        let given = broken_call(daemon, &mine, tool);
+        assert_eq!(given, format!("{}7", prefix(is_alone)));
+        // What another session was given, and what nobody was.
+        for (session, id) in [
+            (&others, given.as_str()),
+            (&mine, "8"),
+            (&mine, "p.files.8"),
+            (&mine, "p.weather.7"),
+            (&mine, "g.AAAA"),
+        ] {
+            let response = daemon.send(&get(session).with("Last-Event-ID", id));
+            assert_eq!(response.status, 400, "{id}");
+            response.assert_error(400, -32600, None);
+        }
+        daemon.wait_metric(OPEN, 0);
+        drop(Client::with(daemon, &get(&mine).with("Last-Event-ID", &given)));
+    }
+}
+
+#[test]
+fn an_id_passes_where_nobody_remembers_what_was_given() {
+    let weather = server().with_streams();
+    let upstream = breaking_off(&weather, "7");
+    let state = Folder::new();
+    let config = Config::legacy(&upstream).top(&format!("state_directory = {:?}", state.path()));
+    let mut daemon = Daemon::start(&config);
+    let session = remembered_session(&daemon);
+    assert_eq!(broken_call(&daemon, &session, "echo"), "7");
+    daemon.kill();
+    let daemon = Daemon::start(&config);
+    let mut client = Client::with(&daemon, &get(&session).with("Last-Event-ID", "7"));
+    let spoken = weather.stream(1);
+    assert_eq!(spoken.request.headers("last-event-id"), ["7"]);
+    spoken.event(&note("a"));
+    assert_eq!(client.message().1, note("a"));
 }
 
 #[test]
@@ -623,7 +696,7 @@ fn an_event_that_an_upstream_forgot_does_not_silence_it() {
 #[test]
 fn who_goes_on_with_a_reply_gets_no_answer_to_another_call() {
     let files = server().with_streams();
-    let files_upstream = files.start();
+    let files_upstream = breaking_off(&files, "1");
     let gate = Gate::default();
     let (weather, opened) = (server(), gate.clone());
     let weather_upstream = Upstream::start(move |request| match request.method().as_str() {
@@ -634,7 +707,7 @@ fn who_goes_on_with_a_reply_gets_no_answer_to_another_call() {
     });
     let daemon = Daemon::start(&over_two(&files_upstream, &weather_upstream));
     let session = session(&daemon);
-    call(&daemon, &session, "files__echo");
+    assert_eq!(broken_call(&daemon, &session, "files__echo"), "p.files.1");
     let mut asked = daemon.connect();
     let request = legacy("9", "tools/call", r#"{"name":"weather__echo","arguments":{}}"#);
     asked.write(&in_session(&session, request).bytes());

@@ -203,13 +203,14 @@ fn an_endless_stream_ends_with_an_error_in_time() {
 
 #[test]
 fn a_stream_taken_up_again_is_not_read_on_without_its_client() {
-    let upstream = server(|_| Reply::stream().wait(&Gate::default()));
+    let upstream = server(|_| Reply::stream().chunk("id: first\ndata: \n\n").wait(&Gate::default()));
     let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let mut call = daemon.connect();
     call.write(&in_session(&session, legacy_call("1", "echo")).bytes());
     call.head();
-    let get = legacy_call("2", "echo").method("GET").without("Content-Type").with("Last-Event-ID", "made-up");
+    assert!(call.event().is_some_and(|event| event.contains("first")));
+    let get = legacy_call("2", "echo").method("GET").without("Content-Type").with("Last-Event-ID", "first");
     let mut client = daemon.connect();
     client.write(&in_session(&session, get).bytes());
     assert_eq!(client.head().status, 200);

@@ -156,6 +156,8 @@ pub struct Sessions {
     unsure: Mutex<Vec<SessionId>>,
     expiry_s: AtomicU64,
     idle_s: AtomicU64,
+    /// When the process began to open sessions.
+    started_s: u64,
     /// The latest time that was heard of.
     now_s: AtomicU64,
     /// When the last sweep was.
@@ -286,6 +288,13 @@ impl Sessions {
             }
         }
         Err(NoState::Ended.into())
+    }
+
+    /// Whether all that a client was given in this session is remembered here, as far as anybody would: it was opened in
+    /// this process, and its state was never dropped.
+    pub(crate) fn remembers(&self, grant: &Grant, outbox: &SessionOutbox) -> bool {
+        let idle_s = self.idle_s.load(Ordering::Relaxed);
+        self.shared.is_none() && grant.issued_s > self.started_s && outbox.made_s < grant.issued_s + idle_s
     }
 
     pub(crate) fn outbox_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {

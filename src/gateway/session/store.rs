@@ -176,6 +176,7 @@ impl Sessions {
             unsure: Mutex::default(),
             expiry_s: AtomicU64::new(0),
             idle_s: AtomicU64::new(0),
+            started_s: now_s(),
             now_s: AtomicU64::new(now_s()),
             swept_s: AtomicU64::new(0),
             joined_epoch: AtomicU64::new(0),

@@ -34,6 +34,7 @@ fn of_client() -> Vec<(Error, &'static str)> {
         NoSession => "The request needs a session and came without one.",
         SessionGone => "The session is unknown, over, or belongs to another principal.",
         EventGone => "`Last-Event-ID` names an event that is no longer kept.",
+        EventUnknown => "`Last-Event-ID` names an event that the session was not given.",
         ContentType => "The body is not `application/json`.",
         Encoded => "The body has a `Content-Encoding`.",
         NotAcceptable => "`Accept` takes neither JSON nor SSE.",

@@ -57,6 +57,9 @@ pub enum ClientError {
     /// What came after an event of a reply cannot be had, and the client holds a stream already.
     #[error("what came after this event cannot be had any more; go on without it")]
     EventGone,
+    /// A client comes back with the id of an event that its session was not given.
+    #[error("this session was given no event of this id; leave out Last-Event-ID")]
+    EventUnknown,
     #[error("send the message as Content-Type: application/json")]
     ContentType,
     #[error("send the message as it is, without Content-Encoding")]

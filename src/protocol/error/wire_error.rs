@@ -111,7 +111,7 @@ impl ClientError {
             Self::NoEndpoint => row(404, 404, R::NoEndpoint),
             Self::HttpMethod { .. } => row(405, 405, R::HttpMethod),
             Self::SessionGone => row(404, 404, R::Session),
-            Self::NoSession | Self::EventGone => row(400, -32600, R::Session),
+            Self::NoSession | Self::EventGone | Self::EventUnknown => row(400, -32600, R::Session),
             Self::ContentType | Self::Encoded => row(415, 415, R::MediaType),
             Self::NotAcceptable => row(406, 406, R::MediaType),
             Self::Host => row(400, 400, R::Host),

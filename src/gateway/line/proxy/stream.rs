@@ -46,7 +46,9 @@ impl Proxy {
         }
         let mut position = ResumePoint::Now;
         if let Some(last_event) = cx.head.last_event {
-            position = resume_point(cx, &*self.outbox_of(session)?, last_event);
+            let outbox = self.outbox_of(session)?;
+            let remembers = self.worker.state.sessions.remembers(&session.grant, &outbox);
+            position = resume_point(cx, &outbox, last_event, remembers)?;
         }
         if let ResumePoint::Reply(member, inner) = &position {
             if let Some(response) = self.resume_reply(cx, *member, inner).await? {
@@ -194,12 +196,23 @@ fn no_stream(none: NoState) -> Error {
     }
 }
 
-fn resume_point(cx: &RequestContext<'_>, outbox: &SessionOutbox, last_event: &[u8]) -> ResumePoint {
+/// Where a client goes on. An id that it was not given is refused, where all that it was given is remembered: of a server
+/// that gives everybody the same ids, it could be told what is another's.
+fn resume_point(
+    cx: &RequestContext<'_>,
+    outbox: &SessionOutbox,
+    last_event: &[u8],
+    remembers: bool,
+) -> Result<ResumePoint, ClientError> {
+    let is_of_stream = outbox.has_given_out(last_event);
+    if remembers && !last_event.is_empty() && !is_of_stream && !outbox.has_given_in_reply(last_event) {
+        return Err(ClientError::EventUnknown);
+    }
     let name_of = |member| cx.upstream(member).map(|upstream| &*upstream.config.name);
     let members = 0..cx.endpoint.members.len();
     let member = |name: &str| members.clone().find(|member| name_of(*member) == Some(name));
     if members.len() > 1 {
-        return match event_id::read(last_event) {
+        return Ok(match event_id::read(last_event) {
             EventId::Get(mut last_ids) => {
                 last_ids.retain(|(name, _)| member(name).is_some());
                 ResumePoint::Stream(last_ids)
@@ -209,12 +222,12 @@ fn resume_point(cx: &RequestContext<'_>, outbox: &SessionOutbox, last_event: &[u
             }
             EventId::Other if last_event.is_empty() => ResumePoint::Now,
             EventId::Other => ResumePoint::Unknown,
-        };
+        });
     }
     let inner = Bytes::copy_from_slice(last_event);
-    match name_of(0) {
-        Some(name) if outbox.has_given_out(last_event) => ResumePoint::Stream(vec![(name.into(), inner)]),
+    Ok(match name_of(0) {
+        Some(name) if is_of_stream => ResumePoint::Stream(vec![(name.into(), inner)]),
         Some(_) if !inner.is_empty() => ResumePoint::Reply(0, inner),
         _ => ResumePoint::Now,
-    }
+    })
 }

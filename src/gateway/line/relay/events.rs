@@ -22,7 +22,8 @@ use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::line::legacy::answers;
 use crate::line::legacy::notification_routing::{self, AwaitedAnswer, NotificationRouting};
-use crate::mapper::Mapper;
+use crate::mapper::{FoundNames, Mapper};
+use crate::session::outbox::GivenIds;
 use crate::upstream::body::no_memory;
 use crate::upstream::exchange::Reply;
 use crate::upstream::messages::ReplyPart;
@@ -78,6 +79,8 @@ pub(super) struct EventStream {
     mismatched: IntCounter,
     /// The id of the last event, in the upstream's spelling.
     last_id: Option<Bytes>,
+    /// What the client may come back with.
+    given: GivenIds,
     retry: Option<Duration>,
     reopening: Option<Reopening>,
     /// How often it was taken up again since the last message.
@@ -127,6 +130,7 @@ impl EventStream {
             answer_seen: AnswerSeen::No,
             mismatched: plan.upstream.series.mismatched.clone(),
             last_id: None,
+            given: GivenIds::default(),
             retry: None,
             reopening: None,
             fruitless: 0,
@@ -451,7 +455,7 @@ impl EventStream {
             self.last_id = next_id(self.last_id.take(), &event);
             let is_priming = event.data.is_some();
             let is_refused = is_priming && !session.client_resumes();
-            return Ok((!is_refused).then(|| with_public_id(session, event, None)));
+            return Ok((!is_refused).then(|| with_public_id(session, &mut self.given, event, None)));
         };
         let own_id = self.own_id.as_ref();
         let sent_id = own_id.map_or(self.id.as_bytes(), |own_id| own_id.sent());
@@ -488,9 +492,9 @@ impl EventStream {
                 answers::ask_beside(worker, session, message.to_bytes(), &question);
                 None
             }
-            NotificationRouting::AsItIs => Some(with_public_id(session, event, None)),
+            NotificationRouting::AsItIs => Some(with_public_id(session, &mut self.given, event, None)),
             NotificationRouting::Mapped { message, .. } => {
-                Some(with_public_id(session, event, Some(message)))
+                Some(with_public_id(session, &mut self.given, event, Some(message)))
             }
             NotificationRouting::Withheld => None,
         })
@@ -506,11 +510,14 @@ fn next_id(last: Option<Bytes>, event: &Event) -> Option<Bytes> {
 }
 
 /// The bytes of an event, with an id that says which upstream it comes from where there are several.
-fn with_public_id(session: &InSession, event: Event, data: Option<Segments>) -> Bytes {
+fn with_public_id(session: &InSession, given: &mut GivenIds, event: Event, data: Option<Segments>) -> Bytes {
     let id = event.id.as_ref().filter(|id| !id.is_empty() && session.endpoint.members.len() > 1);
     let public = id.map(|id| event_id::spell_post(&session.upstream.config.name, id));
     // The client would send a longer one back in vain.
     let public = public.map(|id| if id.len() <= event_id::ID_BYTES_MAX { id } else { Bytes::new() });
+    if let Some(id) = public.as_ref().or(event.id.as_ref()).filter(|id| !id.is_empty()) {
+        given.note(id, || session.outbox.begin_ids());
+    }
     match (data, &public) {
         (None, None) => event.into_bytes(),
         (data, id) => event.with(data, id.as_deref()),

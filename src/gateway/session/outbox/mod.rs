@@ -16,6 +16,7 @@
 mod calls;
 mod positions;
 mod queue;
+mod reply_ids;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,8 @@ pub(crate) use self::calls::{CallInFlight, InFlightCall, UpstreamCall};
 use self::positions::Positions;
 pub(crate) use self::queue::OutboundMessage;
 use self::queue::OutboxQueue;
+use self::reply_ids::IdsOfReplies;
+pub(crate) use self::reply_ids::{GivenIds, ReplyIds};
 use super::NoState;
 use super::message_queue::MessageQueue;
 use super::session_state::UpstreamSession;
@@ -37,6 +40,7 @@ use super::streams::StreamBounds;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
+use crate::clock;
 use protocol::event_id;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
@@ -56,6 +60,8 @@ pub(crate) struct SessionOutbox {
     client: OnceLock<Payer>,
     /// The client's stream may have room again, or is gone.
     room: Notify,
+    /// Since when something of the session is remembered here, in seconds since 1970.
+    pub(super) made_s: u64,
     /// Of which reload its client was told that it made other lists.
     lists_since_ms: AtomicU64,
 }
@@ -69,6 +75,7 @@ struct OutboxState {
     messages: HashMap<Arc<str>, Arc<MessageQueue>>,
     queue: OutboxQueue,
     positions: Positions,
+    replies: IdsOfReplies,
     reader: Option<OutboxReader>,
     readers: u64,
     is_closed: bool,
@@ -140,6 +147,7 @@ impl SessionOutbox {
             class: Mutex::default(),
             client: OnceLock::new(),
             room: Notify::new(),
+            made_s: clock::now_s(),
             lists_since_ms: AtomicU64::new(0),
         }
     }
@@ -245,9 +253,19 @@ impl SessionOutbox {
         Ok(ReaderGuard { outbox: Arc::clone(self), number })
     }
 
-    /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
+    /// Whether this is the id of an event of the client's own stream.
     pub(crate) fn has_given_out(&self, id: &[u8]) -> bool {
         self.inner.lock().positions.has_given_out(id)
+    }
+
+    /// Whether this is the id of an event of a reply.
+    pub(crate) fn has_given_in_reply(&self, id: &[u8]) -> bool {
+        self.inner.lock().replies.has(id)
+    }
+
+    /// Room for the ids of a reply.
+    pub(crate) fn begin_ids(&self) -> Arc<ReplyIds> {
+        self.inner.lock().replies.begin()
     }
 
     /// The client goes on after these events. Returns those of them whose upstreams have to repeat what came after;

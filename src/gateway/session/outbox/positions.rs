@@ -16,7 +16,7 @@ pub(super) const GIVEN_OUT_MAX: usize = 128;
 pub(super) struct Positions {
     /// What the client was last handed of each upstream.
     upstreams: Vec<UpstreamPosition>,
-    /// Digests of the ids that a client with one upstream was handed, oldest first.
+    /// Digests of the ids that the client was handed, oldest first.
     given_out: VecDeque<u64>,
 }
 
@@ -36,11 +36,8 @@ impl Positions {
             Some(known) => *known = position,
             None => self.upstreams.push(position),
         }
-        if has_several {
-            return event_id::spell_get(
-                self.upstreams.iter().map(|position| (&*position.upstream, &*position.id)),
-            );
-        }
+        let all = || self.upstreams.iter().map(|position| (&*position.upstream, &*position.id));
+        let id = if has_several { event_id::spell_get(all())? } else { id };
         if self.given_out.len() >= GIVEN_OUT_MAX {
             self.given_out.pop_front();
         }
@@ -48,7 +45,7 @@ impl Positions {
         Some(id)
     }
 
-    /// Whether this is the id of an event of the client's own stream, where ids are the one upstream's own.
+    /// Whether this is the id of an event of the client's own stream.
     pub(super) fn has_given_out(&self, id: &[u8]) -> bool {
         self.given_out.contains(&digest(id))
     }
@@ -83,7 +80,7 @@ impl Positions {
     }
 }
 
-fn digest(id: &[u8]) -> u64 {
+pub(super) fn digest(id: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
     hasher.finish()
