@@ -242,7 +242,7 @@ fn a_quarter(max: usize) -> usize {
     (max / 4).max(1)
 }
 
-/// How often a stream of a session gets a comment where replies get none.
+/// The interval of comments on a stream of a session where replies get none.
 const STREAM_KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(25);
 /// Nothing is written more often than this.
 const KEEP_ALIVE_INTERVAL_MIN: Duration = Duration::from_millis(100);

@@ -146,7 +146,7 @@ impl FieldPlaces {
         Self(places)
     }
 
-    /// Whether there is one of those that are known.
+    /// True if there is one of those that are known.
     pub fn has(&self, known: FieldName) -> bool {
         self.0.iter().any(|place| place.known == known)
     }

@@ -17,7 +17,7 @@ fn result() -> String {
     format!(r#"{{"content":[{}],"resultType":"complete"}}"#, links.join(","))
 }
 
-/// How the long reply comes.
+/// The form in which the long reply comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Json,

@@ -424,7 +424,7 @@ fn a_stream_that_comes_late_is_its_answer_alone() {
         assert_blanks(&mut connection, 1);
         gate.open();
         if let Some(stream) = &mut stream {
-            // What is asked in the reply is asked on the stream of the session.
+            // A question of the reply is asked on the stream of the session.
             let mut events = std::iter::from_fn(|| stream.event());
             events.find(|event| event.contains("elicitation/create")).expect("a question");
         }

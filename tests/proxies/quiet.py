@@ -48,7 +48,7 @@ backend gateway
 
 
 def verdicts(binary, folder):
-    """What is called in which era, and what went wrong, if anything did."""
+    """Each call, and its fault, if there was one."""
     with slow.serving(CALL_S) as port:
         values = {"port": port, "python": json.dumps(sys.executable), "slow": json.dumps(slow.__file__), "call": CALL_S}
         config = TRUNKLINE

@@ -72,7 +72,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if media:
             self.send_header("Content-Type", media)
         self.send_header("Content-Length", str(len(body)))
-        # Whoever is gone does not get it.
+        # A client that is gone does not get it.
         with contextlib.suppress(OSError):
             self.end_headers()
             self.wfile.write(body.encode())

@@ -615,7 +615,7 @@ fn an_id_that_the_session_was_not_given_is_refused() {
         let (mine, others) = (remembered_session(daemon), remembered_session(daemon));
         let given = broken_call(daemon, &mine, tool);
         assert_eq!(given, format!("{}7", prefix(is_alone)));
-        // What another session was given, and what nobody was.
+        // An id of another session, and ids of nobody.
         for (session, id) in [
             (&others, given.as_str()),
             (&mine, "8"),

@@ -1,4 +1,4 @@
-//! Who asks, on an endpoint with several servers: said by the gateway alone, whichever eras client and server speak.
+//! The asker on an endpoint with several servers: named by the gateway alone, whichever eras client and server speak.
 
 use serde_json::Value;
 

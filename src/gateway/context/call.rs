@@ -69,7 +69,7 @@ pub(crate) struct Call {
     connection: InCall,
     observers: Rc<Observers>,
     pub watch: Watch,
-    /// What its client hears before the reply, where that can be anything.
+    /// The silence of its client, where that can be broken before the reply.
     pub silence: Option<Arc<Silence>>,
     pub status: Option<u16>,
     pub request_bytes: u64,
@@ -161,7 +161,7 @@ impl Call {
         })
     }
 
-    /// Whether its client has the head of a reply already.
+    /// True if its client has the head of a reply already.
     pub(crate) fn has_begun_reply(&self) -> bool {
         self.silence.as_ref().is_some_and(|silence| silence.begun().is_some())
     }

@@ -7,7 +7,7 @@
 //! On any endpoint whose callers differ in what they may use, two more things change: what completes a resource
 //! template ([`completion`]), and who may keep a resource (`cache_scope`).
 //!
-//! What is long is mapped on another thread, so that a worker's other clients do not wait for it: a reply as a whole; of an
+//! Long messages are mapped on another thread, so that a worker's other clients do not wait: a reply as a whole; of an
 //! event the edits are found there, and whoever hands it on finds them with the mapper, in its order and by its rules.
 //!
 //! The id of a task is sealed for its owner where tasks have one ([`TaskNames`]). That is done for tasks that are known
@@ -62,7 +62,7 @@ pub(crate) struct Mapper {
     restriction: Option<Restriction>,
     depth_max: usize,
     tasks: Option<Box<TaskNames>>,
-    /// What was found elsewhere in the next message, where that is long.
+    /// The edits of the next message, where that is long: they were found elsewhere.
     found: Option<Rc<FoundNames>>,
 }
 
@@ -145,7 +145,7 @@ impl Mapper {
         Ok((!edits.is_empty()).then(|| splice(message, &edits)))
     }
 
-    /// What is written otherwise in a message of the upstream.
+    /// The edits of a message of the upstream.
     fn edits(&self, scratch: &mut Scratch, message: &[u8]) -> Result<Vec<Edit>, JsonError> {
         if self.restriction.is_none() && !mapping::may_contain_names(message) {
             return Ok(Vec::new());
@@ -181,7 +181,7 @@ impl Mapper {
         edits
     }
 
-    /// Who asks in the questions that a result holds, or a task that a notification is about.
+    /// Names the asker in the questions that a result holds, or a task that a notification is about.
     fn askers(&self, root: Value<'_>, shape: Shape) -> Vec<Edit> {
         if shape == Shape::Asked {
             return Vec::new();
@@ -266,7 +266,7 @@ impl Mapper {
 pub(crate) struct FoundNames {
     message: Bytes,
     edits: Result<Vec<Edit>, JsonError>,
-    /// What the message is, if it is one.
+    /// The envelope of the message, if it is one.
     envelope: Option<Envelope>,
 }
 
@@ -289,14 +289,14 @@ impl FoundNames {
         self.edits.clone()
     }
 
-    /// What the message is. `None`: it is none.
+    /// The envelope of the message. `None`: it is no message.
     pub(crate) fn envelope(&self) -> Option<Envelope> {
         self.envelope.clone()
     }
 }
 
 impl Mapper {
-    /// Whether a message is long and may hold names. Completions are short, whatever they say.
+    /// True if a message is long and may hold names. Completions are short, whatever they say.
     pub(crate) fn is_work(&self, message: &[u8]) -> bool {
         message.len() > MAPPED_INLINE_BYTES_MAX
             && !matches!(self.restriction, Some(Restriction::Completion(_)))
@@ -339,7 +339,7 @@ impl Mapper {
         self.found = Some(Rc::new(found));
     }
 
-    /// What was found in this message elsewhere.
+    /// The edits of this message, if they were found elsewhere.
     pub(crate) fn found_in(&self, message: &[u8]) -> Option<&FoundNames> {
         self.found.as_deref().filter(|found| found.is_of(message))
     }

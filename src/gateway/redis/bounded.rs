@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The longest that a reply may be: more than all that replicas share of one session.
 const REPLY_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// How deep replies are nested at most.
+/// The deepest nesting of replies.
 const DEPTH_MAX: usize = 16;
 
 /// A connection to the server.
@@ -58,13 +58,13 @@ struct TooLong;
 /// Where the replies stand that have come so far.
 #[derive(Debug, Default)]
 struct ReplyScan {
-    /// How many bytes have come of this one.
+    /// The bytes that have come of this one.
     bytes: u64,
-    /// What is missing of each array that it is in.
+    /// The elements that are missing of each array that it is in.
     open: Vec<u64>,
     /// The line that has begun: what it is, and the number in it.
     line: Line,
-    /// What is missing of a text, with its line end.
+    /// The bytes that are missing of a text, with its line end.
     text: u64,
 }
 
@@ -121,7 +121,7 @@ impl ReplyScan {
             b'$' | b'!' | b'=' if !is_negative => self.text = announced + 2,
             b'*' | b'~' | b'>' if announced > 0 => self.open.push(announced),
             b'%' if announced > 0 => self.open.push(2 * announced),
-            // What is said of a reply comes before it.
+            // Attributes of a reply come before it.
             b'|' => self.open.push(2 * announced + 1),
             _ => self.complete(),
         }

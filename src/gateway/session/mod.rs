@@ -290,7 +290,7 @@ impl Sessions {
         Err(NoState::Ended.into())
     }
 
-    /// Whether all that a client was given in this session is remembered here, as far as anybody would: it was opened in
+    /// True if the ids that a client was given in this session are remembered here, as far as they ever are: it was opened in
     /// this process, and its state was never dropped.
     pub(crate) fn remembers(&self, grant: &Grant, outbox: &SessionOutbox) -> bool {
         let idle_s = self.idle_s.load(Ordering::Relaxed);

@@ -89,7 +89,7 @@ impl LearnedNames {
 }
 
 impl Endpoint {
-    /// How questions of a member say who asks, where its clients could not tell.
+    /// The asker of a member's questions, where its clients could not tell.
     pub(crate) fn asker(&self, member: usize) -> Option<Asker<'_>> {
         let name = self.config.upstreams.get(member).filter(|_| self.members.len() > 1)?;
         Some(Asker { name, is_told_in_text: self.config.prefix_elicitations })

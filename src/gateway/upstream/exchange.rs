@@ -236,7 +236,7 @@ impl UpstreamClient {
                 let request = request.take_charged(delivery.payer);
                 let answer = Arc::clone(&upstream.other_era).answer(self, era, request, deadline);
                 match silence {
-                    // Whoever answers minds the deadline.
+                    // The bridge minds the deadline.
                     Some(silence) => silence::noted(&silence, now, answer).await,
                     None => answer.await,
                 }

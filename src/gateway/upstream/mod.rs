@@ -320,7 +320,7 @@ impl Upstream {
         !matches!(self.transport, Transport::Http(_))
     }
 
-    /// Whether its replies are messages on a connection that many calls share: it is a child process, or speaks HTTP+SSE.
+    /// True if its replies are messages on a connection that many calls share: it is a child process, or speaks HTTP+SSE.
     pub(crate) fn has_own_connections(&self) -> bool {
         self.is_child() || self.sse().is_some_and(|streams| streams.is_spoken())
     }

@@ -71,7 +71,7 @@ pub(crate) struct RequestAttributes {
     pub place: Option<Arc<CallPlace>>,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
-    /// What its client hears meanwhile, where it waits for the reply.
+    /// The silence of its client, where one waits for the reply.
     pub silence: Option<Arc<Silence>>,
 }
 

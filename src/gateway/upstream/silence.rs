@@ -1,7 +1,7 @@
-//! How long the client of a call has heard nothing, and what it may be given meanwhile: whoever is between closes connections
+//! The silence of the client of a call, and the signs of life that break it: a load balancer closes connections
 //! that are quiet for long, and the result of the call would be lost.
 //!
-//! Who waits for an upstream notes here that the time has come, by a timer that it has anyway. Who holds the client's
+//! A wait for an upstream notes here that the time has come, by a timer that it has anyway. The holder of the client's
 //! connection looks here whenever the call has nothing for it, and begins the reply ([`crate::line::relay`] has its body).
 //!
 //! Invariant: nothing is due before the request was sent: until then a refusal has its own status.
@@ -29,13 +29,13 @@ const EVENTS: u8 = 4;
 const BEGUN_JSON: u8 = 8;
 const BEGUN_EVENTS: u8 = 16;
 
-/// How soon it is looked again whether a request was sent.
+/// The interval of looks at whether a request was sent.
 const SENT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is known of the silence of one call. Any thread may note something.
+/// The silence of one call. Any thread may note something.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
-    /// How long it may be. Zero: as long as the call.
+    /// The longest that it may be. Zero: as long as the call.
     interval_ms: AtomicU32,
     stage: AtomicU8,
     /// Whose page the reply is for, where a browser asks.
@@ -50,7 +50,7 @@ impl Silence {
         self.stage.store(0, Ordering::Relaxed);
     }
 
-    /// How long it may be; zero: as long as the call.
+    /// The longest that it may be; zero: as long as the call.
     pub(crate) fn interval(&self) -> Duration {
         Duration::from_millis(self.interval_ms.load(Ordering::Relaxed).into())
     }
@@ -79,7 +79,7 @@ impl Silence {
         self.stage.fetch_or(LONG, Ordering::Relaxed) & SENT != 0
     }
 
-    /// Whether the client is to be given something, and has nothing yet.
+    /// True if the client is to be given something, and has nothing yet.
     pub(crate) fn is_due(&self) -> bool {
         self.stage.load(Ordering::Relaxed) & (SENT | LONG | BEGUN_JSON | BEGUN_EVENTS) == SENT | LONG
     }
@@ -95,7 +95,7 @@ impl Silence {
         media
     }
 
-    /// What kind of reply the client has the head of.
+    /// The kind of reply whose head the client has.
     pub(crate) fn begun(&self) -> Option<Media> {
         match self.stage.load(Ordering::Relaxed) & (BEGUN_JSON | BEGUN_EVENTS) {
             0 => None,
@@ -116,7 +116,7 @@ impl Silence {
     }
 }
 
-/// What comes of `future` until `deadline`, which lets it have this patience from the beginning; `None`: nothing. One that
+/// Awaits `future` until `deadline`, which lets it have this patience from the beginning; `None`: it is too late. One that
 /// is ready at once costs no timer.
 pub(crate) async fn until<F: Future>(
     silence: Option<&Silence>,
@@ -150,7 +150,7 @@ pub(crate) async fn wait<F: Future>(
             if timer.deadline().into_std() >= deadline {
                 return Poll::Ready(None);
             }
-            // What waits is asked once more: it may have something to say of that.
+            // The future is asked once more: it may have something to say of that.
             let next = if silence.note() { deadline } else { deadline.min(clock::now() + SENT_INTERVAL) };
             timer.as_mut().reset(next.into());
         }
@@ -158,7 +158,7 @@ pub(crate) async fn wait<F: Future>(
     .await
 }
 
-/// What comes of `future`, which began at `start` and ends by itself.
+/// Awaits `future`, which began at `start` and ends by itself.
 pub(crate) async fn noted<F: Future>(silence: &Silence, start: Instant, future: F) -> F::Output {
     if silence.interval().is_zero() {
         return future.await;

@@ -145,7 +145,7 @@ impl<'a> EnvelopeFields<'a> {
         self.has_others[field as usize]
     }
 
-    /// Whether the field stands in the message without a value.
+    /// True if the field stands in the message without a value.
     pub(super) fn is_null(&self, field: Field) -> bool {
         self.raw(field) == b"null"
     }

@@ -49,7 +49,7 @@ pub struct Envelope {
     pub meta: Option<Meta>,
     /// Whether it goes on with an earlier request: `params` has answers to questions, or what its server keeps by its client.
     pub is_continued: bool,
-    /// Whether what its server keeps by its client is no string, as it must be.
+    /// True if the `requestState` is no string, as it must be.
     pub has_bad_state: bool,
     /// Whether `params` has members that are not known here.
     pub has_other_params: bool,

@@ -53,7 +53,7 @@ const NAME_KEYS: [&str; 6] = [
     "\"taskId",
     "outputTemplate\"",
     "\"resourceSubscriptions\"",
-    // Who asks is named in questions.
+    // The asker is named in questions.
     "\"inputRequests\"",
 ];
 

@@ -1,4 +1,4 @@
-//! Who asks, where a client could not tell: which of several servers wants to know something of it.
+//! The asker of a question, where a client could not tell: one of several servers that wants to know something of it.
 //!
 //! The gateway says so in `_meta` of the question. Invariant: whatever a server has written there itself is gone, so that
 //! no reader, whichever of two equal keys it takes, takes a server's word for another's.
@@ -10,7 +10,7 @@ use crate::splice::Edit;
 /// The key of `_meta` that names who asks.
 const ASKER: &str = "trunkline/upstream";
 
-/// Who asks.
+/// A server that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
     /// Its name.

@@ -161,7 +161,7 @@ impl Extend<Edit> for Edits {
     }
 }
 
-/// Whether an object has members, of which none stays.
+/// True if an object has members, of which none stays.
 pub(super) fn is_emptied(object: Value<'_>, is_out: impl Fn(&str) -> bool) -> bool {
     let mut members = object.entries().map(|(key, _)| key.decode(object.text())).peekable();
     members.peek().is_some() && members.all(|key| key.is_some_and(|key| is_out(&key)))

@@ -55,7 +55,7 @@ pub(crate) struct ModernCall {
     pub as_task: bool,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
-    /// What its client hears meanwhile.
+    /// The silence of its client.
     pub silence: Option<Arc<Silence>>,
 }
 

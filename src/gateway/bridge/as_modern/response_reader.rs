@@ -44,7 +44,7 @@ pub(crate) struct BridgedRequest {
     pub forwarded: ForwardedFields,
     /// Where it is noted where it went, if it is traced.
     pub trail: Option<Arc<Trail>>,
-    /// What the client hears meanwhile that waits for it.
+    /// The silence of the client that waits for it.
     pub silence: Option<Arc<Silence>>,
     pub is_safe_to_repeat: bool,
     /// When the head of the reply is too late, and the whole of one that is no stream. `None`: somebody else ends it.

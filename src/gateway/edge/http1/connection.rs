@@ -44,7 +44,7 @@ pub(super) struct ClientConnection {
     /// When the head began that has not ended.
     head_since: Cell<Option<Instant>>,
     deadline: RefCell<RecurringDeadline>,
-    /// How long the client has heard nothing of its call.
+    /// The silence of the client of the last call.
     silence: RefCell<Arc<Silence>>,
     /// Dropped last: it counts the connection.
     pub(super) accepted: AcceptedConnection,
@@ -238,7 +238,7 @@ impl ClientConnection {
         ReceivedRequest { header: head.into_header(message), form, body }
     }
 
-    /// What will be known of the silence of the next call: of the last one, somebody may still note something.
+    /// The silence of the next call. Another one, if somebody may still note something of the last call.
     pub(super) fn silence(&self) -> Arc<Silence> {
         let mut silence = self.silence.borrow_mut();
         if Arc::strong_count(&silence) > 1 {
@@ -247,12 +247,12 @@ impl ClientConnection {
         Arc::clone(&silence)
     }
 
-    /// What is known of the silence of the call.
+    /// The silence of the call.
     pub(super) fn last_silence(&self) -> Arc<Silence> {
         Arc::clone(&self.silence.borrow())
     }
 
-    /// Whether the client of the call is to be given something.
+    /// True if the client of the call is to be given something.
     pub(super) fn is_too_quiet(&self) -> bool {
         self.silence.borrow().is_due()
     }

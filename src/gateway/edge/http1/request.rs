@@ -45,7 +45,7 @@ impl ParsedHead {
         fields.head(&head, bytes.len(), fields_max)
     }
 
-    /// Whether its target names another scheme than that of its connection.
+    /// True if its target names another scheme than that of its connection.
     pub(super) fn is_misdirected(&self, is_tls: bool) -> bool {
         let RequestTarget::Uri(uri) = &self.target else { return false };
         let scheme = if is_tls { &Scheme::HTTPS } else { &Scheme::HTTP };

@@ -41,7 +41,7 @@ pub(super) struct ResponseForm {
 }
 
 impl ResponseForm {
-    /// Whether it may have no length.
+    /// True if it may have no length.
     pub(super) fn takes_chunks(self) -> bool {
         !self.is_old && !self.is_head
     }

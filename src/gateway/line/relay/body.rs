@@ -36,7 +36,7 @@ pub(crate) enum ReplyBody {
     Stream(ClientAttachment),
     /// Events of the gateway's own making, as they come.
     Events(Box<OwnEvents>),
-    /// What follows a head that the client was given before there was a reply.
+    /// The rest of a reply whose head the client was given before there was one.
     Late(Box<PollLate>),
 }
 

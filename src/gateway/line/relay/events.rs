@@ -58,7 +58,7 @@ pub(super) struct EventStream {
     part: Option<Event>,
     /// The next of them, which is so long that its names are looked for elsewhere.
     preparing: Option<Preparing>,
-    /// That was done for the next one.
+    /// This was done for the next one.
     is_found: bool,
     /// What is held of the one that is not complete.
     held: Option<Share>,
@@ -79,7 +79,7 @@ pub(super) struct EventStream {
     mismatched: IntCounter,
     /// The id of the last event, in the upstream's spelling.
     last_id: Option<Bytes>,
-    /// What the client may come back with.
+    /// The ids that the client may come back with.
     given: GivenIds,
     retry: Option<Duration>,
     reopening: Option<Reopening>,
@@ -358,7 +358,7 @@ impl EventStream {
         Ok(answer.and_then(|answer| answer.data))
     }
 
-    /// Whether names are to be looked for in an event that is long.
+    /// True if an event is long and may hold names.
     fn is_work(&self, event: &Event) -> bool {
         let data = event.data.as_ref().zip(self.mapper.as_ref());
         data.is_some_and(|(data, mapper)| mapper.is_work(data))

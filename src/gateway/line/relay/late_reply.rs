@@ -29,7 +29,7 @@ use protocol::translation::late::tell_in;
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const BLANK: Bytes = Bytes::from_static(b" ");
 
-/// What is still to come of the reply.
+/// The part of the reply that is still to come.
 struct LateReply {
     media: Media,
     keep_alive_interval: Duration,
@@ -40,7 +40,7 @@ struct LateReply {
 enum LateSource {
     /// There is none yet. `None`: there will be none.
     Awaited(Pin<Box<dyn Future<Output = Option<ClientResponse>>>>),
-    /// What it is, and whether something of it was written.
+    /// The reply, and whether something of it was written.
     Begun(Box<ReplyBody>, bool),
     /// JSON, which becomes an event: its beginning was written, if that is so.
     Framed(Box<ReplyBody>, bool),

@@ -84,7 +84,7 @@ pub(crate) struct RelayPlan<'p> {
     pub place: Option<Share>,
     /// The call that is answered, where it is none of a session.
     pub call: Option<&'p Call>,
-    /// What its client hears meanwhile.
+    /// The silence of its client.
     pub silence: Option<&'p Silence>,
 }
 
@@ -153,12 +153,12 @@ impl<'p> RelayPlan<'p> {
         UpstreamError::Nonsense
     }
 
-    /// What comes of `future` in time, which is awaited for the reply.
+    /// Awaits a part of the reply in time.
     async fn patiently<F: Future>(&self, future: F) -> Option<F::Output> {
         silence::until(self.silence, (self.deadline, self.upstream.config.response_timeout), future).await
     }
 
-    /// Whether the client takes nothing but one message in JSON.
+    /// True if the client takes nothing but one message in JSON.
     fn takes_one_message(&self) -> bool {
         self.silence.is_some_and(|silence| silence.begun() == Some(Media::Json))
     }

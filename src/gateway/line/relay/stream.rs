@@ -54,7 +54,7 @@ pub(super) struct RelayedReply {
     deadline: Instant,
     /// Rings then, or earlier for a comment.
     clock: Pin<Box<Sleep>>,
-    /// How long the client hears nothing at most. Zero: until the end.
+    /// The longest silence of the client. Zero: there is no bound.
     keep_alive_interval: Duration,
     /// When the whole of an event stream must be there.
     answer_by: Option<Instant>,

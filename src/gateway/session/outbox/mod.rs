@@ -253,12 +253,12 @@ impl SessionOutbox {
         Ok(ReaderGuard { outbox: Arc::clone(self), number })
     }
 
-    /// Whether this is the id of an event of the client's own stream.
+    /// True if this is the id of an event of the client's own stream.
     pub(crate) fn has_given_out(&self, id: &[u8]) -> bool {
         self.inner.lock().positions.has_given_out(id)
     }
 
-    /// Whether this is the id of an event of a reply.
+    /// True if this is the id of an event of a reply.
     pub(crate) fn has_given_in_reply(&self, id: &[u8]) -> bool {
         self.inner.lock().replies.has(id)
     }

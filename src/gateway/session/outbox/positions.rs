@@ -45,7 +45,7 @@ impl Positions {
         Some(id)
     }
 
-    /// Whether this is the id of an event of the client's own stream.
+    /// True if this is the id of an event of the client's own stream.
     pub(super) fn has_given_out(&self, id: &[u8]) -> bool {
         self.given_out.contains(&digest(id))
     }

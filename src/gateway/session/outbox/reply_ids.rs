@@ -20,7 +20,7 @@ const IDS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(crate) struct ReplyIds(Mutex<VecDeque<u64>>);
 
-/// What a reply keeps of its own ids.
+/// The part of its own ids that a reply keeps.
 #[derive(Debug, Default)]
 pub(crate) struct GivenIds {
     kept: Option<Arc<ReplyIds>>,
@@ -81,7 +81,7 @@ mod tests {
             GivenIds::default().note(&Bytes::from(format!("b{number}")), || all.begin());
         }
         assert!(!all.has(b"a33") && all.has(b"b0") && all.has(b"b63"));
-        // What is open goes on, though nobody can come back to it.
+        // An open reply goes on, though nobody can come back to it.
         first.note(&Bytes::from_static(b"a34"), || all.begin());
         assert!(!all.has(b"a34"));
     }

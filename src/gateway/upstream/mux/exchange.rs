@@ -91,7 +91,7 @@ pub(crate) struct MuxPost<'a> {
     pub place: Option<&'a Arc<CallPlace>>,
     /// Told once it has its place among what the connection is sent.
     pub sending: Option<&'a Sending>,
-    /// What its client hears meanwhile.
+    /// The silence of its client.
     pub silence: Option<&'a Silence>,
 }
 
@@ -100,7 +100,7 @@ impl MuxPost<'_> {
         self.envelope.method.as_ref().is_some_and(|literal| literal.equals(self.message, method))
     }
 
-    /// Whether its client wants to hear of it before the answer: how far it is, or what the server logs.
+    /// True if its client wants to hear of it before the answer: how far it is, or what the server logs.
     fn wants_events(&self) -> bool {
         self.envelope.meta.as_ref().is_some_and(|meta| meta.progress_token.is_some())
             || memmem::find(self.message, LOG_LEVEL.as_bytes()).is_some()
@@ -286,7 +286,7 @@ async fn answer((mut rest, in_flight): (queue::PieceReceiver, MuxCall)) -> Resul
     }
 }
 
-/// What comes of a request whose client may hear nothing for long.
+/// Awaits the answer to a request whose client may hear nothing for long.
 async fn answer_in_silence(
     silence: &Silence,
     post: MuxPost<'_>,

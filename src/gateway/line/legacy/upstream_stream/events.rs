@@ -45,7 +45,7 @@ pub(super) async fn hand_on(
     }
     let mut mapper = mapper(worker, session);
     if let Some(mapper) = mapper.as_mut().filter(|mapper| mapper.is_work(&data)) {
-        // What comes next waits for it, and other clients do not.
+        // The next event waits for it, and other clients do not.
         let found = Box::pin(mapper.find_apart(&worker.client.tasks, &data)).await;
         mapper.finding(found);
     }
