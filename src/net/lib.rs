@@ -14,6 +14,7 @@
 //! | [`drain`] | the end of a process, in order |
 //! | [`guardian`] | child processes that leave nothing behind |
 //! | [`lines`] | the lines of a stream, bounded in length |
+//! | [`regular_file`] | files that an operator names |
 //! | [`jitter`] | pauses that are not all alike |
 //!
 //! Deliberately not here: anything of MCP, and the configuration.
@@ -27,6 +28,7 @@ pub mod guardian;
 pub mod http_client;
 pub mod jitter;
 pub mod lines;
+pub mod regular_file;
 pub mod secret;
 pub mod socket;
 pub mod stream;

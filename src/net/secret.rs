@@ -5,7 +5,6 @@
 //! snapshot, never to a call.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
+use crate::regular_file;
 use config::SecretSource;
 
 /// More than any token, password or key with its certificates needs.
@@ -93,12 +93,23 @@ impl Secret {
     }
 }
 
+/// What to say of a file with a secret that everybody on this machine may use; `None`: its mode is fine, or cannot be told.
+pub fn exposure(path: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(path).ok().filter(is_exposed)?;
+    Some(format!("{}: {EXPOSED} (mode {:04o})", path.display(), metadata.mode() & 0o7777))
+}
+
+const EXPOSED: &str = "everybody on this machine may use a file that holds a secret: chmod o-rwx";
+
+fn is_exposed(metadata: &std::fs::Metadata) -> bool {
+    metadata.mode() & MODE_OTHERS != 0
+}
+
 fn read_file(source: &SecretSource, path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretError> {
     let failed = |reason| SecretError::Read { source_name: source.clone(), reason };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.mode() & MODE_OTHERS != 0 {
-        tracing::warn!(path = %path.display(), "everybody on this machine may use a file that holds a secret: chmod o-rwx");
+    let file = regular_file::open(path).map_err(failed)?;
+    if is_exposed(&file.metadata().map_err(failed)?) {
+        tracing::warn!(path = %path.display(), "{EXPOSED}");
     }
     // With room for all of it at once, growing leaves no copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_BYTES_MAX + 1));

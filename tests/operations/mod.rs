@@ -20,6 +20,7 @@
 mod admin;
 mod examples;
 mod metrics_listener;
+mod named_files;
 mod redis;
 mod reload;
 mod restart;

@@ -91,7 +91,7 @@ fn what_is_no_toml_shows_no_secret() {
         ("bearer = SECRET", "6 | bearer = …"),
         ("bearer = '''\nof_zqxjkvbw = x'''y", "7 | …"),
         ("args = [\n'SECRET' x]", "7 | …"),
-        ("command = ['SECRET', x]", "6 | command = […"),
+        ("command = ['SECRET', x]", "6 | command = ['…"),
         ("comand = ['SECRET', x]", "6 | …"),
         ("path = '/'\n[limits]\npath = /mcp", "8 | path = …"),
         ("path = '/' # SECRET\nnames = [a, b]", "7 | names = […"),

@@ -6,13 +6,14 @@
 //! What only the process of the service can know is not held against the configuration, but said: its credentials, and
 //! its environment. `ExecReload=` of the unit runs in the environment of the service, which [`is_of_service`] tells.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use super::StartError;
 use crate::access::auth::jwt::issuer::Issuers;
 use crate::access::auth::operator::Operators;
 use crate::access::limit::open_files;
-use crate::access::tls::{TlsError, TlsServer};
+use crate::access::tls::{TlsError, TlsServer, expiry, expiry_of};
 use crate::redis::{Redis, SharedError};
 use crate::session::key_file::{self, KeyFileError};
 use crate::session::store::KEY_FILE;
@@ -22,8 +23,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Traces;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::stdio::program;
-use config::Config;
-use net::secret::SecretError;
+use config::{Config, SecretSource};
+use net::secret::{SecretError, exposure};
 use net::tls::Connectors;
 
 /// What is wrong with what a configuration names.
@@ -46,6 +47,9 @@ impl FileFindings {
         let metrics = Metrics::of(&config.metrics)?;
         for listener in &config.listeners {
             let server = listener.tls.as_ref().map(|tls| TlsServer::load(tls, None)).transpose();
+            if let Ok(Some(server)) = &server {
+                findings.warnings.extend(expiry::told(server.expiries()));
+            }
             findings.part(&format!("listener {}: ", listener.address), server, |error| match error {
                 TlsError::Key(error) => Some(error),
                 _ => None,
@@ -63,6 +67,8 @@ impl FileFindings {
             let access = Material::read(upstream)
                 .and_then(|material| UpstreamAccess::new(upstream, material, &mut Connectors::default()));
             findings.part(&format!("upstream {}: ", upstream.name), access, secret_of);
+            let shown = upstream.tls.identity.as_ref().and_then(|(path, _)| expiry_of(path).ok());
+            findings.warnings.extend(expiry::told(shown.as_slice()));
             if let Some(Err(error)) = upstream.command.as_ref().map(program::find) {
                 findings.programs.push((upstream.name.clone(), error.to_string()));
             }
@@ -76,6 +82,7 @@ impl FileFindings {
         // With its reason, which is another error.
         let logs = logs::look(&config.log).into_iter().map(anyhow::Error::from);
         findings.errors.extend(logs.map(|error| format!("{error:#}")));
+        findings.modes(config);
         findings.session_key(config);
         findings.warnings.extend(program::started_as_root(config));
         if let Err(error) = open_files::connections_max(config.limits.connections_max) {
@@ -108,6 +115,20 @@ impl FileFindings {
             self.unknown += 1;
             self.warnings.push(format!("{text} (not checked: the service may have it)"));
         }
+    }
+
+    /// Files with secrets that everybody may use.
+    fn modes(&mut self, config: &Config) {
+        let shared = config.shared.as_ref().and_then(|shared| shared.password.as_ref());
+        let own = config.state_directory.as_ref().map(|folder| folder.join(KEY_FILE));
+        let session = config.session.key_file.as_deref().or(own.as_deref());
+        let secrets = config.named().secrets.into_iter().chain(shared).filter_map(|source| match source {
+            SecretSource::File(path) => Some(path.as_path()),
+            _ => None,
+        });
+        let mut seen = BTreeSet::new();
+        let files = secrets.chain(session).filter(|path| seen.insert(path.to_path_buf()));
+        self.warnings.extend(files.filter_map(exposure));
     }
 
     /// The keys of sessions. Where they are in the state directory, the first start makes them, and nobody but the service

@@ -7,13 +7,18 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::directory::Dir;
+use net::regular_file;
+use net::secret::exposure;
 use tokens::sealing::{self, KEY_BYTES, KeysError, SealingKeys, hex};
 
 /// More than any key file needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;
+/// Permission bits of writers who are not the owner.
+const MODE_OTHERS_WRITE: u32 = 0o022;
 /// Old keys that a new one leaves in the file.
 const OLD_KEYS_KEPT: usize = 3;
 
@@ -27,6 +32,14 @@ pub enum KeyFileError {
         path: PathBuf,
         /// What the system says.
         reason: io::Error,
+    },
+    /// Others could put a key of theirs there, and make session ids.
+    #[error("session key {}: others may write it (mode {mode:04o}), and with a key of theirs be anybody: chmod go-w", path.display())]
+    Writable {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// The file cannot be made or changed.
     #[error("cannot write the session key {}: {reason}", path.display())]
@@ -65,7 +78,16 @@ pub enum Rotation {
 
 /// The keys of a file that must exist.
 pub fn load(path: &Path) -> Result<SealingKeys, KeyFileError> {
-    let text = read(path).map_err(|reason| KeyFileError::Read { path: path.to_owned(), reason })?;
+    let read_failed = |reason| KeyFileError::Read { path: path.to_owned(), reason };
+    let file = regular_file::open(path).map_err(read_failed)?;
+    let mode = file.metadata().map_err(read_failed)?.mode() & 0o7777;
+    if mode & MODE_OTHERS_WRITE != 0 {
+        return Err(KeyFileError::Writable { path: path.to_owned(), mode });
+    }
+    if let Some(warning) = exposure(path) {
+        tracing::warn!("{warning}");
+    }
+    let text = read(file).map_err(read_failed)?;
     SealingKeys::from_text(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })
 }
 
@@ -120,9 +142,9 @@ fn text_of(keys: &[[u8; KEY_BYTES]]) -> String {
     text
 }
 
-fn read(path: &Path) -> io::Result<String> {
+fn read(file: File) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too large for a key file"));
     }
@@ -132,7 +154,7 @@ fn read(path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
+    use std::os::unix::fs::{PermissionsExt as _, lchown};
 
     use super::*;
 

@@ -20,14 +20,43 @@ pub(crate) fn show(servers: &TlsServers, metrics: &Metrics) {
 
 pub(crate) fn warn(expiries: &[Expiry]) {
     let now_s = now_s();
-    for Expiry { path, ends_s } in expiries {
-        let path = path.display();
-        match ends_s.checked_sub(now_s) {
-            None | Some(0) => tracing::error!(%path, "the certificate has expired"),
-            Some(left_s) if left_s < WARN_BEFORE_S => {
-                tracing::warn!(%path, days = left_s / DAY_S, "the certificate expires soon");
-            }
-            Some(_) => {}
+    for expiry in expiries {
+        let path = expiry.path.display();
+        match left(expiry, now_s) {
+            Left::None => tracing::error!(%path, "the certificate has expired"),
+            Left::Days(days) => tracing::warn!(%path, days, "the certificate expires soon"),
+            Left::Enough => {}
         }
+    }
+}
+
+/// What `check` says of certificates that have ended, or soon do.
+pub(crate) fn told(expiries: &[Expiry]) -> Vec<String> {
+    let now_s = now_s();
+    let told = |expiry: &Expiry| {
+        let path = expiry.path.display();
+        match left(expiry, now_s) {
+            Left::None => {
+                Some(format!("{path}: the certificate has expired, and whoever checks it refuses it"))
+            }
+            Left::Days(days) => Some(format!("{path}: the certificate expires soon, in {days} days")),
+            Left::Enough => None,
+        }
+    };
+    expiries.iter().filter_map(told).collect()
+}
+
+/// The time that a certificate has left.
+enum Left {
+    None,
+    Days(u64),
+    Enough,
+}
+
+fn left(expiry: &Expiry, now_s: u64) -> Left {
+    match expiry.ends_s.checked_sub(now_s) {
+        None | Some(0) => Left::None,
+        Some(left_s) if left_s < WARN_BEFORE_S => Left::Days(left_s / DAY_S),
+        Some(_) => Left::Enough,
     }
 }

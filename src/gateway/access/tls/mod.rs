@@ -16,7 +16,6 @@ pub(crate) mod names;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +34,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::names::CertificatesByHost;
 use config::{CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
+use net::regular_file;
 use net::secret::{Secret, SecretError};
 
 /// More than any chain with its roots needs.
@@ -115,6 +115,11 @@ impl TlsServer {
         let chooser = Chooser { certificates, names: Arc::clone(&names) };
         let config = server_config(provider, settings.version_min, verifier.clone(), chooser)?;
         Ok(Arc::new(Self { config: Arc::new(config), names, expiries, verifier, digest }))
+    }
+
+    /// When its certificates end.
+    pub(crate) fn expiries(&self) -> &[Expiry] {
+        &self.expiries
     }
 
     /// Whether a client that shows this chain, its own certificate first, would be believed.
@@ -224,7 +229,9 @@ impl Files {
 fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::File { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)).map_err(failed)?;
+    regular_file::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes))
+        .map_err(failed)?;
     Ok(bytes)
 }
 
@@ -254,6 +261,12 @@ fn pem_fault(error: &pem::Error) -> String {
         pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
         error => error.to_string(),
     }
+}
+
+/// When the first certificate in the file at `path` ends.
+pub(crate) fn expiry_of(path: &Path) -> Result<Expiry, TlsError> {
+    let chain = read_chain(path, &read_file(path)?)?;
+    Ok(Expiry { path: path.to_owned(), ends_s: first_end(path, &chain)? })
 }
 
 fn first_end(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {
