@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use rcgen::{BasicConstraints, ExtendedKeyUsagePurpose, IsCa};
+
 use crate::harness::{
     Authority, Config, Daemon, Folder, Identity, LEGACY_VERSION, Legacy, Offer, Reply, TlsEar, Upstream,
     call, eventually, in_session, legacy, list, open_session_with, write_secret,
@@ -65,6 +67,12 @@ fn who_cannot_be_trusted_is_unreachable_and_the_log_says_why() {
     let (folder, authority) = (Folder::new(), Authority::new());
     let ca = authority.file(&folder, "ca.pem");
     let good = authority.issue(&["localhost"]);
+    let of_authority = authority.issue_with(&["localhost"], |params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    });
+    let for_clients = authority.issue_with(&["localhost"], |params| {
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    });
     let cases = [
         (
             "another authority",
@@ -81,6 +89,9 @@ fn who_cannot_be_trusted_is_unreachable_and_the_log_says_why() {
         ("another name", authority.issue(&["tools.example"]), "", "is for another name"),
         ("expired", authority.issue_for_years(&["localhost"], 2000, 2001), "", "has expired"),
         ("not yet valid", authority.issue_for_years(&["localhost"], 3000, 3001), "", "is not valid yet"),
+        ("that of an authority", of_authority, "", "is that of an authority (CA:TRUE)"),
+        ("no alternative name", authority.issue(&[]), "", "has no subject alternative name"),
+        ("for clients", for_clients, "", "is not for servers"),
         ("a name that is not its own", good, ", server_name = \"tools.example\"", "is for another name"),
     ];
     let well = Upstream::with_tools(&["fine"]);

@@ -19,6 +19,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::regular_file;
 use crate::secret::Secret;
 
 /// More than the roots of any system.
@@ -92,6 +93,23 @@ pub enum TlsFault {
     /// The certificate is for somebody else.
     #[error("its certificate is for another name")]
     OtherName,
+    /// The certificate has no alternative name.
+    #[error(
+        "its certificate has no subject alternative name, and a common name (CN) does not count: make one with `subjectAltName`"
+    )]
+    NoName,
+    /// The certificate is one to sign others with.
+    #[error(
+        "its certificate is that of an authority (CA:TRUE), not of a server: make one with `basicConstraints=CA:FALSE`, or one \
+         that the authority has signed"
+    )]
+    Authority,
+    /// The certificate is for other ends.
+    #[error("its certificate is not for servers: its extended key usage lacks `serverAuth`")]
+    OtherPurpose,
+    /// The certificate is not written or signed as this program reads it.
+    #[error("its certificate has a form, or is signed in a way, that is not supported")]
+    Unsupported,
     /// The certificate is too old.
     #[error("its certificate has expired")]
     Expired,
@@ -160,9 +178,29 @@ impl TlsFault {
     fn of_certificate(error: &CertificateError) -> Self {
         match error {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::UnknownIssuer,
+            CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
+                Self::NoName
+            }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 Self::OtherName
             }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                Self::OtherPurpose
+            }
+            CertificateError::BadEncoding
+            | CertificateError::UnhandledCriticalExtension
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => Self::Unsupported,
+            CertificateError::Other(other) => match other.0.downcast_ref() {
+                Some(webpki::Error::CaUsedAsEndEntity) => Self::Authority,
+                Some(
+                    webpki::Error::UnsupportedCertVersion
+                    | webpki::Error::MalformedExtensions
+                    | webpki::Error::ExtensionValueInvalid
+                    | webpki::Error::UnsupportedCriticalExtension,
+                ) => Self::Unsupported,
+                _ => Self::Certificate,
+            },
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotYetValid,
             _ => Self::Certificate,
@@ -228,7 +266,7 @@ impl PemFile {
     pub fn read(path: &Path) -> Result<Self, TlsSettingsError> {
         let failed = |reason| TlsSettingsError::Read { path: path.to_owned(), reason };
         let mut text = Vec::new();
-        let file = std::fs::File::open(path).map_err(failed)?;
+        let file = regular_file::open(path).map_err(failed)?;
         io::Read::read_to_end(&mut io::Read::take(file, FILE_BYTES_MAX), &mut text).map_err(failed)?;
         let file = Self { path: path.to_owned(), text: text.into() };
         file.certificates().map(|_| file)

@@ -118,6 +118,13 @@ async fn who_is_believed_and_who_is_not() {
         let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("params");
         acceptor(&params.self_signed(&key).expect("signed").pem(), &key, None)
     };
+    let authority = acceptor(&ours.issuer.pem(), ours.issuer.key(), None);
+    let for_clients = {
+        let key = KeyPair::generate().expect("key");
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("params");
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+        acceptor(&params.signed_by(&key, &ours.issuer).expect("signed").pem(), &key, None)
+    };
     let valid = (2020, 4000);
     let cases = [
         ("ours", &believed, Some(ours.server(&["localhost"], valid)), Ok(())),
@@ -138,6 +145,9 @@ async fn who_is_believed_and_who_is_not() {
             Err(TlsFault::UnknownIssuer),
         ),
         ("self-signed", &believed, Some(self_signed), Err(TlsFault::UnknownIssuer)),
+        ("that of an authority", &believed, Some(authority), Err(TlsFault::Authority)),
+        ("no alternative name", &believed, Some(ours.server(&[], valid)), Err(TlsFault::NoName)),
+        ("for clients", &believed, Some(for_clients), Err(TlsFault::OtherPurpose)),
         ("no TLS", &believed, None, Err(TlsFault::NotTls)),
     ];
     for (name, settings, server, expected) in cases {
