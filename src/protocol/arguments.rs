@@ -6,7 +6,10 @@
 
 use std::fmt;
 
+use icu_normalizer::ComposingNormalizerBorrowed;
+
 use super::json::{Cursor, Decimal, JsonKind, Literal, Span, Value};
+use super::text::is_seen;
 
 /// The names that lead to an argument, from `params.arguments` down.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -291,21 +294,26 @@ fn select<'a>(
     (ends, further)
 }
 
-/// Whether some readers take one key for the other: those that fold case, or drop NULs. Parameters can have
-/// names in any script, so this folds all letters; what it takes for alike in excess is refused in vain.
+/// Whether some readers take one key for the other: those that fold case or compatible letters (NFKC, such as `ｅｎｖ` for
+/// `env`), or drop what nobody sees. Parameters can have names in any script, so this folds all letters; what it takes for
+/// alike in excess is refused in vain.
 fn is_alike(one: &str, other: &str) -> bool {
     let is_plain = |key: &str| key.is_ascii() && !key.contains('\0');
     if is_plain(one) && is_plain(other) {
         return one.eq_ignore_ascii_case(other);
     }
-    folded(one).eq(folded(other))
+    folded(one) == folded(other)
 }
 
-/// The key without NULs and case. Lower case joins the Kelvin sign with k; upper case the long s with s, and
-/// sigma with its final form.
-fn folded(key: &str) -> impl Iterator<Item = char> {
-    let chars = key.chars().filter(|&char| char != '\0');
-    chars.flat_map(char::to_lowercase).flat_map(char::to_uppercase)
+/// The key without compatible letters, case and what nobody sees. Lower case joins the Kelvin sign with k; upper case the
+/// long s with s, and sigma with its final form. What case takes apart is joined again.
+#[cold]
+fn folded(key: &str) -> String {
+    let compatible = ComposingNormalizerBorrowed::new_nfkc();
+    let seen: String = key.chars().filter(|&char| is_seen(char)).collect();
+    let lower = compatible.normalize(&seen).chars().flat_map(char::to_lowercase).collect::<String>();
+    let upper = lower.chars().flat_map(char::to_uppercase).collect::<String>();
+    compatible.normalize(&upper).into_owned()
 }
 
 #[cfg(test)]
@@ -352,6 +360,11 @@ mod tests {
             (r#"{"b":{},"b":{"c":1},"a":1}"#, ["1", "?"]),
             (r#"{"b":{"c":1,"C":2},"a":1}"#, ["1", "?"]),
             (r#"{"a":1,"B":2,"b":{"c":1}}"#, ["1", "?"]),
+            (r#"{"a":1,"ａ":1}"#, ["?", "-"]),
+            (r#"{"Ａ":1,"b":{"ⓒ":2}}"#, ["?", "?"]),
+            (r#"{"𝐚":1,"b":{"c":2,"ᶜ":2}}"#, ["?", "?"]),
+            (r#"{"a\u200b":1,"b":{"c":2}}"#, ["?", "2"]),
+            (r#"{"ä":1,"b":{"c":2}}"#, ["-", "2"]),
             (r#"{"a":1,"\ud800":2}"#, ["?", "?"]),
             (r#"{"a":1,"d":1,"d":2,"D":3}"#, ["1", "-"]),
         ] {

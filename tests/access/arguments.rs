@@ -173,6 +173,14 @@ fn a_rule_lets_pass_the_arguments_that_it_names() {
             (("deploy", &fits.replace("\"more\"", "\"environment\"")), Some(-32602)),
             (("deploy", &fits.replace("\"more\"", "\"Environment\"")), Some(-32602)),
             (("deploy", &fits.replace("\"more\"", "\"target\"")), Some(-32602)),
+            // Letters that a server may take for others (NFKC): every spelling counts, whatever it says.
+            (("deploy", &fits.replace("\"more\"", "\"ｅnvironment\"")), Some(-32602)),
+            (("deploy", &fits.replace("\"environment\"", "\"ｅnvironment\"")), Some(-32602)),
+            (("deploy", &fits.replace("\"more\"", "\"\\uff34arget\"")), Some(-32602)),
+            (("deploy", &fits.replace("dry", "𝐝ry")), Some(-32602)),
+            (("deploy", &fits.replace("\"more\"", "\"möre\"")), None),
+            (("delete", r#"{"kind":"draft","ｋind":"page"}"#), Some(-32602)),
+            (("delete", r#"{"kind":"draft","kin\u200bd":"page"}"#), Some(-32602)),
             // What a rule that denies does not know it denies, too.
             (("delete", r#"{"kind":"draft"}"#), None),
             (("delete", r#"{"kind":"page"}"#), Some(403)),

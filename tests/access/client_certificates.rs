@@ -98,3 +98,36 @@ fn an_authority_that_went_is_believed_on_no_open_connection() {
     assert_eq!(statuses(), [200, 401]);
     assert_eq!(statuses(), [200, 401]);
 }
+
+/// What a glob takes for one path, another program may take for another.
+#[test]
+fn a_name_that_could_be_taken_for_another_is_none() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let server = files.add("server", &authority.issue(&["localhost"]));
+    let ca = files.write("ca.pem", &authority.pem);
+    let config = Config::transparent(&upstream)
+        .listener(&format!(
+            "address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]\n\
+             client_certificates = \"required\"\nclient_ca = \"{}\"",
+            ca.display()
+        ))
+        .section("[client_certificate]\nscopes = { use = [\"spiffe://example/ops/*\"] }")
+        .endpoint("auth = [\"client_certificate\"]\nscopes = [\"use\"]");
+    let daemon = Daemon::start(&config);
+    for (uri, expected) in [
+        ("spiffe://example/ops/ann", 200),
+        ("spiffe://example/ops/a..b", 200),
+        ("spiffe://example/dev/ann", 403),
+        ("spiffe://example/ops/../dev/ann", 401),
+        ("spiffe://example/ops/./ann", 401),
+        ("spiffe://example/ops/..", 401),
+        ("spiffe://example/ops/%2e%2e/dev", 401),
+        ("spiffe://example/ops/ann ", 401),
+    ] {
+        let mut connection =
+            TlsClient::showing(&authority, &authority.issue_uri(uri)).connect(daemon.address(), "localhost");
+        connection.write(&call("7", "echo").bytes());
+        assert_eq!(connection.response().status, expected, "{uri}");
+    }
+}

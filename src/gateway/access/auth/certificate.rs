@@ -7,6 +7,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use crate::identity::principal::{Principal, VerifiedIdentity};
 use crate::identity::refusal::CredentialFault;
 use config::{self, SubjectName};
+use protocol::text::is_seen;
 
 const NAME_BYTES_MAX: usize = 512;
 
@@ -52,7 +53,7 @@ impl CertificateRules {
             SubjectName::Email => &certificate.emails,
         };
         let [name] = names.as_slice() else { return Err(CredentialFault::Certificate) };
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(char::is_control) {
+        if !is_plain(name) {
             return Err(CredentialFault::Certificate);
         }
         // It was valid when the connection began, but connections last.
@@ -71,6 +72,15 @@ impl CertificateRules {
             expires_s: Some(certificate.expires_s),
         })))
     }
+}
+
+/// Whether globs and other programs cannot take a name for another one: dot segments and `%` are resolved by some and not by
+/// others, and nobody sees a blank at the end.
+fn is_plain(name: &str) -> bool {
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && !name.contains('%')
+        && name.chars().all(|c| is_seen(c) && !c.is_whitespace())
+        && name.split(['/', '\\']).all(|part| !matches!(part, "." | ".."))
 }
 
 fn compiled(words: &[(String, Vec<String>)]) -> Result<Vec<(Box<str>, GlobSet)>, globset::Error> {
@@ -113,6 +123,17 @@ mod tests {
             (SubjectName::Uri, &[], 99, Err(CredentialFault::Certificate)),
             (SubjectName::Uri, &[ops, "spiffe://example/b"], 99, Err(CredentialFault::Certificate)),
             (SubjectName::Uri, &[""], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &["spiffe://example/dev/../ops/ann"], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &["spiffe://example/ops/."], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &["spiffe://example/ops/a%2fb"], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &["spiffe://example/ops/ann "], 99, Err(CredentialFault::Certificate)),
+            (SubjectName::Uri, &["spiffe://example/ops/a\u{200b}nn"], 99, Err(CredentialFault::Certificate)),
+            (
+                SubjectName::Uri,
+                &["spiffe://example/ops/a..b/.c"],
+                99,
+                Ok("cert:spiffe://example/ops/a..b/.c"),
+            ),
             (SubjectName::Email, &[ops], 99, Err(CredentialFault::Certificate)),
             (SubjectName::Uri, &[ops], 100, Err(CredentialFault::Expired)),
         ] {

@@ -39,6 +39,7 @@ use self::events::{Form, LogSubscriber};
 use self::sink::{Enqueued, FlushPriority, Sink, Watcher, WriteFault};
 use crate::clock;
 use config::{Log, LogFormat, LogLevel};
+use protocol::text::is_seen;
 
 pub(crate) use self::failures::{Failure, FailureLog, LineBudget, is_list};
 pub(crate) use self::place::LogError;
@@ -234,10 +235,9 @@ pub(super) fn push_access(line: &[u8]) {
     logs.push(sink, line, FlushPriority::Gather);
 }
 
-/// False for what moves the cursor, ends a line or turns the direction of the text around.
+/// False for what moves the cursor, ends a line, turns the direction of the text around, or cannot be seen.
 pub(crate) fn may_be_logged(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c, '\u{61c}' | '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    if c.is_ascii() { !c.is_ascii_control() } else { is_seen(c) }
 }
 
 /// A client's text made fit for a log line: at most 128 characters, without control characters, and as [`cut`] has it.
@@ -351,6 +351,10 @@ mod tests {
 
     #[test]
     fn shortens_and_cleans() {
+        for hidden in ['\u{200b}', '\u{2060}', '\u{feff}', '\u{ad}', '\u{e0041}', '\u{202e}', '\u{7f}'] {
+            assert!(!may_be_logged(hidden), "{hidden:?}");
+        }
+        assert!("aä天👍 ".chars().all(may_be_logged));
         assert_eq!(shorten("a\u{1b}[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
         assert_eq!(shorten(&"ä".repeat(500)).chars().count(), 128);
         for (name, expected) in [
