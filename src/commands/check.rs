@@ -16,8 +16,8 @@ use tools::terminal::{self, put};
 
 pub(super) const HELP: &str = "\
 Exit codes:
-  0   the configuration is valid; with --as: everything that was asked for may be used
-  1   with --as: something that was asked for may not be used
+  0   the configuration is valid; with --as: everything that was asked for may be used; with --token: the token fits
+  1   with --as: something that was asked for may not be used; with --token: the token does not fit
   2   the command line is wrong
   66  a file that the configuration names cannot be used, such as a certificate or the session key
   78  the configuration is wrong or cannot be read";

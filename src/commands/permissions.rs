@@ -1,14 +1,19 @@
 //! `trunkline check --as PRINCIPAL`: what somebody may do, by the rules of a configuration alone. No server is asked, so
 //! that of annotations nothing is known.
 
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Args;
+use anyhow::Context as _;
+use clap::{Args, ValueHint};
 
 use super::near;
-use config::{Config, EndpointConfig};
-use gateway::{ANONYMOUS, EndpointRules, Principal, VerifiedIdentity};
+use super::status::now_s;
+use config::{Config, EndpointConfig, SecretSource};
+use gateway::{ANONYMOUS, EndpointRules, Principal, TokenPart, TokenReport, VerifiedIdentity};
+use net::secret::Secret;
 use protocol::route::Kind;
 use protocol::text;
 use tools::terminal::put_text;
@@ -28,8 +33,11 @@ pub(super) struct PermissionArgs {
     /// A claim of the principal's token
     #[arg(long = "claim", value_name = "CLAIM=VALUE", requires = "principal", value_parser = claim)]
     claims: Vec<(String, String)>,
-    /// Show this endpoint only, or the one at HOST/PATH where endpoints share a path
-    #[arg(long, value_name = "PATH", requires = "principal")]
+    /// Show what this endpoint makes of the token (JWT) in a file, claim by claim
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "principal")]
+    token: Option<PathBuf>,
+    /// With --as or --token: this endpoint only, or the one at HOST/PATH where endpoints share a path
+    #[arg(long, value_name = "PATH")]
     endpoint: Option<String>,
     /// Say whether this tool may be called: as clients call it, or as upstreams do
     #[arg(long = "tool", value_name = "NAME", requires = "principal")]
@@ -50,12 +58,22 @@ fn claim(text: &str) -> Result<(String, String), String> {
 impl PermissionArgs {
     /// True if nobody's permissions are asked for.
     pub(super) fn is_nothing(&self) -> bool {
-        self.principal.is_none()
+        self.principal.is_none() && self.token.is_none() && self.endpoint.is_none()
     }
 
     /// Prints the permissions. Fails if something that was asked for may not be used at any of the endpoints.
     pub(super) fn answer(&self, config: &Config) -> anyhow::Result<ExitCode> {
-        let principal = self.who(config);
+        if self.principal.is_none() && self.token.is_none() {
+            anyhow::bail!("--endpoint goes with --as PRINCIPAL or --token FILE");
+        }
+        let endpoints = self.endpoints(config)?;
+        match &self.token {
+            Some(file) => judge_token(config, &endpoints, file),
+            None => self.permissions(config, &endpoints),
+        }
+    }
+
+    fn endpoints<'c>(&self, config: &'c Config) -> anyhow::Result<Vec<&'c EndpointConfig>> {
         let is_shown =
             |endpoint: &&EndpointConfig| self.endpoint.as_ref().is_none_or(|name| endpoint.is_called(name));
         let endpoints: Vec<&EndpointConfig> = config.endpoints.iter().filter(is_shown).collect();
@@ -64,6 +82,11 @@ impl PermissionArgs {
             let near = near(path, config.endpoints.iter().map(|endpoint| endpoint.name.as_str()));
             anyhow::bail!("there is no endpoint {}{near}", text::shown(path));
         }
+        Ok(endpoints)
+    }
+
+    fn permissions(&self, config: &Config, endpoints: &[&EndpointConfig]) -> anyhow::Result<ExitCode> {
+        let principal = self.who(config);
         let things = self.things();
         let mut is_allowed = vec![false; things.len()];
         let mut text = format!("{} (id {})\n", principal.name(), or_dash(principal.id()));
@@ -112,6 +135,34 @@ impl PermissionArgs {
             .flat_map(|(kind, names)| names.iter().map(move |name| (kind, name.as_str())))
             .collect()
     }
+}
+
+/// Prints what endpoints make of the token in `file`. Fails if it fits none of them.
+fn judge_token(config: &Config, endpoints: &[&EndpointConfig], file: &Path) -> anyhow::Result<ExitCode> {
+    let source = SecretSource::File(std::path::absolute(file)?);
+    let secret = Secret::read(&source)?;
+    let token = std::str::from_utf8(secret.expose()).context("the file holds no text")?.trim();
+    let token = token
+        .get(..7)
+        .filter(|scheme| scheme.eq_ignore_ascii_case("bearer "))
+        .map_or(token, |_| token[7..].trim());
+    let (mut text, mut fits) = (String::new(), false);
+    for endpoint in endpoints {
+        let report = TokenReport::of(config, endpoint, token, now_s())?;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}", endpoint.name);
+        for TokenPart { name, fits, said } in &report.0 {
+            let verdict = match fits {
+                Some(true) => "fits",
+                Some(false) => "does not fit",
+                None => "unknown",
+            };
+            let _ = writeln!(text, "  {name:<10} {verdict:<13} {}", text::shown(said));
+        }
+        fits |= report.fits();
+    }
+    put_text(text::shown_lines(&text));
+    Ok(if fits { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn or_dash(text: &str) -> &str {

@@ -124,6 +124,7 @@ mod telemetry;
 mod upstream;
 
 pub use access::auth::api_key;
+pub use access::auth::jwt::report::{TokenPart, TokenReport};
 pub use access::policy::permissions::EndpointRules;
 pub use access::policy::rule::ANONYMOUS;
 pub use context::state::StateError;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Config, Daemon, Folder, RESOURCE, Reply, Request, SigningKey, Upstream, api_key, call, claims,
-    eventually, jwks, jwt, now_s, sign,
+    eventually, jwks, jwt, now_s, sign, trunkline, write_secret,
 };
 
 const KEY: &str = "tl_0123456789abcdefghijklmnopqrstuvwxyz";
@@ -192,7 +192,7 @@ fn nothing_that_an_attacker_writes_passes() {
         ("empty parts", "..".into(), "token_form"),
         ("four parts", format!("{token}.x"), "kind"),
         ("two parts", "e30.e30".into(), "kind"),
-        ("huge", with(json!({ "pad": "x".repeat(8 * 1024) })), "token_size"),
+        ("huge", with(json!({ "pad": "x".repeat(16 * 1024) })), "token_size"),
         ("deep", rsa.sign(&rsa.header().to_string(), &"[".repeat(4000)), "token_form"),
         ("a key, where none are taken", KEY.into(), "kind"),
     ];
@@ -441,4 +441,107 @@ fn keys_that_nobody_may_have_are_not_taken() {
         let daemon = Daemon::start(&issuer.config(&upstream, ""));
         assert_eq!(status(&daemon, &ec.token(&claims("ann", &json!({})))), 503);
     }
+}
+
+#[test]
+fn a_token_with_many_groups_passes() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let folder = Folder::new();
+    let key = SigningKey::ec("e");
+    let daemon = Daemon::start(&with_file(&upstream, &folder, &[&key], ""));
+    let groups = |count: usize| -> Vec<String> { (0..count).map(|at| format!("{at:036}")).collect() };
+    let large = key.token(&claims("ann", &json!({ "groups": groups(200) })));
+    assert!((10_000..16_000).contains(&large.len()), "{}", large.len());
+    daemon.send(&bearer(&large)).assert_ok();
+    let too_large = key.token(&claims("ann", &json!({ "groups": groups(400) })));
+    assert_eq!(status(&daemon, &too_large), 401);
+}
+
+/// An operator has to know it, and who attacks must not.
+#[test]
+fn the_log_of_a_refusal_has_its_reason_and_the_answer_never() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let folder = Folder::new();
+    let (key, stranger) = (SigningKey::ec("e"), SigningKey::ec("s"));
+    let daemon = Daemon::start(&with_file(&upstream, &folder, &[&key], "").section(&api_key("ci", KEY)));
+    let valid = claims("ann", &json!({}));
+    let changed = |claim: &str, value: Value| {
+        let mut claims = valid.clone();
+        claims[claim] = value;
+        key.token(&claims)
+    };
+    for (credential, reason) in [
+        (changed("aud", json!("https://elsewhere")), "neither the `public_url` of the endpoint"),
+        (changed("exp", json!(1)), "it has expired"),
+        (changed("nbf", json!(now_s() + 100_000)), "lies in the future"),
+        (changed("iss", json!("https://elsewhere")), "the `issuer` of no [[jwt]]"),
+        (changed("groups", json!(vec!["x".repeat(36); 400])), "longer than `token_bytes_max`"),
+        (stranger.token(&valid), "no key with the `kid`"),
+        ("tl_unknown".to_owned(), "no [[api_key]] has the digest"),
+    ] {
+        let before = daemon.log().len();
+        let answer = daemon.send(&bearer(&credential));
+        assert_eq!(answer.status, 401, "{reason}");
+        let line = daemon.wait_for_log(before, reason, |line| line.contains("credentials refused"));
+        assert!(line.contains(reason), "{reason}: {line}");
+        assert!(!line.contains(&credential[..credential.len().min(40)]), "{line}");
+        let told = format!("{:?} {}", answer.header("www-authenticate"), answer.text());
+        assert!(told.contains("the credentials are not valid") && !told.contains(reason), "{told}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_of_a_token_is_said_claim_by_claim() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let folder = Folder::new();
+    let (key, stranger) = (SigningKey::ec("e"), SigningKey::ec("e"));
+    let config = with_file(&upstream, &folder, &[&key], "").endpoint("scopes = [\"use\"]").to_string();
+    let file = folder.path().join("token");
+    let check = |token: &str, more: &[&str]| {
+        write_secret(&file, token);
+        let path = file.display().to_string();
+        let (output, _) = trunkline(&[&["check", "--token", &*path][..], more].concat(), Some(&config));
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), said)
+    };
+    let good = claims("ann", &json!({ "scope": "use", "groups": ["ops"] }));
+    let (code, said) = check(&format!("Bearer {}", key.token(&good)), &["--endpoint", "/mcp"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("does not fit"), "{said}");
+    for line in [
+        "signature  fits          by the key e",
+        "subject    fits          \"ann\" (sub)",
+        "groups     fits          ops (groups)",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    let changed = |claim: &str, value: Value| {
+        let mut claims = good.clone();
+        claims[claim] = value;
+        key.token(&claims)
+    };
+    for (token, part, expected) in [
+        (
+            changed("aud", json!("https://elsewhere")),
+            "aud",
+            "\"https://elsewhere\"; the endpoint is https://mcp.example/mcp",
+        ),
+        (changed("iss", json!("https://elsewhere")), "iss", "a [[jwt]] has `issuer` https://issuer.example"),
+        (changed("exp", json!(1)), "times", "it has expired"),
+        (changed("scope", json!("other")), "scopes", "other; the endpoint needs use"),
+        (changed("sub", json!(["a", "b"])), "subject", "name nobody"),
+        (changed("cnf", json!({ "jkt": "x" })), "cnf", "bound to a key"),
+        (changed("groups", json!(vec!["x".repeat(36); 400])), "size", "`token_bytes_max` is 16384"),
+        (stranger.token(&good), "signature", "not that of the issuer's key"),
+        ("a.b.c".to_owned(), "form", "no token (JWT)"),
+    ] {
+        let (code, said) = check(&token, &[]);
+        assert_eq!(code, Some(1), "{part}: {said}");
+        let refused: Vec<&str> = said.lines().filter(|line| line.contains("does not fit")).collect();
+        assert!(refused[0].trim_start().starts_with(part) && refused[0].contains(expected), "{part}: {said}");
+        let signature = token.rsplit('.').next().filter(|signature| signature.len() > 10);
+        assert!(signature.is_none_or(|signature| !said.contains(signature)), "{said}");
+    }
+    let (output, _) = trunkline(&["check", "--endpoint", "/mcp"], Some(&config));
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
 }

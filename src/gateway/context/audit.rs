@@ -4,12 +4,14 @@
 //! and told in one line. No line holds a key, a body or a URI's query.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 
 use prometheus::IntCounter;
 
 use crate::access::policy::PolicyVerdict;
 use crate::clock;
 use crate::identity::Principal;
+use crate::identity::refusal::CredentialFault;
 use crate::snapshot::Endpoint;
 use crate::telemetry::logs::{LineBudget, shorten};
 use config::{Audit, Log};
@@ -19,6 +21,8 @@ use protocol::route::Kind;
 pub(crate) struct AuditLog {
     extent: Cell<Audit>,
     refusals: LineBudget,
+    /// Of its own: who has no credentials does not silence what is said of those who have.
+    credentials: LineBudget,
 }
 
 #[derive(Debug)]
@@ -35,13 +39,32 @@ pub(crate) struct AuditedDecision<'d> {
 impl AuditLog {
     /// A log that writes at most `refusals_per_second_max` lines about refusals.
     pub(crate) fn new(extent: Audit, refusals_per_second_max: usize, dropped_total: IntCounter) -> Self {
-        Self { extent: Cell::new(extent), refusals: LineBudget::new(refusals_per_second_max, dropped_total) }
+        let budget = |dropped_total| LineBudget::new(refusals_per_second_max, dropped_total);
+        let (refusals, credentials) = (budget(dropped_total.clone()), budget(dropped_total));
+        Self { extent: Cell::new(extent), refusals, credentials }
     }
 
     /// Goes on as another configuration has it.
     pub(crate) fn refresh(&self, log: &Log) {
         self.extent.set(log.audit);
         self.refusals.set_max(log.refusals_per_second_max);
+        self.credentials.set_max(log.refusals_per_second_max);
+    }
+
+    /// Tells why credentials were refused, which no client is told.
+    #[cold]
+    pub(crate) fn refused_credentials(
+        &self,
+        endpoint: &Endpoint,
+        client: SocketAddr,
+        fault: CredentialFault,
+    ) {
+        let Some(dropped) = self.credentials.admit(clock::now()) else { return };
+        if dropped > 0 {
+            tracing::warn!(dropped, "lines about refused credentials were left out");
+        }
+        let (endpoint, why, reason) = (&endpoint.config.name, fault.label(), fault.reason());
+        tracing::info!(endpoint, %client, why, reason, "credentials refused");
     }
 
     /// True if what is allowed is logged too.

@@ -52,6 +52,28 @@ impl CredentialFault {
         Self::Certificate,
     ];
 
+    /// What an operator reads of it.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Header => "`Authorization` is not one `Bearer` credential",
+            Self::Kind => "the endpoint takes no credentials of this kind: see its `auth`",
+            Self::ApiKey => "no [[api_key]] has the digest of this key",
+            Self::TokenSize => "the token is longer than `token_bytes_max`",
+            Self::TokenForm => "it is no token (JWT) that can be read",
+            Self::Algorithm => "the token is signed in a way that its issuer or its key does not allow",
+            Self::Issuer => "the `iss` of the token is the `issuer` of no [[jwt]]",
+            Self::UnknownKey => "the issuer has no key with the `kid` of the token",
+            Self::Signature => "the signature of the token is not that of the issuer's key",
+            Self::Audience => {
+                "the `aud` of the token is neither the `public_url` of the endpoint nor one of `audiences`"
+            }
+            Self::Expired => "it has expired, or its `exp` says nothing",
+            Self::NotYet => "the `nbf` or `iat` of the token lies in the future",
+            Self::Claims => "the claims of the token name nobody or too much, or bind it to a key (`cnf`)",
+            Self::Certificate => "the client's certificate names nobody, several, or not as it should",
+        }
+    }
+
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Header => "header",

@@ -67,16 +67,11 @@ impl Authenticator {
     /// What `endpoint` takes of all credentials.
     pub(crate) fn new(endpoint: &config::EndpointConfig, all: &AcceptedCredentials) -> Self {
         let takes = |method| endpoint.auth.contains(&method);
-        let mut audiences: Vec<Box<str>> =
-            endpoint.audiences.iter().map(|audience| audience.as_str().into()).collect();
-        if let Some(url) = &endpoint.public_url {
-            audiences.extend(spellings(url));
-        }
         Self {
             keys: takes(AuthMethod::ApiKey).then(|| Arc::clone(&all.keys)),
             issuers: if takes(AuthMethod::Jwt) { all.issuers.all.clone() } else { Vec::new() },
             certificates: takes(AuthMethod::ClientCertificate).then(|| Arc::clone(&all.certificates)),
-            audiences,
+            audiences: audiences(endpoint),
             token_bytes_max: all.token_bytes_max,
             is_open: endpoint.auth.is_empty(),
         }
@@ -169,6 +164,18 @@ fn bearer(value: &str) -> Option<&str> {
     let credential = credential.trim_ascii();
     let is_one = !credential.is_empty() && credential.bytes().all(|byte| byte.is_ascii_graphic());
     (scheme.as_bytes().eq_ignore_ascii_case(SCHEME) && is_one).then_some(credential)
+}
+
+/// What the audience of a token may be for this endpoint, whoever issued it.
+fn audiences(endpoint: &config::EndpointConfig) -> Vec<Box<str>> {
+    let written = endpoint.audiences.iter().map(|audience| audience.as_str().into());
+    written.chain(endpoint.public_url.iter().flat_map(|url| spellings(url))).collect()
+}
+
+/// What the audience of a token of this issuer may be for this endpoint.
+pub(crate) fn audiences_of(endpoint: &config::EndpointConfig, jwt: &config::Jwt) -> Vec<Box<str>> {
+    let everywhere = jwt.audiences.iter().map(|audience| audience.as_str().into());
+    audiences(endpoint).into_iter().chain(everywhere).collect()
 }
 
 /// A URL without a path is the same as one with the path `/`.

@@ -100,7 +100,7 @@ impl Proxy {
             Err(AuthError::Wrong(refusal)) => refusal,
         };
         self.worker.state.metrics.credentials.refused.count(refusal);
-        tracing::debug!(client = %peer.address, why = refusal.label(), "credentials refused");
+        self.worker.audit.refused_credentials(endpoint, peer.address, refusal);
         Err(PolicyError::BadCredentials.into())
     }
 }

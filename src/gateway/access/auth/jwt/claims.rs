@@ -57,7 +57,7 @@ pub(crate) fn identify(
 }
 
 /// When the token expires, by its own word.
-fn check_times(claims: &TokenMembers, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
+pub(crate) fn check_times(claims: &TokenMembers, leeway_s: u64, now_s: u64) -> Result<u64, CredentialFault> {
     let expires_s = claims.get("exp").and_then(seconds).ok_or(CredentialFault::Expired)?;
     if expires_s.saturating_add(leeway_s) <= now_s {
         return Err(CredentialFault::Expired);
@@ -71,7 +71,8 @@ fn check_times(claims: &TokenMembers, leeway_s: u64, now_s: u64) -> Result<u64, 
     Ok(expires_s)
 }
 
-fn check_audience(claims: &TokenMembers, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
+/// Whether the token is for one of `audiences`.
+pub(crate) fn check_audience(claims: &TokenMembers, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
     let is_ours = |audience: &Value| {
         audience.as_str().is_some_and(|audience| audiences.iter().any(|ours| **ours == *audience))
     };

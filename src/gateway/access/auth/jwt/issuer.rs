@@ -130,7 +130,7 @@ fn connector(config: &config::Jwt) -> Result<Option<Arc<Connector>>, IssuerError
 pub(crate) fn read_file(path: &std::path::Path) -> Result<KeySet, FileError> {
     use std::io::Read as _;
     let mut document = Vec::new();
-    std::fs::File::open(path)
+    net::regular_file::open(path)
         .and_then(|file| file.take(DOCUMENT_BYTES_MAX as u64).read_to_end(&mut document))
         .map_err(|reason| FileError::Read { path: path.to_owned(), reason })?;
     KeySet::read(&document).map_err(|reason| FileError::Keys { path: path.to_owned(), reason })

@@ -11,3 +11,4 @@
 pub(crate) mod claims;
 pub(crate) mod issuer;
 pub(crate) mod keys;
+pub(crate) mod report;
