@@ -51,7 +51,7 @@ section! {
         /// Child processes of all upstreams.
         children_max: Count<1, 65_536> = 256,
         /// Size of a token (JWT) that a client presents.
-        token_bytes_max: Size<KIB, { 64 * KIB }> = "8KiB",
+        token_bytes_max: Size<KIB, { 64 * KIB }> = "16KiB",
         /// Nesting of a JSON message.
         json_depth_max: Count<16, 1024> = 128,
         /// Concurrent streams of one HTTP/2 connection.
@@ -92,12 +92,24 @@ section! {
     /// How the process stops: for `quiet` it still accepts connections while it tells clients to leave; after `max` it
     /// cuts what is left.
     pub struct DrainConfig {
-        /// Time in which connections are still accepted while clients are told to leave.
-        quiet: Period<0, HOUR_MS> = "2s",
+        /// Time in which connections are still accepted while clients are told to leave. Default: 2s, or none where nobody
+        /// is connected.
+        #[example("2s")]
+        quiet: Option<Period<0, HOUR_MS>>,
         /// Time after which what is left is cut; at least `quiet`.
         max: Period<1, HOUR_MS> = "20s",
     }
     check check_drain;
+}
+
+/// The quiet phase where none is written.
+const QUIET: Duration = Duration::from_secs(2);
+
+impl DrainConfig {
+    /// The length of the quiet phase where somebody is connected.
+    pub fn quiet_max(&self) -> Duration {
+        self.quiet.unwrap_or(QUIET)
+    }
 }
 
 section! {
@@ -207,6 +219,12 @@ fn check_limits(limits: LimitsConfig, table: Table<'_>, findings: &mut Findings)
             format!("`connections_per_address_max` is more than `connections_max` ({connections_max})");
         findings.error_at(table, "connections_per_address_max", message);
     }
+    if let Some(span) = findings.span(table, "token_bytes_max")
+        && limits.token_bytes_max >= limits.header_bytes_max
+    {
+        let message = "a token of `token_bytes_max` does not fit into a head of `header_bytes_max`: such requests get 431";
+        findings.warning(span, message);
+    }
     let buffered = findings.span(table, "buffered_bytes_max");
     for (name, bytes) in
         [("body_bytes_max", limits.body_bytes_max), ("reply_bytes_max", limits.reply_bytes_max)]
@@ -226,11 +244,12 @@ fn check_limits(limits: LimitsConfig, table: Table<'_>, findings: &mut Findings)
 
 fn check_drain(drain: DrainConfig, table: Table<'_>, findings: &mut Findings) -> DrainConfig {
     if let Some(span) = findings.span(table, "max").or_else(|| findings.span(table, "quiet"))
-        && drain.max < drain.quiet
+        && drain.max < drain.quiet_max()
     {
         let message = format!(
             "`max` ({:?}) ends before `quiet` ({:?}): make it at least as long",
-            drain.max, drain.quiet
+            drain.max,
+            drain.quiet_max()
         );
         findings.error(span, message);
     }

@@ -89,6 +89,36 @@ fn an_idle_daemon_stops_at_once_after_the_quiet_phase() {
 }
 
 #[test]
+fn a_stop_with_nobody_connected_waits_for_nobody() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let mut daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    let mut gone = daemon.connect();
+    gone.write(&call("1", "echo").bytes());
+    gone.response().assert_ok();
+    drop(gone);
+    eventually("nobody is connected", || {
+        daemon.get_admin("/metrics").text().contains("\ntrunkline_connections_open 0\n").then_some(())
+    });
+    let started = Instant::now();
+    daemon.terminate();
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    assert!(started.elapsed() < Duration::from_millis(1900), "took {:?}", started.elapsed());
+}
+
+#[test]
+fn a_quiet_phase_that_is_written_is_for_those_who_come_back() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).admin().section("[drain]\nquiet = \"3s\"\nmax = \"15s\"");
+    let mut daemon = Daemon::start(&config);
+    daemon.terminate();
+    eventually("the daemon says it is not ready", || {
+        (daemon.get_admin("/readyz").status == 503).then_some(())
+    });
+    daemon.send(&call("3", "echo")).assert_ok();
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+}
+
+#[test]
 fn no_call_is_lost_in_a_drain() {
     let upstream = Upstream::with_tools(&["echo"]);
     let mut daemon =

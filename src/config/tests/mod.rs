@@ -121,7 +121,7 @@ fn a_small_configuration_gets_its_defaults() {
             cache_bytes_max: 64 << 20,
             pins_bytes_max: 16 << 20,
             children_max: 256,
-            token_bytes_max: 8 << 10,
+            token_bytes_max: 16 << 10,
             json_depth_max: 128,
             streams_per_connection_max: 128,
             subscriptions_max: 10_000,
@@ -137,7 +137,7 @@ fn a_small_configuration_gets_its_defaults() {
             idle_timeout: Duration::from_secs(75),
             connection_age_max: Duration::from_mins(10),
         },
-        drain: DrainConfig { quiet: Duration::from_secs(2), max: Duration::from_secs(20) },
+        drain: DrainConfig { quiet: None, max: Duration::from_secs(20) },
         log: Log {
             format: LogFormat::Text,
             level: LogLevel::Info,
@@ -342,7 +342,7 @@ fn sizes_and_durations_have_units() {
     let config = parsed(&format!("{BASE}{limits}\n[drain]\nquiet = \"0s\"\nmax = \"1h\""));
     assert_eq!(config.limits.body_bytes_max, 64 << 10);
     assert_eq!(config.limits.list_bytes_max, 1 << 30);
-    assert_eq!(config.drain, DrainConfig { quiet: Duration::ZERO, max: Duration::from_hours(1) });
+    assert_eq!(config.drain, DrainConfig { quiet: Some(Duration::ZERO), max: Duration::from_hours(1) });
 }
 
 #[test]

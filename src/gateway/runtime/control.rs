@@ -114,13 +114,16 @@ impl Control<'_> {
     async fn drain(&self, config: &Config, signals: &mut Signals) {
         let (state, drain) = (self.state, &config.drain);
         let started = Instant::now();
+        // Who writes it has clients that are not connected between two calls.
+        let is_alone = drain.quiet.is_none() && state.connections.open() == 0;
+        let quiet = if is_alone { Duration::ZERO } else { drain.quiet_max() };
         tracing::info!(connections = state.connections.open(), calls = state.pulses.calls(), "draining");
         start_drain(state);
         let children = self.children_stop_max(config);
         self.notifier.stopping(drain.max + 2 * children + LEAVE_MAX, state);
         let phases = async {
             tokio::select! {
-                () = sleep_until(started + drain.quiet) => {}
+                () = sleep_until(started + quiet) => {}
                 () = self.idle(), if self.sockets_outlive_us => {}
             }
             state.drain.start_closing();

@@ -82,9 +82,9 @@ async fn follow(
                 let state = Arc::clone(&worker.state);
                 let by_clocks = async move {
                     drain.leave();
-                    sleep(clocks.quiet).await;
+                    sleep(clocks.quiet_max()).await;
                     drain.start_closing();
-                    sleep(clocks.max.saturating_sub(clocks.quiet)).await;
+                    sleep(clocks.max.saturating_sub(clocks.quiet_max())).await;
                     drain.start_cut();
                 };
                 worker.client.tasks.spawn(async move {

@@ -96,9 +96,9 @@ impl Supervisor {
         notifier.alive();
         notifier.stopping(drain.max + 2 * LEAVE_MAX, state);
         control::start_drain(state);
-        self.wait(&notifier, drain.quiet);
+        self.wait(&notifier, drain.quiet_max());
         state.drain.start_closing();
-        self.wait(&notifier, drain.max.saturating_sub(drain.quiet));
+        self.wait(&notifier, drain.max.saturating_sub(drain.quiet_max()));
         control::cut(state);
         self.wait(&notifier, LEAVE_MAX);
         state.sessions.stop_writer();
