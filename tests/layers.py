@@ -71,7 +71,7 @@ ROOMS = {
     "tokens": "grant jwt sealing request_state session_token task_id lib",
     "status": "callers calls object query history servers tools gateway lib",
     "net": """
-        chunks dns drain framing guardian jitter lines secret socket stream tasks
+        chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
         tls http_client fetch lib
     """,
     "tools": "client_config terminal admin_client call connect doctor top lib",
