@@ -138,7 +138,7 @@ impl TokenReport {
                 );
             }
             Err(CredentialFault::Claims) => {
-                self.part("subject", false, format!("{}: {subject}", CredentialFault::Claims.reason()))
+                self.part("subject", false, format!("{}: {subject}", CredentialFault::Claims.reason()));
             }
             // What is wrong was said.
             Ok(Principal::Anonymous) | Err(_) => {}
