@@ -11,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame};
 use memchr::memmem;
 
-use super::incoming::{BrokenReply, Incoming};
+use super::broken_reply::BrokenReply;
+use super::incoming::Incoming;
 use protocol::envelope::Envelope;
 use protocol::json::Scratch;
 use protocol::splice::{Edit, Segments, splice};

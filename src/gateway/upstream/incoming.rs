@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
+use super::broken_reply::BrokenReply;
 use super::fresh_id::RestoringBody;
 use super::http1::reply::HttpBody;
 use super::messages::{MessageStream, ReplyPart};
@@ -27,16 +28,6 @@ pub(crate) enum Incoming {
 impl Default for Incoming {
     fn default() -> Self {
         Self::Whole(None)
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the reply broke off")]
-pub struct BrokenReply;
-
-impl From<BrokenReply> for UpstreamError {
-    fn from(_: BrokenReply) -> Self {
-        Self::Reset
     }
 }
 

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use futures_util::Stream;
 use futures_util::stream::{LocalBoxStream, StreamExt as _};
 
+use super::broken_reply::BrokenReply;
 use super::exchange::Reply;
-use super::incoming::{BrokenReply, Incoming};
+use super::incoming::Incoming;
 use super::mux::exchange::MuxMessages;
 use protocol::error::UpstreamError;
 use protocol::sse::Event;

@@ -6,6 +6,7 @@ pub(crate) mod ask;
 mod attempt;
 pub(crate) mod balance;
 pub(crate) mod body;
+pub(crate) mod broken_reply;
 pub(crate) mod changes;
 pub(crate) mod connect;
 mod connection_use;

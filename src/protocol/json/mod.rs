@@ -20,6 +20,7 @@
 mod cursor;
 mod decimal;
 mod document;
+mod error;
 mod fault;
 mod literal;
 mod slow;
@@ -29,6 +30,7 @@ use simd_json::{Buffers, ErrorType, Node, Tape};
 pub use cursor::Cursor;
 pub use decimal::Decimal;
 pub use document::{Document, JsonKind, Value};
+pub use error::JsonError;
 pub use fault::fault;
 pub use literal::{Literal, is_integer, quote};
 
@@ -40,17 +42,6 @@ const FAST_BYTES_MAX: usize = 256 << 10;
 
 /// Memory kept between two texts, in bytes; beyond it everything is given back.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-
-/// Why a text was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JsonError {
-    /// Not JSON: bad syntax, bad UTF-8, a byte order mark, nothing at all, or bytes after the value.
-    #[error("the text is not valid JSON")]
-    NotJson,
-    /// Objects and arrays are nested deeper than the limit.
-    #[error("the JSON text is nested too deeply")]
-    TooDeep,
-}
 
 /// The memory that checking a text needs, for one thread to use again and again.
 ///

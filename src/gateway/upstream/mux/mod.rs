@@ -10,6 +10,7 @@
 //! Invariants: nothing waits under the lock; nobody who reads slowly holds up anybody else on the connection; once the connection is
 //! gone, nobody waits for it any more.
 
+mod bounds;
 pub(crate) mod exchange;
 pub(crate) mod halves;
 pub(crate) mod host;
@@ -31,13 +32,14 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::bounds::MuxBounds;
 pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
 use self::state::{MuxKind, MuxState, ReplyHandle};
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
-use crate::access::limit::shares::{Share, Shares};
+use crate::access::limit::shares::Share;
 use crate::clock;
 use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
@@ -49,25 +51,6 @@ use protocol::version::Era;
 const OUTGOING_MAX: usize = 64;
 /// The session of a connection that carries only one.
 pub(crate) const ONLY_SESSION: u64 = 0;
-
-/// Bounds of one connection.
-#[derive(Clone, Debug)]
-pub(crate) struct MuxBounds {
-    /// Bytes that wait for one reader, unless they are one message.
-    pub waiting_bytes_max: usize,
-    pub json_depth_max: usize,
-    /// What waits is counted against.
-    pub budget: Arc<Shares>,
-    /// Who is charged for what waits: the upstream, where that is for no client alone.
-    pub payer: Payer,
-}
-
-impl MuxBounds {
-    /// What what waits is counted against, and who is charged.
-    pub(crate) fn memory(&self) -> (&Arc<Shares>, Payer) {
-        (&self.budget, self.payer)
-    }
-}
 
 /// A handle to a connection, for callers on every thread.
 #[derive(Clone, Debug)]

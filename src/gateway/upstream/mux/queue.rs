@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
-use crate::upstream::incoming::BrokenReply;
+use crate::upstream::broken_reply::BrokenReply;
 use protocol::error::UpstreamError;
 
 /// What a message takes beside its bytes.

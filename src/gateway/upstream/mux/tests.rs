@@ -1,6 +1,7 @@
 //! A connection between a caller and a scripted other side.
 
 use super::*;
+use crate::access::limit::shares::Shares;
 use protocol::json::Scratch;
 
 fn connection() -> (MuxConnection, WriteHalf, ReadHalf) {
