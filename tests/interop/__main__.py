@@ -5,6 +5,7 @@ The real SDK clients call the everything servers, directly and through the gatew
 """
 
 import argparse
+import functools
 import logging
 import pathlib
 import signal
@@ -15,6 +16,8 @@ HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the everything server's fixtures, under the names it uses itself
 
 from interop import (  # noqa: E402
+    demo,
+    first_calls,
     other_clients,
     pairs,
     python_client,
@@ -100,7 +103,7 @@ def judge_clients(options):
             other_clients.run_typescript(running, options.npm, OPEN_ROUTES),
         ]
         if options.binary:
-            counts += judge_transports(options, running)
+            counts += [*judge_transports(options, running), *judge_first_calls(options, running)]
         counts.append(run(last_tests(running)))
         if any(failed for _, failed in counts):
             print(running.logs())
@@ -112,6 +115,18 @@ def judge_transports(options, known):
         counts = [
             run(session_tests(running)),
             run(inspector_tests(running, options.npm, INSPECTED_FURTHER_ROUTES)),
+            other_clients.run_python1(running, options.python1, ()),
+            other_clients.run_typescript(running, options.npm, ()),
+        ]
+        if any(failed for _, failed in counts):
+            print(running.logs())
+    return counts
+
+
+def judge_first_calls(options, known):
+    with demo.running(options.binary, options.npm, known) as running:
+        counts = [
+            run(first_call_tests(running)),
             other_clients.run_python1(running, options.python1, ()),
             other_clients.run_typescript(running, options.npm, ()),
         ]
@@ -189,6 +204,20 @@ def session_tests(running):
     suite = unittest.TestSuite()
     for route in running.session_routes():
         add(suite, session_cases.Sessions, "python", python_client.open_session, running, route)
+    return suite
+
+
+def first_call_tests(running):
+    suite = unittest.TestSuite()
+    for route in running.first_call_routes():
+        is_mcp_remote = route.transport == "mcp-remote"
+        for mode in ("legacy",) if is_mcp_remote else MODES:
+            open_session = functools.partial(python_client.open_session, mode=mode)
+            for case in first_calls.cases_for(route):
+                add(suite, case, f"python, {mode}", open_session, running, route)
+        if is_mcp_remote and route.is_demo:
+            open_session = functools.partial(python_client.open_session, mode=python_client.REVISION)
+            add(suite, first_calls.Unmirrored, "python", open_session, running, route)
     return suite
 
 

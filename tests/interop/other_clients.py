@@ -13,6 +13,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 TIMEOUT_S = 600
+TYPESCRIPT_TESTS = ("client", "sessions", "first_calls")
 
 
 def run_python1(topology, python, routes):
@@ -23,7 +24,7 @@ def run_python1(topology, python, routes):
 
 def run_typescript(topology, npm, routes):
     """The tests of the TypeScript SDKs, which are written in their own language."""
-    tests = [str(HERE / name) for name in ("typescript_client.test.mjs", "typescript_sessions.test.mjs")]
+    tests = [str(HERE / f"typescript_{name}.test.mjs") for name in TYPESCRIPT_TESTS]
     session_routes = ",".join(route.name for route in topology.session_routes())
     environment = {"NPM_DIRECTORY": str(npm.resolve()), "NO_COLOR": "1", "SESSION_ROUTES": session_routes}
     command = ["node", "--test", "--test-force-exit", "--test-reporter=spec", *tests]

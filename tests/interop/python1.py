@@ -7,7 +7,14 @@ import os
 import sys
 import unittest
 
-from interop import python1_client, session_cases, test_python1_calls, test_python1_faults, test_python1_sessions
+from interop import (
+    first_calls,
+    python1_client,
+    session_cases,
+    test_python1_calls,
+    test_python1_faults,
+    test_python1_sessions,
+)
 from interop.cases import add, run
 from interop.topology import Topology
 
@@ -28,6 +35,9 @@ def main():
                 add(suite, case, topology, topology.route(route))
     for route in topology.session_routes():
         add(suite, session_cases.Sessions, "python 1", python1_client.open_session, topology, route)
+    for route in topology.first_call_routes():
+        for case in first_calls.cases_for(route):
+            add(suite, case, "python 1", python1_client.open_session, topology, route)
     if topology.binary and "direct" in os.environ["OPEN_ROUTES"].split(","):
         add(suite, test_python1_faults.Faults, topology)
     passed, failed = run(suite)

@@ -161,6 +161,8 @@ async def open_session(topology, route, person):
 def transport(topology, route):
     if route.transport == "sse":
         return sse_client(route.url)
+    if route.command:
+        return stdio_client(StdioServerParameters(command=route.command[0], args=list(route.command[1:])))
     if route.transport == "connect":
         return stdio_client(StdioServerParameters(command=topology.binary, args=["connect", route.url]))
     return streamable_http_client(route.url)

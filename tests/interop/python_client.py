@@ -127,7 +127,7 @@ class LegacySession(session_cases.Session):
 
 
 @contextlib.asynccontextmanager
-async def open_session(topology, route, person):
+async def open_session(topology, route, person, mode="legacy"):
     session = LegacySession(person)
 
     def answering(method, result_type):
@@ -152,7 +152,7 @@ async def open_session(topology, route, person):
         "list_roots_callback": answering("roots/list", types.ListRootsResult),
         "message_handler": hear,
     }
-    async with open_client(target(topology, route), "legacy", **options) as session.client:
+    async with open_client(target(topology, route), mode, **options) as session.client:
         yield session
 
 
@@ -160,6 +160,8 @@ def target(topology, route):
     """What the SDK connects to in order to reach a route by its own transport."""
     if route.transport == "sse":
         return sse_client(route.url)
+    if route.command:
+        return StdioServerParameters(command=route.command[0], args=list(route.command[1:]))
     if route.transport == "connect":
         return StdioServerParameters(command=topology.binary, args=["connect", route.url])
     return route.url

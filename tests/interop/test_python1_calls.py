@@ -68,6 +68,13 @@ class Calls(RouteCase):
         self.assertEqual(result.structuredContent, {"arguments": arguments})
         self.assertEqual(json.loads(result.content[0].text), arguments)
 
+    async def test_a_declared_argument_need_not_be_mirrored(self):
+        async with self.connect() as client:
+            result = await client.call_tool(self.route.tool("test_x_mcp_header"), {"region": "Zürich"})
+        received = result.structuredContent["headers"]
+        if self.route.alpha_revision not in ("", REVISION) and not self.route.has_children:
+            self.assertEqual(received["mcp-param-region"], "=?base64?WsO8cmljaA==?=")
+
     async def test_an_error_of_the_tool_is_a_result(self):
         async with self.connect() as client:
             self.assertTrue((await client.call_tool(self.route.tool("test_error_handling"))).isError)

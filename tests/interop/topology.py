@@ -104,9 +104,15 @@ class Route:
     beta_name: str = ""
     beta_uri: str = ""
     transport: str = "http"
-    """How clients reach it: `http` (Streamable HTTP), `sse` (HTTP+SSE), or `connect` (a child of their own)."""
+    """How clients reach it: `http` (Streamable HTTP), `sse` (HTTP+SSE), or a child (`connect`, `mcp-remote`)."""
+    command: tuple = ()
+    """The command of that child, where it is not the gateway's own."""
     for_sessions: bool = False
     """Whether everything that a session carries is tried there; where names stay bare, too little can be called."""
+    for_first_calls: bool = False
+    """True where the calls are tried that people make first."""
+    is_demo: bool = False
+    """True where the demo's servers are, and no others."""
 
     alpha_revision: str = ""
     """The one that the upstream speaks whoever calls; without it, the one of the client."""
@@ -152,6 +158,9 @@ class Topology:
 
     def session_routes(self):
         return [route for route in self.routes if route.for_sessions]
+
+    def first_call_routes(self):
+        return [route for route in self.routes if route.for_first_calls]
 
     def as_json(self):
         """For tests in another process."""

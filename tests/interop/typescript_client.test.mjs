@@ -229,6 +229,16 @@ function testLegacy(route, way, opened) {
 
   test('ping', () => opened().client.ping());
 
+  test('declared arguments need not be mirrored', async () => {
+    for (const listed of [false, true]) {
+      if (listed) await opened().client.listTools();
+      const { structuredContent } = await opened().call(alpha('test_x_mcp_header'), { region: 'Zürich' });
+      assert.ok(structuredContent.headers);
+      if (route.alpha_revision !== REVISION || route.has_children) continue; // where there need be no such header
+      assert.equal(structuredContent.headers['mcp-param-region'], '=?base64?WsO8cmljaA==?=');
+    }
+  });
+
   test('log lines arrive from the level that was set', async () => {
     const lines = [];
     opened().on('notifications/message', ({ data }) => lines.push(data));

@@ -113,6 +113,18 @@ export const SESSION_SDKS = [
   },
 ];
 
+/** Version 2 in another mode, or with an older revision than it would choose. */
+export function ofMode(mode, revision) {
+  const options = { capabilities: ABILITIES, versionNegotiation: { mode } };
+  if (revision) options.supportedProtocolVersions = [revision];
+  return {
+    ...SESSION_SDKS[0],
+    revision,
+    name: `typescript, ${revision ?? mode.pin ?? mode}`,
+    client: (info) => new two.Client(info, options),
+  };
+}
+
 /** A session of a client whose `person` answers; `next` and `collect` give what the server notifies of. */
 export async function openSession({ sdk, client: make, named, around, call }, topology, route, person) {
   const client = make({ name: 'interop', version: '1' });
@@ -156,6 +168,10 @@ export async function openSession({ sdk, client: make, named, around, call }, to
 
 function transportTo(sdk, topology, route) {
   if (route.transport === 'sse') return new sdk.SSEClientTransport(new URL(route.url));
+  if (route.command.length) {
+    const [command, ...args] = route.command;
+    return new sdk.StdioClientTransport({ command, args, stderr: 'ignore' });
+  }
   if (route.transport === 'connect') {
     return new sdk.StdioClientTransport({ command: topology.binary, args: ['connect', route.url] });
   }
