@@ -308,7 +308,8 @@ impl Mapper {
         &self,
         tasks: &Tasks,
         message: Bytes,
-        (id, own): (Bytes, Option<OwnId>),
+        id: Bytes,
+        own: Option<OwnId>,
     ) -> Result<Option<Segments>, NotMapped> {
         let carried = self.carried();
         let map = move || {

@@ -120,21 +120,23 @@ impl Silence {
 /// is ready at once costs no timer.
 pub(crate) async fn until<F: Future>(
     silence: Option<&Silence>,
-    (deadline, patience): (Instant, Duration),
+    deadline: Instant,
+    patience: Duration,
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
     match (future.as_mut().now_or_never(), silence) {
         (Some(output), _) => Some(output),
         (None, None) => clock::until(deadline, future).await,
-        (None, Some(silence)) => wait(silence, (deadline, patience), future).await,
+        (None, Some(silence)) => wait(silence, deadline, patience, future).await,
     }
 }
 
 /// As [`until`], of what is hardly ever ready at once.
 pub(crate) async fn wait<F: Future>(
     silence: &Silence,
-    (deadline, patience): (Instant, Duration),
+    deadline: Instant,
+    patience: Duration,
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
@@ -165,7 +167,7 @@ pub(crate) async fn noted<F: Future>(silence: &Silence, start: Instant, future: 
     }
     let patience = Duration::from_hours(48);
     let mut future = pin!(future);
-    match wait(silence, (start + patience, patience), future.as_mut()).await {
+    match wait(silence, start + patience, patience, future.as_mut()).await {
         Some(output) => output,
         None => future.await,
     }
@@ -207,7 +209,7 @@ mod tests {
         silence.start(Duration::from_millis(20));
         let (start, patience) = (clock::now(), Duration::from_millis(200));
         let noted = std::future::poll_fn(|_| if silence.is_due() { Poll::Ready(()) } else { Poll::Pending });
-        let waited = wait(&silence, (start + patience, patience), noted);
+        let waited = wait(&silence, start + patience, patience, noted);
         let sent = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             silence.mark_sent();
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!(tokio::join!(waited, sent).0, Some(()));
         assert!(clock::since(start) >= Duration::from_millis(50));
         let never =
-            wait(&silence, (clock::now() + Duration::from_millis(5), patience), std::future::pending::<()>());
+            wait(&silence, clock::now() + Duration::from_millis(5), patience, std::future::pending::<()>());
         assert_eq!(never.await, None);
     }
 }

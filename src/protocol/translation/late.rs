@@ -12,7 +12,7 @@ use crate::splice::Segments;
 pub fn own_told_in(message: &Bytes, outcome: &WireError) -> Segments {
     let retry_after_ms =
         outcome.retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
-    tell_in(message, outcome.status.as_u16(), retry_after_ms, (&mut Scratch::default(), message.len()))
+    tell_in(message, outcome.status.as_u16(), retry_after_ms, &mut Scratch::default(), message.len())
 }
 
 /// `message` with this status, and when to come again, in the `data` of its error. Unchanged, if it is none, or says
@@ -21,7 +21,8 @@ pub fn tell_in(
     message: &Bytes,
     status: u16,
     retry_after_ms: Option<u64>,
-    (scratch, depth_max): (&mut Scratch, usize),
+    scratch: &mut Scratch,
+    depth_max: usize,
 ) -> Segments {
     let root = scratch.index(message, depth_max).map(Document::root).ok();
     let edits = root.and_then(|root| told(root.object("error")?, status, retry_after_ms));
@@ -77,7 +78,7 @@ mod tests {
             ("{", None, "{"),
         ] {
             let message = Bytes::from_static(message.as_bytes());
-            let told = tell_in(&message, 503, retry_after_ms, (&mut Scratch::default(), 8)).to_bytes();
+            let told = tell_in(&message, 503, retry_after_ms, &mut Scratch::default(), 8).to_bytes();
             assert_eq!(String::from_utf8_lossy(&told), expected);
         }
     }

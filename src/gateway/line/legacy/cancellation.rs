@@ -16,7 +16,7 @@ use super::messages::{room_for, send, upstream_of, wait_for_earlier};
 use crate::context::worker::Worker;
 use crate::session::UpstreamSession;
 use crate::session::cancellations::Cancellation;
-use crate::session::outbox::{Addressee, InFlightCall, SessionOutbox, UpstreamCall};
+use crate::session::outbox::{InFlightCall, SessionOutbox, UpstreamCall};
 use crate::upstream::LateWord;
 use protocol::error::Error;
 
@@ -73,12 +73,12 @@ pub(crate) fn cancel(worker: &Rc<Worker>, cancelled: Cancellation) -> Result<Opt
 fn tell(
     worker: &Rc<Worker>,
     outbox: &Arc<SessionOutbox>,
-    InFlightCall { addressee, sent_id, place }: &InFlightCall,
+    call: &InFlightCall,
     reason: &str,
 ) -> Result<(), Error> {
-    tell_server(worker, outbox, (addressee, sent_id), reason)?;
+    tell_server(worker, outbox, call, reason)?;
     // Its place is others' from now on, should they need it.
-    if let Some(place) = place.upgrade() {
+    if let Some(place) = call.place.upgrade() {
         place.keep();
     }
     Ok(())
@@ -87,7 +87,7 @@ fn tell(
 fn tell_server(
     worker: &Rc<Worker>,
     outbox: &Arc<SessionOutbox>,
-    (addressee, sent_id): (&Addressee, &[u8]),
+    InFlightCall { addressee, sent_id, .. }: &InFlightCall,
     reason: &str,
 ) -> Result<(), Error> {
     if tell_retired(worker, &addressee.session, sent_id) {

@@ -153,8 +153,8 @@ async fn relay_mapped(
     let ids = (plan.sent_id(), plan.own_id);
     let mapped = match &plan.mapper {
         Some(mapper) if mapper.is_work(&whole) => {
-            let ids = (Bytes::copy_from_slice(ids.0), ids.1.map(OwnId::kept));
-            Box::pin(mapper.map_reply_apart(&worker.client.tasks, whole.clone(), ids)).await
+            let (id, own) = (Bytes::copy_from_slice(ids.0), ids.1.map(OwnId::kept));
+            Box::pin(mapper.map_reply_apart(&worker.client.tasks, whole.clone(), id, own)).await
         }
         Some(mapper) => mapper.map_reply(&mut worker.scratch.borrow_mut(), &whole, ids),
         None => Ok(None),

@@ -79,8 +79,8 @@ pub(crate) fn fold_late(worker: &Worker, response: &mut ClientResponse) {
     if (status != StatusCode::OK || retry_after_ms.is_some())
         && let ReplyBody::Whole(segments, _) = &mut response.body
     {
-        let memory = (&mut *worker.scratch.borrow_mut(), worker.json_depth_max());
-        *segments = tell_in(&segments.to_bytes(), status.as_u16(), retry_after_ms, memory);
+        let (mut scratch, depth_max) = (worker.scratch.borrow_mut(), worker.json_depth_max());
+        *segments = tell_in(&segments.to_bytes(), status.as_u16(), retry_after_ms, &mut scratch, depth_max);
     }
 }
 

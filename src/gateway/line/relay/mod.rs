@@ -155,7 +155,7 @@ impl<'p> RelayPlan<'p> {
 
     /// Awaits a part of the reply in time.
     async fn patiently<F: Future>(&self, future: F) -> Option<F::Output> {
-        silence::until(self.silence, (self.deadline, self.upstream.config.response_timeout), future).await
+        silence::until(self.silence, self.deadline, self.upstream.config.response_timeout, future).await
     }
 
     /// True if the client takes nothing but one message in JSON.

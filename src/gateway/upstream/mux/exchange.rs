@@ -128,10 +128,10 @@ pub(crate) async fn send(
             let asking =
                 ConnectRequest { client, upstream, principal: principal.as_deref(), payer, deadline };
             let posting = pin!(send_message(connect, asking, request, silence.as_deref()));
-            let patience = (deadline, upstream.config.response_timeout);
+            let patience = upstream.config.response_timeout;
             let posted = match &silence {
                 None => timeout_at(deadline.into(), posting).await.ok(),
-                Some(silence) => silence::wait(silence, patience, posting).await,
+                Some(silence) => silence::wait(silence, deadline, patience, posting).await,
             };
             posted.unwrap_or(Err(UpstreamError::TimedOut))
         }
