@@ -171,6 +171,11 @@ def call(request):
         paths = ["/proc/self/fd/" + name for name in os.listdir("/proc/self/fd")]
         files = [os.readlink(path) for path in paths if os.path.lexists(path)]
         text(request, json.dumps({"env": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv[2:], "files": files}))
+    elif tool == "tell-secret":
+        sys.stderr.write("the key is " + os.environ["SECRET"] + "\n")
+        sys.stderr.flush()
+        write(b"{the key is " + os.environ["SECRET"].encode() + b"\n")
+        text(request, "said")
     elif tool == "stderr":
         sys.stderr.write("words\x1b[31m on stderr\n" * int(arguments.get("lines", 1)))
         sys.stderr.flush()

@@ -16,11 +16,13 @@
 //! | [`tls`] | Which upstream is believed over TLS, and what is seen of each fault? |
 //! | [`http_sse`] | How is an upstream reached that speaks HTTP+SSE (2024-11-05)? (Clients that do: `sessions/http_sse.rs`.) |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
+//! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
 //! | [`floods`] | Who waits, and who loses what, where a child process writes faster than its client reads? |
 //! | [`process_end`] | Does anything outlive the gateway, or the command, that started a child process? |
 
 mod addresses;
 mod breaker;
+mod child_room;
 mod concurrency;
 mod credentials;
 mod era_detection;

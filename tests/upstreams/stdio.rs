@@ -906,21 +906,35 @@ fn there_are_no_more_processes_than_allowed() {
         let keys = [("a", "key-a"), ("b", "key-b"), ("c", "key-c")];
         let config = keys.iter().fold(config, |config, (name, key)| config.section(&api_key(name, key)));
         let daemon = Daemon::start(&config);
-        let mut refused = 0;
-        let as_of =
-            |key: &str| daemon.send(&call("1", "echo").with("Authorization", format!("Bearer {key}")));
-        for (_, key) in keys {
-            let response = as_of(key);
-            if response.status == 503 {
-                assert_eq!(response.header("retry-after"), Some("10"));
-                response.assert_error(503, 503, Some("1"));
-                refused += 1;
-            } else {
-                response.assert_ok();
-            }
-        }
-        assert!(refused >= 1 && child.pids().len() == 2, "{refused} {:?}", child.pids());
+        let with = |key: &str, name: &str| call("1", name).with("Authorization", format!("Bearer {key}"));
+        let before = child.received("tools/call").len();
+        let _hanging = ["key-a", "key-b"].map(|key| {
+            eventually("there is room", || (daemon.send(&with(key, "echo")).status == 200).then_some(()));
+            daemon.begin(&with(key, "hang"))
+        });
+        child.wait_received("tools/call", before + 4);
+        let refused = daemon.send(&with("key-c", "echo"));
+        assert_eq!(refused.header("retry-after"), Some("10"));
+        refused.assert_error(503, 503, Some("1"));
+        assert_eq!(daemon.find_metric_of_up("trunkline_children"), Some(2));
     }
+}
+
+#[test]
+fn secrets_of_its_environment_are_masked_in_the_log() {
+    let child = Child::new(&[]);
+    let folder = crate::harness::Folder::new();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "s3cret-of-the-child\n").expect("a file");
+    let lines = format!("env = {{ SECRET = {{ file = {file:?} }} }}");
+    let daemon = Daemon::start(&legacy_child(&child, &lines));
+    let session = open(&daemon);
+    assert_eq!(said(&daemon.send(&in_session(&session, tool("1", "tell-secret", "{}")))), "said");
+    for kind in ["stderr", "no message"] {
+        let logged = daemon.wait_for_log(0, kind, |line| line.contains(kind) && line.contains("the key is"));
+        assert!(logged.contains("the key is ***"), "{logged}");
+    }
+    assert!(daemon.log().iter().all(|line| !line.contains("s3cret-of-the-child")));
 }
 
 #[test]

@@ -23,9 +23,11 @@ use std::time::Instant;
 use futures_util::future::LocalBoxFuture;
 use http::HeaderValue;
 
+use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::upstream::exchange::{Reply, UpstreamClient};
+use crate::upstream::other_era::BridgedRest;
 use crate::upstream::request::UpstreamRequest;
 use crate::upstream::{CurrentUpstream, LateWord, OtherEra, Upstream};
 use protocol::error::UpstreamError;
@@ -95,6 +97,14 @@ impl OtherEra for Bridge {
 
     fn has_session(&self, id: &HeaderValue) -> bool {
         self.as_legacy.has(id)
+    }
+
+    fn resting(&self) -> Vec<Resting<BridgedRest>> {
+        self.as_modern.resting().collect()
+    }
+
+    fn end_resting(&self, resting: BridgedRest) -> bool {
+        self.as_modern.end_resting(resting)
     }
 
     fn retire(&self) {

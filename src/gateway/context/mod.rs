@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod call;
+pub(crate) mod child_room;
 pub(crate) mod in_session;
 pub(crate) mod peer;
 pub(crate) mod reloads;

@@ -54,6 +54,7 @@ use crate::access::limit::open_files;
 use crate::admin::metrics::MetricsText;
 use crate::admin::socket::Socket;
 use crate::catalog::probe::Prober;
+use crate::context::child_room::ChildRoom;
 use crate::context::state::{State, StateError};
 use crate::context::worker::Worker;
 use crate::telemetry::logs;
@@ -143,6 +144,7 @@ impl Gateway {
         let metrics = Metrics::of(&config.metrics)?;
         logs::count_in(&metrics.gateway.log_lines_dropped);
         let state = State::new(&config, metrics)?;
+        state.host.set_room(ChildRoom::new(&state));
         let Sockets { places, workers: sockets, admin, metrics, outlive_us: sockets_outlive_us } =
             Sockets::open(&config, passed, worker_count(&config))?;
         Ok(Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us })

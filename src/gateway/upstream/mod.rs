@@ -25,7 +25,7 @@ pub(crate) mod listing;
 pub(crate) mod message_turns;
 pub(crate) mod messages;
 pub(crate) mod mux;
-mod other_era;
+pub(crate) mod other_era;
 pub(crate) mod own_id;
 pub(crate) mod pins;
 pub(crate) mod pool;

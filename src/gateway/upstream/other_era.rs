@@ -12,6 +12,9 @@ use futures_util::future::LocalBoxFuture;
 use http::HeaderValue;
 use parking_lot::Mutex;
 
+use crate::access::limit::fair::Resting;
+use crate::access::limit::payer::Payer;
+
 use super::exchange::{Reply, UpstreamClient};
 use super::request::{RequestKind, UpstreamRequest};
 use super::{ReplicaSelection, Upstream};
@@ -32,6 +35,12 @@ pub(crate) trait OtherEra: std::fmt::Debug + Send + Sync {
     /// Whether it has opened the legacy session of this id.
     fn has_session(&self, id: &HeaderValue) -> bool;
 
+    /// Sessions with the upstream that nobody uses.
+    fn resting(&self) -> Vec<Resting<BridgedRest>>;
+
+    /// Ends one that makes room. False: it is none any more.
+    fn end_resting(&self, resting: BridgedRest) -> bool;
+
     /// The upstream is no longer configured: nothing new begins. Calls that are under way are finished, as far as they
     /// do not wait for a client to come back.
     fn retire(&self);
@@ -39,6 +48,9 @@ pub(crate) trait OtherEra: std::fmt::Debug + Send + Sync {
     /// After that, what a client says to its calls that are under way in this legacy session. False: there are none.
     fn hear_late(&self, client: &UpstreamClient, session: &HeaderValue, said: LateWord<'_>) -> bool;
 }
+
+/// A session of the bridge that nobody uses: who is charged for it, and since when.
+pub(crate) type BridgedRest = (Payer, Instant);
 
 /// What a client says to calls of an upstream that is no longer configured.
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@
 pub(crate) mod concurrency;
 pub(crate) mod connections;
 pub(crate) mod digest;
+pub(crate) mod fair;
 pub(crate) mod handshakes;
 pub(crate) mod least_rate;
 pub(crate) mod open_files;

@@ -129,7 +129,7 @@ async fn open(
         client_version: &info.version,
     };
     let offer = InitializeOffer { initialize, principal: &key.principal };
-    let opened = Box::pin(super::open_session(client, upstream, offer, deadline)).await?;
+    let opened = Box::pin(super::open_session(client, upstream, offer, key.payer, deadline)).await?;
     let server = SessionClient::new(client, upstream, SessionName::from(&opened));
     let mut notifications = SessionStream::of_session(&server);
     if let Some(level) = key.level.filter(|_| logs(client, &opened.result)) {

@@ -190,7 +190,7 @@ impl ResourceSession {
         let place = upstream.bridge.as_modern.place(&upstream, caller.payer)?;
         let offer =
             InitializeOffer { principal: &caller.principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
-        let opened = super::open_session(&client, &upstream, offer, deadline).await?;
+        let opened = super::open_session(&client, &upstream, offer, caller.payer, deadline).await?;
         let is_offered = client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(&opened.result, depth_max).map(Document::root).ok();
             let offered = root.and_then(|root| root.get("capabilities")?.get("resources")?.get("subscribe"));

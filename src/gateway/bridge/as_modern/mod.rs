@@ -28,7 +28,6 @@ pub(crate) mod stream_progress;
 pub(crate) mod suspended;
 pub(crate) mod tasks;
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,12 +37,15 @@ use tokio::sync::Semaphore;
 use self::answers::IntroductionCache;
 use self::call::ModernCall;
 use self::shared_session::SharedSessions;
+use crate::access::limit::fair::{Fair, Resting, Turn};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::bridge::BridgedServer;
+use crate::clock;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
+use crate::upstream::other_era::BridgedRest;
 use crate::upstream::request::UpstreamRequest;
 use protocol::error::UpstreamError;
 use protocol::method::Method;
@@ -84,7 +86,7 @@ impl ModernFacade {
     }
 
     /// A place for one more session of this caller. Where there is none, one that nobody uses ends: of a caller who has
-    /// more than its share one of its own, else the one that [`chosen`] says.
+    /// more than its share one of its own, else the one that the rule of all such resources says.
     pub(crate) fn place(&self, upstream: &BridgedServer, payer: Payer) -> Result<Share, UpstreamError> {
         self.places.set_max(upstream.config.bridge.sessions_max);
         let (of_all, error) = match self.places.take(payer) {
@@ -94,44 +96,46 @@ impl ModernFacade {
         };
         // Somebody may use the one that was chosen before it goes: then it is chosen anew.
         while let Some(goes) = self.makes_room_for(payer, of_all) {
-            let has_gone = self.shared.make_room(goes) || self.exclusive.make_room(goes);
             // Another may have taken its place meanwhile: then one more goes, so that there are never many too many.
-            if has_gone && self.places.taken() < upstream.config.bridge.sessions_max {
+            if self.end_resting(goes) && self.places.taken() < upstream.config.bridge.sessions_max {
                 return Ok(self.places.take_beyond(payer));
             }
         }
         Err(error)
     }
 
-    fn makes_room_for(&self, payer: Payer, of_all: bool) -> Option<(Payer, Instant)> {
+    /// Sessions that nobody uses.
+    pub(crate) fn resting(&self) -> impl Iterator<Item = Resting<BridgedRest>> {
         let idle = self.shared.idle().into_iter().chain(self.exclusive.idle());
-        let candidates = idle.filter(|(holder, _)| of_all || *holder == payer);
-        chosen(payer, candidates, |holder| self.places.held_by(holder))
+        idle.map(|(payer, since)| Resting { key: (payer, since), payer, since })
     }
-}
 
-/// Which of the sessions that nobody uses makes room for one of `asker`: of whoever holds most, if that is more than the
-/// asker does, else of the asker itself; of these the one that has been idle for longest. Each is told by who is charged
-/// for it, and since when it is idle.
-fn chosen(
-    asker: Payer,
-    idle: impl Iterator<Item = (Payer, Instant)>,
-    held_by: impl Fn(Payer) -> usize,
-) -> Option<(Payer, Instant)> {
-    let own = held_by(asker);
-    let makes_room = |holder: Payer| holder == asker || held_by(holder) > own;
-    let candidates = idle.filter(|(holder, _)| makes_room(*holder));
-    candidates.min_by_key(|(holder, since)| (Reverse(held_by(*holder)), *since))
+    /// Ends one of them. False: it is none any more.
+    pub(crate) fn end_resting(&self, resting: BridgedRest) -> bool {
+        self.shared.make_room(resting) || self.exclusive.make_room(resting)
+    }
+
+    fn makes_room_for(&self, payer: Payer, of_all: bool) -> Option<BridgedRest> {
+        let candidates = self.resting().filter(|resting| of_all || resting.payer == payer);
+        let held_by = |holder| self.places.held_by(holder);
+        match Fair::AT_ONCE.turn(payer, clock::now(), candidates, held_by) {
+            Turn::Instead(goes) => Some(goes),
+            Turn::Wait(_) | Turn::Nothing => None,
+        }
+    }
 }
 
 pub(crate) async fn open_session(
     client: &UpstreamClient,
     upstream: &BridgedServer,
     offer: InitializeOffer<'_>,
+    payer: Payer,
     deadline: Instant,
 ) -> Result<InitializedSession, UpstreamError> {
     let limits = client.limits();
-    let opened = initialize::open(&Asker::of(client, &limits), upstream, offer, deadline).await;
+    // A process that it takes is the caller's.
+    let asker = Asker { payer, ..Asker::of(client, &limits) };
+    let opened = initialize::open(&asker, upstream, offer, deadline).await;
     if matches!(opened, Err(InitializeError::Refused { .. })) {
         // It may speak another era by now.
         upstream.facts.doubt();
@@ -220,35 +224,4 @@ async fn make_as_task(
     }
     let call = ModernCall { as_task: true, ..(**call).clone() };
     exclusive_pool::call(client, upstream, Arc::new(call)).await
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    /// Whose idle session goes, and when that was last used, where principals have sessions that were last used then, and
-    /// hold so many.
-    fn goes(asker: &str, idle: &[(&str, u64)], held: &[(&str, usize)]) -> Option<(Payer, u64)> {
-        let start = crate::clock::now();
-        let at = |(who, used): &(&str, u64)| (Payer::principal(who), start + Duration::from_secs(*used));
-        let held_by = |holder| {
-            let found = held.iter().find(|(who, _)| Payer::principal(who) == holder);
-            found.map_or(0, |(_, count)| *count)
-        };
-        let goes = chosen(Payer::principal(asker), idle.iter().map(at), held_by);
-        goes.map(|(who, since)| (who, (since - start).as_secs()))
-    }
-
-    #[test]
-    fn whoever_holds_most_makes_room_and_never_for_one_who_holds_more() {
-        let of = Payer::principal;
-        let idle = [("b", 1), ("c", 3), ("c", 2), ("a", 4)];
-        assert_eq!(goes("a", &idle, &[("a", 1), ("b", 2), ("c", 3)]), Some((of("c"), 2)));
-        assert_eq!(goes("a", &idle, &[("a", 3), ("b", 2), ("c", 3)]), Some((of("a"), 4)));
-        assert_eq!(goes("d", &idle, &[("a", 1), ("b", 1), ("c", 1)]), Some((of("b"), 1)));
-        assert_eq!(goes("a", &idle[..3], &[("a", 3), ("b", 2), ("c", 3)]), None);
-        assert_eq!(goes("a", &[], &[("c", 3)]), None);
-    }
 }

@@ -293,7 +293,7 @@ async fn open(
     let payer = if principal.is_empty() { Payer::GATEWAY } else { *payer };
     let place = upstream.bridge.as_modern.place(upstream, payer)?;
     let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
-    let opened = super::open_session(client, upstream, offer, deadline).await?;
+    let opened = super::open_session(client, upstream, offer, held.payer, deadline).await?;
     let session = Arc::new(SharedSession {
         name: SessionName::from(&opened),
         // Some servers take a token of 0 for none.

@@ -12,7 +12,6 @@ pub(crate) mod detached;
 pub(crate) mod messages;
 pub(crate) mod notification_routing;
 pub(crate) mod pending_answers;
-mod processes;
 pub(crate) mod upstream_stream;
 
 use std::cell::Cell;
@@ -30,7 +29,7 @@ use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
 use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
-use crate::upstream::initialize::{InitializeError, InitializeOffer};
+use crate::upstream::initialize::{self, InitializeError, InitializeOffer};
 use crate::upstream::{LateWord, Upstream};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::initialize::Initialize;
@@ -216,7 +215,8 @@ async fn open(
         if let Some(opened) = found.usable {
             return Ok(opened);
         }
-        let opened = processes::open(worker, view, upstream, holder, deadline).await;
+        let asker = worker.asker(view, holder.owner().payer());
+        let opened = initialize::open(&asker, upstream, holder.offer(), deadline).await;
         if matches!(opened, Err(InitializeError::Refused { .. })) {
             upstream.facts.doubt();
         }

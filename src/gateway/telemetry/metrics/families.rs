@@ -203,7 +203,7 @@ metrics! {
         running: IntGauge = "trunkline_children";
         /// Starts of child processes, by result.
         starts: ByResult = "trunkline_child_starts_total";
-        /// Child processes of idle sessions that were ended to make room for another.
+        /// Child processes at rest that were ended to make room for another.
         evicted: IntCounter = "trunkline_child_evictions_total";
         /// Child processes that ended on their own, or had to be killed.
         crashes: IntCounter = "trunkline_child_crashes_total";

@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -12,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::MuxBounds;
+use crate::access::limit::fair::Turn;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
 use config::{self, Config};
@@ -29,8 +31,16 @@ pub(crate) struct SharedHost {
     /// Child processes that run.
     pub children: Arc<Shares>,
     limits: ArcSwap<Limits>,
+    /// Makes room for a child process, once there is somebody who can.
+    room: OnceLock<Arc<dyn MakeRoom>>,
     /// Workers that run jobs; the next is the last.
     workers: Mutex<Vec<mpsc::UnboundedSender<HostJob>>>,
+}
+
+/// Ends child processes that rest. Shared by all threads.
+pub(crate) trait MakeRoom: std::fmt::Debug + Send + Sync {
+    /// Has the process end that makes room for one of `payer` at the upstream of this name, and says how long that may take.
+    fn make_room(&self, asked: &str, payer: Payer, now: Instant) -> Turn<Duration>;
 }
 
 /// What is to be done on another thread.
@@ -67,7 +77,16 @@ impl SharedHost {
     pub(crate) fn new(config: &Config, budget: &Arc<Shares>) -> Arc<Self> {
         let children = Shares::new(config.limits.children_max);
         let limits = ArcSwap::from_pointee(Limits::of(config, budget));
-        Arc::new(Self { children, limits, workers: Mutex::default() })
+        Arc::new(Self { children, limits, room: OnceLock::new(), workers: Mutex::default() })
+    }
+
+    /// Who makes room for child processes; the first stays.
+    pub(crate) fn set_room(&self, room: Arc<dyn MakeRoom>) {
+        let _ = self.room.set(room);
+    }
+
+    pub(crate) fn room(&self) -> Option<Arc<dyn MakeRoom>> {
+        self.room.get().cloned()
     }
 
     /// One more worker, which is to run what it gets.

@@ -284,6 +284,17 @@ impl MuxConnection {
         self.close_if(|state| !state.pending.has_calls())
     }
 
+    /// Asks the connection to end if nothing is under way, as [`quiet_since`](Self::quiet_since) has it, and no session is
+    /// carried over it that others share. True if it is to end.
+    pub(crate) fn close_if_quiet(&self, patience: Duration) -> bool {
+        self.close_if(|state| state.listeners.is_empty() && state.is_quiet(patience))
+    }
+
+    /// Whether it carries a session.
+    pub(crate) fn has_sessions(&self) -> bool {
+        !self.lock().listeners.is_empty()
+    }
+
     /// Under one lock with the condition, so that no call comes in between.
     fn close_if(&self, condition: impl FnOnce(&MuxState) -> bool) -> bool {
         let mut state = self.lock();
@@ -308,9 +319,7 @@ impl MuxConnection {
     /// something is.
     pub(crate) fn quiet_since(&self, patience: Duration) -> Option<Instant> {
         let state = self.lock();
-        let is_quiet =
-            state.pending.is_empty() || (state.pending.is_idle() && clock::since(state.used) >= patience);
-        is_quiet.then_some(state.used)
+        state.is_quiet(patience).then_some(state.used)
     }
 
     /// Nothing yet of the memory for messages.

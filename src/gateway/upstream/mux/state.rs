@@ -3,7 +3,7 @@
 //! All of it is behind the connection's lock; nothing here waits.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -108,6 +108,11 @@ impl MuxState {
         for (_, listener) in self.listeners.drain() {
             listener.break_off();
         }
+    }
+
+    /// Whether nothing is under way, but for what was given up so long ago.
+    pub(super) fn is_quiet(&self, patience: Duration) -> bool {
+        self.pending.is_empty() || (self.pending.is_idle() && clock::since(self.used) >= patience)
     }
 
     pub(super) fn deliver(&mut self, incoming: &IncomingKind, message: &Bytes) -> CallDelivery {

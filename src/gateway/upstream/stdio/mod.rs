@@ -8,9 +8,11 @@
 //! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
 //! started all the time; what one child does is seen by its own callers alone.
 
+mod log_line;
 mod output;
 mod process;
 pub(crate) mod program;
+pub(crate) mod room;
 mod shared;
 mod starts;
 
@@ -25,12 +27,14 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use self::log_line::{clean, masked};
+use self::room::RoomSearch;
 use self::shared::SharedChildren;
 use self::starts::Starts;
+use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Shares, is_scarce};
 use crate::clock;
-use crate::telemetry::logs::may_be_logged;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
@@ -45,9 +49,6 @@ use net::secret::Secret;
 use protocol::error::UpstreamError;
 use protocol::initialize::discover_params;
 
-/// How much of a line of a child is logged.
-const LOGGED_CHARS_MAX: usize = 1024;
-
 #[derive(Debug)]
 pub(crate) struct Children {
     name: String,
@@ -58,7 +59,7 @@ pub(crate) struct Children {
     series: ChildSeries,
     sessions: MuxSessions,
     /// By caller.
-    modern: Mutex<HashMap<Box<[u8]>, MuxConnection>>,
+    modern: Mutex<HashMap<Box<[u8]>, ModernChild>>,
     shared: SharedChildren,
     starts: Mutex<Starts>,
     paces: Mutex<LogPaces>,
@@ -66,6 +67,14 @@ pub(crate) struct Children {
     /// Since when they end before they answer, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
     retired: CancellationToken,
+}
+
+/// The process of one caller of the modern era.
+#[derive(Debug)]
+struct ModernChild {
+    connection: MuxConnection,
+    /// Who is charged for it.
+    payer: Payer,
 }
 
 /// How often its lines are logged.
@@ -124,14 +133,50 @@ impl Children {
         self.command.isolation == Isolation::Session
     }
 
+    /// How many of them this payer is charged for.
+    pub(crate) fn held_by(&self, payer: Payer) -> usize {
+        self.running.held_by(payer)
+    }
+
+    /// Those that nobody uses, and no session.
+    pub(crate) fn resting(&self) -> Vec<Resting<MuxConnection>> {
+        let mut resting = self.shared.resting(self.response_timeout);
+        for ModernChild { connection, payer } in self.modern.lock().values() {
+            let since = connection.quiet_since(self.response_timeout).filter(|_| !connection.is_over());
+            resting.extend(since.map(|since| Resting { key: connection.clone(), payer: *payer, since }));
+        }
+        resting
+    }
+
+    /// Ends one that makes room. False: somebody uses it by now.
+    pub(crate) fn end_resting(&self, connection: &MuxConnection) -> bool {
+        connection.close_if_quiet(self.response_timeout)
+    }
+
+    /// Ends the process of a session that makes room.
+    pub(crate) fn end_session(&self, session: &HeaderValue) {
+        if let Some(handle) = self.sessions.remove(session) {
+            handle.connection.close();
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether all sessions share one.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.command.isolation == Isolation::Shared
+    }
+
+    /// Whether there is any session.
+    pub(crate) fn has_sessions(&self) -> bool {
+        self.sessions.has_any()
+    }
+
     /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
     pub(crate) fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
         self.sessions.get(session)?.connection.quiet_since(self.response_timeout)
-    }
-
-    /// Whether nothing is under way in any session.
-    pub(crate) fn has_quiet(&self) -> bool {
-        self.sessions.any(|connection| connection.quiet_since(self.response_timeout).is_some())
     }
 
     /// How long one may take to end.
@@ -174,6 +219,72 @@ impl Children {
         }
     }
 
+    /// As [`start`](Self::start), once there is room.
+    async fn start_in_time(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        payer: Payer,
+    ) -> Result<MuxConnection, UpstreamError> {
+        let mut room = None;
+        loop {
+            let started = self.start(&asking.client.host, payer);
+            if !self.is_worth_another_try(&started, &mut room, asking, payer).await {
+                return started;
+            }
+        }
+    }
+
+    /// The child of this caller, which has to be started.
+    #[cold]
+    async fn start_modern(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        caller: &[u8],
+    ) -> Result<MuxConnection, UpstreamError> {
+        let is_own = asking.payer == Payer::GATEWAY;
+        let payer = if caller.is_empty() { Payer::GATEWAY } else { asking.payer };
+        let mut room = None;
+        loop {
+            let (children, caller) = (Arc::clone(self), Box::from(caller));
+            let start = move |host: &Rc<Host>| children.modern_on(host, caller, (payer, is_own));
+            let started = asking.client.host.on_worker(start).await;
+            if !self.is_worth_another_try(&started, &mut room, asking, payer).await {
+                return started;
+            }
+        }
+    }
+
+    /// A child that sessions share, once there is room.
+    async fn start_for_sessions(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        payer: Payer,
+    ) -> Result<MuxConnection, UpstreamError> {
+        let mut room = None;
+        loop {
+            let children = Arc::clone(self);
+            let started = asking.client.host.on_worker(move |host| children.start(host, payer)).await;
+            if !self.is_worth_another_try(&started, &mut room, asking, payer).await {
+                return started;
+            }
+        }
+    }
+
+    /// After a start: whether there was no room, and there may be by now. The gateway itself takes what is left.
+    async fn is_worth_another_try(
+        self: &Arc<Self>,
+        started: &Result<MuxConnection, UpstreamError>,
+        room: &mut Option<RoomSearch>,
+        asking: ConnectRequest<'_>,
+        payer: Payer,
+    ) -> bool {
+        if !matches!(started, Err(UpstreamError::TooManyChildren)) || asking.payer == Payer::GATEWAY {
+            return false;
+        }
+        let room = room.get_or_insert_with(|| RoomSearch::new(asking.deadline));
+        Box::pin(room.wait(self, &asking.client.host, payer)).await
+    }
+
     /// The child of this caller, on this thread if it has to be started.
     fn modern_on(
         self: &Arc<Self>,
@@ -183,16 +294,16 @@ impl Children {
     ) -> Result<MuxConnection, UpstreamError> {
         // Under the lock, so that callers who come together start one child.
         let mut modern = self.modern.lock();
-        modern.retain(|_, connection| !connection.is_over());
-        if let Some(connection) = modern.get(&caller) {
-            return Ok(connection.clone());
+        modern.retain(|_, child| !child.connection.is_over());
+        if let Some(child) = modern.get(&caller) {
+            return Ok(child.connection.clone());
         }
         let connection = self.start(host, payer)?;
         if !is_own {
             // Before the client's call: who answers this has started, whatever that call does to it.
             connection.ask_in_passing("server/discover", &discover_params());
         }
-        modern.insert(caller, connection.clone());
+        modern.insert(caller, ModernChild { connection: connection.clone(), payer });
         Ok(connection)
     }
 
@@ -252,10 +363,15 @@ impl Children {
         }
     }
 
+    /// A line as it may stand in the log.
+    fn logged(&self, line: &[u8]) -> String {
+        clean(&masked(line, self.secrets.iter().map(|(_, secret)| secret.expose())))
+    }
+
     fn note_garbage(&self, line: &[u8], why: &str) {
         self.series.invalid_lines.inc();
         if let Some(left_out) = self.paces.lock().garbage.next(clock::now()) {
-            let (upstream, line) = (&self.name, clean(line));
+            let (upstream, line) = (&self.name, self.logged(line));
             tracing::warn!(
                 upstream,
                 line,
@@ -296,7 +412,7 @@ impl Children {
     fn note_stderr(&self, line: &[u8]) {
         match self.paces.lock().stderr.next(clock::now()) {
             Some(left_out) => {
-                let (upstream, line) = (&self.name, clean(line));
+                let (upstream, line) = (&self.name, self.logged(line));
                 tracing::info!(upstream, line, left_out = (left_out > 0).then_some(left_out), "stderr");
             }
             None => self.series.stderr_dropped.inc(),
@@ -312,9 +428,11 @@ impl Children {
             return None;
         }
         let mut modern = self.modern.lock();
-        let is_free =
-            modern.get(&[][..]).is_some_and(|connection| !connection.is_over() && connection.is_own());
-        if is_free { modern.remove(&[][..]) } else { None }
+        let is_free = |child: &ModernChild| !child.connection.is_over() && child.connection.is_own();
+        if !modern.get(&[][..]).is_some_and(is_free) {
+            return None;
+        }
+        modern.remove(&[][..]).map(|child| child.connection)
     }
 }
 
@@ -325,14 +443,10 @@ impl Connect for Arc<Children> {
 
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
         let caller = asking.principal.unwrap_or_default().as_bytes();
-        if let Some(connection) = self.modern.lock().get(caller).filter(|connection| !connection.is_over()) {
-            return Ok(connection.clone());
+        if let Some(child) = self.modern.lock().get(caller).filter(|child| !child.connection.is_over()) {
+            return Ok(child.connection.clone());
         }
-        let is_own = asking.payer == Payer::GATEWAY;
-        let payer = if asking.principal.is_some() { asking.payer } else { Payer::GATEWAY };
-        let (children, caller) = (Arc::clone(self), Box::from(caller));
-        let start = move |host: &Rc<Host>| children.modern_on(host, caller, (payer, is_own));
-        asking.client.host.on_worker(start).await
+        Box::pin(self.start_modern(asking, caller)).await
     }
 
     async fn initialize(
@@ -343,7 +457,7 @@ impl Connect for Arc<Children> {
         match self.command.isolation {
             Isolation::Session => {
                 let Some(connection) = self.take_asked_in_vain(asking) else {
-                    let connection = self.start(&asking.client.host, asking.payer)?;
+                    let connection = Box::pin(self.start_in_time(asking, asking.payer)).await?;
                     return open_session(&self.sessions, connection, post).await;
                 };
                 let reply = open_session(&self.sessions, connection.clone(), post).await;
@@ -360,13 +474,11 @@ impl Connect for Arc<Children> {
                     if let Some(connection) = self.take_asked_in_vain(asking) {
                         return Ok(CloseOnDrop::new(connection));
                     }
-                    let children = Arc::clone(self);
-                    let start = move |host: &Rc<Host>| children.start(host, payer).map(CloseOnDrop::new);
-                    asking.client.host.on_worker(start).await
+                    let started = Box::pin(self.start_for_sessions(asking, payer)).await?;
+                    Ok(CloseOnDrop::new(started))
                 };
-                self.shared
-                    .initialize(principal.unwrap_or_default().as_bytes(), &self.sessions, start, post)
-                    .await
+                let caller = principal.unwrap_or_default().as_bytes();
+                self.shared.initialize(caller, payer, &self.sessions, start, post).await
             }
         }
     }
@@ -389,30 +501,4 @@ impl Connect for Arc<Children> {
 fn not_started(wait: Duration) -> UpstreamError {
     let retry_after_s = u32::try_from(wait.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
     UpstreamError::NotStarted { retry_after_s: retry_after_s.max(1) }
-}
-
-/// A line of a child as it may stand in the log: cut, and without what would do more than be read.
-fn clean(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    let mut clean = String::with_capacity(text.len().min(LOGGED_CHARS_MAX));
-    for char in text.chars().take(LOGGED_CHARS_MAX) {
-        if may_be_logged(char) {
-            clean.push(char);
-        } else {
-            clean.extend(char.escape_default());
-        }
-    }
-    clean
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_does_nothing_to_the_log() {
-        assert_eq!(clean("ok ä\u{1b}[31m\t\u{202e}x".as_bytes()), "ok ä\\u{1b}[31m\\t\\u{202e}x");
-        assert_eq!(clean(b"\xff"), "\u{fffd}");
-        assert_eq!(clean(&[b'x'; 5000]).len(), LOGGED_CHARS_MAX);
-    }
 }

@@ -6,11 +6,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+use crate::access::limit::fair::Resting;
+use crate::access::limit::payer::Payer;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::mux::exchange::{CloseOnDrop, MuxPost, pass};
@@ -37,13 +40,30 @@ struct InitializedChild {
     connection: MuxConnection,
     /// The result object of `initialize`.
     result: Bytes,
+    /// Who is charged for it.
+    payer: Payer,
 }
 
 impl SharedChildren {
+    /// Those that no session has. What is given up is not waited for longer than this.
+    pub(super) fn resting(&self, patience: Duration) -> Vec<Resting<MuxConnection>> {
+        let slots: Vec<ChildSlot> = self.0.lock().values().map(Arc::clone).collect();
+        let resting = slots.iter().filter_map(|slot| {
+            // One that is being opened does not rest.
+            let opened = slot.try_lock().ok()?;
+            let InitializedChild { connection, payer, .. } = opened.as_ref()?;
+            let is_free = !connection.is_over() && !connection.has_sessions();
+            let since = connection.quiet_since(patience).filter(|_| is_free)?;
+            Some(Resting { key: connection.clone(), payer: *payer, since })
+        });
+        resting.collect()
+    }
+
     /// Answers `initialize`, by starting and initializing the child if it does not run.
     pub(super) async fn initialize(
         &self,
         caller: &[u8],
+        payer: Payer,
         sessions: &MuxSessions,
         start: impl AsyncFnOnce() -> Result<CloseOnDrop, UpstreamError>,
         post: MuxPost<'_>,
@@ -54,11 +74,11 @@ impl SharedChildren {
             *opened = None;
             let starting = start().await?;
             match open(starting.connection(), post).await? {
-                Ok(result) => *opened = Some(InitializedChild { connection: starting.keep(), result }),
+                Ok(result) => *opened = Some(InitializedChild { connection: starting.keep(), result, payer }),
                 Err(refusal) => return Ok(Reply::json(refusal)),
             }
         }
-        let Some(InitializedChild { connection, result }) = &*opened else {
+        let Some(InitializedChild { connection, result, .. }) = &*opened else {
             return Err(UpstreamError::Reset);
         };
         let handle = SessionHandle { connection: connection.clone(), session: connection.add_session() };
