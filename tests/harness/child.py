@@ -163,6 +163,10 @@ def call(request):
     elif tool == "update":
         send({"method": "notifications/resources/updated", "params": {"uri": arguments["uri"]}})
         text(request, "updated")
+    elif tool == "update-listened":
+        for subscription in listening:
+            tell_change(subscription, "resources/updated", uri=arguments["uri"], pid=os.getpid())
+        text(request, str(os.getpid()))
     elif tool == "change":
         for subscription in listening:
             tell_change(subscription, "tools/list_changed")

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
-    eventually, in_session, legacy, modern, open_session, post, side_by_side, trunkline, with_key,
+    eventually, in_session, legacy, listen, modern, open_session, post, side_by_side, trunkline, with_key,
 };
 
 /// One child called `up` that speaks the legacy era only.
@@ -398,6 +398,54 @@ fn a_subscription_is_told_over_the_shared_process() {
     daemon.terminate();
     assert!(daemon.wait_exit().success() && since.elapsed() < Duration::from_secs(8));
     child.wait_gone();
+}
+
+/// The processes that received a message of this method.
+fn receivers(child: &Child, method: &str) -> Vec<i64> {
+    let received =
+        child.events_of("received").into_iter().filter(|event| event["message"]["method"] == method);
+    received.filter_map(|event| event["pid"].as_i64()).collect()
+}
+
+#[test]
+fn a_modern_subscription_to_a_resource_is_heard_in_its_principals_process() {
+    let keys = ["one", "two"].map(|name| (name, format!("{name}-key-0123456789abcdefghijklmnop")));
+    let [first, second] = keys.each_ref().map(|(name, key)| api_key(name, key));
+    let child = Child::new(&["modern"]);
+    let daemon = Daemon::start(&modern_child(&child, "").section(&first).section(&second));
+    let filter = r#"{"resourceSubscriptions":["test://a"]}"#;
+    let mut streams = keys.each_ref().map(|(_, key)| {
+        let mut stream = daemon.begin(&with_key(listen("\"s\"", filter), key));
+        assert_eq!(stream.head().status, 200);
+        let acknowledged = data(&stream.event().expect("an acknowledgement"));
+        assert_eq!(acknowledged["params"]["notifications"]["resourceSubscriptions"][0], "test://a");
+        stream
+    });
+    // Equal ids and names of two principals: each hears of its own process alone.
+    for ((_, key), stream) in keys.iter().zip(&mut streams) {
+        let params =
+            format!(r#"{{"name":"update-listened","arguments":{{"uri":"test://a"}},"_meta":{META}}}"#);
+        let request = modern("tools/call", Some("update-listened"), body("1", "tools/call", &params));
+        let process = said(&daemon.send(&with_key(request, key)));
+        let updated = data(&stream.event().expect("an update"));
+        assert_eq!(updated["method"], "notifications/resources/updated");
+        assert_eq!(updated["params"]["pid"].to_string(), process, "{updated}");
+        assert_eq!(updated["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
+    }
+    assert_ne!(receivers(&child, "subscriptions/listen")[0], receivers(&child, "subscriptions/listen")[1]);
+
+    // Over the bridge, too.
+    let child = Child::new(&[]);
+    let config = legacy_child(&child, "isolation = \"principal\"").section(&first).section(&second);
+    let daemon = Daemon::start(&config);
+    for (_, key) in &keys {
+        let process = said(&daemon.send(&with_key(call("1", "echo"), key)));
+        let before = child.received("resources/subscribe").len();
+        let mut stream = daemon.begin(&with_key(listen("1", filter), key));
+        assert_eq!(stream.head().status, 200);
+        child.wait_received("resources/subscribe", before + 1);
+        assert_eq!(receivers(&child, "resources/subscribe").last().map(i64::to_string), Some(process));
+    }
 }
 
 #[test]

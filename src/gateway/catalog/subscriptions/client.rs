@@ -166,14 +166,15 @@ impl ClientSubscription {
         self.owed = None;
         let mut honoured = vec![false; self.subscriber.names.len()];
         for (feed, joined) in self.subscriber.feeds.iter().enumerate() {
-            joined.feed.offers(self.subscriber.names_of(joined.member), |index, offer| {
+            let names = self.subscriber.names_of(joined.member).filter(|_| joined.hears_names);
+            joined.feed.offers(names, |index, offer| {
                 if offer == OfferState::Pending {
                     is_settled = false;
                     self.owed = Some((feed, index));
                 }
                 honoured[index as usize] = !matches!(offer, OfferState::Refused(_));
             });
-            for index in self.subscriber.lists.indexes() {
+            for index in self.subscriber.lists.indexes().filter(|_| joined.hears_lists) {
                 is_settled &= joined.feed.list_offer(index) != OfferState::Pending;
             }
         }
@@ -193,7 +194,8 @@ impl ClientSubscription {
         for index in self.subscriber.lists.indexes() {
             let is_refused =
                 |joined: &FeedMembership| matches!(joined.feed.list_offer(index), OfferState::Refused(_));
-            if is_ours || !self.subscriber.feeds.iter().all(is_refused) {
+            let mut of_lists = self.subscriber.feeds.iter().filter(|joined| joined.hears_lists);
+            if is_ours || !of_lists.all(is_refused) {
                 offered.add(index);
             }
         }

@@ -12,8 +12,10 @@ use crate::access::policy::Class;
 use crate::context::state::State;
 use crate::session::outbox::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
-use crate::tables::subscriptions::feed::{Feed, WantedName};
+use crate::tables::subscriptions::feed::{Feed, FeedScope, WantedName};
 use crate::tables::subscriptions::inbox::{Inbox, Updates};
+use crate::upstream::Upstream;
+use crate::upstream::request::RequestAttributes;
 use protocol::json::Literal;
 use protocol::subscription::Lists;
 
@@ -44,6 +46,10 @@ pub(super) struct FeedMembership {
     pub(super) feed: Arc<Feed>,
     key: u32,
     pub(super) member: u32,
+    /// Whether lists are heard of there, or only names.
+    pub(super) hears_lists: bool,
+    /// Whether names are heard of there, or only lists.
+    pub(super) hears_names: bool,
 }
 
 /// Begins to listen for a session of `endpoint`, which belongs to `snapshot`: to what `caller` may use anything of.
@@ -84,10 +90,21 @@ impl Subscriber {
         for (member, slot) in (0_u32..).zip(&endpoint.members) {
             let names: Vec<WantedName<'_>> = self.names_of(member).collect();
             let Some(upstream) = snapshot.upstreams.get(*slot) else { continue };
-            let is_hidden = !class.reaches(member as usize);
-            if !is_hidden && (!self.lists.is_empty() || !names.is_empty()) {
-                let (feed, key) = self.state.hub.join(upstream, &self.inbox, member, self.lists, &names);
-                feeds.push(FeedMembership { feed, key, member });
+            if !class.reaches(member as usize) {
+                continue;
+            }
+            let scope = self.scope(upstream).filter(|_| !names.is_empty());
+            let (hears_lists, is_scoped) = (!self.lists.is_empty(), scope.is_some());
+            let (hub, inbox) = (&self.state.hub, &self.inbox);
+            // What concerns a principal's own process is heard there, and lists where all hear of them.
+            if is_scoped {
+                let (feed, key) = hub.join(upstream, scope, inbox, member, Lists::default(), &names);
+                feeds.push(FeedMembership { feed, key, member, hears_lists: false, hears_names: true });
+            }
+            let names: &[WantedName<'_>] = if is_scoped { &[] } else { &names };
+            if hears_lists || !names.is_empty() {
+                let (feed, key) = hub.join(upstream, None, inbox, member, self.lists, names);
+                feeds.push(FeedMembership { feed, key, member, hears_lists, hears_names: !is_scoped });
             }
         }
         (self.feeds, self.joined) = (feeds, endpoint.member_ids().len());
@@ -95,6 +112,13 @@ impl Subscriber {
         if self.state.drain.is_quiet() || !self.inbox.go_on(&self.state.snapshot.load()) {
             self.inbox.end();
         }
+    }
+
+    /// Where calls of its principal go to a process of its own.
+    fn scope(&self, upstream: &Upstream) -> Option<FeedScope> {
+        let principal = RequestAttributes::principal(self.inbox.principal().id())?;
+        let is_own = upstream.children().is_some_and(|children| !children.is_for_all());
+        is_own.then(|| FeedScope { principal, payer: self.inbox.payer() })
     }
 
     /// Whom to wake. To be called before looking.
@@ -125,6 +149,8 @@ impl Subscriber {
                 feed,
                 key,
                 member,
+                hears_lists: true,
+                hears_names: false,
             }));
         }
         self.inbox.take()
@@ -156,7 +182,7 @@ impl WatchedName {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         for joined in &self.feeds {
-            joined.feed.leave(joined.key, self.names_of(joined.member));
+            joined.feed.leave(joined.key, self.names_of(joined.member).filter(|_| joined.hears_names));
         }
         self.state.hub.dismiss(self.key);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use self::feed::{Feed, WantedName};
+use self::feed::{Feed, FeedScope, WantedName};
 use self::inbox::Inbox;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
@@ -37,7 +37,7 @@ pub(crate) struct Hub {
 
 #[derive(Debug, Default)]
 struct Feeds {
-    by_upstream: HashMap<UpstreamId, Arc<Feed>>,
+    by_upstream: HashMap<(UpstreamId, Option<Arc<str>>), Arc<Feed>>,
     /// Those that have no streams yet.
     new: Vec<Arc<Feed>>,
 }
@@ -67,7 +67,8 @@ impl Hub {
 
     /// Tells clients that an upstream's list has changed, where that is already known here.
     pub(crate) fn tell(&self, upstream: &Upstream, changed: ChangedList) {
-        let feed = self.feeds().by_upstream.get(&upstream.id).cloned();
+        // Lists are the same for all.
+        let feed = self.feeds().by_upstream.get(&(upstream.id, None)).cloned();
         if let Some(feed) = feed {
             feed.list_changed(changed as usize, clock::now());
         }
@@ -130,10 +131,11 @@ impl Hub {
         }
     }
 
-    /// Joins what is heard from `upstream`, for the endpoint's member with this index.
+    /// Joins what is heard from `upstream`, for the endpoint's member with this index. `scope`: who is told apart there.
     pub(crate) fn join(
         &self,
         upstream: &Arc<Upstream>,
+        scope: Option<FeedScope>,
         inbox: &Arc<Inbox>,
         member: u32,
         lists: Lists,
@@ -141,10 +143,11 @@ impl Hub {
     ) -> (Arc<Feed>, u32) {
         // Under the lock, so that a feed that is joined is not one that is being closed.
         let mut feeds = self.feeds();
-        let feed = feeds.by_upstream.get(&upstream.id).cloned();
+        let key = (upstream.id, scope.as_ref().map(|scope| Arc::clone(&scope.principal)));
+        let feed = feeds.by_upstream.get(&key).cloned();
         let feed = feed.unwrap_or_else(|| {
-            let feed = Feed::new(Arc::clone(upstream));
-            feeds.by_upstream.insert(upstream.id, Arc::clone(&feed));
+            let feed = Feed::new(Arc::clone(upstream), scope);
+            feeds.by_upstream.insert(key, Arc::clone(&feed));
             feeds.new.push(Arc::clone(&feed));
             self.opened.notify_one();
             feed
@@ -170,7 +173,7 @@ impl Hub {
             // One that is gone again has ended the stream, or is about to.
             let upstream = snapshot.upstreams.iter().find(|upstream| upstream.id == *id)?;
             let member = u32::try_from(member).ok()?;
-            let (feed, key) = self.join(upstream, inbox, member, lists, &[]);
+            let (feed, key) = self.join(upstream, None, inbox, member, lists, &[]);
             Some((feed, key, member))
         });
         let feeds = feeds.collect();
@@ -183,7 +186,8 @@ impl Hub {
         let mut feeds = self.feeds();
         let is_unused = feed.is_empty();
         if is_unused {
-            feeds.by_upstream.remove(&feed.upstream.id);
+            let scope = feed.scope.as_ref().map(|scope| Arc::clone(&scope.principal));
+            feeds.by_upstream.remove(&(feed.upstream.id, scope));
         }
         is_unused
     }

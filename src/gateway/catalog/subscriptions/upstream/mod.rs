@@ -244,7 +244,7 @@ impl Carrier {
         let (feed, asked) = (Arc::clone(&self.feed), ask.clone());
         let opened = async move {
             let Thread { state, client, scratch, .. } = &*thread;
-            stream::open(state, client, scratch, &feed.upstream, &asked, id).await
+            stream::open(state, client, scratch, &feed, &asked, id).await
         };
         self.opening = Some(PendingStream { ask, trial, opened: opened.boxed_local() });
     }

@@ -1,6 +1,7 @@
 //! One stream to an upstream: the request, its acknowledgement, and the messages that follow.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,9 +11,8 @@ use tokio::time::timeout_at;
 
 use crate::clock;
 use crate::context::state::State;
-use crate::tables::subscriptions::feed::FeedFilter;
+use crate::tables::subscriptions::feed::{Feed, FeedFilter, FeedScope};
 use crate::telemetry::metrics::GaugeGuard;
-use crate::upstream::Upstream;
 use crate::upstream::ask::modern_headers;
 use crate::upstream::body::collect;
 use crate::upstream::exchange::{Reply, SendOptions, UpstreamClient};
@@ -71,10 +71,11 @@ pub(super) async fn open(
     state: &State,
     client: &UpstreamClient,
     scratch: &RefCell<Scratch>,
-    upstream: &Upstream,
+    feed: &Feed,
     ask: &FeedFilter,
     id: u64,
 ) -> Result<(SubscriptionStream, Acknowledged), SubscribeError> {
+    let upstream = &feed.upstream;
     if upstream.eras().is_none() {
         // A refusal would be believed for long.
         upstream.facts.tried_within(OPEN_TIMEOUT).await;
@@ -91,7 +92,11 @@ pub(super) async fn open(
     let id = id.to_string();
     let mut request = request(ask, &id);
     let asked_bytes = usize::try_from(request.message.len()).unwrap_or(usize::MAX);
-    let delivery = SendOptions { is_safe_to_repeat: true, ..SendOptions::default() };
+    let mut delivery = SendOptions { is_safe_to_repeat: true, ..SendOptions::default() };
+    if let Some(FeedScope { principal, payer }) = &feed.scope {
+        request.attributes.principal = Some(Arc::clone(principal));
+        delivery.payer = *payer;
+    }
     let reply = client.send(upstream, &mut request, delivery, now, deadline).await?;
     let limits = state.snapshot.load().limits.clone();
     let Reply { head, mut body, lease, .. } = reply;

@@ -48,11 +48,21 @@ pub(crate) enum Lane {
 #[derive(Debug)]
 pub(crate) struct Feed {
     pub(crate) upstream: Arc<Upstream>,
+    pub(crate) scope: Option<FeedScope>,
     wakes: [Notify; 2],
     pub(crate) lists_wanted: Notify,
     /// The last client has left.
     pub(crate) emptied: Notify,
     shared: Mutex<FeedState>,
+}
+
+/// The principal whose own process of an upstream is listened to.
+#[derive(Clone, Debug)]
+pub(crate) struct FeedScope {
+    /// Its identity.
+    pub(crate) principal: Arc<str>,
+    /// Who is charged for that process.
+    pub(crate) payer: Payer,
 }
 
 #[derive(Debug, Default)]
@@ -144,9 +154,10 @@ pub(crate) struct WantedName<'n> {
 }
 
 impl Feed {
-    pub(crate) fn new(upstream: Arc<Upstream>) -> Arc<Self> {
+    pub(crate) fn new(upstream: Arc<Upstream>, scope: Option<FeedScope>) -> Arc<Self> {
         Arc::new(Self {
             upstream,
+            scope,
             wakes: Default::default(),
             lists_wanted: Notify::new(),
             emptied: Notify::new(),

@@ -34,7 +34,7 @@ fn feed_and_payers() -> (Arc<Feed>, impl Fn(&str) -> Arc<Inbox>) {
     let class = endpoint.policy.class_of(&Principal::Anonymous);
     let caller = Caller::new(Principal::Anonymous, class, None, counts);
     let inbox_of = move |who: &str| Inbox::new(&endpoint, &caller, Payer::principal(who), None);
-    (Feed::new(Arc::clone(&snapshot.upstreams[0])), inbox_of)
+    (Feed::new(Arc::clone(&snapshot.upstreams[0]), None), inbox_of)
 }
 
 fn uri(inner: &str) -> WantedName<'_> {
