@@ -20,6 +20,9 @@ use crate::upstream::other_era::BridgedRest;
 use crate::upstream::stdio::Children;
 use crate::upstream::stdio::room::PATIENCE;
 
+/// How long the end of a session of the bridge takes, about.
+const SESSION_END_TIME: Duration = Duration::from_millis(200);
+
 /// Finds what rests in the state of the process.
 #[derive(Debug)]
 pub(crate) struct ChildRoom(Weak<State>);
@@ -59,10 +62,14 @@ impl MakeRoom for ChildRoom {
             RestingChild::Process(children, connection) => {
                 children.end_resting(&connection).then_some(children)
             }
-            // A process that sessions share rests from then on.
             RestingChild::Bridged(upstream, rest) => {
                 let has_ended = upstream.other_era.end_resting(rest);
-                upstream.children().map(|children| &**children).filter(|_| has_ended)
+                let children = upstream.children().map(|children| &**children).filter(|_| has_ended);
+                if children.is_some_and(|children| !children.is_for_one_session()) {
+                    // The process that sessions share can go once the server has heard of it.
+                    return Turn::Wait(now + SESSION_END_TIME);
+                }
+                children
             }
             RestingChild::Session(resting) => part_with(&state, &snapshot, &resting),
         };

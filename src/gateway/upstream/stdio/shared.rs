@@ -12,6 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+use super::room::PATIENCE;
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::upstream::exchange::Reply;
@@ -54,6 +55,8 @@ impl SharedChildren {
             let InitializedChild { connection, payer, .. } = opened.as_ref()?;
             let is_free = !connection.is_over() && !connection.has_sessions();
             let since = connection.quiet_since(patience).filter(|_| is_free)?;
+            // Without a session, it need not rest as well.
+            let since = since.checked_sub(PATIENCE.others_rest_min).unwrap_or(since);
             Some(Resting { key: connection.clone(), payer: *payer, since })
         });
         resting.collect()
