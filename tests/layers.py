@@ -78,7 +78,7 @@ ROOMS = {
     "gateway/identity": "principal refusal mod",
     "gateway/access": "limit policy caller auth tls mod",
     "gateway/tables": "lists sse_sessions subscriptions mod",
-    "gateway/context": "audit in_session peer reloads call state worker mod",
+    "gateway/context": "audit in_session peer reloads call state child_room worker mod",
     "gateway/mapper": "cache_scope completion mod",
     "gateway/catalog": "lists own_session probe pin_watch subscriptions mod",
 }
