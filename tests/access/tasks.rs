@@ -802,7 +802,7 @@ fn a_list_of_tasks_ends_the_session_that_cannot_be_opened_again() {
     let (serving, is_lost) = (Legacy::new(Offer::tools(&["work"])), Arc::new(AtomicBool::new(false)));
     let (server, lost) = (serving.clone(), Arc::clone(&is_lost));
     let upstream = Upstream::start(move |request| match (request.method().as_str(), result_of(request)) {
-        ("tasks/list", _) if lost.load(Ordering::SeqCst) => Reply::json("404 Not Found", ""),
+        _ if lost.load(Ordering::SeqCst) => Reply::json("404 Not Found", ""),
         (_, Some(result)) => Reply::result(request, &result),
         (_, None) => server.answer(request),
     });

@@ -80,8 +80,8 @@ fn what_clients_leave_to_the_environment_is_carried_over_or_a_step() {
         "[upstream.azure]\ncommand = \"npx\"\nargs = [\"-y\", \"@azure/mcp@latest\"]",
         "exec a \\\"$${TOK:-}\\\"",
         "R = \"${HOME}/y\", B = \"${C:-d}\"",
-        "[upstream.line]\ncommand = \"npx\"\nargs = [\"-y\", \"some-server@1.0.0\"]\nenv.API_TOKEN = { file = ",
-        "args = [\"run\", \"-i\", \"--rm\", \"-e\", \"API_TOKEN\", \"image:1\"]\nenv.API_TOKEN = { file = ",
+        "[upstream.line]\ncommand = \"npx\"\nargs = [\"-y\", \"some-server@1.0.0\"]\nenv = { API_TOKEN = { file = ",
+        "args = [\"run\", \"-i\", \"--rm\", \"-e\", \"API_TOKEN\", \"image:1\"]\nenv = { API_TOKEN = { file = ",
     ] {
         assert!(configuration.contains(expected), "{expected}: {configuration}");
     }

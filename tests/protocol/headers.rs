@@ -169,6 +169,7 @@ fn only_named_headers_go_up() {
         "content-length",
         "content-type",
         "accept",
+        "accept-encoding",
         "mcp-protocol-version",
         "mcp-method",
         "mcp-name",
@@ -186,6 +187,7 @@ fn only_named_headers_go_up() {
     assert!(received.headers("connection").iter().all(|value| value.eq_ignore_ascii_case("keep-alive")));
     assert_eq!(received.headers("content-type"), ["application/json"]);
     assert_eq!(received.headers("accept"), ["application/json, text/event-stream"]);
+    assert_eq!(received.headers("accept-encoding"), ["identity"]);
     assert_eq!(received.headers("host"), [upstream.address.to_string()]);
     let crossed = received.headers("traceparent");
     assert_eq!(crossed.len(), 1, "{}", received.head);

@@ -142,7 +142,7 @@ mod tests {
         let causes = causes();
         for reason in Reason::ALL {
             let is_caused = causes.iter().any(|(error, _)| error.outcome().reason == reason);
-            assert_eq!(is_caused, reason != Reason::Cancelled, "{reason:?}");
+            assert!(is_caused, "{reason:?}");
         }
     }
 }
