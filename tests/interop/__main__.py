@@ -11,6 +11,7 @@ import pathlib
 import signal
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))  # the everything server's fixtures, under the names it uses itself
@@ -21,6 +22,7 @@ from interop import (  # noqa: E402
     other_clients,
     pairs,
     python_client,
+    quiet_calls,
     real_servers,
     session_cases,
     test_gateway,
@@ -104,6 +106,7 @@ def judge_clients(options):
         ]
         if options.binary:
             counts += [*judge_transports(options, running), *judge_first_calls(options, running)]
+            counts += judge_quiet_calls(options, running)
         counts.append(run(last_tests(running)))
         if any(failed for _, failed in counts):
             print(running.logs())
@@ -130,6 +133,19 @@ def judge_first_calls(options, known):
             other_clients.run_python1(running, options.python1, ()),
             other_clients.run_typescript(running, options.npm, ()),
         ]
+        if any(failed for _, failed in counts):
+            print(running.logs())
+    return counts
+
+
+def judge_quiet_calls(options, known):
+    """Side by side, as they wait for most of their time."""
+    with quiet_calls.running(options.binary, known) as running, ThreadPoolExecutor() as threads:
+        others = [
+            threads.submit(other_clients.run_python1, running, options.python1, ()),
+            threads.submit(other_clients.run_typescript, running, options.npm, ()),
+        ]
+        counts = [run(quiet_call_tests(running)), *(other.result() for other in others)]
         if any(failed for _, failed in counts):
             print(running.logs())
     return counts
@@ -218,6 +234,12 @@ def first_call_tests(running):
         if is_mcp_remote and route.is_demo:
             open_session = functools.partial(python_client.open_session, mode=python_client.REVISION)
             add(suite, first_calls.Unmirrored, "python", open_session, running, route)
+    return suite
+
+
+def quiet_call_tests(running):
+    suite = unittest.TestSuite()
+    add(suite, quiet_calls.QuietCalls, "python", python_client.open_impatient, ("auto", "legacy"), running)
     return suite
 
 

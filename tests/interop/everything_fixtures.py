@@ -104,6 +104,14 @@ async def headers(context, arguments):
     return complete(text("see the structured content"), structuredContent={"headers": arrived})
 
 
+async def be_quiet(context, arguments):
+    """Says nothing for so many seconds, and then fails with the code, if there is one."""
+    await asyncio.sleep(arguments["seconds"])
+    if "code" in arguments:
+        raise MCPError(arguments["code"], "failed as told")
+    return complete(text("I was quiet"), structuredContent=arguments)
+
+
 async def links(context, arguments):
     """Resources named in every place where a tool's result can name them, and one in plain text."""
     return complete(
@@ -214,6 +222,7 @@ TOOLS = {
     "echo": ({"type": "object"}, echo),
     "headers": (NO_ARGUMENTS, headers),
     "links": (NO_ARGUMENTS, links),
+    "be_quiet": (object_schema(["seconds"], seconds={"type": "number"}, code={"type": "integer"}), be_quiet),
     "hold": (KEY, hold),
     "hold_outcome": (KEY, hold_outcome),
     "announce_watched": (NO_ARGUMENTS, announce(ResourceUpdated("test://watched-resource"))),

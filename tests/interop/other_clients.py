@@ -13,7 +13,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).parent
 TIMEOUT_S = 600
-TYPESCRIPT_TESTS = ("client", "sessions", "first_calls")
+TYPESCRIPT_TESTS = ("client", "sessions", "first_calls", "quiet_calls")
 
 
 def run_python1(topology, python, routes):

@@ -10,6 +10,7 @@ import unittest
 from interop import (
     first_calls,
     python1_client,
+    quiet_calls,
     session_cases,
     test_python1_calls,
     test_python1_faults,
@@ -38,6 +39,8 @@ def main():
     for route in topology.first_call_routes():
         for case in first_calls.cases_for(route):
             add(suite, case, "python 1", python1_client.open_session, topology, route)
+    if topology.quiet_call_routes():
+        add(suite, quiet_calls.QuietCalls, "python 1", python1_client.open_impatient, ("legacy",), topology)
     if topology.binary and "direct" in os.environ["OPEN_ROUTES"].split(","):
         add(suite, test_python1_faults.Faults, topology)
     passed, failed = run(suite)

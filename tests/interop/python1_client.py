@@ -37,10 +37,10 @@ class RouteCase(BoundedCase):
 
 
 @contextlib.asynccontextmanager
-async def open_client(url, **options):
+async def open_client(url, quiet_s_max=30, **options):
     """An initialized session; `client.opened` is the answer to `initialize`, `client.session_id` what it was given."""
     async with (
-        httpx.AsyncClient(timeout=httpx.Timeout(10, read=30)) as web,
+        httpx.AsyncClient(timeout=httpx.Timeout(10, read=quiet_s_max)) as web,
         streamable_http_client(url, http_client=web) as (read, write, session_id),
         ClientSession(read, write, read_timeout_seconds=ANSWER_TIMEOUT, **options) as client,
     ):
@@ -127,6 +127,14 @@ class LegacySession(session_cases.Session):
 
 
 @contextlib.asynccontextmanager
+async def open_impatient(url, quiet_s_max, mode):
+    """A session that ends when it hears nothing for so long."""
+    session = LegacySession(None)
+    async with open_client(url, quiet_s_max=quiet_s_max) as session.client:
+        yield session
+
+
+@contextlib.asynccontextmanager
 async def open_session(topology, route, person):
     session = LegacySession(person)
 
@@ -162,10 +170,28 @@ def transport(topology, route):
     if route.transport == "sse":
         return sse_client(route.url)
     if route.command:
-        return stdio_client(StdioServerParameters(command=route.command[0], args=list(route.command[1:])))
+        return child(*route.command)
     if route.transport == "connect":
-        return stdio_client(StdioServerParameters(command=topology.binary, args=["connect", route.url]))
+        return child(topology.binary, "connect", route.url)
     return streamable_http_client(route.url)
+
+
+@contextlib.asynccontextmanager
+async def child(command, *arguments):
+    """Read from until it has ended: the SDK fails where a notification arrives while it closes, and nobody reads."""
+    async with stdio_client(StdioServerParameters(command=command, args=list(arguments))) as (read, write):
+        further = read.clone()
+        try:
+            yield read, write
+        finally:
+            reading = asyncio.create_task(read_to_the_end(further))
+    await reading
+
+
+async def read_to_the_end(stream):
+    async with stream:
+        async for _ in stream:
+            pass
 
 
 def cancelled(request_id):

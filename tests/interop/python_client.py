@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import warnings
 
+import httpx2
 import mcp_types as types
 from mcp import Client
 from mcp.client.sse import sse_client
@@ -124,6 +125,15 @@ class LegacySession(session_cases.Session):
 
     async def ping(self):
         await self.client.send_ping()
+
+
+@contextlib.asynccontextmanager
+async def open_impatient(url, quiet_s_max, mode):
+    """A session, or a client of the newest revision, that gives up when it hears nothing for so long."""
+    session = LegacySession(None)
+    async with create_mcp_http_client(timeout=httpx2.Timeout(10, read=quiet_s_max)) as http:
+        async with open_client(streamable_http_client(url, http_client=http), mode) as session.client:
+            yield session
 
 
 @contextlib.asynccontextmanager

@@ -111,6 +111,8 @@ class Route:
     """Whether everything that a session carries is tried there; where names stay bare, too little can be called."""
     for_first_calls: bool = False
     """True where the calls are tried that people make first."""
+    for_quiet_calls: bool = False
+    """True where calls are tried of which nothing is heard for a while."""
     is_demo: bool = False
     """True where the demo's servers are, and no others."""
 
@@ -161,6 +163,9 @@ class Topology:
 
     def first_call_routes(self):
         return [route for route in self.routes if route.for_first_calls]
+
+    def quiet_call_routes(self):
+        return [route for route in self.routes if route.for_quiet_calls]
 
     def as_json(self):
         """For tests in another process."""

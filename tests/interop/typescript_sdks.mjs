@@ -30,7 +30,7 @@ export const WAYS = [
 ];
 
 /** A client of version 2; with `person`, one that answers whatever a server asks. */
-async function openTwo(mode, route, { person = false, name = ANSWERS.name, headers = {} } = {}) {
+async function openTwo(mode, route, { person = false, name = ANSWERS.name, headers = {}, fetch } = {}) {
   const capabilities = person ? { elicitation: {}, sampling: {}, roots: {} } : {};
   const client = new two.Client({ name: 'interop', version: '1' }, { capabilities, versionNegotiation: { mode } });
   if (person) {
@@ -43,7 +43,7 @@ async function openTwo(mode, route, { person = false, name = ANSWERS.name, heade
     client.setRequestHandler('sampling/createMessage', () => sampled);
     client.setRequestHandler('roots/list', () => ({ roots: [] }));
   }
-  const transport = new two.StreamableHTTPClientTransport(new URL(route.url), { requestInit: { headers } });
+  const transport = new two.StreamableHTTPClientTransport(new URL(route.url), { requestInit: { headers }, fetch });
   await client.connect(transport);
   return {
     client,
@@ -55,9 +55,9 @@ async function openTwo(mode, route, { person = false, name = ANSWERS.name, heade
   };
 }
 
-async function openOne(route, { headers = {} } = {}) {
+async function openOne(route, { headers = {}, fetch } = {}) {
   const client = new one.Client({ name: 'interop', version: '1' }, { capabilities: {} });
-  const transport = new one.StreamableHTTPClientTransport(new URL(route.url), { requestInit: { headers } });
+  const transport = new one.StreamableHTTPClientTransport(new URL(route.url), { requestInit: { headers }, fetch });
   await client.connect(transport);
   const schemas = { 'notifications/message': one.LoggingMessageNotificationSchema };
   return {
