@@ -17,6 +17,7 @@
 //! | [`http_sse`] | How is an upstream reached that speaks HTTP+SSE (2024-11-05)? (Clients that do: `sessions/http_sse.rs`.) |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
+//! | [`shared_process`] | How far are principals kept apart whose modern calls share a process? |
 //! | [`floods`] | Who waits, and who loses what, where a child process writes faster than its client reads? |
 //! | [`process_end`] | Does anything outlive the gateway, or the command, that started a child process? |
 
@@ -35,5 +36,6 @@ mod openings;
 mod process_end;
 mod replicas;
 mod retries;
+mod shared_process;
 mod stdio;
 mod tls;

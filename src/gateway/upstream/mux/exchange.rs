@@ -22,6 +22,7 @@ use memchr::memmem;
 use tokio::time::timeout_at;
 
 use super::sessions::{MuxSessions, SessionHandle};
+use super::state_owner::{NOT_ITS_STATE, NotItsState, StateOwner};
 use super::{MuxCall, MuxConnection, MuxRequest, outgoing, queue};
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
@@ -34,7 +35,7 @@ use crate::upstream::request::{RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
 use crate::upstream::silence::{self, Silence};
 use protocol::envelope::{Envelope, MessageKind};
-use protocol::error::UpstreamError;
+use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::json::{Document, Scratch};
 use protocol::version::Era;
 
@@ -47,6 +48,11 @@ pub(crate) trait Connect {
 
     /// The connection for modern requests of this caller. `OtherEra`: there is no such thing.
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError>;
+
+    /// The principal of this caller, where modern requests of several share a connection.
+    fn state_owner(&self, _asking: ConnectRequest<'_>) -> Option<Arc<StateOwner>> {
+        None
+    }
 
     async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
     -> Result<Reply, UpstreamError>;
@@ -94,6 +100,8 @@ pub(crate) struct MuxPost<'a> {
     pub sending: Option<&'a Sending>,
     /// The silence of its client.
     pub silence: Option<&'a Silence>,
+    /// Whose the states of modern calls are, where several principals share the connection.
+    pub owner: Option<&'a Arc<StateOwner>>,
 }
 
 impl MuxPost<'_> {
@@ -179,8 +187,11 @@ async fn send_message(
         place: request.attributes.place.as_ref(),
         sending: request.sending.as_deref(),
         silence,
+        owner: None,
     };
     if era == Era::Modern {
+        let owner = connect.state_owner(asking);
+        let post = MuxPost { owner: owner.as_ref(), ..post };
         let mut may_repeat = true;
         loop {
             let connection = connect.modern(asking).await?;
@@ -207,12 +218,21 @@ pub(crate) async fn pass(
     session: u64,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let MuxPost { message, envelope, trace, is_own, era, json_depth_max, deadline, payer, place, .. } = post;
+    let MuxPost {
+        message, envelope, trace, is_own, era, json_depth_max, deadline, payer, place, owner, ..
+    } = post;
     match envelope.kind {
         MessageKind::Request => {
             let deadline = (!post.is("initialize")).then_some(deadline);
+            let opened = match owner.filter(|_| envelope.is_continued).map(|owner| owner.opened(message)) {
+                None | Some(Ok(None)) => None,
+                Some(Ok(opened)) => opened,
+                Some(Err(NotItsState)) => return Ok(not_its_state(&post)),
+            };
+            let (message, envelope) =
+                opened.as_ref().map_or((message, envelope), |(message, envelope)| (message, envelope));
             let request =
-                MuxRequest { payer, session, message, envelope, trace, is_own, era, deadline, place };
+                MuxRequest { payer, session, message, envelope, trace, is_own, era, deadline, place, owner };
             let call = connection.call(request).await?;
             if let Some(sending) = post.sending {
                 sending.mark_taken();
@@ -243,6 +263,14 @@ pub(crate) async fn pass(
             Ok(Reply::accepted())
         }
     }
+}
+
+/// The answer to a request with a state that its principal was not given.
+#[cold]
+fn not_its_state(post: &MuxPost<'_>) -> Reply {
+    let error = Error::from(ClientError::Params { why: NOT_ITS_STATE });
+    let id = std::str::from_utf8(post.id()).ok();
+    Reply::json(error.body(id, post.era).into())
 }
 
 /// Opens a session over a connection of its own by the caller's `initialize`. One that is refused ends it.

@@ -21,6 +21,7 @@ pub(crate) mod pending_calls;
 pub(crate) mod queue;
 pub(crate) mod sessions;
 mod state;
+pub(crate) mod state_owner;
 pub(crate) mod unreadable;
 
 use std::sync::Arc;
@@ -36,7 +37,8 @@ pub(crate) use self::bounds::MuxBounds;
 pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
-use self::state::{MuxKind, MuxState, ReplyHandle};
+use self::state::{ModernCallers, MuxKind, MuxState, ReplyHandle};
+use self::state_owner::StateOwner;
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
@@ -86,6 +88,8 @@ pub(crate) struct MuxRequest<'a> {
     pub deadline: Option<Instant>,
     /// Its place among the calls that the upstream may have at once.
     pub place: Option<&'a Arc<CallPlace>>,
+    /// Whose its states are, where several principals share the connection.
+    pub owner: Option<&'a Arc<StateOwner>>,
 }
 
 impl MuxConnection {
@@ -113,7 +117,8 @@ impl MuxConnection {
     ) -> Result<(queue::PieceReceiver, MuxCall), UpstreamError> {
         // Entered only once there is room to send it: a pending call is one that the other side may answer.
         let slot = self.0.outgoing.reserve().await.map_err(|_| UpstreamError::Unreachable)?;
-        let MuxRequest { session, message, envelope, trace, is_own, era, deadline, payer, place } = request;
+        let MuxRequest { session, message, envelope, trace, is_own, era, deadline, payer, place, owner } =
+            request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
         let role = if envelope
@@ -134,7 +139,7 @@ impl MuxConnection {
             token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
             session,
             role,
-            handle: Some(ReplyHandle { sender, era }),
+            handle: Some(ReplyHandle { sender, era, owner: owner.map(Arc::clone) }),
             place: place.cloned(),
         };
         let own = {
@@ -190,6 +195,11 @@ impl MuxConnection {
         state.kind = MuxKind::Session;
         state.listeners.entry(ONLY_SESSION).or_default();
         ONLY_SESSION
+    }
+
+    /// From now on the connection carries requests of several principals.
+    pub(crate) fn make_common(&self) {
+        self.lock().callers = ModernCallers::Several;
     }
 
     /// From now on the connection carries sessions that share one which the gateway opens.
@@ -249,7 +259,7 @@ impl MuxConnection {
     /// Sends a request whose answer nobody waits for. `params` is JSON. It is lost if the other side does not read.
     pub(crate) fn ask_in_passing(&self, method: &str, params: &str) {
         let (sender, _) = queue::queue(0, self.0.bounds.memory());
-        let handle = ReplyHandle { sender, era: Era::Legacy };
+        let handle = ReplyHandle { sender, era: Era::Legacy, owner: None };
         let call = PendingCall {
             id: Bytes::new(),
             token: None,

@@ -3,6 +3,7 @@
 //! All of it is behind the connection's lock; nothing here waits.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use super::incoming_message::IncomingKind;
 use super::listener::NotificationListener;
 use super::pending_calls::{CallRole, PendingCalls};
 use super::queue::{MuxPiece, NotSent, QueueRoom};
+use super::state_owner::StateOwner;
 use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
 use protocol::error::UpstreamError;
@@ -26,6 +28,7 @@ pub(super) struct MuxState {
     pub(super) listeners: HashMap<u64, NotificationListener>,
     pub(super) next_session: u64,
     pub(super) kind: MuxKind,
+    pub(super) callers: ModernCallers,
     pub(super) used: Instant,
     pub(super) has_answered: bool,
     /// What whoever hands in a message does where its reader has no room.
@@ -41,6 +44,14 @@ pub(super) enum Patience {
     Never,
     /// As long as nobody else would have to wait as well.
     Alone,
+}
+
+/// Whose the modern requests of a connection are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ModernCallers {
+    /// One principal's, or of those whom nobody tells apart.
+    One,
+    Several,
 }
 
 /// What a connection carries.
@@ -59,6 +70,8 @@ pub(super) enum MuxKind {
 pub(super) struct ReplyHandle {
     pub(super) sender: queue::PieceSender,
     pub(super) era: Era,
+    /// Whose its states are, where several principals share the connection.
+    pub(super) owner: Option<Arc<StateOwner>>,
 }
 
 impl ReplyHandle {
@@ -91,6 +104,7 @@ impl MuxState {
             listeners: HashMap::new(),
             next_session: ONLY_SESSION + 1,
             kind: MuxKind::Modern,
+            callers: ModernCallers::One,
             used: clock::now(),
             has_answered: false,
             patience: Patience::Never,
@@ -120,10 +134,16 @@ impl MuxState {
         match incoming {
             IncomingKind::Response { id, repeated } => {
                 let Some(own) = id.own else { return CallDelivery::Nobody };
-                let Some(caller_id) = self.pending.get_mut(own).map(|call| call.id.clone()) else {
-                    return CallDelivery::Nobody;
-                };
-                let answer = id.replaced(message, &caller_id, repeated.as_ref());
+                let Some(call) = self.pending.get_mut(own) else { return CallDelivery::Nobody };
+                let owner = call.handle.as_ref().and_then(|handle| handle.owner.clone());
+                let mut answer = id.replaced(message, &call.id.clone(), repeated.as_ref());
+                if let Some(owner) = owner {
+                    let Some(sealed) = owner.sealed(answer) else {
+                        self.fail(own, UpstreamError::Nonsense);
+                        return CallDelivery::Unreadable;
+                    };
+                    answer = sealed;
+                }
                 match self.room_for(own, &answer) {
                     Some(room) => CallDelivery::Full(room),
                     None => done(self.answer(own, &answer)),
@@ -288,6 +308,10 @@ impl MuxState {
 
     /// A message of the one session that belongs to no call. Most clients look for what concerns a call on its stream.
     fn deliver_unattached(&mut self, message: &Bytes, is_of_call: bool) -> CallDelivery {
+        // It may be about a call of another principal that is over.
+        if self.callers == ModernCallers::Several && self.kind == MuxKind::Modern {
+            return CallDelivery::Nobody;
+        }
         let listens = self.is_listened_to();
         let call = match self.pending.only() {
             _ if !is_of_call => None,

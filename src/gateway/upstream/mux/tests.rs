@@ -38,6 +38,7 @@ async fn call(
         era,
         deadline: Some(far),
         place: None,
+        owner: None,
     };
     connection.call(request).await.expect("sent")
 }
@@ -154,6 +155,7 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
         era: Era::Legacy,
         deadline: None,
         place: None,
+        owner: None,
     };
     let (mut own, _own) = connection.call(own).await.expect("sent");
     receive(&mut read_half, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
@@ -200,6 +202,7 @@ async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
         era: Era::Legacy,
         deadline: Some(clock::now()),
         place: None,
+        owner: None,
     };
     drop(connection.call(request).await.expect("sent"));
     write_half.next().await.expect("the request");
@@ -275,6 +278,7 @@ async fn what_is_about_to_end_takes_no_call() {
         era: Era::Modern,
         deadline: None,
         place: None,
+        owner: None,
     };
     assert_eq!(connection.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
 }
@@ -314,6 +318,7 @@ async fn a_request_that_reaches_no_client_is_answered_at_once() {
         era: Era::Legacy,
         deadline: None,
         place: None,
+        owner: None,
     };
     let (mut opening, _opening) = connection.call(initialize).await.expect("sent");
     write_half.next().await.expect("initialize");

@@ -1,7 +1,7 @@
 //! Upstreams that are child processes, speaking one message a line over standard input and output.
 //!
 //! A process for requests of the modern era serves one principal, and the gateway's own questions have one of their
-//! own. A session of the legacy era has a process for itself, unless the operator lets sessions share one
+//! own, unless the operator lets all share one. A session of the legacy era has a process for itself, unless the operator lets sessions share one
 //! (`shared`). A process that is found not to be modern is the next that the gateway itself initializes: it is asked
 //! both on the same one.
 //!
@@ -19,8 +19,8 @@ mod starts;
 use std::collections::HashMap;
 use std::process::ExitStatus;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use http::HeaderValue;
@@ -42,6 +42,7 @@ use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{CloseOnDrop, Connect, ConnectRequest, MuxPost, open_session, pass};
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
+use crate::upstream::mux::state_owner::{StateKeys, StateOwner};
 use crate::upstream::throttle::LogPace;
 use config::{self, CommandConfig, Isolation};
 use net::jitter;
@@ -61,6 +62,8 @@ pub(crate) struct Children {
     /// By caller.
     modern: Mutex<HashMap<Box<[u8]>, ModernChild>>,
     shared: SharedChildren,
+    /// Seals the states of those who share a process.
+    state_keys: OnceLock<Option<Arc<StateKeys>>>,
     starts: Mutex<Starts>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
@@ -101,6 +104,7 @@ impl Children {
             sessions: MuxSessions::default(),
             modern: Mutex::default(),
             shared: SharedChildren::default(),
+            state_keys: OnceLock::new(),
             starts: Mutex::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
@@ -303,6 +307,9 @@ impl Children {
             // Before the client's call: who answers this has started, whatever that call does to it.
             connection.ask_in_passing("server/discover", &discover_params());
         }
+        if self.is_for_all() {
+            connection.make_common();
+        }
         modern.insert(caller, ModernChild { connection: connection.clone(), payer });
         Ok(connection)
     }
@@ -442,11 +449,21 @@ impl Connect for Arc<Children> {
     }
 
     async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
-        let caller = asking.principal.unwrap_or_default().as_bytes();
+        let principal = asking.principal.filter(|_| !self.is_for_all());
+        let caller = principal.unwrap_or_default().as_bytes();
         if let Some(child) = self.modern.lock().get(caller).filter(|child| !child.connection.is_over()) {
             return Ok(child.connection.clone());
         }
         Box::pin(self.start_modern(asking, caller)).await
+    }
+
+    fn state_owner(&self, asking: ConnectRequest<'_>) -> Option<Arc<StateOwner>> {
+        if !self.is_for_all() || asking.payer == Payer::GATEWAY {
+            return None;
+        }
+        let keys = self.state_keys.get_or_init(StateKeys::new).as_ref()?;
+        let depth_max = asking.client.limits().json_depth_max;
+        Some(StateOwner::new(keys, asking.principal.unwrap_or_default(), depth_max))
     }
 
     async fn initialize(
