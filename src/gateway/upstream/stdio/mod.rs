@@ -1,9 +1,9 @@
 //! Upstreams that are child processes, speaking one message a line over standard input and output.
 //!
 //! A process for requests of the modern era serves one principal, and the gateway's own questions have one of their
-//! own, unless the operator lets all share one. A session of the legacy era has a process for itself, unless the operator lets sessions share one
-//! (`shared`). A process that is found not to be modern is the next that the gateway itself initializes: it is asked
-//! both on the same one.
+//! own, unless the operator lets all share one (`shared`). A session of the legacy era has a process for itself, unless
+//! the operator lets sessions share one. A process that is found not to be modern is the next that the gateway itself
+//! initializes: it is asked both on the same one.
 //!
 //! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
 //! started all the time; what one child does is seen by its own callers alone.
