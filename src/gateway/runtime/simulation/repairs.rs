@@ -14,6 +14,8 @@ use super::world::World;
 
 /// Time in which the gateway hears of a name, and calls come to their ends.
 const DRAINED_WITHIN: Duration = Duration::from_secs(6);
+/// So many looks at the shares of replicas are taken at most.
+const SHARE_LOOKS: usize = 6;
 
 impl World {
     pub(super) async fn repair(self: Rc<Self>) {
@@ -63,12 +65,38 @@ impl World {
             server.replicas.iter().map(|replica| replica.calls.get()).collect()
         };
         let before: Vec<Vec<usize>> = servers().map(calls).collect();
-        sleep(time).await;
-        for (server, before) in servers().zip(before) {
-            let after = calls(server);
-            if before.iter().zip(&after).any(|(before, after)| before == after) {
-                self.model.fault(format!("the calls at {} went from {before:?} to {after:?}", server.name));
+        let idle = || {
+            let served = servers().zip(&before).map(|(server, before)| (server, before, calls(server)));
+            served
+                .filter(|(_, before, after)| before.iter().zip(after).any(|(before, after)| before == after))
+                .map(|(server, before, after)| {
+                    let known = self.known_replicas(server.name);
+                    format!("the calls at {} went from {before:?} to {after:?}: {known}", server.name)
+                })
+                .next()
+        };
+        // Calls in sessions go where their session is: there may be hardly any others for a while.
+        for _ in 1..SHARE_LOOKS {
+            sleep(time).await;
+            if idle().is_none() {
+                return;
             }
         }
+        sleep(time).await;
+        if let Some(fault) = idle() {
+            self.model.fault(fault);
+        }
+    }
+
+    /// The record of the gateway of each replica of a server.
+    fn known_replicas(&self, name: &str) -> String {
+        let snapshot = self.state.snapshot.load();
+        let upstreams = snapshot.upstreams.iter().filter(|upstream| &*upstream.config.name == name);
+        let replicas = upstreams.flat_map(|upstream| upstream.replicas.load().to_vec());
+        let known = replicas.map(|replica| {
+            let (breaker, in_flight) = (replica.breaker.0.state(), replica.load.in_flight());
+            format!("{:?} {breaker:?} with {in_flight} in flight", replica.address)
+        });
+        known.collect::<Vec<_>>().join(", ")
     }
 }

@@ -50,7 +50,7 @@ const SPARE_MAX: usize = 10;
 pub(super) struct World {
     pub(super) model: Rc<Model>,
     pub(super) servers: Vec<Rc<Server>>,
-    state: Arc<State>,
+    pub(super) state: Arc<State>,
     audience: Rc<Audience>,
     /// Reloads so far.
     reloads: Cell<usize>,
