@@ -140,7 +140,7 @@ impl Source {
         Poll::Pending
     }
 
-    /// Reads until there is no more for now, or enough waits.
+    /// Reads until the socket is empty, or enough waits.
     fn fill(&mut self, cx: &mut Context<'_>) {
         while let Some(body) = &mut self.body {
             let bytes = self.queue.borrow().bytes;

@@ -69,7 +69,7 @@ pub(super) struct ResponseWriter {
     is_broken: bool,
     /// How much the client has taken.
     written_bytes: usize,
-    /// The client's socket takes nothing more for now.
+    /// The client's socket is full.
     is_blocked: bool,
     /// What is held for it meanwhile.
     held: Option<Share>,
