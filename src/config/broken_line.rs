@@ -1,6 +1,6 @@
-//! What may be shown of a line in a text that is no TOML. Nothing says there where a value ends, so a line is shown as far as
-//! its keys and its punctuation go, and the values that are a number, a date, a truth value or a word of the schema. From
-//! the first other value on, nothing is.
+//! The part that may be shown of a line in a text that is no TOML. No rule says there where a value ends, so a line is
+//! shown as far as its keys and its punctuation go, and the values that are a number, a date, a truth value or a word
+//! of the schema. From the first other value on, nothing is.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use super::schema::json_schema;
 /// Bytes of a key that somebody chose.
 const NAME_BYTES_MAX: usize = 32;
 
-/// How many bytes of the line at `begin` are shown.
+/// The number of bytes of the line at `begin` that are shown.
 pub(super) fn shown_bytes(text: &str, begin: usize, line: &str) -> usize {
     let before = text.get(..begin).unwrap_or_default();
     let is_open = |quotes: &str| before.matches(quotes).count() % 2 == 1;
@@ -43,7 +43,7 @@ struct Scan<'t> {
 }
 
 impl Scan<'_> {
-    /// How far the line may be shown.
+    /// The line may be shown up to here.
     fn run(mut self) -> usize {
         // For each bracket that is open: whether it is a table, and whether its values are hidden.
         let mut open: Vec<(bool, bool)> = Vec::new();
@@ -117,7 +117,7 @@ impl Scan<'_> {
     }
 }
 
-/// Whether a value, with its quotes or with some of them, is a number, a date, a truth value or a word of the schema.
+/// True if a value, with all or some of its quotes, is a number, a date, a truth value or a word of the schema.
 fn is_plain(token: &str) -> bool {
     let quote = ['"', '\''];
     let inner = token.strip_prefix(quote).unwrap_or(token);
@@ -156,7 +156,7 @@ fn collect(json: &Json, words: &mut BTreeSet<String>) {
     }
 }
 
-/// Whether a path is made of keys that exist, and of names where they are chosen.
+/// True if a path consists of keys that exist, and of names where you choose them.
 fn is_known_path(path: &str) -> bool {
     let (mut is_free, mut is_hidden) = (false, false);
     !path.is_empty()

@@ -293,7 +293,7 @@ fn query(
     query
 }
 
-/// What looks like a key in the query of a URL stands there in clear text.
+/// Warns of a key in the query of a URL, which stands there in clear text.
 pub(super) fn check_queries(urls: &[Url], table: Table<'_>, findings: &mut Findings) {
     let names = urls.iter().filter_map(|url| url.path_and_query.split_once('?'));
     let secret = names.flat_map(|(_, query)| query.split('&')).find_map(|parameter| {

@@ -72,7 +72,7 @@ section! {
         /// How the failure of a request is shown to clients with sessions: in an HTTP 200 (`jsonrpc`), which every client
         /// survives, or with its own status (`http`).
         legacy_errors: LegacyErrors = "jsonrpc",
-        /// How a caller is told that no credential of its kind allows its request (`forbidden`): with HTTP 403 (`http`), as the
+        /// The refusal of a request that no credential of its kind allows (`forbidden`): with HTTP 403 (`http`), as the
         /// specification says, or in an HTTP 200 (`jsonrpc`), for hosts that ask their user to sign in again at every 403.
         forbidden_errors: ForbiddenErrors = "http",
         /// Of which calls in sessions the headers `Mcp-Param-*` have to be there, where a tool has some: of those of clients that
@@ -139,7 +139,7 @@ choice! {
 }
 
 choice! {
-    /// How a caller is told that it may not do something, whatever it presents.
+    /// The way to tell a caller that it may not do something, with any credential.
     pub enum ForbiddenErrors {
         /// With HTTP 403.
         Http = "http",

@@ -80,7 +80,7 @@ fn is_assignment(word: &str) -> bool {
     })
 }
 
-/// What follows `verb`, whose words are the first ones; options may stand before.
+/// The arguments after `verb`, whose words come first; options may stand before them.
 fn after_verb<'r, 'w>(words: &'r [&'w str], verb: &str) -> Option<&'r [&'w str]> {
     let mut rest = words;
     for part in verb.split_whitespace() {
@@ -114,7 +114,7 @@ fn package<'w>(words: &[&'w str]) -> Option<&'w str> {
     None
 }
 
-/// Whether a package is fetched by its name: no path, and no URL with a revision of its own.
+/// True if a package is fetched by its name: no path, and no URL with a revision of its own.
 fn is_of_registry(package: &str) -> bool {
     !package.is_empty()
         && !package.starts_with(['.', '/', '~', '$', '"', '\''])
@@ -122,7 +122,7 @@ fn is_of_registry(package: &str) -> bool {
         && package.matches('/').count() == usize::from(package.starts_with('@'))
 }
 
-/// Whether a version follows the name. A tag, such as `latest`, is none.
+/// True if a version follows the name. A tag, such as `latest`, is none.
 fn has_version(package: &str, is_npm: bool) -> bool {
     let name = package.strip_prefix('@').unwrap_or(package);
     let version = match name.split_once("==") {

@@ -282,7 +282,7 @@ fn first_syntax_errors(text: &str, errors: &[toml::de::Error]) -> Vec<Diagnostic
     errors.filter(|error| lines.insert(line_of(error))).take(SYNTAX_ERRORS_MAX).collect()
 }
 
-/// What to do with a heading that is there already, in another form.
+/// The advice for a heading that is there already, in another form.
 fn second_heading(text: &str, span: &Range<usize>) -> Option<String> {
     let line = text.get(..span.start)?.rfind('\n').map_or(0, |newline| newline + 1);
     let heading = text[line..].lines().next()?.trim();

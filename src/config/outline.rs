@@ -4,7 +4,7 @@
 //! what may be a secret: a value is shown where its key and the tables around it are among those whose values are none, and
 //! where it looks as such a value does. Keys and headings are shown; comments are not.
 //!
-//! Where a text is no TOML, nothing says where a value ends: `broken_line.rs` says what is shown there.
+//! `broken_line.rs` covers a text that is no TOML, where no rule says where a value ends.
 
 use std::ops::Range;
 
@@ -111,7 +111,7 @@ impl Outline {
         Self::Toml(values)
     }
 
-    /// Whether what is masked ends a line, so that not even its length is shown.
+    /// True if the masked part ends a line, so that not even its length is shown.
     pub(super) fn ends_lines(&self) -> bool {
         matches!(self, Self::Other)
     }
@@ -338,7 +338,7 @@ fn shown_of_url(url: &str) -> usize {
     shown
 }
 
-/// Whether a key is one whose values are no secrets.
+/// True if the values of a key are no secrets.
 pub(super) fn is_shown(key: &str) -> bool {
     is_among(key, SHOWN) || ENDS_OF_NUMBERS.iter().any(|end| key.ends_with(end))
 }

@@ -95,7 +95,7 @@ fn synonym(name: &str, known: &[&str]) -> Option<&'static str> {
     all.into_iter().find(|key| key.contains(' ') || known.contains(key))
 }
 
-/// What is meant by a misspelt word of others.
+/// The key that a misspelt word of other programs means.
 fn near_synonym(name: &str, known: &[&str]) -> Option<&'static str> {
     let words = SYNONYMS.iter().flat_map(|(theirs, _)| theirs.iter().copied());
     let near = |word: &&str| strsim::osa_distance(name, word) <= word.chars().count() / 4;

@@ -154,7 +154,7 @@ fn question(asks: &Value, revision: &str) -> Value {
     asked
 }
 
-/// What comes of a call once its question is answered.
+/// The result of a call once its question is answered.
 async fn resume(
     server: Arc<McpServer>,
     mut request: RpcRequest,

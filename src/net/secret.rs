@@ -93,7 +93,7 @@ impl Secret {
     }
 }
 
-/// What to say of a file with a secret that everybody on this machine may use; `None`: its mode is fine, or cannot be told.
+/// The warning for a file with a secret that everybody on this machine may use; `None`: its mode is fine, or unknown.
 pub fn exposure(path: &Path) -> Option<String> {
     let metadata = std::fs::metadata(path).ok().filter(is_exposed)?;
     Some(format!("{}: {EXPOSED} (mode {:04o})", path.display(), metadata.mode() & 0o7777))

@@ -16,7 +16,7 @@ pub struct AnswerId {
     progress: IdProgress,
 }
 
-/// How far the id was found.
+/// The progress of the search for the id.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdProgress {
     /// How much of `id` the key at hand has spelled; `None`: it is another key.

@@ -16,7 +16,7 @@ pub struct AnswerNumber {
 #[derive(Clone, Copy, Debug, Default)]
 struct FoundMembers {
     key: [u8; KEY_BYTES_MAX],
-    /// How long the key at hand is, whose beginning that is.
+    /// The length of the key at hand, whose beginning that is.
     key_bytes: usize,
     /// The digits of the id at hand so far; `None`: it is no number of ours.
     number: Option<u64>,

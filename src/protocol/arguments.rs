@@ -294,7 +294,7 @@ fn select<'a>(
     (ends, further)
 }
 
-/// Whether some readers take one key for the other: those that fold case or compatible letters (NFKC, such as `ｅｎｖ` for
+/// True if some readers take one key for the other: those that fold case or compatible letters (NFKC, such as `ｅｎｖ` for
 /// `env`), or drop what nobody sees. Parameters can have names in any script, so this folds all letters; what it takes for
 /// alike in excess is refused in vain.
 fn is_alike(one: &str, other: &str) -> bool {

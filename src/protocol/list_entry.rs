@@ -1,5 +1,5 @@
-//! Whether clients take an entry of a list. They check a list as a whole: one entry that is not as the specification
-//! says costs them all others, too.
+//! The check of an entry of a list, as clients make it. They check a list as a whole: one entry that is not as the
+//! specification says costs them all others, too.
 //!
 //! An entry is judged by what the official SDKs enforce of the schemas of all revisions, taken together, and by nothing
 //! else. Members that they do not know are the server's own. The form of a legacy client's tool that
@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use self::date::is_date_time;
 use crate::json::{JsonKind, Value};
 
-/// What is listed.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the four lists of MCP")]
 pub enum EntryKind {
@@ -26,7 +26,7 @@ pub enum EntryKind {
     Template,
 }
 
-/// What clients refuse an entry for. It quotes nothing of the entry.
+/// The reason for which clients refuse an entry. It quotes nothing of the entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{place} {why}")]
 pub struct EntryFault {
@@ -42,7 +42,7 @@ struct Member {
     is_required: bool,
 }
 
-/// What a value has to be.
+/// The form that a value must have.
 #[derive(Clone, Copy)]
 enum Form {
     Text,

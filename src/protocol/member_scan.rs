@@ -10,11 +10,11 @@ pub(super) struct MemberScan {
     place: ScanPosition,
     is_in_string: bool,
     is_escaped: bool,
-    /// How many bytes have passed.
+    /// The number of bytes that have passed.
     passed: usize,
 }
 
-/// Where in the outermost object the next byte belongs.
+/// The place in the outermost object to which the next byte belongs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ScanPosition {
     /// Before or in a key.

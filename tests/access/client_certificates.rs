@@ -99,7 +99,7 @@ fn an_authority_that_went_is_believed_on_no_open_connection() {
     assert_eq!(statuses(), [200, 401]);
 }
 
-/// What a glob takes for one path, another program may take for another.
+/// A path that a glob and another program may read differently.
 #[test]
 fn a_name_that_could_be_taken_for_another_is_none() {
     let upstream = Upstream::with_tools(&["echo"]);

@@ -35,7 +35,7 @@ def main():
 
 
 def explained(files, failed):
-    """Where to look for figures that have failed."""
+    """Prints the places to look at for figures that have failed."""
     if not failed.isdisjoint(("arrows.up", "arrows.rooms", "arrows.circle_files", "arrows.circle_largest")):
         yield "tests/layers.py and tests/layers.py --circles tell which imports"
     if "once.strays" in failed:

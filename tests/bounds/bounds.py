@@ -22,7 +22,7 @@ class Bound:
     report_rise: float | None = None
     #: By which part it must be below for that to be reported.
     fall: float = 0.0
-    #: Whether it is only reported, wherever it is.
+    #: True if it is only reported, at any value.
     report: bool = False
     #: Why it was raised last.
     note_rise: str = ""

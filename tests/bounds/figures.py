@@ -15,10 +15,10 @@ from bounds import once, widths
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 GATEWAY = layers.GATEWAY
-#: What nobody reads in one go.
+#: Files longer than this are not read in one go.
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 100
-#: What is read without scrolling back.
+#: Functions up to this length are read without scrolling back.
 FILE_LINES_LONG = 450
 FUNCTION_LINES_LONG = 60
 #: A file that reaches over more floors belongs to none.

@@ -42,7 +42,7 @@ def growth(floor):
 
 
 def folder_of(floor):
-    """Where the files of a floor are, or those of a crate."""
+    """The places of the files of a floor, or of a crate."""
     if floor == "commands":
         return ["src/main.rs", "src/commands"]
     crate = ROOT / "src" / floor

@@ -26,7 +26,7 @@ def tuple_functions(tokens):
 
 
 def named(tokens, keyword):
-    """Where a keyword is followed by a name, which a variable of a macro has not."""
+    """The places at which a name follows a keyword; a variable of a macro has none."""
     for index in range(len(tokens) - 1):
         token, after = tokens[index], tokens[index + 1]
         if token.text == keyword and token.kind == after.kind == "word" and text(tokens, index - 1) != "$":
@@ -52,7 +52,7 @@ def angle(tokens, index):
 
 
 def parameter_types(tokens, start):
-    """Where the type of each parameter of the list that `start` opens begins, after `&`, a lifetime and `mut`."""
+    """The position of the type of each parameter of the list that `start` opens, after `&`, a lifetime and `mut`."""
     angles = 0
     for index in at_top(tokens, range(start + 1, closing(tokens, start))):
         angles += angle(tokens, index)

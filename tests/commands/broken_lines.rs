@@ -77,7 +77,7 @@ fn no_secret_with_a_missing_quote_is_shown() {
     }
 }
 
-/// What a person needs who forgot a quote where nothing is secret.
+/// A person who forgot a quote where nothing is secret needs to see the line.
 #[test]
 fn what_cannot_be_a_secret_is_shown() {
     let upstream = Upstream::with_tools(&["echo"]);

@@ -18,7 +18,7 @@ const KEPT: &str = "trunkline_upstream_calls_kept";
 const IN_USE: &str = "trunkline_upstream_calls";
 const WAITING: &str = "trunkline_upstream_calls_waiting";
 
-/// How a client leaves a call.
+/// The ways in which a client leaves a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// In the modern era.
@@ -167,7 +167,7 @@ fn the_place_of_a_call_is_kept_for_as_long_as_its_tool_usually_takes() {
     gate.open();
 }
 
-/// How long the slowest of some calls of the client that stays takes.
+/// The duration of the slowest of some calls of the client that stays.
 fn slowest(daemon: &Daemon) -> Duration {
     let calls = (0..12).map(|number| {
         let begun = Instant::now();

@@ -40,7 +40,7 @@ quiet = "10ms"
 SYSTEM_PATH = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/usr/local/sbin"
 #: The same for everybody: arguments and environment lie above the stack, so their length says where it begins.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
-#: Where the folders of the counted processes are, so that their names are of one length.
+#: The place of the folders of the counted processes, so that their names have one length.
 FOLDERS = "/tmp"
 #: In `http`, for an nginx that writes to its own folder alone.
 NGINX_PLACES = """

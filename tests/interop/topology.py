@@ -104,7 +104,7 @@ class Route:
     beta_name: str = ""
     beta_uri: str = ""
     transport: str = "http"
-    """How clients reach it: `http` (Streamable HTTP), `sse` (HTTP+SSE), or a child (`connect`, `mcp-remote`)."""
+    """The way of clients to it: `http` (Streamable HTTP), `sse` (HTTP+SSE), or a child (`connect`, `mcp-remote`)."""
     command: tuple = ()
     """The command of that child, where it is not the gateway's own."""
     for_sessions: bool = False

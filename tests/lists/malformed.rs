@@ -190,7 +190,7 @@ fn one_tool_that_is_too_deep_costs_its_server_no_other() {
             daemon.wait_for_log(0, "why it is left out", |line| line.contains("json_depth_max"));
         }
     }
-    // What stands beside a list is nobody's entry.
+    // Members beside a list are no entries.
     let around =
         format!(r#"{{"x":{}{},"tools":[{FINE}],"resultType":"complete"}}"#, "[".repeat(40), "]".repeat(40));
     let up = Upstream::start(move |request| match request.method().as_str() {

@@ -11,7 +11,7 @@ from interop.process import Process
 from ports import free_port
 from proxies import site, slow
 
-#: How long a call takes, and how long HAProxy waits.
+#: The duration of a call, and the patience of HAProxy.
 CALL_S = 3.0
 IDLE_MS = 1000
 VERSION, LEGACY = "2026-07-28", "2025-11-25"

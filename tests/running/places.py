@@ -1,4 +1,4 @@
-"""Where things lie: the repository, what is built of it, and what runs beside it with Python."""
+"""The places of the repository, of its builds, and of the packages that run beside it with Python."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ def cargo(subcommand, *arguments):
 
 
 def target_directory():
-    """Where cargo builds; the packages of the tests go below it."""
+    """The directory in which cargo builds; the packages of the tests go below it."""
     command = cargo("metadata", "--no-deps", "--format-version", "1")
     try:
         described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -348,7 +348,7 @@ fn mirrored_parameters_are_demanded_of_those_that_mirror_any() {
                 // Those revisions do not know of it.
                 check(&bare, !demands_all);
                 check(&named, !demands_all);
-                // What is there is compared, and from then on it is missed.
+                // A header that is there is compared, and from then on its absence is an error.
                 check(&named.clone().with("Mcp-Param-Region", "us"), false);
                 check(&named.clone().with("Mcp-Param-Region", "eu"), true);
                 check(&named, false);

@@ -1,4 +1,4 @@
-//! What every request to an upstream says of where it goes, and what is told where that is the wrong place; and paths of
+//! The address in every request to an upstream, and the message where it is the wrong one; and paths of
 //! clients.
 
 use crate::harness::{

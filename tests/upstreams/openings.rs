@@ -1,4 +1,5 @@
-//! How sessions with upstreams are opened: with which revision, what counts as accepted, and what is told where it fails.
+//! The opening of sessions with upstreams: its revision, the answers that count as accepted, the messages where it
+//! fails.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -52,7 +52,7 @@ impl CredentialFault {
         Self::Certificate,
     ];
 
-    /// What an operator reads of it.
+    /// Its text for an operator.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Header => "`Authorization` is not one `Bearer` credential",

@@ -55,7 +55,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedReplies<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TooLong;
 
-/// Where the replies stand that have come so far.
+/// The state of the replies that have come so far.
 #[derive(Debug, Default)]
 struct ReplyScan {
     /// The bytes that have come of this one.

@@ -461,7 +461,7 @@ pub fn error_body(id: Option<&str>, error: &str) -> String {
 }
 
 impl UpstreamError {
-    /// Whether there was an answer, of a size that the gateway does not take.
+    /// True if there was an answer, of a size that the gateway does not take.
     #[must_use]
     pub fn is_too_large(&self) -> bool {
         matches!(self, Self::TooLarge | Self::LineTooLarge { .. })

@@ -8,7 +8,7 @@ use http::StatusCode;
 
 use super::UpstreamError;
 
-/// What messages end with that say what became of the call.
+/// The ends of messages that tell the outcome of the call.
 const OUTCOME_UNKNOWN: &str = "; the outcome of the call is unknown";
 const NOT_EXECUTED: &str = "; the call was not executed";
 /// So much of what an upstream says is told.
@@ -51,12 +51,12 @@ impl fmt::Display for NotOpened {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     status: StatusCode,
-    /// Where to, as far as it is told.
+    /// The target, as far as it is told.
     location: Option<Box<str>>,
 }
 
 impl Redirect {
-    /// What follows `?` or `#`, and credentials, are told to nobody.
+    /// The query, the fragment and credentials stay out.
     pub fn new(status: StatusCode, location: Option<&str>) -> Self {
         let told = location.map(|location| {
             let end = location.find(['?', '#']).unwrap_or(location.len());
@@ -67,7 +67,7 @@ impl Redirect {
         Self { status, location: told.map(Box::from) }
     }
 
-    /// Where to.
+    /// The target.
     pub fn target(&self) -> &str {
         self.location.as_deref().unwrap_or("an address that it does not name")
     }
@@ -101,7 +101,7 @@ impl UpstreamError {
         self
     }
 
-    /// Whether it came of waiting, be it for a call or for the session that it needs.
+    /// True if it came of waiting, for a call or for the session that it needs.
     pub fn is_timeout(&self) -> bool {
         match self {
             Self::TimedOut => true,

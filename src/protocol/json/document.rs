@@ -236,7 +236,7 @@ impl<'a> Value<'a> {
         Some(self).filter(|value| value.is_object())
     }
 
-    /// Whether more objects and arrays than so many are open at once in it, itself included.
+    /// True if more objects and arrays than so many are open at once in it, itself included.
     pub fn is_deeper_than(self, levels: usize) -> bool {
         let marks = self.document.marks.get(self.first..=self.last).unwrap_or_default();
         let mut depth = 0_usize;

@@ -1,4 +1,4 @@
-//! What keeps a text from being read, and where: for a log.
+//! The fault that keeps a text from being read, and its position: for a log.
 
 use serde_json::value::RawValue;
 

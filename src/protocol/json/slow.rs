@@ -36,7 +36,7 @@ pub(super) fn mark(text: &[u8], depth_max: usize, marks: &mut Vec<u32>) -> Resul
     Ok(())
 }
 
-/// Where a text that is known to be JSON is nested deeper than so much.
+/// The position at which a text that is known to be JSON is nested too deeply.
 #[cold]
 pub(super) fn too_deep_at(text: &[u8], depth_max: usize) -> Option<usize> {
     let (mut depth, mut at) = (0, 0);

@@ -1,6 +1,6 @@
 //! Dates with a time of day, as ISO 8601 writes them and clients check them.
 
-/// Whether a text is a date and a time with its offset: `2025-01-12T15:00:58Z`.
+/// True if a text is a date and a time with its offset: `2025-01-12T15:00:58Z`.
 pub(super) fn is_date_time(text: &str) -> bool {
     let Some((date, time)) = text.split_once('T') else { return false };
     is_date(date) && is_time(time)
@@ -32,7 +32,7 @@ fn is_time(text: &str) -> bool {
     is_clock(clock, 3) && is_offset && digits(fraction).is_some()
 }
 
-/// Whether a text is an hour and a minute, and a second where there are three parts.
+/// True if a text is an hour and a minute, and a second where there are three parts.
 fn is_clock(text: &str, parts: usize) -> bool {
     let maxima = [23, 59, 59];
     let found: Vec<&str> = text.split(':').collect();

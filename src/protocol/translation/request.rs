@@ -62,7 +62,8 @@ pub fn to_modern(
     Ok(edits.apply(message))
 }
 
-/// A legacy request as a modern server takes it, where its envelope says all that is needed for that: of nearly all requests.
+/// A legacy request as a modern server takes it, where its envelope says all that is needed for that: of nearly all
+/// requests.
 #[derive(Clone, Debug)]
 pub struct ModernForm {
     id: Option<Span>,
@@ -93,7 +94,8 @@ impl ModernForm {
         Some(Self { id: envelope.id.clone(), params: start_of(params), meta })
     }
 
-    /// Writes it, as [`to_modern`] does. `message`: the one that it was read from; `id`: the literal in the place of its own.
+    /// Writes it, as [`to_modern`] does. `message`: the one that it was read from; `id`: the literal in the place of
+    /// its own.
     pub fn write(&self, message: &Bytes, introduction: &str, added: &str, id: &str) -> Segments {
         let mut edits = Edits::default();
         let (params, has_others) = self.params;
@@ -109,8 +111,8 @@ impl ModernForm {
     }
 }
 
-/// A modern request as a legacy server takes it, read once and written under any id: what only the modern era says is left
-/// out of `_meta` and `params`.
+/// A modern request as a legacy server takes it, read once and written under any id: what only the modern era says is
+/// left out of `_meta` and `params`.
 #[derive(Clone, Debug, Default)]
 pub struct LegacyForm {
     left_out: Edits,
@@ -175,7 +177,8 @@ impl LegacyForm {
         Ok(form)
     }
 
-    /// Writes it. `message`: the one that it was read from; `added`: members of `params` separated by commas, or nothing.
+    /// Writes it. `message`: the one that it was read from; `added`: members of `params` separated by commas, or
+    /// nothing.
     pub fn write(&self, message: &Bytes, added: &str, renamed: Renamed<'_>) -> Segments {
         let mut edits = self.left_out.copy_with_room(3);
         if let Some((start, has_others)) = self.params {
@@ -187,8 +190,8 @@ impl LegacyForm {
     }
 }
 
-/// Where the member is whose value stands here, with a comma, and whether its object has others. Of a message that was
-/// checked.
+/// The range of the member whose value stands here, with a comma, and true if its object has others. Of a message that
+/// was checked.
 fn member_of(message: &[u8], value: Span) -> (Span, bool) {
     let last_of =
         |end: usize, is: fn(&u8) -> bool| message.get(..end).and_then(|text| text.iter().rposition(is));

@@ -49,7 +49,7 @@ pub(super) fn words(line: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// Whether a word is `NAME=value`.
+/// True if a word is `NAME=value`.
 pub(super) fn is_assignment(word: &str) -> bool {
     assignment(word).is_some()
 }

@@ -39,7 +39,7 @@ pub(super) fn arguments(words: &[Vec<Part>]) -> [String; 2] {
     ["-c".to_owned(), line]
 }
 
-/// Whether a shell reads a text as it is, with quotes and without.
+/// True if a shell reads a text as it is, with quotes and without.
 pub(super) fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte))
 }

@@ -8,7 +8,7 @@ use super::sensitive::looks_like_secret;
 /// Bytes of an upstream's name.
 pub(super) const NAME_BYTES_MAX: usize = 32;
 
-/// How often each short name would be wanted.
+/// The number of servers that would have each short name.
 #[derive(Debug, Default)]
 pub(super) struct ShortNames(BTreeMap<String, usize>);
 

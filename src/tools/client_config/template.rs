@@ -34,12 +34,12 @@ pub(super) fn template(name: &str, pieces: &[Piece<'_>]) -> Option<String> {
     Some(text)
 }
 
-/// Whether what stands for an unset variable can stand in a configuration.
+/// True if the default of an unset variable can stand in a configuration.
 pub(super) fn is_open_default(variable: &str, default: &str) -> bool {
     !default.contains(['$', '{', '}', '\0']) && !is_secret(variable, default)
 }
 
-/// What a person has to do where a default cannot be carried over; `default`: what may be shown of it.
+/// The step for a person where a default cannot be carried over; `default`: the part of it that may be shown.
 pub(super) fn without_default(variable: &str, default: Option<&str>) -> String {
     let used = match default {
         Some("") => ", the client used nothing".to_owned(),

@@ -32,7 +32,7 @@ pub(super) struct UpstreamTable {
     pub(super) gaps: Vec<String>,
     /// Tools that are not to be offered.
     pub(super) tools_off: Vec<String>,
-    /// Whether it is started as a child process.
+    /// True if it is started as a child process.
     pub(super) is_program: bool,
 }
 

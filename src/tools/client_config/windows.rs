@@ -24,7 +24,7 @@ pub(super) fn unwrapped(words: &[String]) -> &[String] {
     }
 }
 
-/// Where the program begins that `wsl` runs.
+/// The position of the program that `wsl` runs.
 fn after_options(words: &[String]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -46,17 +46,17 @@ pub(super) fn base(program: &str) -> &str {
     if has_ending { &name[..end] } else { name }
 }
 
-/// Whether a program is one of Windows, by its name or its path.
+/// True if a program is one of Windows, by its name or its path.
 pub(super) fn is_program(program: &str) -> bool {
     is_path(program) || base(program).len() < program.rsplit(['/', '\\']).next().unwrap_or(program).len()
 }
 
-/// What a program of Windows is called here, if it is the same one.
+/// The name that a program of Windows has here, if it is the same one.
 pub(super) fn same_here(program: &str) -> Option<&'static str> {
     PROGRAMS.into_iter().find(|known| known.eq_ignore_ascii_case(base(program)))
 }
 
-/// Whether a text is a path of Windows, or `option=` with one.
+/// True if a text is a path of Windows, or `option=` with one.
 pub(super) fn is_path(text: &str) -> bool {
     let path =
         text.split_once('=').filter(|(_, value)| begins_as_path(value)).map_or(text, |(_, value)| value);

@@ -101,7 +101,7 @@ pub(crate) struct Exchange {
     pub(crate) is_unbuffered: bool,
     /// The challenges to somebody who is not let in.
     pub(crate) challenges: Vec<String>,
-    /// Where it redirects to.
+    /// The target of its redirect.
     pub(crate) location: Option<String>,
     /// The content coding of its body, which nobody asked for.
     pub(crate) coding: Option<String>,

@@ -61,7 +61,7 @@ fn what_a_reload_does_to_lists_is_told_once() {
         assert_eq!(changed(&mut listen(&daemon, &listening)), [""; 0], "{change}: told already");
         assert_eq!(changed(&mut listen(&daemon, &silent)), KINDS, "{change}: first on the next stream");
         assert_eq!(changed(&mut listen(&daemon, &silent)), [""; 0], "{change}: told already, too");
-        // What changes nothing of lists is nothing to tell of.
+        // A reload that changes no list is not announced.
         let mut stream = listen(&daemon, &listening);
         let same = after.to_string().replace("keep_alive", "# As before.\nkeep_alive");
         assert_reloads(&daemon, &same);

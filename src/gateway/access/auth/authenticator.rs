@@ -166,13 +166,13 @@ fn bearer(value: &str) -> Option<&str> {
     (scheme.as_bytes().eq_ignore_ascii_case(SCHEME) && is_one).then_some(credential)
 }
 
-/// What the audience of a token may be for this endpoint, whoever issued it.
+/// The audiences that a token of any issuer may have for this endpoint.
 fn audiences(endpoint: &config::EndpointConfig) -> Vec<Box<str>> {
     let written = endpoint.audiences.iter().map(|audience| audience.as_str().into());
     written.chain(endpoint.public_url.iter().flat_map(|url| spellings(url))).collect()
 }
 
-/// What the audience of a token of this issuer may be for this endpoint.
+/// The audiences that a token of this issuer may have for this endpoint.
 pub(crate) fn audiences_of(endpoint: &config::EndpointConfig, jwt: &config::Jwt) -> Vec<Box<str>> {
     let everywhere = jwt.audiences.iter().map(|audience| audience.as_str().into());
     audiences(endpoint).into_iter().chain(everywhere).collect()

@@ -74,8 +74,8 @@ impl CertificateRules {
     }
 }
 
-/// Whether globs and other programs cannot take a name for another one: dot segments and `%` are resolved by some and not by
-/// others, and nobody sees a blank at the end.
+/// True if globs and other programs cannot take a name for another one: dot segments and `%` are resolved by some and
+/// not by others, and nobody sees a blank at the end.
 fn is_plain(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && !name.contains('%')

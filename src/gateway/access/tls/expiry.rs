@@ -30,7 +30,7 @@ pub(crate) fn warn(expiries: &[Expiry]) {
     }
 }
 
-/// What `check` says of certificates that have ended, or soon do.
+/// The warnings of `check` for certificates that have ended, or soon do.
 pub(crate) fn told(expiries: &[Expiry]) -> Vec<String> {
     let now_s = now_s();
     let told = |expiry: &Expiry| {

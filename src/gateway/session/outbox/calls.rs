@@ -41,7 +41,7 @@ pub(crate) struct CallInFlight {
 }
 
 impl CallInFlight {
-    /// Whether the call was cancelled and is given up; else the task of this waker is woken when it is.
+    /// True if the call was cancelled and is given up; else the task of this waker is woken when it is.
     pub(crate) fn is_given_up(&mut self, reader: &Waker) -> bool {
         if std::mem::replace(&mut self.is_watching, true) {
             self.sending.withdrawal.is_given_up()

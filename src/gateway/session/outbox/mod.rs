@@ -2,7 +2,8 @@
 //!
 //! Messages that wait for the client's stream, requests of upstreams that the client has not answered yet, calls of
 //! the client that an upstream is working on. In memory only: what is here when the process ends is lost, as calls in
-//! flight are. Any thread may use it; only who has more for the client than may wait ever waits ([`SessionOutbox::room`]).
+//! flight are. Any thread may use it; only who has more for the client than may wait ever waits
+//! ([`SessionOutbox::room`]).
 //!
 //! # The client's stream
 //!
@@ -152,7 +153,8 @@ impl SessionOutbox {
         }
     }
 
-    /// Whether its client was not yet told of the reload that made other lists at this moment. It is now.
+    /// True if its client was not yet told of the reload that made other lists at this moment. It counts as told from
+    /// now on.
     pub(crate) fn note_lists(&self, since_ms: u64) -> bool {
         self.lists_since_ms.swap(since_ms, Ordering::Relaxed) != since_ms
     }

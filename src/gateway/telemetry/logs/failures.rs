@@ -30,7 +30,7 @@ pub(crate) struct Failure<'c> {
     pub error: &'c Error,
 }
 
-/// Whether nothing is executed by this method: lists, and what servers say of themselves.
+/// True if this method executes nothing: lists, and descriptions that servers give of themselves.
 pub(crate) fn is_list(method: &str) -> bool {
     method.ends_with("/list") || method.ends_with("/discover")
 }

@@ -71,7 +71,7 @@ pub(crate) fn check_times(claims: &TokenMembers, leeway_s: u64, now_s: u64) -> R
     Ok(expires_s)
 }
 
-/// Whether the token is for one of `audiences`.
+/// True if the token is for one of `audiences`.
 pub(crate) fn check_audience(claims: &TokenMembers, audiences: &[Box<str>]) -> Result<(), CredentialFault> {
     let is_ours = |audience: &Value| {
         audience.as_str().is_some_and(|audience| audiences.iter().any(|ours| **ours == *audience))

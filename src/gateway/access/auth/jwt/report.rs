@@ -1,5 +1,5 @@
-//! What an endpoint makes of a token, part by part, for `trunkline check --token`. Each part is judged by the very function
-//! that judges it in a call.
+//! The judgement of a token by an endpoint, part by part, for `trunkline check --token`. Each part is judged by the
+//! very function that judges it in a call.
 
 use serde_json::Value;
 
@@ -14,14 +14,14 @@ use tokens::jwt::{Token, TokenMembers};
 /// Names of a principal's groups and scopes that are shown.
 const WORDS_SHOWN_MAX: usize = 20;
 
-/// What is judged of a token.
+/// The parts of a token that are judged.
 #[derive(Debug)]
 pub struct TokenPart {
     /// A claim, or what else of the token it is.
     pub name: &'static str,
-    /// Whether it fits; `None`: only the gateway itself can know.
+    /// True if it fits; `None`: only the gateway itself can know.
     pub fits: Option<bool>,
-    /// What it says, and what it should say.
+    /// Its value, and the value that it should have.
     pub said: String,
 }
 
@@ -30,7 +30,7 @@ pub struct TokenPart {
 pub struct TokenReport(pub Vec<TokenPart>);
 
 impl TokenReport {
-    /// What `endpoint` makes of the token `text` at `now_s`.
+    /// Judges the token `text` at `now_s` as `endpoint` does.
     pub fn of(
         config: &Config,
         endpoint: &EndpointConfig,
@@ -72,7 +72,7 @@ impl TokenReport {
         Ok(report)
     }
 
-    /// Whether nothing of it is refused.
+    /// True if no part of it is refused.
     pub fn fits(&self) -> bool {
         self.0.iter().all(|part| part.fits != Some(false))
     }
@@ -140,7 +140,7 @@ impl TokenReport {
             Err(CredentialFault::Claims) => {
                 self.part("subject", false, format!("{}: {subject}", CredentialFault::Claims.reason()));
             }
-            // What is wrong was said.
+            // The fault was reported above.
             Ok(Principal::Anonymous) | Err(_) => {}
         }
     }
