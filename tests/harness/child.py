@@ -5,6 +5,11 @@
 It appends what it receives to LOG, one JSON object a line, each with the number of its process. The words say what is
 special about it; each request is otherwise answered as a well-behaved server would. A tool's name says what a call of
 it does.
+
+It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
+them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
+`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `banner` writes lines that are no
+messages before that, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 """
 
 import json
@@ -16,6 +21,11 @@ import time
 LOG = sys.argv[1]
 WORDS = sys.argv[2:]
 OUT = sys.stdout.buffer
+
+
+def given(word):
+    """What stands behind `word=`."""
+    return next((said.partition("=")[2] for said in WORDS if said.startswith(word + "=")), None)
 
 
 def note(**fields):
@@ -78,7 +88,7 @@ def call(request):
             send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
         text(request, "done")
     elif tool == "script":
-        (continued if "modern" in WORDS else started)(request)
+        (continued if "modern" in WORDS or "modern-only" in WORDS else started)(request)
     elif tool == "ask":
         send({"id": 1, "method": "roots/list"})
         asked[1] = request
@@ -292,8 +302,32 @@ def continued(request):
     return result(request, {"content": content, "resultType": "complete"})
 
 
+def refusal(method, message):
+    """The error that an era has for a request of the other, or for what comes too early."""
+    params = message.get("params") or {}
+    is_modern = META + "protocolVersion" in (params.get("_meta") or {})
+    seen.append(method)
+    if "strict" in WORDS and "initialize" not in seen and method != "ping":
+        return {"code": -32602, "message": "Invalid request parameters", "data": ""}
+    if "fixes-era" in WORDS:
+        eras.append(is_modern)
+        if eras[0] != is_modern:
+            return {"code": -32600, "message": "The first message of this connection was of the other era"}
+    if "modern-only" in WORDS and method == "initialize":
+        return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
+    if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):
+        return {"code": -32603, "message": "fetch failed"}
+    return None
+
+
 def handle(message):
     method = message.get("method")
+    if method is not None and method == given("crashes-at"):
+        die()
+    error = refusal(method, message) if method is not None and "id" in message else None
+    if error is not None:
+        send({"id": message["id"], "error": error})
+        return
     if method is None and message.get("id") in posed:
         answered(message)
     elif method is None:
@@ -301,7 +335,7 @@ def handle(message):
         if asking is not None:
             text(asking, json.dumps(message.get("result", message.get("error"))))
     elif method == "server/discover":
-        if "modern" in WORDS:
+        if "modern" in WORDS or "modern-only" in WORDS:
             result(message, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
                              "serverInfo": {"name": "child", "version": "1"}, "resultType": "complete",
                              "ttlMs": 60000, "cacheScope": "private"})
@@ -323,7 +357,7 @@ def handle(message):
             schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
         result(message, {"tools": [{"name": name, "inputSchema": schema} for name in tools],
                          **({"resultType": "complete", "ttlMs": 60000, "cacheScope": "private"}
-                            if "modern" in WORDS else {})})
+                            if "modern" in WORDS or "modern-only" in WORDS else {})})
         if "changes-when-listed" in WORDS:
             WORDS.remove("changes-when-listed")
             send({"method": "notifications/tools/list_changed"})
@@ -337,6 +371,12 @@ def main():
     note(event="started", pgid=os.getpgid(0))
     if "pings-first" in WORDS:
         send({"id": "first", "method": "ping"})
+    if "banner" in WORDS:
+        write("╭──────────────╮\n│ Welcome      │\n╰──────────────╯\n".encode())
+        sys.stderr.write("".join(f"banner line {line}\n" for line in range(20)))
+        sys.stderr.flush()
+    if given("starts-in") is not None:
+        time.sleep(float(given("starts-in")))
     if "slow" in WORDS:
         time.sleep(6)
     if "dies-at-start" in WORDS:
@@ -362,4 +402,7 @@ posed = {}
 #: The scripted calls that wait for answers.
 calls = []
 listening = []
+#: The methods of all requests so far, and their eras.
+seen = []
+eras = []
 main()

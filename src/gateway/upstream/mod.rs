@@ -35,6 +35,7 @@ mod revisions;
 pub(crate) mod sending;
 pub(crate) mod silence;
 pub(crate) mod sse;
+pub(crate) mod start_state;
 pub(crate) mod stdio;
 pub(crate) mod throttle;
 pub(crate) mod withdrawal;
@@ -58,6 +59,7 @@ use self::listing::{Annotated, ListingState, TaskOnlyTools};
 use self::message_turns::MessageTurns;
 pub(crate) use self::other_era::{LateWord, OtherEra, RetiredBridges};
 pub(crate) use self::replica::{Replica, ReplicaKey};
+use self::start_state::StartWatch;
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
 use crate::access::limit::payer::Payer;
@@ -372,6 +374,15 @@ impl Upstream {
                 max.min((command.children_max / 4).max(1))
             }
             _ => max,
+        }
+    }
+
+    /// How far its program is; `None`: it is none.
+    #[allow(dead_code, reason = "lists and states read it")]
+    pub(crate) fn starts(&self) -> Option<&Arc<StartWatch>> {
+        match &self.transport {
+            Transport::Stdio(children) => Some(children.start_watch()),
+            Transport::Http(_) => None,
         }
     }
 

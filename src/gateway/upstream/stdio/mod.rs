@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::log_line::{clean, masked};
+use self::process::RunningChild;
 use self::room::RoomSearch;
 use self::shared::SharedChildren;
 use self::starts::Starts;
@@ -43,6 +44,7 @@ use crate::upstream::mux::exchange::{CloseOnDrop, Connect, ConnectRequest, MuxPo
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::mux::state_owner::{StateKeys, StateOwner};
+use crate::upstream::start_state::{Start, StartWatch};
 use crate::upstream::throttle::LogPace;
 use config::{self, CommandConfig, Isolation};
 use net::jitter;
@@ -65,6 +67,7 @@ pub(crate) struct Children {
     /// Seals the states of those who share a process.
     state_keys: OnceLock<Option<Arc<StateKeys>>>,
     starts: Mutex<Starts>,
+    start_watch: Arc<StartWatch>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
     /// Since when they end before they answer, in seconds since 1970; 0: they do not.
@@ -106,6 +109,7 @@ impl Children {
             shared: SharedChildren::default(),
             state_keys: OnceLock::new(),
             starts: Mutex::default(),
+            start_watch: Arc::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
             loop_since_s: AtomicU64::new(0),
@@ -120,6 +124,11 @@ impl Children {
 
     pub(crate) fn series(&self) -> &ChildSeries {
         &self.series
+    }
+
+    /// How far its processes are.
+    pub(crate) fn start_watch(&self) -> &Arc<StartWatch> {
+        &self.start_watch
     }
 
     /// The upstream is no longer configured: no child is started any more, and those that run end.
@@ -206,9 +215,12 @@ impl Children {
             tracing::debug!(upstream = self.name, "as many child processes as may run");
             return Err(UpstreamError::TooManyChildren);
         };
-        match process::start(&self.command, &self.secrets, places) {
-            Ok(started) => {
+        let begun = self.start_watch.begin();
+        begun.run();
+        match process::start(&self.command, &self.secrets) {
+            Ok(child) => {
                 self.series.starts.ok.inc();
+                let started = RunningChild { child, start: begun, _places: places };
                 let (connection, write_half, read_half) =
                     MuxConnection::new(host.shared.limits().bounds(Payer::upstream(&self.name)));
                 host.run(process::run(Arc::clone(self), Rc::clone(host), started, write_half, read_half));
@@ -218,6 +230,7 @@ impl Children {
                 self.series.starts.error.inc();
                 let wait = self.note_vain_start(now, now);
                 tracing::warn!(upstream = self.name, %error, "a child process cannot be started");
+                begun.fail(error.to_string());
                 Err(not_started(wait))
             }
         }
@@ -341,6 +354,7 @@ impl Children {
     fn note_end(
         &self,
         connection: &MuxConnection,
+        start: Start,
         is_crash: bool,
         why: &str,
         status: Option<ExitStatus>,
@@ -367,6 +381,7 @@ impl Children {
         }
         if !connection.has_answered() {
             self.note_vain_start(since, now);
+            start.fail([why, &status].join(": "));
         }
     }
 

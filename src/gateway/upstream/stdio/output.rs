@@ -14,6 +14,7 @@ use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{Disposition, ReadHalf, unreadable};
+use crate::upstream::start_state::Start;
 use net::lines::{LineBuffer, TooLong};
 use protocol::answer_number::AnswerNumber;
 use protocol::error::UpstreamError;
@@ -27,6 +28,7 @@ const LINES_IN_A_ROW: usize = 128;
 pub(super) struct Output<'a> {
     children: &'a Children,
     host: &'a Host,
+    start: &'a Start,
     read_half: ReadHalf,
     bytes_max: usize,
     lines: LineBuffer,
@@ -54,10 +56,10 @@ enum NotKept {
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(children: &'a Children, host: &'a Host, read_half: ReadHalf) -> Self {
+    pub(super) fn new(children: &'a Children, host: &'a Host, start: &'a Start, read_half: ReadHalf) -> Self {
         let bytes_max = host.shared.limits().message_bytes_max;
         let lines = LineBuffer::default();
-        Self { children, host, read_half, bytes_max, lines, held: None, skipping: None, in_a_row: 0 }
+        Self { children, host, start, read_half, bytes_max, lines, held: None, skipping: None, in_a_row: 0 }
     }
 
     /// Reads until the child comes to its end.
@@ -77,6 +79,7 @@ impl<'a> Output<'a> {
             }
             if !has_answered && self.read_half.connection().has_answered() {
                 has_answered = true;
+                self.start.succeed();
                 self.children.note_answer();
             }
         }

@@ -24,6 +24,7 @@ use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::start_state::Start;
 use net::guardian::{self, Guarded};
 use net::lines::{LineBuffer, discard};
 use net::secret::Secret;
@@ -64,17 +65,14 @@ impl ChildEnd {
     }
 }
 
-/// A child that runs, with its place among all.
+/// A child that runs, with its place among all, and how far it is.
 pub(super) struct RunningChild {
-    child: Guarded,
-    _places: (Share, Share),
+    pub(super) child: Guarded,
+    pub(super) start: Start,
+    pub(super) _places: (Share, Share),
 }
 
-pub(super) fn start(
-    command: &config::CommandConfig,
-    secrets: &[(String, Secret)],
-    places: (Share, Share),
-) -> io::Result<RunningChild> {
+pub(super) fn start(command: &config::CommandConfig, secrets: &[(String, Secret)]) -> io::Result<Guarded> {
     let file = program::find(command).map_err(io::Error::other)?;
     let mut building = guardian::command(file.as_os_str())?;
     building
@@ -85,7 +83,7 @@ pub(super) fn start(
     if let Some(directory) = &command.directory {
         building.current_dir(directory);
     }
-    Ok(RunningChild { child: Guarded::spawn(&mut building)?, _places: places })
+    Guarded::spawn(&mut building)
 }
 
 pub(super) async fn run(
@@ -95,7 +93,7 @@ pub(super) async fn run(
     write_half: WriteHalf,
     read_half: ReadHalf,
 ) {
-    let RunningChild { mut child, _places } = started;
+    let RunningChild { mut child, start, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = clock::now();
     let counted = GaugeGuard::new(&children.series.running);
@@ -104,7 +102,7 @@ pub(super) async fn run(
     let end = {
         // Each is looked at when it is woken, as nearly always only one of the first two is.
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
-        let output = Output::new(&children, &host, read_half);
+        let output = Output::new(&children, &host, &start, read_half);
         ends.push(Box::pin(output.read(&mut stdout)));
         ends.push(Box::pin(write(stdin, write_half, &connection, children.response_timeout)));
         ends.push(Box::pin(asked(&children, &host, &connection)));
@@ -128,7 +126,7 @@ pub(super) async fn run(
         () = &mut telling => None,
     };
     drop(counted);
-    children.note_end(&connection, end != ChildEnd::Asked, end.as_str(), status, since);
+    children.note_end(&connection, start, end != ChildEnd::Asked, end.as_str(), status, since);
 }
 
 /// Writes what is queued, as much at once as there is.
