@@ -80,7 +80,7 @@ ROOMS = {
     "gateway/tables": "lists sse_sessions subscriptions mod",
     "gateway/context": "audit in_session peer reloads call state child_room worker mod",
     "gateway/mapper": "cache_scope completion mod",
-    "gateway/catalog": "lists own_session probe pin_watch subscriptions mod",
+    "gateway/catalog": "own_session lists probe pin_watch subscriptions mod",
 }
 GATEWAY = pathlib.PurePath("gateway")
 

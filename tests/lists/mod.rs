@@ -9,6 +9,7 @@
 //! | [`malformed`] | Of which entries would clients refuse the whole list, and who gets the others? |
 //! | [`watched_lists`] | When is a list of a legacy upstream kept, because a stream tells of its changes? |
 //! | [`list_sessions`] | In which sessions does the gateway ask legacy upstreams for lists, how many, at whose expense? |
+//! | [`own_lists`] | Which lists are one client's own, and who is shown them? |
 //! | [`subscriptions`] | What does `subscriptions/listen` tell to whom, and is anything lost? |
 //! | [`subscription_faults`] | Who notices when an upstream refuses what one client wants to listen to? |
 
@@ -18,6 +19,7 @@ mod malformed;
 mod mapping;
 mod merging;
 mod naming;
+mod own_lists;
 mod subscription_faults;
 mod subscriptions;
 mod watched_lists;

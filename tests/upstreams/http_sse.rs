@@ -18,7 +18,11 @@ pub(crate) struct Server {
     streams: Arc<Mutex<HashMap<usize, Sender<Vec<u8>>>>>,
     offer: Legacy,
     fault: Failing,
+    said: Arc<Saying>,
 }
+
+/// The message that it says before it answers a request, if any.
+type Saying = dyn Fn(&Received) -> Option<String> + Send + Sync;
 
 /// What goes wrong with a request.
 type Failing = Arc<dyn Fn(&Received) -> Option<Fault> + Send + Sync>;
@@ -41,9 +45,14 @@ impl Server {
         Self::failing(move |request| reply(request).map(Fault::Reply))
     }
 
+    /// The same; before it answers what this fits, it says this on the stream.
+    pub(crate) fn saying(said: impl Fn(&Received) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { said: Arc::new(said), ..Self::new() }
+    }
+
     fn failing(fault: impl Fn(&Received) -> Option<Fault> + Send + Sync + 'static) -> Self {
         let offer = Legacy::new(Offer::tools(&["echo"]));
-        Self { streams: Arc::default(), offer, fault: Arc::new(fault) }
+        Self { streams: Arc::default(), offer, fault: Arc::new(fault), said: Arc::new(|_| None) }
     }
 
     pub(crate) fn start(&self) -> Upstream {
@@ -105,6 +114,9 @@ impl Server {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         if message.get("id").is_none() || message.get("method").is_none() {
             return;
+        }
+        if let Some(said) = (self.said)(request) {
+            self.say(stream, &said);
         }
         let method = request.method();
         let result = match method.as_str() {

@@ -14,6 +14,7 @@ use super::status::{count, unix_s};
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
+use crate::tables::lists::cache::Scope;
 use crate::tables::lists::part::ListPart;
 use crate::tables::lists::{CatalogQuery, List};
 use crate::telemetry::metrics::declare::LabelValues as _;
@@ -189,11 +190,11 @@ pub(super) struct Known {
 /// Lists of tools by upstream.
 pub(super) type Tools = HashMap<UpstreamId, Known>;
 
-/// The longest lists of tools that are kept, by upstream.
+/// The longest lists of tools that are kept, by upstream. Those that one client alone is shown are for it alone.
 pub(super) fn tools(state: &State) -> Tools {
     let mut known = Tools::new();
     for (key, part) in &state.catalog.parts {
-        if key.kind == CatalogQuery::List(List::Tools) {
+        if key.kind == CatalogQuery::List(List::Tools) && key.scope == Scope::Gateway {
             let pages = &part.content.pages;
             let found = Known {
                 count: pages.iter().map(|page| page.items.len()).sum(),

@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
 
 use super::Upstream;
-use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
+use super::ask::{AskRequest, Asker, SessionHeaders};
 use super::exchange::{Reply, SendOptions, UpstreamClient};
 use super::incoming::{Incoming, IncomingPiece};
 use super::pool::{self, ConnectionLease};
@@ -54,15 +54,12 @@ pub(crate) async fn open(
     after: Option<&Bytes>,
 ) -> GetResult {
     let after = after.and_then(|after| HeaderValue::from_bytes(after).ok());
-    let mut request = UpstreamRequest::listen(session, after);
+    let replica = session.replica;
+    let mut request = UpstreamRequest::listen(&session, after);
     request.attributes.reply = ExpectedReply::Stream;
     let now = clock::now();
-    let delivery = SendOptions {
-        is_safe_to_repeat: true,
-        aim: session.replica.into(),
-        asked: None,
-        payer: Payer::GATEWAY,
-    };
+    let delivery =
+        SendOptions { is_safe_to_repeat: true, aim: replica.into(), asked: None, payer: Payer::GATEWAY };
     let reply = match client.send(upstream, &mut request, delivery, now, now + HEAD_TIMEOUT).await {
         // It is over, or its replica is gone.
         Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
@@ -85,7 +82,7 @@ pub(crate) async fn is_session_known(
     session: SessionHeaders<'_>,
 ) -> Option<bool> {
     let question = AskRequest {
-        headers: legacy_headers(session.version, session.id),
+        headers: session.to_map(),
         body: Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-ping","method":"ping"}"#),
         is_safe_to_repeat: true,
         replica: session.replica,

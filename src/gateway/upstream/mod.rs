@@ -177,6 +177,11 @@ pub(crate) enum Transport {
 }
 
 impl Upstream {
+    /// True if one opening serves all clients: it gives no session ids, and is shown nothing of a client.
+    pub(crate) fn is_one_for_all(&self) -> bool {
+        self.is_sessionless.load(std::sync::atomic::Ordering::Relaxed) && self.access.forward.is_empty()
+    }
+
     /// What is charged for what is held for no client alone.
     pub(crate) fn payer(&self) -> Payer {
         Payer::upstream(&self.config.name)

@@ -94,6 +94,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooLarge => "The reply is larger than `reply_bytes_max`.",
         LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",
         Credentials => "The upstream answered 401 or 403.",
+        ClientCredentials { headers: "x-user-key".into() } => "The upstream answered 401 or 403, and `forward_headers` names headers of the client.",
         NoToken => "No token can be had for the upstream; not executed.",
         Busy { status: StatusCode::TOO_MANY_REQUESTS, retry_after_s: Some(0) } => "The upstream answered 429 or 503; its status and its `Retry-After` are kept.",
         OtherEra => "The upstream speaks only revisions that this client does not, and `bridge.enabled` is false.",

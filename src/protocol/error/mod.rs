@@ -243,6 +243,11 @@ pub enum UpstreamError {
     /// The upstream answered 401 or 403 to the gateway's own credentials.
     #[error("the gateway's credentials for this upstream were refused")]
     Credentials,
+    /// Likewise, where some of what it is shown is the client's own.
+    #[error(
+        "the server behind this name refused what it was shown, of which the client's own headers are a part: {headers}"
+    )]
+    ClientCredentials { headers: Arc<str> },
     #[error(
         "the gateway has no credentials for this upstream now; the call was not executed, try again later"
     )]

@@ -193,7 +193,7 @@ impl UpstreamError {
             | Self::Redirected(_)
             | Self::UpstreamHost
             | Self::Encoded { .. } => row(502, 502, R::UpstreamInvalid),
-            Self::Credentials => row(502, 502, R::UpstreamCredentials),
+            Self::Credentials | Self::ClientCredentials { .. } => row(502, 502, R::UpstreamCredentials),
             Self::NoToken => soon(503, R::UpstreamCredentials, 5),
             Self::Busy { status, retry_after_s: Some(seconds) } => {
                 soon(status.as_u16(), R::UpstreamBusy, *seconds)

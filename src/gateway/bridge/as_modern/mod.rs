@@ -155,7 +155,12 @@ pub(crate) async fn answer(
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
     let call = client.read_json(|memory| ModernCall::read(request, deadline, memory));
-    let call = call.ok_or(UpstreamError::Nonsense)?;
+    let mut call = call.ok_or(UpstreamError::Nonsense)?;
+    if let Some(shown) = call.forwarded.shown(&upstream.access.forward)
+        && let Some(call) = Arc::get_mut(&mut call)
+    {
+        call.caller = std::mem::take(&mut call.caller).showing(shown);
+    }
     if !call.is_request {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
         return Ok(Reply::accepted());

@@ -151,7 +151,7 @@ impl SessionClient {
         let reply = if deadline.is_some() { ExpectedReply::Answer } else { ExpectedReply::SlowAnswer };
         let mut request = UpstreamRequest {
             message,
-            forwarded: Some(forwarded.in_session(self.session.named())),
+            forwarded: Some(forwarded.in_session(&self.session.named())),
             attributes: RequestAttributes { reply, trail, silence, ..RequestAttributes::default() },
             ..UpstreamRequest::default()
         };
@@ -186,7 +186,7 @@ impl SessionClient {
     ) -> Result<A, UpstreamError> {
         let status = reply.head.status;
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            return Err(UpstreamError::Credentials);
+            return Err(upstream.access.refusal());
         }
         let media = reply.head.media;
         let retry_after_s = reply.head.fields.retry_after_s();

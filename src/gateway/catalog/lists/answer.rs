@@ -9,6 +9,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
+use super::owner::{self, ListOwner};
 use super::upstream_dialect::UpstreamDialects;
 use super::{discover, fetch_context, wanted};
 use crate::access::limit::payer::Payer;
@@ -47,6 +48,7 @@ pub(super) struct ListQuery<'r> {
     supported: &'r [&'r str],
     /// Who is charged for what has to be opened; `None`: nothing has to be.
     asker: Option<&'r Call>,
+    owners: &'r [ListOwner],
 }
 
 impl<'r> ListQuery<'r> {
@@ -64,12 +66,18 @@ impl<'r> ListQuery<'r> {
             versions => digest(&versions.iter().map(|version| version.as_bytes()).collect::<Vec<_>>()),
         };
         let key = MergedKey { endpoint: endpoint.id, class: class.id, kind, dialect: dialect.key(), said };
-        Self { worker, view, endpoint, class, key, dialect, supported, asker: None }
+        Self { worker, view, endpoint, class, key, dialect, supported, asker: None, owners: &[] }
     }
 
     /// The same; who asks is charged for what has to be opened.
     pub(super) fn asked_by(self, asker: Option<&'r Call>) -> Self {
         Self { asker, ..self }
+    }
+
+    /// The same; in these names, if any.
+    pub(super) fn owned_by(self, owners: &'r [ListOwner]) -> Self {
+        let said = owner::said(owners).unwrap_or(self.key.said);
+        Self { owners, key: MergedKey { said, ..self.key }, ..self }
     }
 
     /// The merged list, and how long it is fresh from now on.
@@ -89,9 +97,10 @@ impl<'r> ListQuery<'r> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
         let thread = fetch_context(self.worker, self.view);
         let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
-        let dialects = UpstreamDialects::new(self.dialect, kind, depth_max);
+        let dialects = &UpstreamDialects::new(self.dialect, kind, depth_max);
+        let thread = &thread;
         let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
-        let had = stream::iter(members.iter().map(|member| async {
+        let had = stream::iter(members.iter().enumerate().map(|(index, member)| async move {
             let Some(upstream) = *member else { return CachedPart::Hidden };
             if upstream.eras().is_none() {
                 upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
@@ -99,7 +108,8 @@ impl<'r> ListQuery<'r> {
             match dialects.of(upstream) {
                 Ok(dialect) => {
                     let wanted = wanted(upstream, kind, dialect.clone());
-                    PartRequest { payer, ..wanted }.get(&thread).await
+                    let owner = self.owners.get(index).cloned().unwrap_or_default();
+                    PartRequest { payer, ..wanted }.owned_by(owner).get(thread).await
                 }
                 Err(error) => CachedPart::Missing(error),
             }
@@ -234,6 +244,7 @@ impl<'r> ListQuery<'r> {
     /// Public is what every upstream calls so that the operator believes, if nothing of the endpoint's own hides a part.
     fn is_public(&self, contents: &[Option<Arc<Content>>]) -> bool {
         self.endpoint.is_open()
+            && self.owners.iter().all(ListOwner::is_gateway)
             && self.upstreams().all(|upstream| upstream.config.trust_public_cache)
             && contents
                 .iter()

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
+use super::owner::ListOwner;
 use super::upstream_dialect::{NO_CAPABILITIES, UpstreamDialect, own_session};
 use crate::access::limit::payer::Payer;
 use crate::catalog::own_session;
@@ -22,13 +23,14 @@ use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::part::{
     Content, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, Truncation, read,
 };
-use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers, modern_headers};
+use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers, show};
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::initialize::META_START;
 use protocol::json::{Scratch, quote};
+use protocol::method::Method;
 use protocol::translation::introduction;
 use protocol::version::{self, Era, LegacyVersion};
 
@@ -78,6 +80,7 @@ pub(crate) struct Fetch<'f> {
     upstream: &'f Upstream,
     kind: CatalogQuery,
     dialect: &'f UpstreamDialect,
+    owner: &'f ListOwner,
     deadline: Instant,
     /// Of its own: a list takes long enough that the thread's calls need theirs meanwhile.
     scratch: RefCell<Scratch>,
@@ -93,7 +96,13 @@ impl<'f> Fetch<'f> {
         now: Instant,
     ) -> Self {
         let deadline = now + upstream.config.list_timeout;
-        Self { thread, upstream, kind, dialect, deadline, scratch: RefCell::default() }
+        let owner = &ListOwner::Gateway;
+        Self { thread, upstream, kind, dialect, owner, deadline, scratch: RefCell::default() }
+    }
+
+    /// The same in the name of another.
+    pub(super) fn owned_by(self, owner: &'f ListOwner) -> Self {
+        Self { owner, ..self }
     }
 
     pub(crate) async fn run(&self) -> Result<FetchResult, UpstreamError> {
@@ -105,11 +114,18 @@ impl<'f> Fetch<'f> {
         if self.kind == CatalogQuery::Discover {
             return self.introduction();
         }
+        if let ListOwner::Session(session, _) = self.owner {
+            let fetched = self.pages(Some(session)).await;
+            if matches!(fetched, Err(UpstreamError::SessionLost)) {
+                session.lists.note_lost();
+            }
+            return fetched;
+        }
         for _ in 0..SESSIONS_TRIED_MAX {
             let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {
                 Err(UpstreamError::SessionLost) => {
-                    let own = own_session(*version, capabilities);
+                    let own = own_session(self.owner, *version, capabilities);
                     self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
                 }
                 fetched => return fetched,
@@ -137,7 +153,8 @@ impl<'f> Fetch<'f> {
         let declared = std::str::from_utf8(capabilities).unwrap_or(NO_CAPABILITIES);
         let mut offer = InitializeOffer::own(version);
         offer.initialize.capabilities = declared;
-        let own = (own_session(version, capabilities), offer);
+        offer.shown = self.owner.shown().cloned();
+        let own = (own_session(self.owner, version, capabilities), offer);
         let sessions = &self.thread.state.sessions;
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
@@ -218,10 +235,7 @@ impl<'f> Fetch<'f> {
         let start =
             format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID},"method":"{}","params":{{"#, method.label());
         let question = AskRequest {
-            headers: match session {
-                Some(session) => legacy_headers(session.version.as_str(), session.id.as_ref()),
-                None => modern_headers(version::MODERN[0], method),
-            },
+            headers: self.headers(session, method),
             body: [start.as_bytes(), &params, b"}}"].concat().into(),
             is_safe_to_repeat: true,
             replica: session.and_then(|session| session.replica),
@@ -235,9 +249,23 @@ impl<'f> Fetch<'f> {
             return Err(UpstreamError::SessionLost);
         }
         if answer.body.is_empty() || is_failure_of_transport(answer.status) {
-            return Err(failure(&answer));
+            return Err(failure(self.upstream, &answer));
         }
         Ok(answer.body)
+    }
+
+    fn headers(&self, session: Option<&UpstreamSession>, method: Method) -> HeaderMap {
+        if let Some(session) = session {
+            let mut named = session.named();
+            // The session may have been shown something else meanwhile, under which this list is not kept.
+            named.shown = self.owner.shown().cloned().or(named.shown);
+            return named.to_map();
+        }
+        let mut headers = modern_headers(version::MODERN[0], method);
+        if let Some(shown) = self.owner.shown() {
+            show(&mut headers, shown);
+        }
+        headers
     }
 
     async fn read(&self, body: &Bytes, reading: &Reading) -> Result<PartRead, UpstreamError> {
@@ -303,13 +331,13 @@ fn is_failure_of_transport(status: StatusCode) -> bool {
     .contains(&status)
 }
 
-fn failure(answer: &AskReply) -> UpstreamError {
+fn failure(upstream: &Upstream, answer: &AskReply) -> UpstreamError {
     match answer.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Credentials,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => upstream.access.refusal(),
         status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
             UpstreamError::Busy { status, retry_after_s: None }
         }
-        _ => UpstreamError::Nonsense,
+        status => answer.fields.fault(status),
     }
 }
 

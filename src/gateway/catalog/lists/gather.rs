@@ -16,6 +16,7 @@ use std::time::Duration;
 use tokio::time::{sleep_until, timeout_at};
 
 use super::fetch::{Fetch, FetchContext};
+use super::owner::ListOwner;
 use super::upstream_dialect::UpstreamDialect;
 use crate::access::limit::payer::Payer;
 use crate::clock;
@@ -56,6 +57,7 @@ pub(crate) struct PartRequest {
     pub dialect: UpstreamDialect,
     /// Who is charged for the session that it may take.
     pub payer: Payer,
+    pub owner: ListOwner,
 }
 
 impl CachedPart {
@@ -80,6 +82,12 @@ impl CachedPart {
 }
 
 impl PartRequest {
+    /// The same in the name of another.
+    pub(super) fn owned_by(self, owner: ListOwner) -> Self {
+        let key = PartKey { scope: owner.scope(), ..self.key };
+        Self { key, owner, ..self }
+    }
+
     /// The part, within the upstream's `list_timeout`.
     pub(crate) async fn get(&self, thread: &FetchContext) -> CachedPart {
         let parts = &thread.state.catalog.parts;
@@ -157,7 +165,8 @@ impl PartRequest {
 
     /// Whether the upstream, which cannot say how long the list holds, would tell now that it has changed.
     fn is_watched(&self) -> bool {
-        let changed = self.key.kind.changed().filter(|_| matches!(self.dialect, UpstreamDialect::Legacy(..)));
+        let is_heard = self.owner.is_gateway() && matches!(self.dialect, UpstreamDialect::Legacy(..));
+        let changed = self.key.kind.changed().filter(|_| is_heard);
         changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
     }
 
@@ -224,7 +233,8 @@ impl PartRequest {
             Some(lease) => Some(lease),
             None => self.lease(thread, asked + self.upstream.config.list_timeout / 2).await?,
         };
-        let fetched = Fetch::new(thread, &self.upstream, self.key.kind, &self.dialect, asked).run().await;
+        let fetch = Fetch::new(thread, &self.upstream, self.key.kind, &self.dialect, asked);
+        let fetched = fetch.owned_by(&self.owner).run().await;
         let ByResult { ok, error: failed } = &self.upstream.series.list_fetches;
         match fetched {
             Ok(mut fetched) => {

@@ -38,7 +38,7 @@ impl PartRequest {
         // capabilities, is in doubt as well, unless an announcement put it in doubt already.
         let is_change = !is_same && before.as_ref().is_some_and(|before| !before.ttl.is_zero());
         let is_unannounced = is_change && before.is_some_and(|before| before.count == count);
-        let count = match self.key.kind.changed().filter(|_| is_unannounced) {
+        let count = match self.key.kind.changed().filter(|_| is_unannounced && self.owner.is_gateway()) {
             Some(changed) => {
                 self.upstream.changes.note(changed);
                 count + 1
@@ -70,13 +70,17 @@ impl PartRequest {
     fn publish(&self, content: &Content) {
         let is_of_tools = matches!(self.key, PartKey { kind: CatalogQuery::List(List::Tools), .. });
         let is_modern = matches!(self.key.dialect, DialectKey::Modern(_));
-        if !is_of_tools || !(is_modern || self.upstream.lacks(Era::Modern)) {
+        if !is_of_tools || self.owner.is_session() || !(is_modern || self.upstream.lacks(Era::Modern)) {
             return;
         }
         let tools = content.named(List::Tools);
         let names = tools.clone().map(|(name, _)| name);
         self.upstream.annotated.publish(names.clone(), &content.annotated);
         self.upstream.tools.publish(names.clone());
+        // By what one client is shown nobody else's calls are repeated, refused or made in another way.
+        if !self.owner.is_gateway() {
+            return;
+        }
         let excluded = content.excluded.iter().flat_map(|tool| &tool.names);
         self.upstream.listing.left_out.publish(names, excluded);
         self.upstream.hinted.publish(tools.clone().map(|(name, tool)| (name, tool.hints)));
@@ -85,7 +89,7 @@ impl PartRequest {
 
     /// Tells clients of a change that nobody told them of.
     fn tell(&self, thread: &FetchContext, is_change: bool) {
-        let Some(changed) = self.key.kind.changed() else { return };
+        let Some(changed) = self.key.kind.changed().filter(|_| self.owner.is_gateway()) else { return };
         let listing = &self.upstream.listing;
         let has_returned = listing.note_returned(self.key.kind.index());
         if has_returned || is_change {

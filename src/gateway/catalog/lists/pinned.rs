@@ -7,7 +7,7 @@ use super::gather::PartRequest;
 use super::learn::CAPABILITIES;
 use super::upstream_dialect::NO_CAPABILITIES;
 use crate::tables::lists::part::Content;
-use crate::tables::lists::{CatalogQuery, Dialect, DialectKey, List};
+use crate::tables::lists::{CatalogQuery, Dialect, List};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::pins::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
 use protocol::canonical::canonical;
@@ -33,7 +33,7 @@ impl PartRequest {
         else {
             return false;
         };
-        let source = source(self.key.dialect);
+        let source = self.source();
         pins.ready(source, self.upstream.config.list_timeout).await;
         let depth_max = thread.snapshot.limits.json_depth_max;
         let taken = std::mem::take(content);
@@ -53,11 +53,12 @@ impl PartRequest {
         }
         looked.is_turn
     }
-}
 
-fn source(dialect: DialectKey) -> ListSource {
-    let own = OWN_DIALECTS.iter().position(|own| own.key() == dialect);
-    own.map_or(ListSource::Client, ListSource::Own)
+    /// A list that only one client is shown says nothing about those of all others.
+    fn source(&self) -> ListSource {
+        let own = OWN_DIALECTS.iter().position(|own| own.key() == self.key.dialect);
+        own.filter(|_| self.owner.is_gateway()).map_or(ListSource::Client, ListSource::Own)
+    }
 }
 
 /// The tools of a list in its order, and after them those that were left out already.

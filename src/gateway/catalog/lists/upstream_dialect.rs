@@ -9,10 +9,12 @@ use std::cell::OnceCell;
 use bytes::Bytes;
 
 use super::learn::CAPABILITIES;
+use super::owner::ListOwner;
 use crate::session::SessionId;
 use crate::tables::lists::cache::digest;
 use crate::tables::lists::{CatalogQuery, Dialect, DialectKey};
 use crate::upstream::Upstream;
+use crate::upstream::headers::fingerprint;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::translation::capabilities::across;
@@ -22,12 +24,16 @@ use protocol::version::{Era, LegacyVersion};
 /// The capabilities of a client that has none.
 pub(crate) const NO_CAPABILITIES: &str = "{}";
 
-/// The gateway's own session in which lists are fetched for clients with these capabilities.
-pub(super) fn own_session(version: LegacyVersion, capabilities: &Bytes) -> SessionId {
-    if *capabilities == NO_CAPABILITIES {
-        SessionId::own(version)
-    } else {
-        SessionId::declaring(version, &digest(&[capabilities]))
+/// The gateway's own session in which lists are fetched in this name, for clients with these capabilities.
+pub(super) fn own_session(owner: &ListOwner, version: LegacyVersion, capabilities: &Bytes) -> SessionId {
+    match owner {
+        ListOwner::Shown(shown) => {
+            SessionId::declaring(version, &digest(&[capabilities, &fingerprint(shown)]))
+        }
+        _ if *capabilities == NO_CAPABILITIES => SessionId::own(version),
+        ListOwner::Gateway | ListOwner::Session(..) => {
+            SessionId::declaring(version, &digest(&[capabilities]))
+        }
     }
 }
 

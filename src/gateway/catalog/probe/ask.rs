@@ -142,7 +142,7 @@ fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFindi
 async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     let offer = initialize::InitializeOffer::own(LegacyVersion::NEWEST);
     upstream.facts.revisions.forget();
-    let mut opened = initialize::open(asker, upstream, offer, deadline).await;
+    let mut opened = initialize::open(asker, upstream, offer.clone(), deadline).await;
     if let Some(streams) = upstream.sse()
         && matches!(&opened, Err(InitializeError::Refused { status, .. }) if hints_at_sse(*status))
         && !streams.is_spoken()

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use super::Proxy;
 use super::address::{BodyChange, Outbound, Rewrite};
@@ -149,7 +149,8 @@ impl Proxy {
         let sending = sending.unwrap_or_default();
         let key = &upstream.session_key;
         let subscription = ResourceSubscription { sessions, session, upstream: key, uri: uri.as_deref() };
-        let mut attempts = SessionAttempts::new(self, view, upstream, session);
+        let shown = forwarded.shown(&upstream.access.forward);
+        let mut attempts = SessionAttempts::new(self, view, upstream, session, shown);
         loop {
             let upstream_session = attempts.begin().await?;
             let in_session = InSession {
@@ -163,7 +164,7 @@ impl Proxy {
             let is_new = subscription.note(message.method, view.snapshot.limits.subscription_uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
             let named = upstream_session.named();
-            let mut request = post(outbound.body.clone(), forwarded.clone().in_session(named));
+            let mut request = post(outbound.body.clone(), forwarded.clone().in_session(&named));
             request.envelope = known_envelope(upstream, Era::Legacy, (message, outbound));
             request.attributes.silence.clone_from(&call.silence);
             leave(&mut call.watch, &mut request, upstream);
@@ -277,8 +278,9 @@ impl<'a> SessionAttempts<'a> {
         view: &'a Rc<View>,
         upstream: &'a Arc<Upstream>,
         session: &'a Session,
+        shown: Option<Arc<HeaderMap>>,
     ) -> Self {
-        let holder = SessionHolder::Client(session.clone());
+        let holder = SessionHolder::Client(session.clone(), shown);
         Self { proxy, view, upstream, session, holder, ends_with_it: false, may_reopen: true, refused: None }
     }
 
@@ -293,7 +295,10 @@ impl<'a> SessionAttempts<'a> {
     /// The session, opened where there is none.
     pub(super) async fn begin(&mut self) -> Result<Arc<UpstreamSession>, Error> {
         let opened = self.find();
-        if let Some(opened) = opened.filter(|_| !self.upstream.is_sessionless.load(Ordering::Relaxed)) {
+        if let Some(opened) = opened.filter(|_| !self.upstream.is_one_for_all()) {
+            if let SessionHolder::Client(_, Some(shown)) = &self.holder {
+                opened.shown.set(shown);
+            }
             return Ok(opened);
         }
         let opening = legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder);

@@ -24,6 +24,7 @@ use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
+use crate::upstream::headers;
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::event_id::{self, EventId};
 
@@ -92,14 +93,18 @@ impl Proxy {
         for member in members.filter(|member| caller.class.reaches(*member)) {
             let Some(upstream) = cx.upstream(member) else { continue };
             let sessions = &self.worker.state.sessions;
+            let shown = headers::shown(cx.fields, &upstream.access.forward);
             if let Some(in_session) = self.in_session(cx, session, &outbox, member) {
+                if let Some(shown) = &shown {
+                    in_session.upstream_session.shown.set(shown);
+                }
                 let name = &in_session.upstream.config.name;
                 let after = repeated.iter().find(|(upstream, _)| **upstream == **name);
                 upstream_stream::ensure(&self.worker, &in_session, after.map(|(_, id)| id.clone()));
             } else if sessions.is_subscribed(grant.id, &upstream.session_key)
                 && sessions.opened(grant.id, &upstream.session_key).is_none()
             {
-                upstream_stream::come_back(&self.worker, upstream, session, &outbox);
+                upstream_stream::come_back(&self.worker, upstream, session, &outbox, shown);
             }
         }
         let snapshot = &cx.view.snapshot;

@@ -42,6 +42,7 @@ use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
 use crate::clock;
+use crate::upstream::changes::ToldSession;
 use protocol::event_id;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
@@ -157,6 +158,11 @@ impl SessionOutbox {
     /// now on.
     pub(crate) fn note_lists(&self, since_ms: u64) -> bool {
         self.lists_since_ms.swap(since_ms, Ordering::Relaxed) != since_ms
+    }
+
+    /// Its session, among those that an upstream has told of a change.
+    pub(crate) fn as_told(&self) -> ToldSession {
+        ToldSession(std::ptr::from_ref(self).addr())
     }
 
     /// Who the client is; the first that is said holds.

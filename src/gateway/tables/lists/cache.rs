@@ -1,8 +1,8 @@
 //! The lists that are kept: parts by upstream, and merged lists by endpoint, each weighed in bytes.
 //!
 //! What an upstream gives may depend on what it is asked with: its credential, the protocol version, the client's
-//! capabilities. The gateway presents one credential to each upstream, the same for all callers, so there is one
-//! [`Scope`]; credentials of callers would each be one.
+//! capabilities. The gateway presents one credential to each upstream, the same for all callers, which is one [`Scope`].
+//! Where headers of clients are handed on, what each of them shows is one, and so is a session that has lists of its own.
 //!
 //! Invariant: nothing here decides whether a list may be given out. Parts and merged lists say themselves how long
 //! they hold.
@@ -63,6 +63,8 @@ pub(crate) struct MergedKey {
 pub(crate) enum Scope {
     /// The gateway's own credential, or none.
     Gateway,
+    /// Headers that one client shows as well, or a session of its own.
+    Of(ContentDigest),
 }
 
 /// A digest of bytes: the first half of their SHA-256.

@@ -18,7 +18,7 @@ use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::clock;
 use crate::snapshot::Snapshot;
-use crate::upstream::changes::ChangedList;
+use crate::upstream::changes::{ChangedList, ToldSession};
 use crate::upstream::{Upstream, UpstreamId};
 use config::LimitsConfig;
 use protocol::error::{Error, GatewayError, PolicyError};
@@ -67,10 +67,15 @@ impl Hub {
 
     /// Tells clients that an upstream's list has changed, where that is already known here.
     pub(crate) fn tell(&self, upstream: &Upstream, changed: ChangedList) {
+        self.tell_others(upstream, changed, &[]);
+    }
+
+    /// The same, but for these, whom their upstream has told itself.
+    pub(crate) fn tell_others(&self, upstream: &Upstream, changed: ChangedList, told: &[ToldSession]) {
         // Lists are the same for all.
         let feed = self.feeds().by_upstream.get(&(upstream.id, None)).cloned();
         if let Some(feed) = feed {
-            feed.list_changed(changed as usize, clock::now());
+            feed.list_changed(changed as usize, told, clock::now());
         }
     }
 

@@ -198,6 +198,15 @@ impl UpstreamAccess {
         self.material.query.as_ref()
     }
 
+    /// The meaning of a 401 or 403 of it: some of what it is shown may be the client's own.
+    pub(crate) fn refusal(&self) -> UpstreamError {
+        if self.forward.is_empty() {
+            return UpstreamError::Credentials;
+        }
+        let names: Vec<&str> = self.forward.iter().map(HeaderName::as_str).collect();
+        UpstreamError::ClientCredentials { headers: names.join(", ").into() }
+    }
+
     /// Whether it wants tokens.
     pub(crate) fn has_tokens(&self) -> bool {
         self.tokens.is_some()
