@@ -66,7 +66,7 @@ ROOMS = {
         ambiguity answer_id answer_number arguments canonical foreign_id forwarded head hints initialize list_entry method
         server_request splice
         envelope error mapping param_headers sse
-        agreement subscription task translation lib
+        agreement subscription task translation trace_meta lib
     """,
     "tokens": "grant jwt sealing request_state session_token task_id lib",
     "status": "callers calls object query history servers tools gateway lib",

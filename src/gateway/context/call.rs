@@ -21,12 +21,14 @@ use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
 use crate::telemetry::tools::ToolId;
+use crate::telemetry::trace::TracedCall;
 use crate::upstream::silence::Silence;
 use config::{Networks, UNIX_CLIENT};
 use protocol::error::{Error, PolicyError, Reason};
 use protocol::fields::Fields;
 use protocol::forwarded;
 use protocol::method::Method;
+use protocol::trace_meta::TraceMeta;
 use protocol::version::Era;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +187,23 @@ impl Call {
         self.name = name.map(|name| cut(name).into_owned());
     }
 
+    /// True if it matters what its body says of its trace.
+    pub(crate) fn looks_for_trace(&self) -> bool {
+        let TracedCall { span, has_parent } = &self.watch.trace;
+        self.observers.tracer.is_some() && (!has_parent || span.is_some())
+    }
+
+    /// Its `_meta` says this of its trace. Returns what that is to say instead, `traceparent` and `tracestate`, if the
+    /// call is traced.
+    pub(crate) fn hears_of_trace(
+        &mut self,
+        meta: &TraceMeta,
+        fields: &Fields,
+    ) -> Option<(String, Option<&str>)> {
+        let tracer = self.observers.tracer.as_ref()?;
+        tracer.hear(&mut self.watch.trace, meta, fields, self.started)
+    }
+
     pub(crate) fn peer(&self) -> &Rc<Peer> {
         &self.connection.0
     }
@@ -241,7 +260,7 @@ impl Call {
             reply_bytes: self.reply_bytes,
             status: self.status,
             reason,
-            trace_id: watch.span.as_ref().map(|span| span.trace_id()),
+            trace_id: watch.trace.span.as_ref().map(|span| span.trace_id()),
         };
         self.observers.ended(&mut watch, &record);
     }

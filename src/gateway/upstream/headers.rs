@@ -127,9 +127,10 @@ impl ForwardedFields {
         self.session.as_ref()?.1.as_ref()
     }
 
-    /// `traceparent` and `tracestate`.
-    pub(crate) fn trace(&self) -> [Option<&str>; 2] {
-        [FieldName::TraceParent, FieldName::TraceState].map(|name| self.fields.first(name).and_then(visible))
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub(crate) fn trace(&self) -> [Option<&str>; 3] {
+        [FieldName::TraceParent, FieldName::TraceState, FieldName::Baggage]
+            .map(|name| self.fields.first(name).and_then(visible))
     }
 
     /// Writes them as lines of HTTP/1.1.
@@ -203,7 +204,8 @@ fn may_cross(field: FieldLine<'_>, more: &[HeaderName]) -> bool {
 }
 
 fn crosses(known: FieldName) -> bool {
-    is_of_era(known) || matches!(known, FieldName::TraceParent | FieldName::TraceState)
+    let is_of_trace = matches!(known, FieldName::TraceParent | FieldName::TraceState | FieldName::Baggage);
+    is_of_era(known) || is_of_trace
 }
 
 /// What a request says that was sorted out before.

@@ -129,11 +129,12 @@ impl UpstreamRequest {
         self.headers.get(SESSION_ID).or_else(|| self.forwarded.as_ref()?.session_id())
     }
 
-    /// `traceparent` and `tracestate`.
-    pub(crate) fn trace(&self) -> [Option<&str>; 2] {
-        let [parent, state] = self.forwarded.as_ref().map(ForwardedFields::trace).unwrap_or_default();
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub(crate) fn trace(&self) -> [Option<&str>; 3] {
+        let [parent, state, baggage] =
+            self.forwarded.as_ref().map(ForwardedFields::trace).unwrap_or_default();
         let own = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
-        [own("traceparent").or(parent), own("tracestate").or(state)]
+        [own("traceparent").or(parent), own("tracestate").or(state), own("baggage").or(baggage)]
     }
 
     /// What the request says itself, its client does not say as well.

@@ -394,9 +394,20 @@ fn post(message: Segments, forwarded: ForwardedFields) -> UpstreamRequest {
 
 /// Notes that a request leaves for its upstream, which is told of the span where there is one.
 fn leave(watch: &mut Watch, request: &mut UpstreamRequest, upstream: &Upstream) {
-    if watch.span.is_some() {
+    if watch.trace.span.is_some() {
         request.spell_out();
         request.attributes.trail = watch.leaves(&mut request.headers, upstream.is_child());
+        rename_span(watch, request);
+    }
+}
+
+/// The `_meta` of what is sent once more names the exchange before, by what nobody else can have written.
+fn rename_span(watch: &Watch, request: &mut UpstreamRequest) {
+    let Some([named, name]) = watch.trace.span.as_ref().and_then(|span| span.renamed()) else { return };
+    let mut message = Vec::from(request.message.to_bytes());
+    if let Some(at) = memchr::memmem::find(&message, named.as_bytes()) {
+        message.splice(at..at + named.len(), name.into_bytes());
+        request.message = Segments::from(Bytes::from(message));
     }
 }
 

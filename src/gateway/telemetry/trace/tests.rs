@@ -22,9 +22,11 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 
 fn call_span(headers: &HeaderMap) -> CallSpan {
     let fields = &Fields::from(headers);
-    let parent = Parent::of(fields);
-    let trace_id = parent.map_or_else(|| trace_id(7), |parent| parent.trace_id);
-    CallSpan::new(trace_id, parent.map(|parent| (parent.span_id, parent.flags)), fields)
+    let mut span = CallSpan::new(trace_id(7), fields);
+    if let Some(parent) = Parent::of(fields) {
+        span.has_parent(parent, TraceNotes::of(fields));
+    }
+    span
 }
 
 fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {

@@ -84,8 +84,8 @@ pub(crate) struct MuxPost<'a> {
     pub message: &'a Bytes,
     /// What was found in it.
     pub envelope: &'a Envelope,
-    /// `traceparent` and `tracestate`.
-    pub trace: [Option<&'a str>; 2],
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub trace: [Option<&'a str>; 3],
     /// Whether the gateway itself asks.
     pub is_own: bool,
     /// The era in which the message was written.

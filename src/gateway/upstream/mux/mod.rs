@@ -79,8 +79,8 @@ pub(crate) struct MuxRequest<'a> {
     pub session: u64,
     pub message: &'a Bytes,
     pub envelope: &'a Envelope,
-    /// `traceparent` and `tracestate`.
-    pub trace: [Option<&'a str>; 2],
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub trace: [Option<&'a str>; 3],
     pub is_own: bool,
     /// Its era: a modern call is cancelled when its reader goes, a legacy one runs on.
     pub era: Era,
