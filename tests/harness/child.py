@@ -138,6 +138,10 @@ def call(request):
         id, last = b'"id":%d,' % request["id"], b',"id":%d' % request["id"]
         id, last = (b"", last) if arguments.get("id_last") else (id, b"")
         write(b'{"jsonrpc":"2.0",' + id + b'"result":' + said + last + b"}\n")
+    elif tool == "links":
+        link = b'{"type":"resource_link","uri":"test://a","name":"n"}'
+        links = b",".join([link] * arguments["count"])
+        write(b'{"jsonrpc":"2.0","id":%d,"result":{"resultType":"complete","content":[%s]}}\n' % (request["id"], links))
     elif tool == "unreadable":
         said = {"nan": b'{"mean":NaN}', "utf8": b'{"said":"caf\xe9"}', "control": b'{"said":"a\tb"}',
                 "deep": b"[" * 200 + b"]" * 200, "twice": b'{},"result":{}',

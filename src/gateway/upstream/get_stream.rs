@@ -171,6 +171,23 @@ impl Messages {
         }
     }
 
+    /// The next piece of an event that was too large, and whether that is the last: then [`next`](Self::next) goes on. `None`
+    /// at the end of the stream.
+    pub(crate) async fn pass(&mut self) -> Option<(Bytes, bool)> {
+        loop {
+            if let Some(passed) = self.events.pass() {
+                self.begun_bytes = 0;
+                self.held.clear();
+                return Some(passed);
+            }
+            match self.body.piece().await?.ok()? {
+                IncomingPiece::Bytes(data) => self.events.push(data),
+                // What comes as messages has no events that could be cut off.
+                IncomingPiece::Part(_) => return None,
+            }
+        }
+    }
+
     /// The next event; `None` at the end. What was read is kept if nobody waits for it any more.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, UpstreamError> {
         loop {
@@ -188,8 +205,11 @@ impl Messages {
                 IncomingPiece::Bytes(data) => data,
             };
             self.begun_bytes += data.len();
-            self.held.grow_to(self.begun_bytes).map_err(|_| UpstreamError::TooLarge)?;
             self.events.push(data);
+            if self.held.grow_to(self.begun_bytes).is_err() {
+                self.events.give_up();
+                return Err(UpstreamError::NoBuffers);
+            }
         }
     }
 }

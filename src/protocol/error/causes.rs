@@ -92,7 +92,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         Encoded { coding: "gzip".into() } => "The reply is compressed, although `Accept-Encoding: identity` was sent.",
         NotOpened(Arc::new(NotOpened::refused(-32603, "database is down"))) => "The upstream opened no session; not executed. The status and the reason are those of what failed.",
         TooLarge => "The reply is larger than `reply_bytes_max`.",
-        LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",
+        LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers, or the event of an HTTP+SSE stream, is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",
         Credentials => "The upstream answered 401 or 403.",
         ClientCredentials { headers: "x-user-key".into() } => "The upstream answered 401 or 403, and `forward_headers` names headers of the client.",
         NoToken => "No token can be had for the upstream; not executed.",

@@ -235,7 +235,7 @@ pub enum UpstreamError {
     /// The reply is larger than `reply_bytes_max`.
     #[error("the answer of the server behind this name is larger than reply_bytes_max of this gateway")]
     TooLarge,
-    /// Likewise, of a process, whose line was read to its end.
+    /// Likewise, of a process or a stream of HTTP+SSE, which was read on to the end of it.
     #[error(
         "the answer of the server behind this name has {bytes} bytes, more than reply_bytes_max ({bytes_max}) of this gateway"
     )]

@@ -17,6 +17,7 @@ pub(crate) mod host;
 pub(crate) mod incoming_message;
 mod listener;
 pub(crate) mod outgoing;
+pub(crate) mod passed_message;
 pub(crate) mod pending_calls;
 pub(crate) mod queue;
 pub(crate) mod sessions;
