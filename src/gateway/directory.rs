@@ -219,14 +219,20 @@ impl RegularFile {
     }
 }
 
-/// Opens a file of the state directory that is written where it is, unless it is a link.
+/// Opens a file of the state directory that is written where it is, unless it is a link, or a FIFO, which would wait for
+/// whoever is at its other end.
 pub(crate) fn open_own(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let mut options = options.clone();
-    let opened = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path);
-    opened.map_err(|error| match Errno::from_io_error(&error) {
-        Some(errno) => refused(&path.display().to_string(), errno),
-        None => error,
-    })
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file =
+        options.custom_flags(flags).open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => refused(&path.display().to_string(), errno),
+            None => error,
+        })?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    Ok(file)
 }
 
 fn kind(stat: &Stat) -> FileType {

@@ -155,6 +155,11 @@ impl Gateway {
         self.places.iter().map(|place| &place.address)
     }
 
+    /// Where the admin listener is, if there is one.
+    pub fn admin_address(&self) -> Option<String> {
+        self.admin.as_ref().map(ToString::to_string)
+    }
+
     /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
     /// hangs, the process ends from here.
     pub fn run(self) -> anyhow::Result<ExitCause> {
