@@ -50,6 +50,9 @@ section! {
         pins_bytes_max: Size<KIB, GIB> = "16MiB",
         /// Child processes of all upstreams.
         children_max: Count<1, 65_536> = 256,
+        /// Child processes that start at once; others wait for their turn. Default: twice the cores.
+        #[example(4)]
+        children_starting_max: Option<Count<1, 65_536>>,
         /// Size of a token (JWT) that a client presents.
         token_bytes_max: Size<KIB, { 64 * KIB }> = "16KiB",
         /// Nesting of a JSON message.

@@ -30,7 +30,7 @@ def given(word):
 
 def note(**fields):
     with open(LOG, "a") as log:
-        log.write(json.dumps({"pid": os.getpid(), **fields}) + "\n")
+        log.write(json.dumps({"pid": os.getpid(), "at": time.time(), **fields}) + "\n")
 
 
 def write(data):
@@ -381,6 +381,7 @@ def main():
         sys.stderr.flush()
     if given("starts-in") is not None:
         time.sleep(float(given("starts-in")))
+        note(event="up")
     if "slow" in WORDS:
         time.sleep(6)
     if "dies-at-start" in WORDS:

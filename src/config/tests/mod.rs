@@ -121,6 +121,7 @@ fn a_small_configuration_gets_its_defaults() {
             cache_bytes_max: 64 << 20,
             pins_bytes_max: 16 << 20,
             children_max: 256,
+            children_starting_max: None,
             token_bytes_max: 16 << 10,
             json_depth_max: 128,
             streams_per_connection_max: 128,

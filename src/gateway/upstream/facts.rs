@@ -59,7 +59,7 @@ pub(crate) enum Fact {
 }
 
 /// How an upstream introduced itself.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EraIntroduction {
     /// The version it chose, or the newest it offers.
     pub version: Box<str>,

@@ -11,6 +11,7 @@ pub(crate) mod changes;
 pub(crate) mod connect;
 mod connection_use;
 pub(crate) mod credentials;
+mod era_wait;
 pub(crate) mod exchange;
 pub(crate) mod facts;
 pub(crate) mod fresh_id;
@@ -210,9 +211,13 @@ impl Upstream {
             config.concurrency.as_ref().map(|bounds| Gate::new(bounds, metrics.gates.of(&config.name)));
         let (durations, tools) = (metrics.upstream_durations(&config.name), metrics.tools.of(&config.name));
         let transport = match &config.command {
-            Some(command) => {
-                Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
-            }
+            Some(command) => Transport::Stdio(Children::new(
+                &config,
+                command,
+                access.material.env.clone(),
+                id.slot,
+                metrics,
+            )),
             None => Transport::Http(sse::SseUpstream::new(config.transport == config::TransportConfig::Sse)),
         };
         let current = Arc::default();
@@ -383,7 +388,6 @@ impl Upstream {
     }
 
     /// How far its program is; `None`: it is none.
-    #[allow(dead_code, reason = "lists and states read it")]
     pub(crate) fn starts(&self) -> Option<&Arc<StartWatch>> {
         match &self.transport {
             Transport::Stdio(children) => Some(children.start_watch()),

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 
@@ -43,17 +44,19 @@ pub(crate) struct StartFailure {
 /// How far the processes of one upstream are; shared by all threads.
 #[derive(Debug)]
 pub(crate) struct StartWatch {
-    starts: Mutex<Starts>,
+    starts: Mutex<StartStages>,
     state: watch::Sender<StartState>,
 }
 
 #[derive(Debug, Default)]
-struct Starts {
+struct StartStages {
     next: u64,
     /// Those that are not over, in the order in which they began.
     stages: BTreeMap<u64, Stage>,
     /// How the last one ended.
     last: Option<StartState>,
+    /// When the last one that began had read all that it was sent.
+    read: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +71,7 @@ enum Stage {
 pub(crate) struct Start {
     watch: Arc<StartWatch>,
     number: u64,
+    up: CancellationToken,
 }
 
 impl Default for StartWatch {
@@ -77,29 +81,33 @@ impl Default for StartWatch {
 }
 
 impl StartWatch {
-    #[allow(dead_code, reason = "states are read from it")]
     pub(crate) fn state(&self) -> StartState {
         self.state.borrow().clone()
     }
 
     /// Tells of each change from now on.
-    #[allow(dead_code, reason = "lists wait for it")]
     pub(crate) fn changes(&self) -> watch::Receiver<StartState> {
         self.state.subscribe()
+    }
+
+    /// Since when a process has read all that it was sent, and says nothing; `None`: it may still be on its way.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.starts.lock().read
     }
 
     /// A start that waits for its turn.
     pub(crate) fn begin(self: &Arc<Self>) -> Start {
         let number = self.update(|starts| {
+            starts.read = None;
             let number = starts.next;
             starts.next += 1;
             starts.stages.insert(number, Stage::Queued(clock::now()));
             number
         });
-        Start { watch: Arc::clone(self), number }
+        Start { watch: Arc::clone(self), number, up: CancellationToken::new() }
     }
 
-    fn update<T>(&self, change: impl FnOnce(&mut Starts) -> T) -> T {
+    fn update<T>(&self, change: impl FnOnce(&mut StartStages) -> T) -> T {
         let mut starts = self.starts.lock();
         let value = change(&mut starts);
         let state = starts.state();
@@ -113,7 +121,7 @@ impl StartWatch {
     }
 }
 
-impl Starts {
+impl StartStages {
     fn state(&self) -> StartState {
         match self.stages.values().min() {
             Some(Stage::Up(since)) => StartState::Up { since: *since },
@@ -130,13 +138,24 @@ impl Start {
         self.set(Stage::Running(clock::now()));
     }
 
+    /// It has read all that it was sent.
+    pub(crate) fn note_read(&self) {
+        self.watch.starts.lock().read = Some(clock::now());
+    }
+
     /// It has answered.
     pub(crate) fn succeed(&self) {
         self.set(Stage::Up(clock::now()));
+        self.up.cancel();
+    }
+
+    /// Cancelled once it has answered.
+    pub(crate) fn up(&self) -> CancellationToken {
+        self.up.clone()
     }
 
     /// It came to nothing.
-    pub(crate) fn fail(self, why: String) {
+    pub(crate) fn fail(&self, why: String) {
         let failure = StartFailure { why, at: clock::now(), at_s: clock::now_s() };
         self.watch.update(|starts| {
             starts.stages.remove(&self.number);

@@ -300,6 +300,14 @@ pub enum UpstreamError {
         /// When it is started next.
         retry_after_s: u32,
     },
+    /// Its process was started, and has not answered anything yet.
+    #[error(
+        "the server behind this name is still starting; the call was not executed, try again in a moment"
+    )]
+    Starting {
+        /// When to ask again.
+        retry_after_s: u32,
+    },
     /// `list_sessions_max` are in use, or were opened just now.
     #[error(
         "the gateway has as many sessions for lists of the server behind this name as it may, try again in a moment"

@@ -162,7 +162,9 @@ impl UpstreamError {
     fn row(&self) -> WireError {
         match self {
             Self::Unreachable | Self::NoneReachable => row(502, 502, R::UpstreamUnreachable),
-            Self::NotStarted { retry_after_s } => soon(503, R::UpstreamUnreachable, *retry_after_s),
+            Self::NotStarted { retry_after_s } | Self::Starting { retry_after_s } => {
+                soon(503, R::UpstreamUnreachable, *retry_after_s)
+            }
             Self::OutOfOrder { retry_after_s } => soon(503, R::UpstreamUnhealthy, *retry_after_s),
             Self::TooManyListSessions => soon(503, R::Sessions, 1),
             Self::ListSessionRate => soon(429, R::InitializeRate, 1),

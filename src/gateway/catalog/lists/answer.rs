@@ -17,9 +17,9 @@ use crate::access::policy::Class;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
+use crate::flight::FlightRole;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::{ContentDigest, Merged, MergedKey, MergedPage, digest};
-use crate::tables::lists::flight::FlightRole;
 use crate::tables::lists::part::{Content, ListPart};
 use crate::tables::lists::{CatalogQuery, Dialect};
 use crate::upstream::Upstream;
@@ -102,8 +102,10 @@ impl<'r> ListQuery<'r> {
         let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
         let had = stream::iter(members.iter().enumerate().map(|(index, member)| async move {
             let Some(upstream) = *member else { return CachedPart::Hidden };
-            if upstream.eras().is_none() {
-                upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
+            if upstream.eras().is_none()
+                && let Err(error) = upstream.known_for_list(PATIENCE).await
+            {
+                return CachedPart::Missing(error);
             }
             match dialects.of(upstream) {
                 Ok(dialect) => {

@@ -120,7 +120,9 @@ impl LearnState {
     }
 
     fn is_due(&self, upstream: &Upstream, now: Instant) -> bool {
-        !self.is_asked && (self.due <= now || self.changes != changes(upstream))
+        let is_due = !self.is_asked && (self.due <= now || self.changes != changes(upstream));
+        // A program that starts is asked once it is up.
+        is_due && !upstream.is_starting()
     }
 }
 

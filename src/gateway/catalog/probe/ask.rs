@@ -50,7 +50,7 @@ impl EraFinding {
         }
     }
 
-    fn unknown(error: &UpstreamError) -> Self {
+    pub(super) fn unknown(error: &UpstreamError) -> Self {
         let why = match error {
             UpstreamError::Unreachable => "cannot be reached",
             UpstreamError::Reset | UpstreamError::SessionLost => "connection closed",
@@ -67,12 +67,7 @@ impl EraFinding {
 
 pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> EraFinding {
     let now = clock::now();
-    let patience = if upstream.is_child() {
-        // A process may have to start.
-        upstream.config.response_timeout
-    } else {
-        upstream.config.list_timeout.min(TIMEOUT_MAX)
-    };
+    let patience = upstream.config.list_timeout.min(TIMEOUT_MAX);
     match era {
         // HTTP+SSE carries nothing of it.
         Era::Modern if upstream.sse().is_some_and(|streams| streams.is_spoken()) => EraFinding::Lacks,
@@ -95,7 +90,7 @@ pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequ
     }
 }
 
-async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
+pub(super) async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     let question = discover_question(asker, deadline);
     match asker.ask(upstream, question).await {
         Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
@@ -161,16 +156,25 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
             // However long opening took.
             let closing = deadline.max(clock::now() + initialize::CLOSE_TIMEOUT);
             let is_closed = asker.close(upstream, opened.named(), closing).await;
-            // Each question may take a process of its own.
-            let fresh_for =
-                if is_closed && !upstream.is_child() { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
-            let InitializedSession { version, result, .. } = opened;
-            let mut scratch = asker.scratch.borrow_mut();
-            let result = scratch.index(&result, asker.limits.json_depth_max).map(|json| kept(json.root()));
-            speaks(version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
+            let fresh_for = if is_closed { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
+            initialized(asker, &opened, fresh_for)
         }
-        Err(InitializeError::Upstream(error)) => EraFinding::unknown(&error),
-        Err(InitializeError::Refused { status, fault, .. }) => {
+        Err(error) => not_initialized(error),
+    }
+}
+
+/// What the answer to `initialize` tells.
+pub(super) fn initialized(asker: &Asker<'_>, opened: &InitializedSession, fresh_for: Duration) -> EraFinding {
+    let mut scratch = asker.scratch.borrow_mut();
+    let result = scratch.index(&opened.result, asker.limits.json_depth_max).map(|json| kept(json.root()));
+    speaks(opened.version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
+}
+
+/// What it tells that no session was opened.
+pub(super) fn not_initialized(error: InitializeError) -> EraFinding {
+    match error {
+        InitializeError::Upstream(error) => EraFinding::unknown(&error),
+        InitializeError::Refused { status, fault, .. } => {
             inconclusive(status, || fault.fault()).unwrap_or(EraFinding::Lacks)
         }
     }

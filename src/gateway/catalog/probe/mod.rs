@@ -1,8 +1,9 @@
 //! Finding out which eras every upstream speaks, and so which eras every endpoint serves.
 //!
 //! Runs on the control thread. Every upstream is asked in both eras, each by itself, at start and after a reload that
-//! brings it; again every few minutes; and soon after a call found it to be other than it was known. A server that
-//! does not say is asked again with growing pauses, and what was known stays. What is known is kept across restarts.
+//! brings it; again every few minutes; and soon after a call found it to be other than it was known. A program is asked
+//! while it starts, and in one era ([`program`]). A server that does not say is asked again with growing pauses, and what
+//! was known stays. What is known is kept across restarts.
 //!
 //! Whatever may bring a question forward is looked at once a tick, for all upstreams; between two ticks an answer is
 //! followed by what was found due then, so that it costs the same however many upstreams there are.
@@ -14,6 +15,7 @@ mod endpoints;
 mod health;
 mod memory;
 mod names;
+mod program;
 mod schedule;
 
 use std::cell::RefCell;
@@ -48,8 +50,7 @@ use protocol::version::{Era, Eras, MODERN};
 
 /// Questions open at once.
 const CONCURRENT_MAX: usize = 32;
-/// How long a process may take over `server/discover` before it is asked to `initialize` as well. Its answer counts
-/// whenever it comes before the one to `initialize`: most of that time it may have taken to start.
+/// How long a process that has read `server/discover` may take to answer before it is asked to `initialize` as well.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the start waits for the names of hosts.
 const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,6 +63,8 @@ pub(crate) struct Prober {
     entries: HashMap<UpstreamId, UpstreamSchedule>,
     /// What was due at the last look, the longest due first.
     due: VecDeque<(UpstreamId, Era)>,
+    /// The same of programs, of which the start queue says how many are asked at once.
+    due_programs: VecDeque<(UpstreamId, Era)>,
     endpoints: Endpoints,
     memory: Memory,
     checks: Checks,
@@ -70,6 +73,7 @@ pub(crate) struct Prober {
 }
 
 struct ProbeContext {
+    state: Arc<State>,
     client: UpstreamClient,
     scratch: RefCell<Scratch>,
     budget: Arc<Shares>,
@@ -96,12 +100,14 @@ impl Prober {
         let snapshot = state.snapshot.load_full();
         let memory = Memory::open(directory);
         let budget = Arc::clone(&state.buffered);
-        let asking = Rc::new(ProbeContext { client, scratch: RefCell::default(), budget });
+        let asking =
+            Rc::new(ProbeContext { state: Arc::clone(&state), client, scratch: RefCell::default(), budget });
         let mut prober = Self {
             state,
             asking,
             entries: HashMap::new(),
             due: VecDeque::new(),
+            due_programs: VecDeque::new(),
             endpoints: Endpoints::default(),
             memory,
             checks: Checks::default(),
@@ -124,6 +130,7 @@ impl Prober {
     /// Asks until the process ends.
     pub(crate) async fn run(mut self) {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
+        let mut programs: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
         let mut checked: FuturesUnordered<LocalBoxFuture<'static, CheckResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         // Where a round takes longer than a tick, those that were missed are not made up for.
@@ -138,6 +145,7 @@ impl Prober {
                 Some(found) = self.names.next() => self.names.take(found, clock::now()),
                 // Each finding counts as soon as it is there: a slow upstream holds up nobody.
                 Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
+                Some((id, era, finding)) = programs.next() => is_changed = self.note(id, era, finding),
             }
             let now = clock::now();
             let snapshot = self.state.snapshot.load_full();
@@ -150,9 +158,12 @@ impl Prober {
                 self.look(&snapshot, now);
             }
             while asked.len() < CONCURRENT_MAX
-                && let Some((upstream, era)) = self.begin(now)
+                && let Some((upstream, era)) = begin(&mut self.due, &mut self.entries, now)
             {
                 asked.push(Rc::clone(&self.asking).find(upstream, era, Arc::clone(&snapshot)));
+            }
+            while let Some((upstream, era)) = begin(&mut self.due_programs, &mut self.entries, now) {
+                programs.push(Rc::clone(&self.asking).find(upstream, era, Arc::clone(&snapshot)));
             }
             while checked.len() < CONCURRENT_MAX
                 && let Some(check) = self.checks.begin(now)
@@ -182,20 +193,10 @@ impl Prober {
             due.extend(entry.due(now).map(|(at, era)| (at, *id, era)));
         }
         due.sort_unstable_by_key(|(at, id, era)| (*at, id.slot, *era == Era::Legacy));
-        self.due = due.into_iter().map(|(_, id, era)| (id, era)).collect();
-    }
-
-    /// Begins with what was due first, if anything is left.
-    fn begin(&mut self, now: Instant) -> Option<(Arc<Upstream>, Era)> {
-        while let Some((id, era)) = self.due.pop_front() {
-            // It may have been asked since, or be gone.
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
-            if let Some(schedule) = entry.schedule(era).filter(|schedule| schedule.is_due(now)) {
-                schedule.begin(now);
-                return Some((Arc::clone(&entry.upstream), era));
-            }
-        }
-        None
+        let is_program =
+            |id: &UpstreamId| self.entries.get(id).is_some_and(|entry| entry.upstream.is_child());
+        let due = due.into_iter().map(|(_, id, era)| (id, era));
+        (self.due_programs, self.due) = due.partition(|(id, _)| is_program(id));
     }
 
     fn note_checked(&mut self, checked: CheckResult) {
@@ -241,7 +242,7 @@ impl Prober {
 
     /// Takes in an answer. True if anything is known better than before.
     fn note(&mut self, id: UpstreamId, era: Era, finding: EraFinding) -> bool {
-        let Self { state, entries, due, .. } = self;
+        let Self { state, entries, due, due_programs, .. } = self;
         // It may have been removed while it was asked.
         let Some(entry) = entries.get_mut(&id) else { return false };
         let upstream = Arc::clone(&entry.upstream);
@@ -252,6 +253,7 @@ impl Prober {
         let Some(mut known) = entry.learn(era, finding, &before, now) else { return false };
         // A process that waited for this answer is asked the other question at once.
         if era == Era::Modern {
+            let due = if upstream.is_child() { due_programs } else { due };
             due.extend(entry.due(now).map(|(_, era)| (id, era)));
         }
         known.was_tried |= entry.was_tried();
@@ -302,7 +304,12 @@ impl ProbeContext {
         async move {
             // Fit or not: what it is may be what makes it fit.
             let asker = self.asker(&snapshot, ReplicaSelection::Probe);
-            (upstream.id, era, ask::find(&asker, &upstream, era).await)
+            let finding = if upstream.is_child() {
+                program::find(&asker, &self.state.sessions, &upstream, era).await
+            } else {
+                ask::find(&asker, &upstream, era).await
+            };
+            (upstream.id, era, finding)
         }
         .boxed_local()
     }
@@ -343,6 +350,7 @@ impl UpstreamSchedule {
             }
         }
         schedule.note_tried();
+        self.follow_era(&known, now);
         Some(known)
     }
 
@@ -355,7 +363,25 @@ impl UpstreamSchedule {
             (Some(_), Era::Modern) => false,
         };
         let schedule = |era| is_asked(era).then(|| Schedule::new(now));
-        Self { upstream: Arc::clone(upstream), modern: schedule(Era::Modern), legacy: schedule(Era::Legacy) }
+        let (modern, legacy) = (schedule(Era::Modern), schedule(Era::Legacy));
+        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy };
+        new.follow_era(&upstream.facts.known(), now);
+        new
+    }
+
+    /// A program that speaks one era is not asked about the other.
+    fn follow_era(&mut self, known: &EraFacts, now: Instant) {
+        if !program::is_of_one_era(&self.upstream) {
+            return;
+        }
+        let asked = program::asked(known);
+        for (schedule, era) in [(&mut self.modern, Era::Modern), (&mut self.legacy, Era::Legacy)] {
+            if !asked.contains(era) {
+                *schedule = None;
+            } else if schedule.is_none() {
+                *schedule = Some(Schedule::new(now));
+            }
+        }
     }
 
     /// That it is modern may be sure, but what it says there matters as soon as a legacy client comes.
@@ -387,12 +413,14 @@ impl UpstreamSchedule {
         }
     }
 
-    /// A process is asked to `initialize` after `server/discover` was answered, or was not for a while: the same one is
-    /// asked both.
+    /// A process is asked to `initialize` after `server/discover` was answered, or was read and not answered for a while:
+    /// the same one is asked both.
     fn awaits_modern(&self, now: Instant) -> bool {
-        let awaits = |modern: &Schedule| {
-            !modern.was_tried() && modern.asked().is_none_or(|asked| now < asked + DISCOVER_PATIENCE)
-        };
+        let silent_since = self.upstream.starts().and_then(|starts| starts.silent_since());
+        let is_silent =
+            |asked: Instant| silent_since.is_some_and(|since| now >= asked.max(since) + DISCOVER_PATIENCE);
+        let awaits =
+            |modern: &Schedule| !modern.was_tried() && modern.asked().is_none_or(|asked| !is_silent(asked));
         self.upstream.is_child() && self.modern.as_ref().is_some_and(awaits)
     }
 
@@ -405,6 +433,23 @@ impl UpstreamSchedule {
     }
 }
 
+/// Begins with what was due first, if anything is left.
+fn begin(
+    due: &mut VecDeque<(UpstreamId, Era)>,
+    entries: &mut HashMap<UpstreamId, UpstreamSchedule>,
+    now: Instant,
+) -> Option<(Arc<Upstream>, Era)> {
+    while let Some((id, era)) = due.pop_front() {
+        // It may have been asked since, or be gone.
+        let Some(entry) = entries.get_mut(&id) else { continue };
+        if let Some(schedule) = entry.schedule(era).filter(|schedule| schedule.is_due(now)) {
+            schedule.begin(now);
+            return Some((Arc::clone(&entry.upstream), era));
+        }
+    }
+    None
+}
+
 /// What is known of an upstream before it is asked, where that is more than nothing.
 fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<EraFacts> {
     let carried = EraFacts::clone(&upstream.facts.known());
@@ -412,6 +457,7 @@ fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<EraFacts> {
         return Some(carried);
     }
     let kept = memory.of(&upstream.config);
+    let kept = if program::is_of_one_era(upstream) { kept.map(program::in_one_era) } else { kept };
     let Some(fixed) = upstream.config.eras else { return kept };
     let mut known = kept.unwrap_or_default();
     if !fixed.modern {

@@ -78,7 +78,7 @@ impl Proxy {
     ) -> Result<ClientResponse, Error> {
         let new_task = self.new_task(view, (message, outbound), None, call);
         if upstream.eras().is_none() {
-            Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
+            Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
         }
         upstream.era_for(Era::Modern)?;
         let place = Self::acquire_slot(upstream, call).await?;
@@ -135,6 +135,9 @@ impl Proxy {
     ) -> Result<ClientResponse, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
         let Outbound { member, rewrite, uri, .. } = outbound;
+        if upstream.eras().is_none() && upstream.is_child() {
+            Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
+        }
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
         let outbox = sessions.outbox(session.owner()).map_err(no_state)?;

@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use super::dialect::DialectKey;
-use super::flight::Flights;
 use super::kind::CatalogQuery;
 use super::part::{Content, ListPart};
+use crate::flight::Flights;
 use crate::upstream::UpstreamId;
 use protocol::error::UpstreamError;
 use protocol::route::directory::Directory;

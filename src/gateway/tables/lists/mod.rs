@@ -2,7 +2,6 @@
 
 pub(crate) mod cache;
 pub(crate) mod dialect;
-pub(crate) mod flight;
 pub(crate) mod kind;
 pub(crate) mod part;
 

@@ -203,6 +203,8 @@ metrics! {
         running: IntGauge = "trunkline_children";
         /// Starts of child processes, by result.
         starts: ByResult = "trunkline_child_starts_total";
+        /// Child processes that wait for their turn to start, or for room.
+        starts_waiting: IntGauge = "trunkline_child_starts_waiting";
         /// Child processes at rest that were ended to make room for another.
         evicted: IntCounter = "trunkline_child_evictions_total";
         /// Child processes that ended on their own, or had to be killed.

@@ -197,6 +197,8 @@ impl Drop for MuxCall {
             state.pending.abandon(self.own);
             return;
         }
+        // What the gateway asks one that has answered nothing yet is not begun with.
+        let is_early = !state.has_answered && state.pending.is_own_call(self.own);
         // A late one has had its place for as long as any call may.
         let was_open = if is_late {
             state.pending.leave(self.own).is_some_and(|call| call.handle.is_some())
@@ -204,7 +206,7 @@ impl Drop for MuxCall {
             state.pending.end(self.own)
         };
         drop(state);
-        if was_open {
+        if was_open && !is_early {
             let why = if is_late { "no answer in time" } else { "the client went away" };
             self.connection.try_tell(outgoing::cancel(self.own, why));
         }

@@ -321,6 +321,11 @@ impl MuxConnection {
         self.0.closing.cancelled().await;
     }
 
+    /// Completes once nothing comes from the other side any more.
+    pub(crate) async fn gone(&self) {
+        self.0.gone.cancelled().await;
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         // Without a write half it can be asked nothing more.
         self.0.gone.is_cancelled() || self.0.closing.is_cancelled() || self.0.outgoing.is_closed()

@@ -33,18 +33,32 @@ pub(super) struct Output<'a> {
     held: Option<Share>,
     skipping: Option<PassedMessage>,
     in_a_row: usize,
+    has_answered: bool,
+    /// Lines before its first answer that are no messages; of those the first is logged.
+    banner_lines: usize,
 }
 
 impl<'a> Output<'a> {
     pub(super) fn new(children: &'a Children, host: &'a Host, start: &'a Start, read_half: ReadHalf) -> Self {
         let bytes_max = host.shared.limits().message_bytes_max;
         let lines = LineBuffer::default();
-        Self { children, host, start, read_half, bytes_max, lines, held: None, skipping: None, in_a_row: 0 }
+        Self {
+            children,
+            host,
+            start,
+            read_half,
+            bytes_max,
+            lines,
+            held: None,
+            skipping: None,
+            in_a_row: 0,
+            has_answered: false,
+            banner_lines: 0,
+        }
     }
 
     /// Reads until the child comes to its end.
     pub(super) async fn read(mut self, stdout: &mut ChildStdout) -> ChildEnd {
-        let mut has_answered = false;
         loop {
             self.lines.buffer.reserve(READ_BYTES);
             if !matches!(stdout.read_buf(&mut self.lines.buffer).await, Ok(count) if count > 0) {
@@ -57,8 +71,8 @@ impl<'a> Output<'a> {
             if let Err(end) = self.take_lines().await {
                 return end;
             }
-            if !has_answered && self.read_half.connection().has_answered() {
-                has_answered = true;
+            if !self.has_answered && self.read_half.connection().has_answered() {
+                self.has_answered = true;
                 self.start.succeed();
                 self.children.note_answer();
             }
@@ -123,8 +137,17 @@ impl<'a> Output<'a> {
                 let why = unreadable::refuse(self.host, self.read_half.connection(), line).await;
                 self.children.note_garbage(line, &why);
             }
+            Disposition::Garbage if self.is_in_banner() => self.children.series.invalid_lines.inc(),
             Disposition::Garbage => self.children.note_garbage(line, "it is no object"),
         }
+    }
+
+    /// Whether one such line was logged that came before the first answer.
+    fn is_in_banner(&mut self) -> bool {
+        if !self.has_answered {
+            self.banner_lines += 1;
+        }
+        !self.has_answered && self.banner_lines > 1
     }
 
     /// Nothing more is read while a client who has the child to itself takes less than it writes.

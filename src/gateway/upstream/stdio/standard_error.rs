@@ -1,0 +1,87 @@
+//! What a child says on standard error, in the log: line by line, but as one line what it says at once while it starts,
+//! such as a banner.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::ChildStderr;
+use tokio::time::{sleep, timeout};
+
+use crate::upstream::start_state::Start;
+use net::lines::LineBuffer;
+
+/// Longer pieces of a line are logged by themselves.
+const LINE_BYTES_MAX: usize = 16 * 1024;
+/// Standard error is read this much at once, and no faster than with this pause.
+const READ_BYTES: usize = 16 * 1024;
+const READ_PAUSE: Duration = Duration::from_millis(10);
+/// What comes without a longer pause than this was said at once.
+const GATHER_PAUSE: Duration = Duration::from_millis(300);
+/// So many lines are gathered, and so many bytes of them.
+const GATHERED_LINES_MAX: usize = 64;
+const GATHERED_BYTES_MAX: usize = 16 * 1024;
+
+/// Lines that were said at once.
+#[derive(Default)]
+struct GatheredLines {
+    lines: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl GatheredLines {
+    fn add(&mut self, line: Bytes, log: &impl Fn(&[Bytes])) {
+        self.bytes += line.len();
+        self.lines.push(line);
+        if self.lines.len() >= GATHERED_LINES_MAX || self.bytes >= GATHERED_BYTES_MAX {
+            self.log(log);
+        }
+    }
+
+    fn log(&mut self, log: &impl Fn(&[Bytes])) {
+        log(&self.lines);
+        *self = Self::default();
+    }
+}
+
+/// Hands what the child says to `log`. Never completes.
+pub(super) async fn tell(start: &Start, mut stderr: ChildStderr, log: impl Fn(&[Bytes])) {
+    let up = start.up();
+    let mut gathered = GatheredLines::default();
+    let mut lines = LineBuffer::default();
+    loop {
+        lines.buffer.reserve(READ_BYTES);
+        let reading = stderr.read_buf(&mut lines.buffer);
+        let count = if gathered.lines.is_empty() {
+            reading.await
+        } else if let Ok(count) = timeout(GATHER_PAUSE, reading).await {
+            count
+        } else {
+            gathered.log(&log);
+            continue;
+        };
+        let count = count.unwrap_or(0);
+        let is_open = count > 0;
+        while let Ok(Some(line)) = lines.next(usize::MAX) {
+            gathered.add(line, &log);
+            if up.is_cancelled() {
+                gathered.log(&log);
+            }
+        }
+        if !is_open || lines.buffer.len() > LINE_BYTES_MAX {
+            let rest = lines.rest();
+            if !rest.is_empty() {
+                gathered.add(rest, &log);
+            }
+            gathered.log(&log);
+        }
+        if !is_open {
+            // A child may close it and go on.
+            return std::future::pending().await;
+        }
+        if count >= READ_BYTES {
+            // It says more than anybody reads: it waits, not the thread.
+            sleep(READ_PAUSE).await;
+        }
+    }
+}
