@@ -147,8 +147,12 @@ def call(request):
                 "deep": b"[" * 200 + b"]" * 200, "twice": b'{},"result":{}',
                 "long": b'"' + b"x" * 400_000 + b"\t\""}[arguments["how"]]
         write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request["id"], said))
+    elif tool == "gives-up":
+        for call in [*hung, request]:
+            send({"method": "notifications/cancelled", "params": {"requestId": call["id"]}})
+            text(call, "all the same")
     elif tool == "hang":
-        pass
+        hung.append(request)
     elif tool == "wait":
         while not os.path.exists(LOG + ".go"):
             time.sleep(0.005)
@@ -406,6 +410,8 @@ asked = {}
 posed = {}
 #: The scripted calls that wait for answers.
 calls = []
+#: Calls of `hang`.
+hung = []
 listening = []
 #: The methods of all requests so far, and their eras.
 seen = []

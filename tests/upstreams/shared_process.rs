@@ -85,3 +85,15 @@ fn a_state_goes_back_for_its_principal_alone() {
     let last = child.received("tools/call").pop().expect("a call");
     assert_eq!(last["params"]["requestState"], "s");
 }
+
+#[test]
+fn a_server_that_gives_up_calls_ends_nobodys() {
+    let child = Child::new(&["modern"]);
+    let daemon = daemon(&child);
+    let mut waiting = daemon.begin(&with_key(tool("hang", ""), KEYS[0]));
+    child.wait_received("tools/call", 1);
+    let answered = daemon.send(&with_key(tool("gives-up", ""), KEYS[1]));
+    assert!(answered.text().contains("all the same"), "{}", answered.text());
+    let late = waiting.response();
+    assert!(late.text().contains("all the same"), "{}", late.text());
+}
