@@ -297,7 +297,7 @@ fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) 
 /// Adds a page and returns the cursor of the next.
 fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {
     content.is_public &= page.is_public;
-    content.excluded.extend(page.excluded);
+    content.excluded.append(page.excluded);
     if content.pages.is_empty() {
         content.rest = page.rest;
     }

@@ -120,6 +120,9 @@ impl PartRequest {
         count(&lists.entries_ambiguous, &[name, list], &ambiguous);
         count(&lists.entries_malformed, &[name, list], &malformed);
         count(&lists.tools_excluded, &[name], &invalid);
+        // Nobody remembers of these what is wrong with each.
+        let others = content.excluded.others();
+        lists.entries_malformed.with_label_values(&[name, list]).inc_by(others);
         if !self.upstream.listing.log.admits(clock::now()) {
             return;
         }
@@ -134,8 +137,8 @@ impl PartRequest {
             );
         }
         let because = |entry: &Excluded| format!(": {}", shorten(&entry.why.to_string()));
-        if !malformed.is_empty() {
-            let (entries, why) = (malformed.len(), named(&malformed, because));
+        if !malformed.is_empty() || others > 0 {
+            let (entries, why) = (malformed.len() as u64 + others, named(&malformed, because));
             tracing::warn!(
                 upstream = name,
                 list,

@@ -76,7 +76,7 @@ fn listed(content: &Content, depth_max: usize) -> Vec<ListedTool> {
             listed.push(define(page.name_of(item, List::Tools).map(String::from), text));
         }
     }
-    for tool in &content.excluded {
+    for tool in content.excluded.iter() {
         let first = define(tool.names.first().cloned(), &tool.definition);
         let others = tool.names.iter().skip(1);
         listed.extend(others.map(|name| ListedTool { name: Some(name.clone()), ..first.clone() }));

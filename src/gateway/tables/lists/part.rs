@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub(crate) use self::excluded::{ExcludeReason, Excluded};
+pub(crate) use self::excluded::{ExcludeReason, Excluded, ExcludedEntries};
 use super::kind::{CatalogQuery, List};
 use crate::upstream::listing::Annotations;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_ambiguous_introduction};
@@ -62,8 +62,8 @@ pub(crate) struct Content {
     pub is_absent: bool,
     /// Why it is not all that the upstream would have given.
     pub cut: Option<Truncation>,
-    /// Entries that were left out, each with the reason.
-    pub excluded: Vec<Excluded>,
+    /// Entries that were left out.
+    pub excluded: ExcludedEntries,
     /// The mirrored parameters of its tools.
     pub annotated: Arc<Annotations>,
     /// Tools that are withheld because of their definition. Their names stay taken.
@@ -156,12 +156,11 @@ impl Content {
         };
         let pages =
             self.pages.iter().map(|page| page.body.len() + page.items.iter().map(item).sum::<usize>());
-        let excluded = self
-            .excluded
-            .iter()
-            .map(|entry| entry.names.iter().map(String::len).sum::<usize>() + entry.definition.len());
-        let excluded = excluded.sum::<usize>();
-        pages.sum::<usize>() + excluded + self.result.len() + self.rest.bytes() + size_of::<Self>()
+        pages.sum::<usize>()
+            + self.excluded.bytes()
+            + self.result.len()
+            + self.rest.bytes()
+            + size_of::<Self>()
     }
 
     /// True if both say the same, however they are divided into pages.
@@ -226,7 +225,7 @@ pub(crate) struct ReadPage {
     pub is_public: bool,
     /// Members of the result that a merged list may keep.
     pub rest: ResultRest,
-    pub excluded: Vec<Excluded>,
+    pub excluded: ExcludedEntries,
     pub annotated: Vec<(Box<str>, Arc<[Annotation]>)>,
 }
 
