@@ -60,6 +60,15 @@ fn a_call_for_which_no_session_was_opened_is_told_so() {
         (Box::new(rpc), "error -32603, database is down"),
         (Box::new(|_| Reply::json("200 OK", "{}")), "not valid MCP"),
         (
+            Box::new(|request| {
+                Reply::result(
+                    request,
+                    r#"{"protocolVersion":"2099-01-01","capabilities":{},"serverInfo":{}}"#,
+                )
+            }),
+            "revision 2099-01-01, of which this gateway opens none",
+        ),
+        (
             Box::new(|_| {
                 Reply::http("307 Temporary Redirect", "Location: https://x.example/mcp?k=1\r\n", "")
             }),

@@ -261,11 +261,19 @@ fn read(
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
     }
-    let version = initialize::version(result).ok_or(UpstreamError::Nonsense)?;
+    let version = initialize::version(result).ok_or_else(|| unknown_revision(result))?;
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
     let (result, shown) = (answer.body.slice(result.span()), offer.shown.clone());
     Ok(InitializedSession { id, version, result, replica, shown })
+}
+
+/// What an answer is that names no revision of the legacy era.
+#[cold]
+fn unknown_revision(result: Value<'_>) -> UpstreamError {
+    result.text_of("protocolVersion").map_or(UpstreamError::Nonsense, |revision| {
+        UpstreamError::NotOpened(NotOpened::chosen(&revision).into())
+    })
 }
 
 /// What an answer is without a result.

@@ -26,12 +26,19 @@ pub enum NotOpened {
         /// Its text, as far as it is told.
         message: Box<str>,
     },
+    /// The server chose a revision that the gateway does not open sessions of.
+    Revision(Box<str>),
 }
 
 impl NotOpened {
     /// The server answered `initialize` with this error.
     pub fn refused(code: i64, message: &str) -> Self {
         Self::Refused { code, message: shown(message).into() }
+    }
+
+    /// The server answered `initialize` with this revision.
+    pub fn chosen(revision: &str) -> Self {
+        Self::Revision(shown(revision).into())
     }
 }
 
@@ -42,6 +49,9 @@ impl fmt::Display for NotOpened {
             Self::Refused { code, message } => {
                 write!(f, "it answered initialize with error {code}")?;
                 if message.is_empty() { Ok(()) } else { write!(f, ", {message}") }
+            }
+            Self::Revision(revision) => {
+                write!(f, "it answered initialize with revision {revision}, of which this gateway opens none")
             }
         }
     }

@@ -185,7 +185,7 @@ impl UpstreamError {
             Self::TimedOut => row(504, 504, R::UpstreamTimeout),
             Self::NotOpened(why) => match &**why {
                 NotOpened::Failed(error) => error.row(),
-                NotOpened::Refused { .. } => row(502, 502, R::UpstreamInvalid),
+                NotOpened::Refused { .. } | NotOpened::Revision(_) => row(502, 502, R::UpstreamInvalid),
             },
             Self::Nonsense
             | Self::TooLarge
