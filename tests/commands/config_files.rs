@@ -25,6 +25,19 @@ fn written(folder: &Folder, name: &str, text: &str) -> String {
 }
 
 #[test]
+fn a_file_that_is_named_without_its_folder_includes_its_neighbours() {
+    let folder = Folder::new();
+    written(&folder, "main.toml", &MAIN.replace(r#""keys.toml", "conf.d/*.toml""#, r#""*.toml""#));
+    written(&folder, "weather.toml", "[upstream.weather]\nurl = \"http://127.0.0.1:1/mcp\"\n");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trunkline"));
+    let output = command.args(["check", "main.toml"]).current_dir(folder.path()).output().expect("it runs");
+    assert_eq!(
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()),
+        "main.toml is valid: 1 endpoint, 1 upstream\n"
+    );
+}
+
+#[test]
 fn files_are_included_and_errors_say_which() {
     let folder = Folder::new();
     let main = written(&folder, "trunkline.toml", MAIN);

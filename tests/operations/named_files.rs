@@ -61,10 +61,12 @@ fn a_session_key_that_others_may_write_is_refused_and_one_they_may_read_is_told(
 fn the_modes_of_all_secrets_are_told() {
     let (folder, certificates) = (Folder::new(), Certificates::new());
     let (open, closed) = (folder.path().join("open"), folder.path().join("closed"));
-    for path in [&open, &closed] {
+    let in_query = folder.path().join("in-query");
+    for path in [&open, &closed, &in_query] {
         write_secret(path, "swordfish");
     }
     mode(&open, 0o604);
+    mode(&in_query, 0o604);
     let server = certificates.add("server", &Authority::new().issue(&["localhost"]));
     mode(&certificates.path("server.key"), 0o644);
     let config = good()
@@ -74,10 +76,14 @@ fn the_modes_of_all_secrets_are_told() {
             "[upstream.child]\ncommand = [\"sh\"]\nenv = {{ A = {{ file = \"{}\" }}, B = {{ file = \"{}\" }} }}",
             open.display(),
             closed.display()
+        ))
+        .section(&format!(
+            "[upstream.keyed]\nurl = \"http://127.0.0.1:1/\"\nquery = {{ apiKey = {{ file = \"{}\" }} }}",
+            in_query.display()
         ));
     let (checked, _) = trunkline(&["check"], Some(&config.to_string()));
     let told = said(&checked);
-    for path in [&open, &certificates.path("server.key")] {
+    for path in [&open, &in_query, &certificates.path("server.key")] {
         assert!(told.contains(&format!("{}: everybody", path.display())), "{}: {told}", path.display());
     }
     assert!(!told.contains("closed: everybody"), "{told}");

@@ -53,8 +53,10 @@ impl ConfigFiles {
         }
         let glob = Glob::new(name)?.compile_matcher();
         let directory = path.parent().unwrap_or(Path::new("/"));
-        self.included.push(directory.to_owned());
-        let entries = match fs::read_dir(directory) {
+        // A bare name is in the working directory, which has no name of its own in it.
+        let here = directory.as_os_str().is_empty().then_some(Path::new("."));
+        self.included.push(here.unwrap_or(directory).to_owned());
+        let entries = match fs::read_dir(here.unwrap_or(directory)) {
             Ok(entries) => entries,
             // As with all that it matches: none are none.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
