@@ -137,8 +137,8 @@ fn one_malformed_entry_costs_nobody_the_others() {
 /// A reply of 2 MiB has room for 400,000.
 #[test]
 fn hundreds_of_thousands_of_malformed_entries_take_little_memory() {
-    const COUNT: u64 = 400_000;
-    let nulls = vec!["null".to_owned(); COUNT as usize];
+    const COUNT: usize = 400_000;
+    let nulls = vec!["null".to_owned(); COUNT];
     let up = Upstream::offering(Offer { tools: [nulls, vec![FINE.to_owned()]].concat(), ..Offer::default() });
     let daemon = Daemon::start(&Config::new().upstream("up", up.address, "list_timeout = \"30s\"").admin());
     let before = daemon.peak_resident_bytes();
@@ -147,7 +147,7 @@ fn hundreds_of_thousands_of_malformed_entries_take_little_memory() {
     assert!(grown < 48 * 1024 * 1024, "{grown} bytes more");
     let series = r#"trunkline_list_entries_malformed_total{mcp_method_name="tools/list",upstream="up"}"#;
     let counted = daemon.metric(series);
-    assert!(counted >= COUNT && counted.is_multiple_of(COUNT), "{counted}");
+    assert!(counted > 0 && counted.is_multiple_of(COUNT as u64), "{counted}");
 }
 
 #[test]
