@@ -145,8 +145,12 @@ def call(request):
     elif tool == "unreadable":
         said = {"nan": b'{"mean":NaN}', "utf8": b'{"said":"caf\xe9"}', "control": b'{"said":"a\tb"}',
                 "deep": b"[" * 200 + b"]" * 200, "twice": b'{},"result":{}',
+                "joined": b'{}}{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}',
                 "long": b'"' + b"x" * 400_000 + b"\t\""}[arguments["how"]]
         write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request["id"], said))
+    elif tool == "marked":
+        write(b"\xef\xbb\xbf")
+        text(request, "marked")
     elif tool == "gives-up":
         for call in [*hung, request]:
             send({"method": "notifications/cancelled", "params": {"requestId": call["id"]}})

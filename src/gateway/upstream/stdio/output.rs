@@ -21,6 +21,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// So many lines are taken in before others have their turn.
 const LINES_IN_A_ROW: usize = 128;
 
+/// What some runtimes write before their first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The reader of one child's output.
 pub(super) struct Output<'a> {
     children: &'a Children,
@@ -152,9 +155,14 @@ impl<'a> Output<'a> {
 
     /// Nothing more is read while a client who has the child to itself takes less than it writes.
     async fn offer(&mut self, line: &Bytes) -> Disposition {
-        if line.first() != Some(&b'{') {
-            return Disposition::Garbage;
-        }
+        let unmarked;
+        let line = if line.first() == Some(&b'{') {
+            line
+        } else {
+            let Some(rest) = without_mark(line) else { return Disposition::Garbage };
+            unmarked = rest;
+            &unmarked
+        };
         let offered = match line.len() {
             ..=READ_INLINE_BYTES_MAX => self.read_half.offer(line),
             _ => Box::pin(self.read_half.offer_long(self.host, line)).await,
@@ -193,4 +201,10 @@ impl<'a> Output<'a> {
         }
         Ok(true)
     }
+}
+
+/// The object that follows a byte order mark.
+#[cold]
+fn without_mark(line: &Bytes) -> Option<Bytes> {
+    line.strip_prefix(BYTE_ORDER_MARK)?.starts_with(b"{").then(|| line.slice(BYTE_ORDER_MARK.len()..))
 }
