@@ -60,6 +60,10 @@ fn a_call_for_which_no_session_was_opened_is_told_so() {
         (Box::new(rpc), "error -32603, database is down"),
         (Box::new(|_| Reply::json("200 OK", "{}")), "not valid MCP"),
         (
+            Box::new(|_| Reply::http("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html>")),
+            "answered with `text/html; charset=utf-8`",
+        ),
+        (
             Box::new(|request| {
                 Reply::result(
                     request,

@@ -28,6 +28,8 @@ use protocol::media::Media;
 
 /// So much of the name of a content coding is told.
 const CODING_CHARS_MAX: usize = 32;
+/// So much of what a reply says that it is made of is told.
+const MEDIA_CHARS_MAX: usize = 64;
 
 /// The head of a reply, as far as anybody looks at it.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ struct NamedFields {
     location: Option<HeaderValue>,
     /// The content coding, where it is another than `identity`.
     coding: Option<HeaderValue>,
+    /// What it is made of, where that is neither JSON nor events.
+    media: Option<HeaderValue>,
     /// There is a challenge: whoever keeps the door has answered.
     is_challenge: bool,
 }
@@ -77,7 +81,13 @@ impl ReplyFields {
         if let Some(coding) = text(named.and_then(|named| named.coding.as_ref())) {
             return UpstreamError::Encoded { coding: coding.chars().take(CODING_CHARS_MAX).collect() };
         }
-        if status.is_success() { UpstreamError::Nonsense } else { UpstreamError::Status { status } }
+        if !status.is_success() {
+            return UpstreamError::Status { status };
+        }
+        match text(named.and_then(|named| named.media.as_ref())) {
+            Some(media) => UpstreamError::OtherMedia { media: media.chars().take(MEDIA_CHARS_MAX).collect() },
+            None => UpstreamError::Nonsense,
+        }
     }
 
     /// Whether whoever keeps the door has answered, and nobody behind it.
@@ -98,6 +108,11 @@ impl ReplyFields {
     #[cold]
     pub(crate) fn note_coding(&mut self, value: &[u8]) {
         self.0.get_or_insert_default().coding = HeaderValue::from_bytes(value).ok();
+    }
+
+    #[cold]
+    pub(crate) fn note_media(&mut self, value: &[u8]) {
+        self.0.get_or_insert_default().media = HeaderValue::from_bytes(value).ok();
     }
 
     /// The session that began.

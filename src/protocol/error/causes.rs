@@ -90,6 +90,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         Redirected(Arc::new(Redirect::new(StatusCode::TEMPORARY_REDIRECT, Some("https://tools.example/mcp/")))) => "The upstream answered with a redirect, which is never followed. `url` has to be where it leads.",
         UpstreamHost => "The upstream answered 421: it serves other hosts than that of `url`. `host` of the upstream says which one it is sent.",
         Encoded { coding: "gzip".into() } => "The reply is compressed, although `Accept-Encoding: identity` was sent.",
+        OtherMedia { media: "text/html".into() } => "The reply is neither JSON nor a stream of events: often a page, where `url` is not that of the server, or somebody in between wants a person to sign in.",
         NotOpened(Arc::new(NotOpened::refused(-32603, "database is down"))) => "The upstream opened no session; not executed. The status and the reason are those of what failed.",
         TooLarge => "The reply is larger than `reply_bytes_max`.",
         LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers, or the event of an HTTP+SSE stream, is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",

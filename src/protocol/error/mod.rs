@@ -229,6 +229,11 @@ pub enum UpstreamError {
         "the server behind this name answered in the content coding `{coding}`, which it was not asked for; the outcome of the call is unknown"
     )]
     Encoded { coding: Box<str> },
+    /// The answer is made of something else than messages.
+    #[error(
+        "the server behind this name answered with `{media}`, which holds no message of MCP; the outcome of the call is unknown"
+    )]
+    OtherMedia { media: Box<str> },
     /// Nothing of the call was sent.
     #[error("no session could be opened with the server behind this name: {0}; the call was not executed")]
     NotOpened(Arc<NotOpened>),

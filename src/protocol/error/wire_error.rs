@@ -194,6 +194,7 @@ impl UpstreamError {
             | Self::Status { .. }
             | Self::Redirected(_)
             | Self::UpstreamHost
+            | Self::OtherMedia { .. }
             | Self::Encoded { .. } => row(502, 502, R::UpstreamInvalid),
             Self::Credentials | Self::ClientCredentials { .. } => row(502, 502, R::UpstreamCredentials),
             Self::NoToken => soon(503, R::UpstreamCredentials, 5),
