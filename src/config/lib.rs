@@ -250,6 +250,16 @@ pub fn parse_source(
     Ok(Config { warnings, places, digest: Hash::of(text).to_string(), ..config })
 }
 
+/// The admin listener of a configuration that may be wrong in everything else. `None`: nothing says where it is.
+pub fn admin_of(source: &ConfigSource, environment: EnvironmentLookup<'_>) -> Option<Admin> {
+    let (mut root, _) = DeTable::parse_recoverable(source.text());
+    variables::expand(root.get_mut(), environment, &mut Vec::new());
+    let root = Table::new(root.get_ref(), &root.span());
+    let mut findings = Findings::default();
+    let admin = section::read_table::<Admin>(Table::of(root.get("admin")?)?, &mut findings);
+    admin.filter(|_| findings.errors.is_empty())
+}
+
 /// What is no TOML, in each file by itself: what one leaves open does not end in the next.
 fn syntax_errors(source: &ConfigSource) -> Vec<Diagnostic> {
     let mut errors = source.misplaced();

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use config::{Config, ConfigSource};
+use config::{Admin, Config, ConfigSource};
 use globset::Glob;
 
 /// Files that may be included.
@@ -43,6 +43,11 @@ impl ConfigFiles {
         config.included.clone_from(&self.included);
         super::adopt_environment(&mut config);
         Ok(config)
+    }
+
+    /// Its admin listener, whatever else is wrong with it.
+    pub fn admin(&self) -> Option<Admin> {
+        config::admin_of(&self.source, &|name: &str| std::env::var(name).ok())
     }
 
     /// The files that a path leads to, by their names; with `*` the directory is noted, as more may come.
