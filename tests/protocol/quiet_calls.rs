@@ -1,6 +1,8 @@
 //! Calls during which nothing happens for long: what the client gets meanwhile, so that nobody between takes the connection
 //! for dead, and what that changes in the reply.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::Value;
 
 use crate::harness::{
@@ -113,6 +115,39 @@ fn a_quiet_call_gets_a_head_and_blanks_and_then_its_reply() {
         // The connection is still good.
         connection.write(&call("8", tool).method("PUT").bytes());
         assert_eq!(connection.response().status, 405, "{name}");
+    });
+}
+
+#[test]
+fn each_quiet_call_of_a_connection_gets_its_blanks() {
+    side_by_side([false, true], |is_bridged| {
+        // Every second call is held.
+        let gates: [Gate; 2] = Default::default();
+        let (held, calls) = (gates.clone(), AtomicUsize::new(0));
+        let reply = move |request: &Received| match calls.fetch_add(1, Ordering::Relaxed) {
+            call if call % 2 == 0 => result(request),
+            call => Reply::default().wait(&held[call / 2]).then(result(request)),
+        };
+        let offer = Legacy::new(Offer::tools(&["echo"]));
+        let upstream = if is_bridged {
+            Upstream::start(move |request| match request.method().as_str() {
+                "tools/call" => reply(request),
+                _ => offer.answer(request),
+            })
+        } else {
+            Upstream::calling(reply)
+        };
+        let config = if is_bridged { Config::legacy(&upstream) } else { Config::transparent(&upstream) };
+        let daemon = often(config);
+        let mut connection = daemon.connect();
+        for (gate, id) in gates.iter().zip([1, 3]) {
+            connection.write(&call(&id.to_string(), "echo").bytes());
+            assert_eq!(connection.response().json()["id"], id);
+            connection.write(&call(&(id + 1).to_string(), "echo").bytes());
+            assert_blanks(&mut connection, 2);
+            gate.open();
+            assert_late(&late_json(&mut connection), id + 1);
+        }
     });
 }
 

@@ -70,8 +70,13 @@ impl UpstreamClient {
             let to = target.map(|target| RequestAddress::new(target, &at.sent_host));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
             let silence = request.attributes.silence.as_deref();
-            let mut wait = HeadWait::new(silence, clock, head_deadline);
-            match poll_fn(|cx| wait.poll(&lease, cx)).await {
+            let until = silence.map_or(head_deadline, |silence| silence.sent(clock.now, head_deadline));
+            let mut answered = poll_fn(|cx| lease.connection.poll_reply(cx, until)).await;
+            if until < head_deadline && matches!(answered, Err(ConnectionError::TimedOut)) {
+                silence.map(Silence::note);
+                answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline)).await;
+            }
+            match answered {
                 Ok((start, body)) => {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
@@ -235,41 +240,6 @@ impl RequestClock {
     /// little time.
     fn was_patient(self, upstream: &Upstream) -> bool {
         clock::since(self.now) >= PATIENCE_MIN.min(upstream.config.first_byte_timeout)
-    }
-}
-
-/// The wait for the head of a reply.
-struct HeadWait<'a> {
-    /// Until then, unless the client has heard nothing for long by then.
-    until: Instant,
-    deadline: Instant,
-    silence: Option<&'a Silence>,
-}
-
-impl<'a> HeadWait<'a> {
-    /// The request is sent now.
-    fn new(silence: Option<&'a Silence>, clock: RequestClock, deadline: Instant) -> Self {
-        let until = silence.map_or(deadline, |silence| {
-            silence.mark_sent();
-            silence.long_after(clock.now, deadline)
-        });
-        Self { until, deadline, silence }
-    }
-
-    fn poll(
-        &mut self,
-        lease: &ConnectionLease,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(ParsedReply, Incoming), ConnectionError>> {
-        loop {
-            match lease.connection.poll_reply(cx, self.until) {
-                Poll::Ready(Err(ConnectionError::TimedOut)) if self.until < self.deadline => {
-                    self.until = self.deadline;
-                    self.silence.map(Silence::note);
-                }
-                polled => return polled,
-            }
-        }
     }
 }
 

@@ -289,8 +289,12 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
-                let request = request.take_charged(delivery.payer);
-                Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
+                // Made where it stays: `Box::pin` would copy all of it.
+                let sending = Box::write(Box::new_uninit(), async {
+                    let request = request.take_charged(delivery.payer);
+                    mux::exchange::send(self, upstream, children, request, deadline).await
+                });
+                Box::into_pin(sending).await
             }
         }
     }

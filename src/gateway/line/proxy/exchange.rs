@@ -57,7 +57,12 @@ impl Proxy {
         let result = match session {
             Some(session) => {
                 let sent = (message, &*outbound);
-                Box::pin(self.send_in_session(view, upstream, &session, sent, fields, call)).await
+                // Made where it stays: `Box::pin` would copy all of it.
+                let sending = Box::write(
+                    Box::new_uninit(),
+                    self.send_in_session(view, upstream, &session, sent, fields, call),
+                );
+                Box::into_pin(sending).await
             }
             None => self.send_modern(view, upstream, (message, outbound), fields, call).await,
         };
@@ -108,7 +113,7 @@ impl Proxy {
                     (plan.own_id, plan.mapper) = (own_id.as_ref(), mapper.clone());
                 }
                 (plan.call_place, plan.new_task, plan.call) = (place, new_task, Some(&*call));
-                plan.silence = call.silence.as_deref();
+                plan.silence = call.silence.as_ref();
                 let relayed = relay(&self.worker, &mut reply, &mut plan).await;
                 end_place(plan.call_place, false);
                 relayed
@@ -245,7 +250,7 @@ impl SessionExchange {
             call_place: place,
             subscribing: self.subscribing,
             new_task: self.new_task,
-            silence: silence.as_deref(),
+            silence: silence.as_ref(),
             ..RelayPlan::new(&upstream, id, deadline)
         };
         let relayed = relay(&worker, &mut reply, &mut plan).await;

@@ -211,7 +211,11 @@ impl Proxy {
         // Dispatch.
         let decision = match message.era {
             Era::Modern => self.dispatch(cx, &message, route).await?,
-            Era::Legacy => Box::pin(self.dispatch_in_session(cx, &message)).await?,
+            // Made where it stays: `Box::pin` would copy all of it.
+            Era::Legacy => {
+                let dispatching = Box::write(Box::new_uninit(), self.dispatch_in_session(cx, &message));
+                Box::into_pin(dispatching).await?
+            }
         };
         let mut outbound = match decision {
             RequestDecision::Send(outbound) => outbound,

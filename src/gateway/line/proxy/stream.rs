@@ -158,7 +158,7 @@ impl Proxy {
             session: Some(in_session),
             new_task: Some(new_task),
             place: admitted,
-            silence: cx.call.silence.as_deref(),
+            silence: cx.call.silence.as_ref(),
             ..RelayPlan::new(&upstream, "", deadline)
         };
         Ok(Some(relay(&self.worker, &mut reply, &mut plan).await))
