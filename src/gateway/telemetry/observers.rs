@@ -75,8 +75,10 @@ impl Watch {
     }
 
     /// The id of its request, as it is written.
-    pub(crate) fn identify(&mut self, id: Option<&str>) {
-        if let (Some(span), Some(id)) = (&mut self.trace.span, id) {
+    pub(crate) fn identify<'i>(&mut self, id: impl FnOnce() -> Option<&'i str>) {
+        if let Some(span) = &mut self.trace.span
+            && let Some(id) = id()
+        {
             span.has_id(id);
         }
     }

@@ -290,10 +290,11 @@ impl UpstreamClient {
             }
             Transport::Stdio(children) => {
                 // Made where it stays: `Box::pin` would copy all of it.
-                let sending = Box::write(Box::new_uninit(), async {
-                    let request = request.take_charged(delivery.payer);
-                    mux::exchange::send(self, upstream, children, request, deadline).await
-                });
+                let request = request.take_charged(delivery.payer);
+                let sending = Box::write(
+                    Box::new_uninit(),
+                    mux::exchange::send(self, upstream, children, request, deadline),
+                );
                 Box::into_pin(sending).await
             }
         }

@@ -71,7 +71,7 @@ impl Annotated {
 
     /// The mirrored parameters of a tool, by the upstream's name for it.
     pub(crate) fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
-        self.known.load().get(tool).cloned()
+        if self.are_any() { self.known.load().get(tool).cloned() } else { None }
     }
 
     /// Replaces what is known of the tools of these `names`. Lists differ by the capabilities of those who ask, so that

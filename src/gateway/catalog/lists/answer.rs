@@ -76,6 +76,9 @@ impl<'r> ListQuery<'r> {
 
     /// The same; in these names, if any.
     pub(super) fn owned_by(self, owners: &'r [ListOwner]) -> Self {
+        if owners.is_empty() {
+            return self;
+        }
         let said = owner::said(owners).unwrap_or(self.key.said);
         Self { owners, key: MergedKey { said, ..self.key }, ..self }
     }

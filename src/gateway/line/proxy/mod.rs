@@ -259,7 +259,7 @@ impl Proxy {
         message: &Message,
         route: Option<AdmittedByName<'_>>,
     ) -> Result<RequestDecision, Error> {
-        cx.call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
+        cx.call.watch.identify(|| message.envelope.id.as_ref().map(|_| message.id()));
         match message.method {
             _ if message.envelope.kind == MessageKind::Notification => {
                 Ok(RequestDecision::Answer(accepted()))
