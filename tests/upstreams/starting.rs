@@ -322,3 +322,25 @@ fn what_npx_has_fetched_is_started_without_it() {
     eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
     assert_eq!(child.pids().len(), 1);
 }
+
+#[test]
+fn all_who_share_a_process_wait_for_its_one_start() {
+    side_by_side([&["strict"][..], &["modern", "fixes-era"], &["modern-only"]], |kind| {
+        let child = slow("2", kind);
+        let keys = child.keys("isolation = \"shared\"\nlist_timeout = \"10s\"");
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let echo = || call("1", "echo");
+        let in_new_session = || {
+            let params = r#"{"name":"echo","arguments":{}}"#;
+            in_session(&open(&daemon), legacy("1", "tools/call", params))
+        };
+        let requests =
+            [echo(), in_new_session(), in_new_session(), list("1", "tools/list"), list_in(&open(&daemon))];
+        side_by_side(requests, |request| {
+            let response = daemon.send(&request);
+            assert_eq!(response.status, 200, "{}", response.text());
+            assert!(response.text().contains("\"result\""), "{}", response.text());
+        });
+        assert_eq!(child.pids().len(), 1, "{kind:?}: {:?}", first_methods(&child));
+    });
+}
