@@ -1,6 +1,6 @@
 //! Waiting until it is known which eras an upstream speaks: the first message of a connection may decide that.
 //!
-//! Of a program it is known once it has answered, however long its start takes. Whoever needs it goes by that as long as
+//! Of a program it is known once it has answered, however long its start takes. All who need it wait as long as
 //! it has time, and is told that the program is still starting then.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Transport, Upstream};
 use crate::clock;
 use protocol::error::UpstreamError;
 
-/// How long before its time is over a list is told that a program is still starting.
+/// The time before its end at which a list is told that a program is still starting.
 const LIST_MARGIN: Duration = Duration::from_millis(50);
 
 impl Upstream {
@@ -42,13 +42,13 @@ impl Upstream {
         timeout_at(told_at.into(), self.facts.tried()).await.map_err(|_| still_starting())
     }
 
-    /// Whether a session with it is one with a process that has ended.
+    /// True if a session with it is one with a process that has ended.
     pub(crate) fn has_ended(&self, session: Option<&HeaderValue>) -> bool {
         let (Transport::Stdio(children), Some(id)) = (&self.transport, session) else { return false };
         !children.carries(id)
     }
 
-    /// Whether it is a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.
+    /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.
     pub(crate) fn is_starting(&self) -> bool {
         let Some(starts) = self.starts() else { return false };
         matches!(starts.state(), StartState::Queued { .. } | StartState::Running { .. })

@@ -163,14 +163,14 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
     }
 }
 
-/// What the answer to `initialize` tells.
+/// The finding from an answer to `initialize`.
 pub(super) fn initialized(asker: &Asker<'_>, opened: &InitializedSession, fresh_for: Duration) -> EraFinding {
     let mut scratch = asker.scratch.borrow_mut();
     let result = scratch.index(&opened.result, asker.limits.json_depth_max).map(|json| kept(json.root()));
     speaks(opened.version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
 }
 
-/// What it tells that no session was opened.
+/// The finding where no session was opened.
 pub(super) fn not_initialized(error: InitializeError) -> EraFinding {
     match error {
         InitializeError::Upstream(error) => EraFinding::unknown(&error),

@@ -3,7 +3,7 @@
 //! Runs on the control thread. Every upstream is asked in both eras, each by itself, at start and after a reload that
 //! brings it; again every few minutes; and soon after a call found it to be other than it was known. A program is asked
 //! while it starts, and in one era ([`program`]). A server that does not say is asked again with growing pauses, and what
-//! was known stays. What is known is kept across restarts.
+//! was known stays. All of it is kept across restarts.
 //!
 //! Whatever may bring a question forward is looked at once a tick, for all upstreams; between two ticks an answer is
 //! followed by what was found due then, so that it costs the same however many upstreams there are.
@@ -50,7 +50,7 @@ use protocol::version::{Era, Eras, MODERN};
 
 /// Questions open at once.
 const CONCURRENT_MAX: usize = 32;
-/// How long a process that has read `server/discover` may take to answer before it is asked to `initialize` as well.
+/// The time that a process which has read `server/discover` may take to answer before it is asked to `initialize` as well.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the start waits for the names of hosts.
 const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);

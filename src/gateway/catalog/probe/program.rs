@@ -25,7 +25,7 @@ use protocol::version::{Era, Eras, LegacyVersion};
 
 /// A start is bounded by `start_timeout`, and waits for its turn before that: longer than for this nobody asks.
 const START_TIME_MAX: Duration = Duration::from_hours(24);
-/// What a program says holds for its process, and nobody starts one to hear it again.
+/// The word of a program holds for its process, and none is started to hear it again.
 const FRESH_FOR: Duration = Duration::from_hours(24);
 /// Of so many processes that may run the gateway keeps one for lists.
 const KEPT_OF_CHILDREN_MIN: usize = 32;
@@ -57,7 +57,7 @@ pub(super) async fn find(
     }
 }
 
-/// What is known of a program that has ended, as nobody needs it: it is not started to be asked again.
+/// The finding of a program that has ended, as nobody needs it: it is not started to be asked again.
 fn known_at_rest(upstream: &Upstream, era: Era) -> Option<EraFinding> {
     let is_at_rest =
         upstream.starts().is_some_and(|starts| matches!(starts.state(), StartState::Ended { .. }));
@@ -71,12 +71,12 @@ fn again(introduction: &EraIntroduction) -> EraFinding {
     EraFinding::Speaks { introduction: introduction.clone(), fresh_for: FRESH_FOR }
 }
 
-/// Whether a program with these settings is spoken to in one era: the bridge serves clients of the other.
+/// True for a program that is spoken to in one era: the bridge serves clients of the other.
 pub(super) fn is_of_one_era(upstream: &Upstream) -> bool {
     upstream.is_child() && upstream.config.eras.is_none() && upstream.config.bridge.is_on
 }
 
-/// What is remembered of a program, where that is more than one era.
+/// The facts of a program in one era, where more is remembered.
 pub(super) fn in_one_era(known: EraFacts) -> EraFacts {
     match (&known.modern, &known.legacy) {
         (Fact::Present(_), _) => EraFacts { legacy: Fact::Unknown, was_tried: true, ..known },
@@ -106,7 +106,7 @@ async fn silence(upstream: &Upstream) {
     sleep(upstream.config.response_timeout).await;
 }
 
-/// Whether the gateway keeps the process that it has initialized: few are for clients.
+/// True if the gateway keeps the process that it has initialized: where there are few, all are for clients.
 fn is_kept(asker: &Asker<'_>, upstream: &Upstream) -> bool {
     upstream.config.command.as_ref().is_some_and(|command| {
         command.isolation != Isolation::Session

@@ -304,7 +304,7 @@ pub(crate) async fn ask_to_initialize(
     loop {
         match rest.next().await {
             Some(Ok(piece)) if piece.is_answer => return Ok(piece.data),
-            // Nobody is there yet who could be told.
+            // There is nobody yet who could be told.
             Some(Ok(_)) => {}
             Some(Err(BrokenReply)) => return Err(rest.fault()),
             None => return Err(UpstreamError::Reset),

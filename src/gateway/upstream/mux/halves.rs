@@ -197,7 +197,7 @@ impl Drop for MuxCall {
             state.pending.abandon(self.own);
             return;
         }
-        // What the gateway asks one that has answered nothing yet is not begun with.
+        // A question of the gateway to one that has answered nothing yet is not begun with.
         let is_early = !state.has_answered && state.pending.is_own_call(self.own);
         // A late one has had its place for as long as any call may.
         let was_open = if is_late {

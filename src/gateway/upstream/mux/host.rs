@@ -127,7 +127,7 @@ impl SharedHost {
     }
 }
 
-/// How many child processes may start at once.
+/// The number of child processes that may start at once.
 fn starting_max(config: &Config) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     config.limits.children_starting_max.unwrap_or_else(|| 2 * cores())

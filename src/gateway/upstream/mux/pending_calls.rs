@@ -127,7 +127,7 @@ impl<H> PendingCalls<H> {
         self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Own)
     }
 
-    /// Whether the gateway itself asks this.
+    /// True if the gateway itself asks this.
     pub(crate) fn is_own_call(&self, own: u64) -> bool {
         self.calls.get(&own).is_some_and(|call| call.role == CallRole::Own)
     }

@@ -23,9 +23,9 @@ use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest};
 use crate::upstream::mux::host::Host;
 use protocol::error::UpstreamError;
 
-/// How long a start keeps its turn. One that takes longer waits for something else than this machine, such as a download.
+/// The time for which a start keeps its turn. One that takes longer waits for something else than this machine, such as a download.
 pub(super) const TURN_TIME_MAX: Duration = Duration::from_secs(15);
-/// How long before its time is over a call is told that the program is still starting; at most half of what it has.
+/// The time before its end at which a call is told that the program is still starting; at most half of what it has.
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 /// The same of what the gateway asks.
 const OWN_MARGIN: Duration = Duration::from_millis(50);
@@ -114,7 +114,7 @@ impl Children {
         }
     }
 
-    /// Whether one may be started now.
+    /// Fails if none may be started now.
     fn check_start(&self, host: &Host) -> Result<(), UpstreamError> {
         if self.is_retired() || host.is_leaving() {
             return Err(UpstreamError::Unreachable);
@@ -130,7 +130,7 @@ impl Children {
         }
     }
 
-    /// What comes of a start, for one who waits as long as it may.
+    /// The outcome of a start, for one who waits as long as it may.
     pub(super) async fn wait_for_start<T>(
         &self,
         asking: ConnectRequest<'_>,

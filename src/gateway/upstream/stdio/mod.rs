@@ -85,7 +85,7 @@ pub(crate) struct Children {
     state_keys: OnceLock<Arc<StateKeys>>,
     /// Where its upstream stands in the configuration.
     order: usize,
-    /// How many calls and lists wait for a process.
+    /// The number of calls and lists that wait for a process.
     wanted: Arc<AtomicUsize>,
     starts: Mutex<Starts>,
     start_watch: Arc<StartWatch>,
@@ -148,7 +148,7 @@ impl Children {
         &self.series
     }
 
-    /// How many calls and lists wait for a process.
+    /// The number of calls and lists that wait for a process.
     pub(crate) fn wanted(&self) -> &Arc<AtomicUsize> {
         &self.wanted
     }
@@ -214,7 +214,7 @@ impl Children {
         self.sessions.has_any()
     }
 
-    /// Whether the process of this session runs.
+    /// True if the process of this session runs.
     pub(crate) fn carries(&self, session: &HeaderValue) -> bool {
         self.sessions.get(session).is_some()
     }
@@ -224,7 +224,7 @@ impl Children {
         self.sessions.get(session)?.connection.quiet_since(self.response_timeout)
     }
 
-    /// How long one may take to answer anything.
+    /// The time that one may take to answer anything.
     fn start_timeout(&self) -> Duration {
         self.command.start_timeout
     }

@@ -26,7 +26,7 @@ struct ModernStart {
     landing: Landing<Box<[u8]>, ModernOutcome>,
     caller: Box<[u8]>,
     payer: Payer,
-    /// Whether the gateway itself asks, which makes nobody give way.
+    /// True if the gateway itself asks, which makes nobody give way.
     is_own: bool,
     /// Told of the process as soon as it runs, where that is who introduces it.
     introducer: Option<oneshot::Sender<MuxConnection>>,
@@ -74,7 +74,7 @@ impl Children {
         }
         let connection = self.wait_for_start(asking, flight.landed()).await?;
         if !is_introduction && asking.upstream.eras().is_none() {
-            // What it has answered may have been that it is of the other era.
+            // Its answer may have been that it is of the other era.
             let tried = async {
                 asking.upstream.facts.tried().await;
                 Some(Ok(()))

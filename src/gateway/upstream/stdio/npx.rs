@@ -1,4 +1,4 @@
-//! What `npx PACKAGE@1.2.3` runs once it has fetched the package: then the program is started by itself, without the
+//! The program that `npx PACKAGE@1.2.3` runs once it has fetched the package: then it is started by itself, without the
 //! `npm exec` and the shell that would stay beside it for as long as it runs.
 //!
 //! Only where it is sure to be the same: an exact version, no other option, the very place where `npx` keeps it, the version
@@ -101,7 +101,7 @@ fn is_name(name: &str) -> bool {
     }
 }
 
-/// Whether a version is one, and no range or tag.
+/// True for one version, and no range or tag.
 fn is_exact(version: &str) -> bool {
     let (numbers, more) =
         version.split_once(['-', '+']).map_or((version, ""), |(numbers, more)| (numbers, more));
@@ -110,7 +110,7 @@ fn is_exact(version: &str) -> bool {
     numbers.split('.').count() == 3 && numbers.split('.').all(is_number) && more.bytes().all(is_more)
 }
 
-/// Whether the working directory is a project of npm, whose own packages would go first.
+/// True if the working directory is a project of npm, whose own packages would go first.
 fn has_project(command: &CommandConfig) -> bool {
     let directory = command.directory.as_deref().unwrap_or(Path::new("."));
     ["package.json", "node_modules"].iter().any(|name| directory.join(name).exists())

@@ -145,7 +145,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Whether one such line was logged that came before the first answer.
+    /// True if one such line was logged that came before the first answer.
     fn is_in_banner(&mut self) -> bool {
         if !self.has_answered {
             self.banner_lines += 1;

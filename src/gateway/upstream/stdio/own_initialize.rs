@@ -15,7 +15,7 @@ pub(super) fn with_start_id(message: &Bytes, id: Option<Span>) -> Bytes {
     splice(message, edit.as_slice()).to_bytes()
 }
 
-/// What was answered to it, under the id of this caller, and whether that opened a session.
+/// The answer to it, under the id of this caller, and whether that opened a session.
 pub(super) fn answer_to(
     id: &[u8],
     answer: &[u8],
@@ -31,7 +31,7 @@ pub(super) fn answer_to(
     Ok((answer.into(), is_open))
 }
 
-/// Whether that opened a session.
+/// True if that opened a session.
 pub(super) fn has_result(answer: &[u8], json_depth_max: usize) -> bool {
     let mut scratch = Scratch::default();
     let root = scratch.index(answer, json_depth_max).map(Document::root);

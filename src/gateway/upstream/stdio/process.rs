@@ -35,7 +35,7 @@ use protocol::splice::Segments;
 const WRITE_BYTES: usize = 64 * 1024;
 /// How long the last words of a child are waited for that has ended, or can be written to no more.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
-/// How often it is looked whether a child has read its first message.
+/// The pause between two looks whether a child has read its first message.
 const READ_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a child that is to end is looked at.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -182,7 +182,7 @@ async fn write(
     ChildEnd::Asked
 }
 
-/// How much of its input a child has read.
+/// A child's progress in reading its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadProgress {
     NothingWritten,
@@ -250,7 +250,7 @@ async fn unneeded(children: &Children, host: &Host, start: &Start, connection: &
     let idle = children.command.idle_timeout;
     let interval = (idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10));
     let unused = async {
-        // Whoever waits for its start has not asked it anything yet.
+        // Those who wait for its start have not asked it anything yet.
         start.up().cancelled().await;
         loop {
             sleep(interval).await;

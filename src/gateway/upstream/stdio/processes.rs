@@ -9,14 +9,14 @@ use crate::flight::Flight;
 use crate::upstream::mux::MuxConnection;
 use protocol::error::UpstreamError;
 
-/// What comes of the start of a process for one caller of the modern era.
+/// The outcome of the start of a process for one caller of the modern era.
 pub(super) type ModernOutcome = Result<MuxConnection, UpstreamError>;
 
 /// The process of one caller of the modern era.
 #[derive(Debug)]
 pub(super) struct ModernChild {
     pub(super) connection: MuxConnection,
-    /// Who is charged for it.
+    /// The payer that is charged for it.
     pub(super) payer: Payer,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct OpenedSession {
 
 pub(super) type SessionOutcome = Result<OpenedSession, UpstreamError>;
 
-/// What makes two openings the same.
+/// The things in which two openings are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionWish {
     pub(super) principal: Option<Box<str>>,

@@ -1,7 +1,7 @@
 //! The process of one session: started and initialized as a task of its own, and claimed by whoever opens the session.
 //!
-//! Who opens a session may give up before its process is up. Then the next who opens one in the same way claims what was
-//! begun: nobody has used it yet. What nobody claims for a while is ended.
+//! A caller that opens a session may give up before its process is up. Then the next that opens one in the same way claims
+//! the start: nobody has used it yet. A process that nobody claims for a while is ended.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::upstream::mux::sessions::SessionHandle;
 use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
 use protocol::error::UpstreamError;
 
-/// How long a process that is up waits for who opens its session.
+/// The time for which a process that is up waits for who opens its session.
 const UNCLAIMED_TIME_MAX: Duration = Duration::from_mins(1);
 
 /// A start that somebody waits for. Dropped, it is unclaimed again.
@@ -90,7 +90,7 @@ impl Children {
         json_depth_max: usize,
     ) -> Result<UnclaimedStart, UpstreamError> {
         let number = self.next_start.fetch_add(1, Ordering::Relaxed);
-        // Nobody else has this number.
+        // No other start has this number.
         let FlightRole::Begin(landing) = self.session_starts.join(&number) else {
             return Err(UpstreamError::Unreachable);
         };
@@ -142,14 +142,14 @@ impl SessionStart {
         }
     }
 
-    /// Starts, and tells who waits. What it gives may have nobody who claims it.
+    /// Starts, and tells who waits. The session that it gives may have nobody who claims it.
     async fn land(self, host: &Rc<Host>) -> Option<OpenedSession> {
         let Self { children, landing, wish, json_depth_max, running, .. } = self;
         let opened = if let Some(connection) = running {
             let starting = CloseOnDrop::new(connection);
             let asked = ask(starting.connection(), &wish, json_depth_max);
             let opened = timeout(children.start_timeout(), asked).await;
-            // What it was asked before and has not answered by now, it does not answer.
+            // Earlier questions that it has not answered by now it does not answer.
             starting.connection().abandon_own();
             opened.unwrap_or(Err(UpstreamError::TimedOut)).map(|answer| (starting, answer))
         } else {

@@ -47,7 +47,7 @@ pub(super) struct InitializedChild {
     payer: Payer,
 }
 
-/// What comes of a start.
+/// The outcome of a start.
 pub(super) type SharedOutcome = Result<SharedOpening, UpstreamError>;
 
 /// A child, or what it answered to `initialize` where it refused that.
@@ -63,7 +63,7 @@ struct SharedStart {
     landing: Landing<Box<[u8]>, SharedOutcome>,
     caller: Box<[u8]>,
     payer: Payer,
-    /// Whether the gateway itself asks, which makes nobody give way.
+    /// True if the gateway itself asks, which makes nobody give way.
     is_own: bool,
     version: LegacyVersion,
     json_depth_max: usize,
@@ -142,7 +142,7 @@ impl Children {
                     children: Arc::clone(self),
                     landing,
                     caller: caller.into(),
-                    // What serves all whom nobody tells apart is nobody's own.
+                    // A process for all whom nobody tells apart is nobody's own.
                     payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
                     is_own: asking.payer == Payer::GATEWAY,
                     version: version_in(post).unwrap_or(LegacyVersion::NEWEST),

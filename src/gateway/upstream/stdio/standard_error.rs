@@ -1,4 +1,4 @@
-//! What a child says on standard error, in the log: line by line, but as one line what it says at once while it starts,
+//! The words of a child on standard error, in the log: line by line, but as one line what it says at once while it starts,
 //! such as a banner.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: usize = 16 * 1024;
 /// Standard error is read this much at once, and no faster than with this pause.
 const READ_BYTES: usize = 16 * 1024;
 const READ_PAUSE: Duration = Duration::from_millis(10);
-/// What comes without a longer pause than this was said at once.
+/// Lines without a longer pause than this between them were said at once.
 const GATHER_PAUSE: Duration = Duration::from_millis(300);
 /// So many lines are gathered, and so many bytes of them.
 const GATHERED_LINES_MAX: usize = 64;

@@ -29,12 +29,12 @@ struct Waiting {
     turn: oneshot::Sender<StartTurn>,
 }
 
-/// What says whose turn is next.
+/// The things that say whose turn is next.
 #[derive(Clone, Debug)]
 pub(crate) struct StartPlace {
     /// Where its upstream stands in the configuration.
     pub order: usize,
-    /// How many calls and lists wait for the upstream.
+    /// The number of calls and lists that wait for the upstream.
     pub wanted: Arc<AtomicUsize>,
 }
 
