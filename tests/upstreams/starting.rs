@@ -344,3 +344,31 @@ fn all_who_share_a_process_wait_for_its_one_start() {
         assert_eq!(child.pids().len(), 1, "{kind:?}: {:?}", first_methods(&child));
     });
 }
+
+#[test]
+fn a_program_that_crashes_at_some_point_harms_no_other() {
+    let points = ["server/discover", "initialize", "notifications/initialized", "tools/list"];
+    side_by_side(points, |point| {
+        let crash = format!("crashes-at={point}");
+        let (crashing, sound) = (Child::new(&[crash.as_str()]), Child::new(&["strict"]));
+        let config = Config::new().admin().raw("bad", &crashing.keys("list_timeout = \"1s\""));
+        let daemon = Daemon::start(&config.raw("good", &sound.keys("")));
+        let names = eventually("the other one is listed", || {
+            let response = daemon.send(&list("1", "tools/list"));
+            (listed(&response) > 0)
+                .then(|| tool_names(&response))
+                .filter(|names| names.contains(&"good__echo".into()))
+        });
+        // A server that only dies of a method that it need not know is reached in its era.
+        let is_reached = point == "server/discover";
+        if is_reached {
+            eventually("it is listed", || {
+                (listed(&daemon.send(&list("1", "tools/list"))) == 2).then_some(())
+            });
+        } else {
+            assert_eq!(names, ["good__echo"], "{point}");
+        }
+        let said = daemon.send(&call("1", "good__echo"));
+        assert_eq!(said.status, 200, "{point}: {}", said.text());
+    });
+}
