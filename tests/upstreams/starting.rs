@@ -272,7 +272,7 @@ fn hundreds_of_programs_that_do_not_start_harm_nobody() {
 
 #[test]
 fn a_banner_is_one_line_of_the_log() {
-    let child = Child::new(&["banner"]);
+    let child = Child::new(&["banner", "starts-in=0.5"]);
     let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());
     let logged = daemon.wait_for_log(0, "the banner", |line| line.contains("banner line 19"));
     assert!(logged.contains("banner line 0 | banner line 1 |") && logged.contains("lines=20"), "{logged}");

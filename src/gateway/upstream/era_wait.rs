@@ -48,6 +48,12 @@ impl Upstream {
         !children.carries(id)
     }
 
+    /// The time until a program may be started that has ended before it answered anything.
+    pub(crate) fn start_pause(&self) -> Option<Duration> {
+        let Transport::Stdio(children) = &self.transport else { return None };
+        children.start_pause(clock::now())
+    }
+
     /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.
     pub(crate) fn is_starting(&self) -> bool {
         let Some(starts) = self.starts() else { return false };

@@ -397,8 +397,13 @@ impl UpstreamSchedule {
         self.follow_wish(now);
         let is_doubted = self.upstream.facts.take_doubt();
         let is_awaited = self.awaits_modern(now);
+        // A program is asked to initialize in peace: it may die of the other question.
+        let is_initializing = !is_awaited
+            && self.upstream.is_child()
+            && self.legacy.as_ref().is_some_and(|legacy| legacy.due().is_none_or(|at| at <= now));
         Era::ALL.into_iter().filter_map(move |era| {
-            let schedule = self.schedule(era).filter(|_| era == Era::Modern || !is_awaited)?;
+            let is_held_up = if era == Era::Modern { is_initializing } else { is_awaited };
+            let schedule = self.schedule(era).filter(|_| !is_held_up)?;
             if is_doubted {
                 schedule.doubt(now);
             }

@@ -44,7 +44,13 @@ pub(super) async fn find(
     let found = async {
         match era {
             Era::Modern => discover(asker, upstream, deadline).await,
-            Era::Legacy => initialize(asker, sessions, upstream).await,
+            Era::Legacy => {
+                // It may have died of the question before this one.
+                if let Some(pause) = upstream.start_pause() {
+                    sleep(pause).await;
+                }
+                initialize(asker, sessions, upstream).await
+            }
         }
     };
     tokio::select! {

@@ -239,7 +239,7 @@ impl Children {
     }
 
     /// When the next one may be started, unless that is now.
-    fn start_pause(&self, now: Instant) -> Option<Duration> {
+    pub(crate) fn start_pause(&self, now: Instant) -> Option<Duration> {
         self.starts.lock().wait(now)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStderr;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::upstream::start_state::Start;
 use net::lines::LineBuffer;
@@ -47,24 +47,29 @@ impl GatheredLines {
 /// Hands what the child says to `log`. Never completes.
 pub(super) async fn tell(start: &Start, mut stderr: ChildStderr, log: impl Fn(&[Bytes])) {
     let up = start.up();
+    let mut is_starting = true;
     let mut gathered = GatheredLines::default();
     let mut lines = LineBuffer::default();
     loop {
         lines.buffer.reserve(READ_BYTES);
-        let reading = stderr.read_buf(&mut lines.buffer);
-        let count = if gathered.lines.is_empty() {
-            reading.await
-        } else if let Ok(count) = timeout(GATHER_PAUSE, reading).await {
-            count
-        } else {
-            gathered.log(&log);
-            continue;
+        // Lines that are there when it is up were said before.
+        let count = tokio::select! {
+            biased;
+            count = stderr.read_buf(&mut lines.buffer) => count.unwrap_or(0),
+            () = up.cancelled(), if is_starting => {
+                is_starting = false;
+                gathered.log(&log);
+                continue;
+            }
+            () = sleep(GATHER_PAUSE), if !gathered.lines.is_empty() => {
+                gathered.log(&log);
+                continue;
+            }
         };
-        let count = count.unwrap_or(0);
         let is_open = count > 0;
         while let Ok(Some(line)) = lines.next(usize::MAX) {
             gathered.add(line, &log);
-            if up.is_cancelled() {
+            if !is_starting {
                 gathered.log(&log);
             }
         }
