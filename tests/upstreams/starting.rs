@@ -372,3 +372,13 @@ fn a_program_that_crashes_at_some_point_harms_no_other() {
         assert_eq!(said.status, 200, "{point}: {}", said.text());
     });
 }
+
+#[test]
+fn the_words_of_a_program_that_does_not_start_come_before_its_end() {
+    let child = Child::new(&["banner", "dies-at-start"]);
+    let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());
+    daemon.wait_for_log(0, "the end", |line| line.contains("a child process ended unasked"));
+    let log = daemon.log();
+    let at = |what: &str| log.iter().position(|line| line.contains(what));
+    assert!(at("banner line 19").is_some() && at("banner line 19") < at("ended unasked"), "{log:#?}");
+}

@@ -6,11 +6,12 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::AsyncWriteExt as _;
@@ -109,7 +110,7 @@ pub(super) async fn run(
     let since = clock::now();
     let counted = GaugeGuard::new(&children.series.running);
     let connection = read_half.connection().clone();
-    let mut telling = pin!(tell(&start, stderr, |lines| children.note_stderr(lines)));
+    let mut telling = Box::pin(tell(&start, stderr, |lines: &[Bytes]| children.note_stderr(lines)));
     let end = {
         // Each is looked at when it is woken, as nearly always only one of the first two is.
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
@@ -137,6 +138,9 @@ pub(super) async fn run(
         () = discard(&mut stdout) => None,
         () = &mut telling => None,
     };
+    // Its last words come before its end.
+    let _ = telling.as_mut().now_or_never();
+    drop(telling);
     drop(counted);
     children.note_end(&connection, &start, end != ChildEnd::Asked, end.as_str(), status, since);
 }

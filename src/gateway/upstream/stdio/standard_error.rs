@@ -22,33 +22,40 @@ const GATHER_PAUSE: Duration = Duration::from_millis(300);
 const GATHERED_LINES_MAX: usize = 64;
 const GATHERED_BYTES_MAX: usize = 16 * 1024;
 
-/// Lines that were said at once.
-#[derive(Default)]
-struct GatheredLines {
+/// Lines that were said at once. Dropped, they are logged.
+struct GatheredLines<L: Fn(&[Bytes])> {
     lines: Vec<Bytes>,
     bytes: usize,
+    log: L,
 }
 
-impl GatheredLines {
-    fn add(&mut self, line: Bytes, log: &impl Fn(&[Bytes])) {
+impl<L: Fn(&[Bytes])> GatheredLines<L> {
+    fn add(&mut self, line: Bytes) {
         self.bytes += line.len();
         self.lines.push(line);
         if self.lines.len() >= GATHERED_LINES_MAX || self.bytes >= GATHERED_BYTES_MAX {
-            self.log(log);
+            self.log();
         }
     }
 
-    fn log(&mut self, log: &impl Fn(&[Bytes])) {
-        log(&self.lines);
-        *self = Self::default();
+    fn log(&mut self) {
+        (self.log)(&self.lines);
+        self.lines.clear();
+        self.bytes = 0;
     }
 }
 
-/// Hands what the child says to `log`. Never completes.
+impl<L: Fn(&[Bytes])> Drop for GatheredLines<L> {
+    fn drop(&mut self) {
+        self.log();
+    }
+}
+
+/// Hands the lines of the child to `log`. Never completes; dropped, it hands over those that it holds.
 pub(super) async fn tell(start: &Start, mut stderr: ChildStderr, log: impl Fn(&[Bytes])) {
     let up = start.up();
     let mut is_starting = true;
-    let mut gathered = GatheredLines::default();
+    let mut gathered = GatheredLines { lines: Vec::new(), bytes: 0, log };
     let mut lines = LineBuffer::default();
     loop {
         lines.buffer.reserve(READ_BYTES);
@@ -58,27 +65,27 @@ pub(super) async fn tell(start: &Start, mut stderr: ChildStderr, log: impl Fn(&[
             count = stderr.read_buf(&mut lines.buffer) => count.unwrap_or(0),
             () = up.cancelled(), if is_starting => {
                 is_starting = false;
-                gathered.log(&log);
+                gathered.log();
                 continue;
             }
             () = sleep(GATHER_PAUSE), if !gathered.lines.is_empty() => {
-                gathered.log(&log);
+                gathered.log();
                 continue;
             }
         };
         let is_open = count > 0;
         while let Ok(Some(line)) = lines.next(usize::MAX) {
-            gathered.add(line, &log);
+            gathered.add(line);
             if !is_starting {
-                gathered.log(&log);
+                gathered.log();
             }
         }
         if !is_open || lines.buffer.len() > LINE_BYTES_MAX {
             let rest = lines.rest();
             if !rest.is_empty() {
-                gathered.add(rest, &log);
+                gathered.add(rest);
             }
-            gathered.log(&log);
+            gathered.log();
         }
         if !is_open {
             // A child may close it and go on.
