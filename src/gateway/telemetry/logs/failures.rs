@@ -68,7 +68,7 @@ impl FailureLog {
         let outcome = failure.error.outcome();
         let Failure { request_id, endpoint, method, name, upstream, principal, client, error } = *failure;
         let said = if is_list(method) { error.without_outcome() } else { error.to_string() };
-        let (is_refusal, error) = (error.is_refusal(), super::clean(&said, ERROR_CHARS_MAX));
+        let (is_refusal, error) = (error.is_refusal(), super::beginning(&said, ERROR_CHARS_MAX));
         let (reason, status, code) = (outcome.reason.label(), outcome.status.as_u16(), outcome.code);
         if is_refusal {
             tracing::info!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call refused");

@@ -6,11 +6,12 @@ use std::time::{Instant, SystemTime};
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::trace::TraceState;
 
-use super::context::{self, BAGGAGE, Parent, SAMPLED, SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceNotes};
+use super::context::{
+    self, BAGGAGE, Parent, SAMPLED, SpanId, TRACEPARENT, TRACESTATE, TraceId, TraceNotes, spelled,
+};
 use super::random_u64;
 use super::trail::Trail;
 use crate::clock;
-use crate::telemetry::logs::shorten;
 use protocol::error::{Error, Reason};
 use protocol::fields::{FieldName, Fields, visible};
 use protocol::header::decode_value;
@@ -121,7 +122,7 @@ impl CallSpan {
 
     /// The request has this id, as it is written.
     pub(crate) fn has_id(&mut self, literal: &str) {
-        self.request_id = Some(shorten(literal.trim_matches('"')));
+        self.request_id = Some(spelled(literal.trim_matches('"')));
     }
 
     /// A request with these headers leaves for an upstream, which is told of a span of its own. Where it goes is to be noted
@@ -131,7 +132,7 @@ impl CallSpan {
         let span_id = self.named.filter(|_| is_first).unwrap_or_else(new_span_id);
         let trail = Arc::new(Trail::default());
         let name = headers.get("mcp-name").and_then(|name| decode_value(name.as_bytes()));
-        let name = name.map(|name| shorten(&name));
+        let name = name.map(|name| spelled(&name));
         for name in [TRACEPARENT, TRACESTATE] {
             headers.remove(name);
         }

@@ -7,6 +7,9 @@ use http::HeaderValue;
 use http::header::HeaderName;
 use opentelemetry::trace::TraceState;
 use protocol::fields::{FieldName, Fields, visible};
+use protocol::text::shown;
+
+use crate::telemetry::logs::cut;
 
 /// The header that names a trace and a span of it.
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -101,6 +104,11 @@ impl TraceNotes {
 pub(super) fn header_of(text: &str) -> Option<HeaderValue> {
     let fits = !text.is_empty() && text.len() <= HEADER_BYTES_MAX && visible(text.as_bytes()).is_some();
     text.parse().ok().filter(|_| fits)
+}
+
+/// A client's text as a span holds it: as much as is logged, with what is not seen spelled out.
+pub(super) fn spelled(text: &str) -> String {
+    shown(&cut(text))
 }
 
 /// The `traceparent` that names this span.
