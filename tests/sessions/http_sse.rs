@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, Legacy, META, Offer, Reply, Request, Response, Upstream, api_key,
-    eventually, initialize, legacy, legacy_call, post, result_body,
+    Config, Connection, Daemon, Gate, Legacy, META, Offer, Receiver, Reply, Request, Response, Upstream,
+    api_key, eventually, initialize, legacy, legacy_call, post, result_body,
 };
 
 /// A client of HTTP+SSE: its stream, and where the stream told it to send messages.
@@ -84,6 +84,25 @@ impl<'d> Client<'d> {
         let answer = self.message();
         assert_eq!((&answer["id"], &answer["error"]["code"]), (id, &json!(code)), "{answer}");
     }
+}
+
+#[test]
+fn a_trace_that_a_message_names_goes_on() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let (receiver, upstream) = (Receiver::start(), server().start());
+    let config = one(&upstream).section(&receiver.table("ratio = 0.0"));
+    let daemon = Daemon::start_with(&config, &[("OTEL_BSP_SCHEDULE_DELAY", "20")]);
+    let mut client = Client::start(&daemon);
+    let meta = format!(r#"{{"traceparent":"00-{TRACE}-b7ad6b7169203331-01"}}"#);
+    let params = format!(r#"{{"name":"echo","arguments":{{}},"_meta":{meta}}}"#);
+    client.send(legacy("1", "tools/call", &params));
+    assert!(client.message()["result"].is_object());
+    let (of_call, of_exchange) = receiver.wait_pair();
+    assert_eq!([&*of_call.trace_id, &of_exchange.trace_id], [TRACE; 2]);
+    assert_eq!(of_call.parent_id, "b7ad6b7169203331");
+    let (sent, name) = (upstream.only_call(), format!("00-{TRACE}-{}-01", of_exchange.id));
+    assert_eq!(sent.headers("traceparent"), [&*name]);
+    assert_eq!(sent.json()["params"]["_meta"]["traceparent"], name);
 }
 
 #[test]
