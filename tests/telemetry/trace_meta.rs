@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Receiver, Reply, Request, Span, Upstream, api_key,
-    body, call, in_session, initialize, legacy, list, open_session, post, result_body, side_by_side,
+    body, call, in_session, initialize, legacy, list, open_session, post, result_body, side_by_side, tell,
 };
 use crate::upstreams::http_sse;
 
@@ -377,6 +377,21 @@ fn a_call_that_is_sent_again_names_the_exchange_that_it_is_sent_by() {
     let exchanges: Vec<(String, String)> = spans[..2].iter().map(|span| (named(span), named(span))).collect();
     assert_eq!(sent, exchanges);
     assert!(spans.iter().all(|span| span.trace_id == TRACE), "{spans:?}");
+}
+
+#[test]
+fn a_notification_keeps_what_its_client_wrote() {
+    let receiver = Receiver::start();
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let daemon = start(Config::legacy(&upstream), &receiver, "ratio = 0.0");
+    let session = open_session(daemon.address(), LEGACY_VERSION).0;
+    daemon.send(&in_session(&session, legacy_call(&json!({})))).assert_ok();
+    let notification =
+        json!({"jsonrpc": "2.0", "method": "notifications/own", "params": {"_meta": context(PARENT)}});
+    tell(&daemon, &session, &notification.to_string());
+    assert_eq!(upstream.wait_for("notifications/own", 1).json(), notification);
+    let spans = receiver.wait(1);
+    assert_eq!((&*spans[0].trace_id, &*spans[0].parent_id, spans.len()), (TRACE, PARENT_ID, 1));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::context::RequestContext;
 use crate::context::call::Call;
 use crate::context::worker::View;
 use crate::line::message::Message;
+use protocol::envelope::MessageKind;
 use protocol::fields::Fields;
 use protocol::trace_meta::{TraceMeta, TraceNames, renamed};
 use protocol::version::Eras;
@@ -44,8 +45,8 @@ impl Proxy {
         let scratch = &mut self.worker.scratch.borrow_mut();
         let Some(said) = TraceMeta::read(scratch, &message.body, meta, depth_max) else { return };
         let Some((parent, state)) = call.hears_of_trace(&said, fields) else { return };
-        // Where a header alone names the trace, what is passed on need not be written anew.
-        if said.names_trace() {
+        // Where a header alone names the trace, nothing is written anew; nor in what has no answer, whose way on is no span.
+        if said.names_trace() && message.envelope.kind == MessageKind::Request {
             let names = TraceNames { parent: &parent, state };
             let renamed = renamed(scratch, &message.body, &message.envelope, depth_max, names);
             if let Some((body, envelope)) = renamed {
