@@ -13,12 +13,12 @@ use crate::translation::members::Edits;
 
 /// The names of a trace and of a span of it.
 const PARENT: &str = "traceparent";
-/// Whatever tracing systems on the way have noted.
+/// The notes of tracing systems on the way.
 const STATE: &str = "tracestate";
-/// Whatever the members of a trace tell each other.
+/// The words that the members of a trace tell each other.
 const BAGGAGE: &str = "baggage";
 
-/// What `_meta` says of a trace: each as far as it is a string, and stands there once.
+/// The words of `_meta` about a trace: each as far as it is a string, and stands there once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceMeta {
     /// `traceparent`.
@@ -27,12 +27,12 @@ pub struct TraceMeta {
     pub state: Option<String>,
     /// `baggage`.
     pub baggage: Option<String>,
-    /// Whether one of the first two stands there, whatever it is.
+    /// True if one of the first two stands there, whatever it is.
     names_trace: bool,
 }
 
 impl TraceMeta {
-    /// What is said in the `_meta` that stands there. `None`: nothing.
+    /// Reads the `_meta` that stands there. `None`: it says nothing of a trace.
     pub fn read(scratch: &mut Scratch, message: &[u8], meta: &Span, depth_max: usize) -> Option<Self> {
         let root = scratch.index(message.get(meta.clone())?, depth_max).map(Document::root).ok()?;
         let text = |key| root.only(key).and_then(Value::as_str).map(Cow::into_owned);
@@ -41,7 +41,7 @@ impl TraceMeta {
         (found != Self::default()).then_some(found)
     }
 
-    /// Whether it names a trace, or tries to: then it must not name another one than a header does.
+    /// True if it names a trace, or tries to: then it must not name another one than a header does.
     pub fn names_trace(&self) -> bool {
         self.names_trace
     }

@@ -699,7 +699,7 @@ fn a_redis_that_hangs_or_dies_under_load_holds_up_nobody() {
     }
 }
 
-/// Whoever sits in the place of Redis cannot fill the gateway's memory.
+/// A stranger in the place of Redis cannot fill the gateway's memory.
 #[test]
 fn a_reply_of_redis_that_does_not_end_is_not_read_on() {
     const REPLY_BYTES_MAX: usize = 16 << 20;

@@ -16,7 +16,7 @@ const OTHER: &str = "00-bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb-cccccccccccccccc-01";
 const SOON: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "20");
 const LEGACY_ONLY: &str = "eras = [\"legacy\"]";
 
-/// What a server was sent of a call.
+/// The trace context that a server was sent with a call.
 struct Sent {
     meta: Value,
     /// `traceparent`, `tracestate` and `baggage` as headers; `None` where there are no headers.

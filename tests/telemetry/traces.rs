@@ -160,7 +160,7 @@ fn a_child_process_reads_it_in_meta() {
     assert_eq!(client.parent_id, server.id);
     assert_eq!(client.attribute("network.transport"), Some("pipe"));
 
-    // What a client wrote there itself names the same trace, or none: servers look in both places.
+    // A name that its client wrote there itself is replaced: servers look in both places.
     let own = r#""_meta":{"traceparent":"its own","#;
     daemon.send(&call("1", "echo").with("traceparent", PARENT).replacing(r#""_meta":{"#, own)).assert_ok();
     let spans = receiver.wait(4);

@@ -182,7 +182,7 @@ impl Messages {
             }
             match self.body.piece().await?.ok()? {
                 IncomingPiece::Bytes(data) => self.events.push(data),
-                // What comes as messages has no events that could be cut off.
+                // Messages are no events that could be cut off.
                 IncomingPiece::Part(_) => return None,
             }
         }

@@ -123,7 +123,7 @@ impl Envelope {
     pub fn with_id(&self, length: usize) -> Self {
         let mut moved = self.clone();
         let Some(id) = self.id.clone() else { return moved };
-        // What comes after the id has moved with its end.
+        // Everything after the id has moved with its end.
         for span in moved.spans_mut().filter(|span| span.start >= id.end) {
             *span = span.start - id.len() + length..span.end - id.len() + length;
         }
@@ -131,7 +131,7 @@ impl Envelope {
         moved
     }
 
-    /// What would be found in the same message after these edits, which leave whole what is found.
+    /// The same of the message after these edits, which leave whole what was found.
     #[must_use]
     pub fn edited(mut self, edits: &[Edit]) -> Self {
         let moved = |at: usize| {

@@ -39,7 +39,7 @@ pub struct Events {
     incoming: VecDeque<Bytes>,
     first: bool,
     failed: bool,
-    /// What was looked at already of an event that is not kept, and whether it ends there.
+    /// The part of an event that is not kept which was looked at already, and whether it ends there.
     not_kept: Option<(Bytes, bool)>,
 }
 
@@ -114,7 +114,7 @@ impl Events {
         self.let_go(&[], false);
     }
 
-    /// What was not looked at comes next.
+    /// The rest was not looked at, and comes next.
     fn put_back(&mut self, rest: Option<Bytes>) {
         if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
             self.incoming.push_front(rest);

@@ -1,7 +1,7 @@
 //! The trace that a message names in its `_meta` alone (SEP-414): heard of once its body was read, which is after its headers
 //! have decided whether the call is traced.
 //!
-//! What goes on then names the span of the exchange in both places, so that each server reads one trace, wherever it looks.
+//! The message that goes on names the span of the exchange in both places: a server reads one trace, wherever it looks.
 
 use bytes::Bytes;
 

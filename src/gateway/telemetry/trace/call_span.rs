@@ -73,7 +73,7 @@ impl CallSpan {
         }
     }
 
-    /// That of a call which began earlier, and whose trace became known only now.
+    /// The span of a call that began earlier, and whose trace became known only now.
     pub(super) fn late(trace_id: TraceId, fields: &Fields, began: Instant) -> Self {
         let mut span = Self::new(trace_id, fields);
         span.started = span.started.checked_sub(clock::since(began)).unwrap_or(span.started);
@@ -150,7 +150,7 @@ impl CallSpan {
         noted
     }
 
-    /// What the message says in its `_meta`, and what it is to say instead: both name a span, and are as long.
+    /// The `traceparent` in the `_meta` of the message, and the one that is to stand there: both are as long.
     pub(crate) fn renamed(&self) -> Option<[String; 2]> {
         let span_id = self.exchanges.last()?.span_id;
         let named = self.named.filter(|named| *named != span_id)?;

@@ -1,6 +1,6 @@
 //! W3C trace context: `traceparent`, `tracestate` and `baggage`, of headers or of `_meta`.
 //!
-//! What is malformed is as good as absent, and then its `tracestate` counts for nothing either. A call that is not
+//! A malformed context is as good as absent, and then its `tracestate` counts for nothing either. A call that is not
 //! traced keeps both as they came; that is not decided here.
 
 use http::HeaderValue;
@@ -26,7 +26,7 @@ pub(super) const SAMPLED: u8 = 1;
 const RANDOM: u8 = 2;
 /// More of a `tracestate` is handed on, but not kept with spans.
 const STATE_BYTES_MAX: usize = 512;
-/// What is longer in `_meta` does not become a header: so much of `baggage` has to pass everywhere.
+/// A longer text in `_meta` does not become a header: so much of `baggage` has to pass everywhere.
 const HEADER_BYTES_MAX: usize = 8192;
 
 pub(super) type TraceId = [u8; 16];
@@ -73,7 +73,7 @@ impl Parent {
     }
 }
 
-/// What tracing systems on the way have noted.
+/// The notes of tracing systems on the way.
 #[derive(Clone, Debug)]
 pub(super) struct TraceNotes {
     /// As it is handed on.

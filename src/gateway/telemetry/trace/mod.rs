@@ -11,9 +11,10 @@
 //! | `export.rs` | the queue of spans, and the way out of it |
 //! | `otlp.rs` | one batch of spans, encoded and posted |
 //!
-//! Whether a call is traced is decided by its headers, before anything is allocated for it; and once more where they
-//! name no parent, and `_meta` does (SEP-414). Calls that are not traced keep the headers and the `_meta` of their clients. Workers hand finished spans to the control thread through a bounded queue and never
-//! wait: what finds no room is counted.
+//! The headers of a call decide if it is traced, before anything is allocated for it; and its body once more, where they
+//! name no parent, and `_meta` does (SEP-414). Calls that are not traced keep the headers and the `_meta` of their clients.
+//! Workers hand finished spans to the control thread through a bounded queue and never wait: what finds no room is
+//! counted.
 
 mod call_span;
 mod context;
@@ -41,12 +42,12 @@ pub(crate) use self::trail::Trail;
 use self::context::{Parent, TraceNotes};
 use self::sampler::Sampler;
 
-/// What is known of the trace of a call.
+/// The trace of a call, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct TracedCall {
     /// Its spans, if it is traced.
     pub(crate) span: Option<Box<CallSpan>>,
-    /// Whether its client has named a parent.
+    /// True if its client has named a parent.
     pub(crate) has_parent: bool,
 }
 
@@ -79,7 +80,7 @@ impl Tracer {
         TracedCall { span, has_parent: parent.is_some() }
     }
 
-    /// The `_meta` of a call, which began then and came with these fields, says this of its trace. What its header says
+    /// The `_meta` of a call, which began then and came with these fields, says this of its trace. Its header
     /// wins. Returns what `_meta` is to say instead, `traceparent` and `tracestate`, if the call is traced.
     pub(crate) fn hear<'t>(
         &self,
@@ -96,7 +97,7 @@ impl Tracer {
                 return None;
             }
             let late = || Box::new(CallSpan::late(parent.trace_id, fields, began));
-            // What no header may say is no state.
+            // A state that no header may hold is none.
             let notes = meta.state.as_deref().filter(|text| context::header_of(text).is_some());
             let notes = notes.and_then(|text| TraceNotes::read(text.to_owned()));
             call.span.get_or_insert_with(late).has_parent(parent, notes);

@@ -41,12 +41,12 @@ impl PassedMessage {
         self.why
     }
 
-    /// How much of it has passed.
+    /// The bytes of it that have passed.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether it goes on for longer than this: whoever never ends it is of no use.
+    /// True if it goes on for longer than this: a server that never ends it is of no use.
     pub(crate) fn is_endless(&self, patience: Duration) -> bool {
         clock::since(self.since) > patience
     }

@@ -226,9 +226,9 @@ struct SseEvents<'a> {
     connection: &'a MuxConnection,
     /// The name of the upstream.
     name: &'a str,
-    /// How long an event may be.
+    /// The longest that an event may be.
     bytes_max: usize,
-    /// How long one may take that is not kept.
+    /// The longest time that one may take that is not kept.
     patience: Duration,
     passing: Option<PassingEvent>,
 }
@@ -237,7 +237,7 @@ struct SseEvents<'a> {
 struct PassingEvent {
     message: PassedMessage,
     data: DataScan,
-    /// What has arrived and was not looked at.
+    /// The part that has arrived and was not looked at.
     rest: Bytes,
     is_whole: bool,
 }

@@ -178,7 +178,7 @@ impl<'a> Output<'a> {
     async fn skip(&mut self) -> Result<bool, ChildEnd> {
         let Some(skipped) = &mut self.skipping else { return Ok(true) };
         let (piece, is_end) = self.lines.pass();
-        // What has arrived may be as long as a message: others have their turn meanwhile.
+        // The piece may be as long as a message: others have their turn meanwhile.
         let line = piece.strip_suffix(b"\n").unwrap_or(&piece);
         for (index, part) in line.chunks(READ_BYTES).enumerate() {
             if index > 0 {
