@@ -208,8 +208,7 @@ fn what_is_switched_off_is_as_if_it_were_not_there() {
     assert_eq!(output.status.code(), Some(78), "it is checked all the same");
     let (output, _) =
         trunkline(&["check"], Some(&whole.replacen("[upstream.on]", "[upstream.on]\nenabled = false", 1)));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("all upstreams of this endpoint have `enabled = false`"), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[test]

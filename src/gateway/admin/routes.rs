@@ -159,7 +159,7 @@ impl Routes {
         }
         let mut text = String::from("ok\n");
         if is_operator {
-            text.extend(servers::unhealthy(&self.state).map(|line| line + "\n"));
+            text.extend(servers::unhealthy(&self.state).into_iter().map(|line| line + "\n"));
         }
         page(StatusCode::OK, TEXT, text)
     }

@@ -52,6 +52,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use self::serving::ListenerChange;
 use crate::access::limit::open_files;
 use crate::admin::metrics::MetricsText;
+use crate::admin::show_usable;
 use crate::admin::socket::Socket;
 use crate::catalog::probe::Prober;
 use crate::context::child_room::ChildRoom;
@@ -213,7 +214,7 @@ impl Gateway {
         let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
         let listeners = Listeners::new(&config, places, first, to_workers);
         state.listeners.store(Arc::new(listeners.places()));
-        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone()));
+        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone(), show_usable));
         let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
         let mut reloader = Reloader::new(&state, &config, source.clone(), (listeners, to_metrics));
         spawned.meet_replicas().await;

@@ -41,6 +41,8 @@ pub(crate) struct Snapshot {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// In configured order.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// Names of upstreams that are off.
+    pub off: Vec<String>,
     pub limits: Arc<LimitsConfig>,
     pub log: config::Log,
     /// Those whose word on a client's address is believed.
@@ -144,6 +146,7 @@ impl Snapshot {
             operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
             scrapers: Operators::of_metrics(&config.metrics).map_err(SnapshotError::Scrapers)?,
             digest: config.digest.clone(),
+            off: config.off.clone(),
             unmatched,
             issuers: credentials.issuers,
             metadata: resource::documents(config),

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode, Uri};
 
 use super::attempt::RequestClock;
+use super::fault::Fault;
 use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::request::UpstreamRequest;
 use super::silence;
-use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, mux, other_era};
+use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, masking, mux, other_era};
 use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
@@ -82,7 +83,7 @@ impl ReplyFields {
             return UpstreamError::Encoded { coding: coding.chars().take(CODING_CHARS_MAX).collect() };
         }
         if !status.is_success() {
-            return UpstreamError::Status { status };
+            return UpstreamError::Status { status, media: self.media() };
         }
         match text(named.and_then(|named| named.media.as_ref())) {
             Some(media) => UpstreamError::OtherMedia { media: media.chars().take(MEDIA_CHARS_MAX).collect() },
@@ -98,6 +99,29 @@ impl ReplyFields {
     #[cold]
     pub(crate) fn note_challenge(&mut self) {
         self.0.get_or_insert_default().is_challenge = true;
+    }
+
+    /// The same for operators.
+    pub(crate) fn told(&self, status: StatusCode) -> Fault {
+        match self.fault(status) {
+            // The one of 421 and that of no message at all say less.
+            UpstreamError::Nonsense | UpstreamError::OtherMedia { .. } | UpstreamError::UpstreamHost => {
+                Fault::Http { status, media: self.media() }
+            }
+            error => Fault::of_error(&error, masking::told).unwrap_or(Fault::NotMcp),
+        }
+    }
+
+    /// What it says it is made of, where that is nothing of MCP, without parameters.
+    pub(crate) fn media(&self) -> Option<Box<str>> {
+        let media = self.0.as_ref()?.media.as_ref()?.to_str().ok()?;
+        let essence = media.split(';').next().unwrap_or_default().trim();
+        (!essence.is_empty()).then(|| essence.chars().take(MEDIA_CHARS_MAX).collect())
+    }
+
+    /// Whether it is in a coding that nobody asked for.
+    pub(crate) fn is_encoded(&self) -> bool {
+        self.0.as_ref().is_some_and(|named| named.coding.is_some())
     }
 
     #[cold]

@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::fault::{Fault, LastFault, NotedFault};
 use super::throttle::Throttle;
 use protocol::param_headers::Annotation;
 
@@ -32,6 +33,8 @@ const ANNOTATED_MAX: usize = 65_536;
 const TASK_ONLY_MAX: usize = 1024;
 /// Tools that are known to be left out.
 const LEFT_OUT_MAX: usize = 1024;
+/// Kinds of lists.
+const LISTS: usize = 8;
 /// What is wrong with a list is logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -46,6 +49,8 @@ pub(crate) struct ListingState {
     pub left_out: LeftOutTools,
     /// A bit for each list that a client got without this upstream.
     missing: AtomicU8,
+    /// Why each cannot be had.
+    failing: [LastFault; LISTS],
 }
 
 impl Default for ListingState {
@@ -55,6 +60,7 @@ impl Default for ListingState {
             log: Throttle::new(LOG_INTERVAL),
             left_out: LeftOutTools::default(),
             missing: AtomicU8::new(0),
+            failing: Default::default(),
         }
     }
 }
@@ -181,6 +187,28 @@ impl ListingState {
     /// A client's list was answered without this upstream. `list` is below 8.
     pub(crate) fn note_missing(&self, list: u8) {
         self.missing.fetch_or(1 << list, Ordering::AcqRel);
+    }
+
+    /// The server refuses the list, or what it gives is none.
+    #[cold]
+    pub(crate) fn note_fault(&self, list: u8, fault: Fault) {
+        if let Some(failing) = self.failing.get(usize::from(list)) {
+            failing.note(fault, 0, true);
+        }
+    }
+
+    /// The server gave the list.
+    pub(crate) fn note_listed(&self, list: u8) {
+        if let Some(failing) = self.failing.get(usize::from(list)) {
+            failing.is_good();
+        }
+    }
+
+    /// Why a list cannot be had now.
+    pub(crate) fn fault(&self, now: Instant) -> Option<Arc<NotedFault>> {
+        let stands =
+            |failing: &LastFault| failing.latest().filter(|noted| failing.stands(noted, 0, true, now));
+        self.failing.iter().find_map(stands)
     }
 
     /// The list is there. True if a client got it without.

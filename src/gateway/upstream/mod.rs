@@ -14,6 +14,7 @@ pub(crate) mod credentials;
 mod era_wait;
 pub(crate) mod exchange;
 pub(crate) mod facts;
+pub(crate) mod fault;
 pub(crate) mod fresh_id;
 pub(crate) mod get_stream;
 pub(crate) mod headers;
@@ -23,6 +24,7 @@ mod idle;
 pub(crate) mod incoming;
 pub(crate) mod initialize;
 pub(crate) mod listing;
+pub(crate) mod masking;
 pub(crate) mod message_turns;
 pub(crate) mod messages;
 pub(crate) mod mux;
@@ -54,6 +56,7 @@ use self::changes::Changes;
 use self::connection_use::ConnectionPayers;
 use self::credentials::UpstreamAccess;
 use self::facts::KnownEras;
+use self::fault::{Fault, LastFault};
 use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, ListingState, TaskOnlyTools};
@@ -415,6 +418,40 @@ impl Upstream {
         let replicas = self.replicas.load();
         !replicas.is_empty()
             && replicas.iter().all(|replica| replica.breaker.0.state() != BreakerState::Closed)
+    }
+
+    /// A text of the server's, as operators may be shown it.
+    pub(crate) fn told(&self, text: &str) -> Box<str> {
+        masking::told(&self.access.masked(text))
+    }
+
+    /// What an error comes of that was met after waiting so long.
+    pub(crate) fn fault_of(&self, error: &UpstreamError, patience: Duration) -> Fault {
+        if let Some(fault) = self.known_fault(error) {
+            return fault;
+        }
+        match error {
+            UpstreamError::TimedOut => Fault::TimedOut(patience),
+            UpstreamError::Reset => Fault::Closed,
+            UpstreamError::Nonsense => Fault::NotMcp,
+            UpstreamError::UpstreamHost => {
+                Fault::Http { status: http::StatusCode::MISDIRECTED_REQUEST, media: None }
+            }
+            UpstreamError::Unreachable => Fault::Other("cannot be reached".into()),
+            error => Fault::Other(masking::plain(&error.fault())),
+        }
+    }
+
+    /// What an error comes of, where it says so itself, or the latest fault that was met explains it.
+    pub(crate) fn known_fault(&self, error: &UpstreamError) -> Option<Fault> {
+        let own = Fault::of_error(error, |text| self.told(text));
+        own.or_else(|| {
+            let replicas = self.replicas.load();
+            let all = replicas.iter().map(|replica| &replica.faults);
+            let all = all.chain([&self.facts.fault]).chain(self.children().map(|children| children.fault()));
+            let explaining = all.filter_map(LastFault::latest).filter(|noted| noted.fault.explains(error));
+            explaining.max_by_key(|noted| noted.at_ms).map(|noted| noted.fault.clone())
+        })
     }
 
     /// The replica of `set` that a request goes to, and how it passes; none that was `tried`.

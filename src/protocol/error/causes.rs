@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, UpstreamError};
+use super::{
+    ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, Refusal, UpstreamError,
+};
 use crate::arguments::AmbiguousArgument;
 use crate::version::Eras;
 
@@ -86,7 +88,8 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         SlowClient => "The client did not read what a process or an HTTP+SSE stream said that others use as well; the outcome is unknown.",
         TimedOut => "`response_timeout` or `stream_idle_timeout` is over; the outcome is unknown.",
         Nonsense => "The reply is not MCP, or answers another request.",
-        Status { status: StatusCode::INTERNAL_SERVER_ERROR } => "The upstream answered with a status that is no success, and no message came with it. The call is not sent again.",
+        Refused(Arc::new(Refusal { method: "tools/list", code: -32603, message: "fetch failed".into() })) => "The upstream answered a list with an error of JSON-RPC. Its text is in the log, and in `/status`.",
+        Status { status: StatusCode::INTERNAL_SERVER_ERROR, media: None } => "The upstream answered with a status that is no success, and no message came with it. The call is not sent again.",
         Redirected(Arc::new(Redirect::new(StatusCode::TEMPORARY_REDIRECT, Some("https://tools.example/mcp/")))) => "The upstream answered with a redirect, which is never followed. `url` has to be where it leads.",
         UpstreamHost => "The upstream answered 421: it serves other hosts than that of `url`. `host` of the upstream says which one it is sent.",
         Encoded { coding: "gzip".into() } => "The reply is compressed, although `Accept-Encoding: identity` was sent.",

@@ -18,7 +18,7 @@ mod upstream_reply;
 mod wire_error;
 
 pub use causes::causes;
-pub use upstream_reply::{NotOpened, Redirect};
+pub use upstream_reply::{NotOpened, Redirect, Refusal, without_secrets};
 pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.
@@ -212,11 +212,18 @@ pub enum UpstreamError {
         "the server behind this name gave an answer that is not valid MCP; the outcome of the call is unknown"
     )]
     Nonsense,
+    /// The upstream answered the gateway's own question, such as for a list, with an error of JSON-RPC.
+    #[error("the server behind this name answered {0}")]
+    Refused(Arc<Refusal>),
     /// The upstream answered with a status that is no success, and without a message.
     #[error(
         "the server behind this name answered HTTP {} without a message of MCP; the outcome of the call is unknown", .status.as_u16()
     )]
-    Status { status: StatusCode },
+    Status {
+        status: StatusCode,
+        /// What the answer says it is made of, for operators.
+        media: Option<Box<str>>,
+    },
     #[error("the server behind this name answered {0}")]
     Redirected(Arc<Redirect>),
     /// The upstream answered 421.

@@ -188,6 +188,7 @@ impl UpstreamError {
                 NotOpened::Refused { .. } | NotOpened::Revision(_) => row(502, 502, R::UpstreamInvalid),
             },
             Self::Nonsense
+            | Self::Refused(_)
             | Self::TooLarge
             | Self::LineTooLarge { .. }
             | Self::SessionDoubted

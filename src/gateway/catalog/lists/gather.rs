@@ -22,6 +22,7 @@ use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::flight::{Flight, FlightRole, Landing};
 use crate::session::ListLease;
+use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::cache::PartKey;
 use crate::tables::lists::part::{ListPart, Truncation};
 use crate::telemetry::metrics::families::ByResult;
@@ -215,6 +216,26 @@ impl PartRequest {
         flight
     }
 
+    /// Of what the server says to this list. What keeps it from saying anything is known of it without lists.
+    fn note_fault(&self, error: &UpstreamError) {
+        let is_of_list = matches!(
+            error,
+            UpstreamError::Refused(_)
+                | UpstreamError::Nonsense
+                | UpstreamError::OtherMedia { .. }
+                | UpstreamError::TimedOut
+                | UpstreamError::TooLarge
+                | UpstreamError::LineTooLarge { .. }
+                | UpstreamError::Status { .. }
+                | UpstreamError::Encoded { .. }
+                | UpstreamError::NotOpened(_)
+        );
+        if is_of_list && self.key.kind != CatalogQuery::Discover {
+            let patience = self.upstream.config.list_timeout;
+            self.upstream.listing.note_fault(self.key.kind.index(), self.upstream.fault_of(error, patience));
+        }
+    }
+
     async fn fetch(
         &self,
         thread: &FetchContext,
@@ -239,6 +260,7 @@ impl PartRequest {
         match fetched {
             Ok(mut fetched) => {
                 ok.inc();
+                self.upstream.listing.note_listed(self.key.kind.index());
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);
                 }
@@ -247,6 +269,7 @@ impl PartRequest {
             }
             Err(error) => {
                 failed.inc();
+                self.note_fault(&error);
                 if error.is_too_large() {
                     self.note_cut(thread, Truncation::Bytes, true);
                 }

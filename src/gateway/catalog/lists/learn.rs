@@ -188,7 +188,7 @@ fn note(
             if entry.failures == 0 {
                 tracing::warn!(
                     upstream = upstream.config.name,
-                    error = error.fault(),
+                    error = upstream.fault_of(&error, upstream.config.list_timeout).to_string(),
                     "cannot learn what this upstream offers"
                 );
             }

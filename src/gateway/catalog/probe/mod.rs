@@ -44,6 +44,7 @@ use crate::snapshot::Snapshot;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::facts::{EMPTY, EraFacts, EraIntroduction, Fact};
+use crate::upstream::fault::LastFault;
 use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
@@ -322,27 +323,36 @@ impl UpstreamSchedule {
         let (is_fixed, is_quiet) = (self.upstream.config.eras.is_some(), self.failures() > 0);
         let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
         let facts = &upstream.facts;
+        let speaks_other = matches!(before.of(era.other()), Fact::Present(_));
         let schedule = self.schedule(era)?;
         match finding {
             EraFinding::Speaks { introduction, fresh_for } => {
-                facts.note_trouble(None);
+                facts.fault.is_good();
+                facts.denials.iter().for_each(LastFault::is_good);
+                if let [only] = upstream.replicas.load().as_slice() {
+                    only.faults.is_good();
+                }
                 *known.of_mut(era) = Fact::Present(Arc::new(introduction));
                 schedule.settle(now, fresh_for, before.of(era) != known.of(era));
             }
             // What the operator fixed is not denied by an answer, and what was known not by one answer.
-            EraFinding::Lacks if !is_fixed && schedule.believes_denial(before.of(era)) => {
+            EraFinding::Lacks { fault } if !is_fixed && schedule.believes_denial(before.of(era)) => {
                 *known.of_mut(era) = Fact::Absent;
-                let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
-                if matches!(other, Fact::Present(_)) {
+                facts.denials[usize::from(era == Era::Modern)].note(fault, 0, true);
+                if speaks_other {
                     schedule.settle(now, Duration::ZERO, before.of(era) != known.of(era));
                 } else {
                     schedule.fail(now);
                 }
             }
-            EraFinding::Lacks => schedule.deny(now),
-            EraFinding::Unknown { why } => {
+            EraFinding::Lacks { fault } => {
+                facts.denials[usize::from(era == Era::Modern)].note(fault, 0, true);
+                schedule.deny(now);
+            }
+            EraFinding::Unknown { fault } => {
                 schedule.fail(now);
-                facts.note_trouble(Some(&why));
+                let why = fault.to_string();
+                facts.fault.note(fault, 0, !speaks_other);
                 if !is_quiet {
                     let (upstream, era) = (name, era.label());
                     tracing::warn!(upstream, era, why, "cannot learn whether this upstream speaks an era");
@@ -486,11 +496,21 @@ fn versions(known: &EraFacts) -> [Option<&str>; 2] {
 }
 
 fn tell(upstream: &Upstream, known: &EraFacts) {
+    let (is_child, fault) = (upstream.is_child(), upstream.facts.denials.iter().find_map(LastFault::latest));
     let upstream = upstream.config.name.as_str();
     match (known.eras(), versions(known)) {
         (Eras { modern: false, legacy: false }, _) => {
             if !matches!((&known.modern, &known.legacy), (Fact::Unknown, _) | (_, Fact::Unknown)) {
-                tracing::warn!(upstream, "upstream speaks neither era: is its URL that of an MCP server?");
+                let why = fault.map(|noted| noted.fault.to_string());
+                if is_child {
+                    tracing::warn!(upstream, why, "upstream speaks neither era: is it an MCP server?");
+                } else {
+                    tracing::warn!(
+                        upstream,
+                        why,
+                        "upstream speaks neither era: is its URL that of an MCP server?"
+                    );
+                }
             }
         }
         (eras, [modern, legacy]) => {

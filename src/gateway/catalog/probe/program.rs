@@ -15,6 +15,7 @@ use crate::session::{SessionId, SessionOwner, Sessions, UpstreamSession, Upstrea
 use crate::upstream::Upstream;
 use crate::upstream::ask::Asker;
 use crate::upstream::facts::{EraFacts, EraIntroduction, Fact};
+use crate::upstream::fault::Fault;
 use crate::upstream::initialize::{
     CLOSE_TIMEOUT, InitializeError, InitializeOffer, InitializedSession, open,
 };
@@ -43,7 +44,7 @@ pub(super) async fn find(
     let deadline = clock::now() + START_TIME_MAX;
     let found = async {
         match era {
-            Era::Modern => discover(asker, upstream, deadline).await,
+            Era::Modern => discover(asker, upstream, deadline, upstream.config.response_timeout).await,
             Era::Legacy => {
                 // It may have died of the question before this one.
                 if let Some(pause) = upstream.start_pause() {
@@ -57,8 +58,8 @@ pub(super) async fn find(
         found = found => found,
         () = silence(upstream) => match era {
             // Over a pipe nothing stands in between: silence is the server's own.
-            Era::Modern => EraFinding::Lacks,
-            Era::Legacy => EraFinding::unknown(&UpstreamError::TimedOut),
+            Era::Modern => EraFinding::Lacks { fault: Fault::TimedOut(upstream.config.response_timeout) },
+            Era::Legacy => EraFinding::Unknown { fault: Fault::TimedOut(upstream.config.response_timeout) },
         },
     }
 }
@@ -149,9 +150,12 @@ async fn initialize(asker: &Asker<'_>, sessions: &Sessions, upstream: &Upstream)
             Some(known) => again(known),
             None => open_and_close(asker, upstream, deadline).await,
         },
-        (Err(UpstreamSessionError::Failed(error)), _) => not_initialized(error),
+        (Err(UpstreamSessionError::Failed(error)), _) => {
+            not_initialized(upstream, error, upstream.config.response_timeout)
+        }
         (Err(UpstreamSessionError::NoState(_)), _) => {
-            EraFinding::unknown(&UpstreamError::TooManyListSessions)
+            let error = UpstreamError::TooManyListSessions;
+            EraFinding::Unknown { fault: upstream.fault_of(&error, upstream.config.response_timeout) }
         }
     }
 }
@@ -162,6 +166,6 @@ async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instan
             asker.close(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
             initialized(asker, &opened, FRESH_FOR)
         }
-        Err(error) => not_initialized(error),
+        Err(error) => not_initialized(upstream, error, upstream.config.response_timeout),
     }
 }

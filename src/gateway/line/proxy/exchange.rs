@@ -52,7 +52,7 @@ impl Proxy {
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[outbound.member];
         let upstream = &view.snapshot.upstreams[slot];
-        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        call.upstream = Some(Rc::clone(&view.called[slot]));
         call.tool = outbound.tool;
         let result = match session {
             Some(session) => {
@@ -355,7 +355,7 @@ impl<'a> SessionAttempts<'a> {
 /// What a refusal means that looked like the end of a session, and is none.
 fn refused(error: &UpstreamError) -> UpstreamError {
     match error {
-        UpstreamError::SessionLost => UpstreamError::Status { status: StatusCode::NOT_FOUND },
+        UpstreamError::SessionLost => UpstreamError::Status { status: StatusCode::NOT_FOUND, media: None },
         _ => UpstreamError::SessionDoubted,
     }
 }

@@ -54,7 +54,7 @@ impl Proxy {
         if let ResumePoint::Reply(member, inner) = &position {
             if let Some(response) = self.resume_reply(cx, *member, inner).await? {
                 cx.call.upstream =
-                    cx.endpoint.members.get(*member).map(|slot| Rc::clone(&cx.view.upstream_names[*slot]));
+                    cx.endpoint.members.get(*member).map(|slot| Rc::clone(&cx.view.called[*slot]));
                 return response;
             }
             position = ResumePoint::Unknown;

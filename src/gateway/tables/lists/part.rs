@@ -15,7 +15,7 @@ pub(crate) use self::excluded::{ExcludeReason, Excluded, ExcludedEntries};
 use super::kind::{CatalogQuery, List};
 use crate::upstream::listing::Annotations;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_ambiguous_introduction};
-use protocol::error::UpstreamError;
+use protocol::error::{Refusal, UpstreamError};
 use protocol::hints::Hints;
 use protocol::json::{self, JsonError, Scratch, Span, Value, quote};
 use protocol::mapping::{self, Shape, Site};
@@ -238,6 +238,13 @@ pub(crate) struct Reading {
     pub server_info: Option<String>,
 }
 
+/// What an error of JSON-RPC is instead of a list.
+fn refused(kind: CatalogQuery, error: Value<'_>, code: Option<i64>) -> UpstreamError {
+    let Some(code) = code else { return UpstreamError::Nonsense };
+    let message = error.text_of("message").unwrap_or_default().as_ref().into();
+    UpstreamError::Refused(Arc::new(Refusal { method: kind.method().label(), code, message }))
+}
+
 pub(crate) fn read(
     body: &[u8],
     reading: &Reading,
@@ -261,7 +268,7 @@ pub(crate) fn read(
     if let Some(error) = root.get("error") {
         let code = error.get("code").and_then(Value::as_integer);
         let is_missing = code == Some(METHOD_NOT_FOUND) && kind != CatalogQuery::Discover;
-        return if is_missing { Ok(PartRead::Absent) } else { Err(UpstreamError::Nonsense) };
+        return if is_missing { Ok(PartRead::Absent) } else { Err(refused(kind, error, code)) };
     }
     let is_ours = root.get("id").is_some_and(|id| id.raw() == REQUEST_ID.as_bytes());
     let result = root.get("result").filter(|result| is_ours && result.kind() == json::JsonKind::Object);

@@ -36,7 +36,7 @@ metrics! {
         /// Time from a client's request to the end of its reply; `error_type` is empty for calls that were answered.
         server_duration: Durations["endpoint", "mcp_method_name", "gen_ai_tool_name", "mcp_protocol_version", "error_type"] = "mcp_server_operation_duration_seconds" in CALL_BUCKETS_S;
         /// Time from sending a request to an upstream to the head of its reply; `mcp_method_name` is empty for requests of the
-        /// gateway's own, and for those that failed.
+        /// gateway's own.
         client_duration: Durations["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"] = "mcp_client_operation_duration_seconds" in CALL_BUCKETS_S;
         /// Requests of clients, by outcome: `answered`; `refused` because of the request itself, its caller or a limit;
         /// `failed`, at the upstream or here; `cancelled` by the client. `reason` is the `error_type`.
@@ -188,6 +188,9 @@ metrics! {
         in_flight: IntGaugeVec["upstream", "replica"] = "trunkline_replica_in_flight";
         /// Replicas of upstreams: `healthy` ones take calls, `unhealthy` ones do not, as their circuit breaker is open.
         replicas: IntGaugeVec["upstream", "state"] = "trunkline_upstream_replicas";
+        /// 1 where calls get through to the upstream, at least some, by how it is (`up`, `starting`, `failing`,
+        /// `refuses our credentials`, `wants the caller's own credentials`, `is no MCP server`, `cannot be listed`, `down`) and why.
+        usable: IntGaugeVec["upstream", "state", "cause"] = "trunkline_upstream_usable";
         /// 1 where the upstream speaks protocol revisions of the era: `modern`, `legacy`.
         eras: IntGaugeVec["upstream", "era"] = "trunkline_upstream_eras";
         /// Probes of upstreams for the eras that they speak, by result: `modern`, `not_modern`, `legacy`, `not_legacy`,

@@ -46,6 +46,7 @@ fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
         client: Ipv4Addr::LOCALHOST.into(),
         status: Some(200),
         reason,
+        message: None,
         trace_id: None,
     }
 }

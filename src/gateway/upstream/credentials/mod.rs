@@ -20,6 +20,7 @@ use self::oauth::AccessTokens;
 use super::Upstream;
 use super::attempt::RequestClock;
 use super::exchange::{Reply, SendOptions, UpstreamClient};
+use super::masking::masked;
 use super::request::UpstreamRequest;
 use super::throttle::Throttle;
 use crate::clock;
@@ -193,6 +194,15 @@ impl UpstreamAccess {
         }
     }
 
+    /// `text` without what this upstream is shown.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        let shown = self.material.headers.values().filter(|value| value.is_sensitive());
+        // Behind the name of a scheme the credentials stand by themselves.
+        let parts = shown.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
+        let secrets = parts.chain(self.query().map(Secret::expose));
+        String::from_utf8_lossy(&masked(text.as_bytes(), secrets)).into_owned()
+    }
+
     /// What is added to the query of its URL, if anything is.
     pub(crate) fn query(&self) -> Option<&Secret> {
         self.material.query.as_ref()
@@ -273,6 +283,11 @@ impl UpstreamClient {
         request.message = message;
         let token = tokens.get(&self.tasks, clock.deadline).await?;
         request.headers.insert(AUTHORIZATION, token.header.clone());
-        self.attempt(upstream, delivery, request, clock.starting_now()).await
+        let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
+        if let Some(lease) = reply.lease.as_ref().filter(|_| reply.head.status.is_success()) {
+            // It was the token alone.
+            lease.in_flight.replica().faults.is_good();
+        }
+        Ok(reply)
     }
 }

@@ -25,7 +25,7 @@ mod standard_error;
 pub(crate) mod start_queue;
 mod starts;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,8 +37,8 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::log_line::{clean, masked};
-use self::process::RunningChild;
+use self::log_line::clean;
+use self::process::{ChildEnd, RunningChild};
 use self::processes::{ModernChild, ModernOutcome, SessionOutcome, UnclaimedStart};
 use self::shared::{SharedChildren, SharedOutcome};
 use self::starts::Starts;
@@ -50,6 +50,8 @@ use crate::flight::Flights;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
+use crate::upstream::fault::{Fault, LastFault};
+use crate::upstream::masking::{masked, plain};
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, pass};
 use crate::upstream::mux::host::Host;
@@ -61,6 +63,11 @@ use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::UpstreamError;
+
+/// Lines of standard error that are kept.
+const LAST_LINES_MAX: usize = 5;
+/// So much of each.
+const LAST_LINE_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Children {
@@ -91,6 +98,10 @@ pub(crate) struct Children {
     start_watch: Arc<StartWatch>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
+    /// Why the last of them ended, or was not started.
+    fault: LastFault,
+    /// The last lines of standard error.
+    last_lines: Mutex<VecDeque<Box<[u8]>>>,
     /// Since when they end before they answer, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
     retired: CancellationToken,
@@ -134,6 +145,8 @@ impl Children {
             start_watch: Arc::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
+            fault: LastFault::default(),
+            last_lines: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             retired: CancellationToken::new(),
         })
@@ -142,6 +155,16 @@ impl Children {
     /// Since when they end before they answer anything, again and again, in seconds since 1970.
     pub(crate) fn crash_loop_since_s(&self) -> Option<u64> {
         Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
+    }
+
+    /// Why the last of them ended unasked, or was not started.
+    pub(crate) fn fault(&self) -> &LastFault {
+        &self.fault
+    }
+
+    /// The last lines of standard error before one ended unasked, as they may be shown.
+    pub(crate) fn last_lines(&self) -> Vec<String> {
+        self.last_lines.lock().iter().map(|line| plain(&self.logged(line)).into()).collect()
     }
 
     pub(crate) fn series(&self) -> &ChildSeries {
@@ -267,6 +290,7 @@ impl Children {
             Err(error) => {
                 self.series.starts.error.inc();
                 let wait = self.note_vain_start(now, now);
+                self.fault.note(Fault::NotStarted(plain(&error.to_string())), 0, true);
                 tracing::warn!(upstream = self.name, %error, "a child process cannot be started");
                 begun.fail(error.to_string());
                 Err(not_started(wait))
@@ -291,6 +315,7 @@ impl Children {
     }
 
     fn note_answer(&self) {
+        self.fault.is_good();
         if self.starts.lock().succeed() {
             self.series.crash_loop.set(0);
             self.loop_since_s.store(0, Ordering::Relaxed);
@@ -314,6 +339,10 @@ impl Children {
         }
         self.series.crashes.inc();
         let now = clock::now();
+        let said = self.last_lines().pop().unwrap_or_default().into();
+        // One that has answered is started again when somebody needs it.
+        let told = if why == ChildEnd::Closed.as_str() { &*status } else { why };
+        self.fault.note(Fault::Ended { status: told.into(), said }, 0, !connection.has_answered());
         let lived_ms = now.duration_since(since).as_millis();
         if let Some(left_out) = self.paces.lock().ends.next(now) {
             let upstream = &self.name;
@@ -383,6 +412,9 @@ impl Children {
         if lines.is_empty() {
             return;
         }
+        for line in lines {
+            self.keep_line(line);
+        }
         match self.paces.lock().stderr.next(clock::now()) {
             Some(left_out) => {
                 let (upstream, line) = (&self.name, self.logged(&lines.join(&b" | "[..])));
@@ -397,6 +429,19 @@ impl Children {
             }
             None => self.series.stderr_dropped.inc_by(lines.len() as u64),
         }
+    }
+
+    /// Keeps a line for whoever asks why a process ended.
+    fn keep_line(&self, line: &[u8]) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return;
+        }
+        let mut lines = self.last_lines.lock();
+        if lines.len() >= LAST_LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back(line[..line.len().min(LAST_LINE_BYTES_MAX)].into());
     }
 }
 

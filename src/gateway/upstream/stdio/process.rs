@@ -57,7 +57,7 @@ pub(super) enum ChildEnd {
 }
 
 impl ChildEnd {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "no longer needed",
             Self::Closed => "it ended",

@@ -334,7 +334,7 @@ impl Carrier {
                 if self.failures == 0 {
                     tracing::warn!(
                         upstream = upstream.config.name,
-                        error = error.fault(),
+                        error = upstream.fault_of(&error, upstream.config.response_timeout).to_string(),
                         "cannot listen to this upstream"
                     );
                 }
@@ -371,7 +371,7 @@ impl Carrier {
             StreamEnd::Lost(error) => {
                 tracing::warn!(
                     upstream = upstream.config.name,
-                    error = error.fault(),
+                    error = upstream.fault_of(error, upstream.config.response_timeout).to_string(),
                     "lost a subscription, opening it again"
                 );
             }
