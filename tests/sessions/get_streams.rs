@@ -633,6 +633,37 @@ fn an_id_that_the_session_was_not_given_is_refused() {
 }
 
 #[test]
+fn a_long_reply_can_be_taken_up_again_after_many_others() {
+    let (server, gate) = (server().with_streams(), Gate::default());
+    let (spoken, held) = (server.clone(), gate.clone());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" if request.client_id() == "1" => {
+            Reply::stream().chunk("id: long\ndata: \n\n").wait(&held).end()
+        }
+        "tools/call" => {
+            let answer = result_body(request, r#"{"content":[]}"#);
+            Reply::stream().chunk(&format!("id: short\ndata: {answer}\n\n")).end()
+        }
+        _ => server.answer(request),
+    });
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
+    let session = remembered_session(&daemon);
+    let call = |id: usize| {
+        in_session(&session, legacy(&id.to_string(), "tools/call", r#"{"name":"echo","arguments":{}}"#))
+    };
+    let mut long = daemon.begin(&call(1));
+    assert_eq!(long.head().status, 200);
+    assert!(long.event().is_some_and(|event| event.contains("long")));
+    for id in 2..200 {
+        assert_eq!(daemon.send(&call(id)).status, 200);
+    }
+    // A proxy in between has closed its connection.
+    drop(long);
+    drop(Client::with(&daemon, &get(&session).with("Last-Event-ID", "long")));
+    assert_eq!(spoken.stream(1).request.headers("last-event-id"), ["long"]);
+}
+
+#[test]
 fn an_id_passes_where_nobody_remembers_what_was_given() {
     let weather = server().with_streams();
     let upstream = breaking_off(&weather, "7");
