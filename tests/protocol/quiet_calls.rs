@@ -496,3 +496,23 @@ fn a_page_may_read_a_reply_that_began_early() {
     gate.open();
     assert_late(&late_json(&mut connection), 7);
 }
+
+#[test]
+fn a_reply_that_began_early_is_for_no_page_of_an_earlier_call() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::calling(move |request| match request.client_id().as_str() {
+        "1" => result(request),
+        _ => Reply::default().wait(&held).then(result(request)),
+    });
+    let daemon = often(Config::transparent(&upstream));
+    let mut connection = daemon.connect();
+    connection.write(&call("1", "echo").with("Origin", "http://localhost:3000").bytes());
+    connection.response().assert_ok();
+    connection.write(&call("2", "echo").bytes());
+    let begun = connection.head();
+    assert_eq!(begun.header("x-accel-buffering"), Some("no"), "{begun:?}");
+    assert_eq!(begun.header("access-control-allow-origin"), None, "{begun:?}");
+    gate.open();
+    assert_late(&late_json(&mut connection), 2);
+}

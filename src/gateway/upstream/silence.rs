@@ -32,6 +32,8 @@ const EVENTS: u8 = 4;
 /// The client has the head of a reply: of JSON, or of events.
 const BEGUN_JSON: u8 = 8;
 const BEGUN_EVENTS: u8 = 16;
+/// The reply is for a page.
+const PAGE: u8 = 32;
 
 /// The interval of looks at whether a request was sent.
 const SENT_INTERVAL: Duration = Duration::from_millis(100);
@@ -64,10 +66,13 @@ impl Silence {
     /// The page that the reply is for is of this origin.
     pub(crate) fn note_origin(&self, origin: &HeaderValue) {
         *self.origin.lock() = Some(origin.clone());
+        self.stage.fetch_or(PAGE, Ordering::Relaxed);
     }
 
+    /// Of an earlier call, it is none of this one.
     pub(crate) fn take_origin(&self) -> Option<HeaderValue> {
-        self.origin.lock().take()
+        let origin = self.origin.lock().take();
+        origin.filter(|_| self.stage.load(Ordering::Relaxed) & PAGE != 0)
     }
 
     /// The request is on its way to the upstream.
