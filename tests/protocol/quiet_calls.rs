@@ -2,6 +2,7 @@
 //! for dead, and what that changes in the reply.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -515,4 +516,24 @@ fn a_reply_that_began_early_is_for_no_page_of_an_earlier_call() {
     assert_eq!(begun.header("access-control-allow-origin"), None, "{begun:?}");
     gate.open();
     assert_late(&late_json(&mut connection), 2);
+}
+
+#[test]
+fn a_call_over_http2_that_is_cancelled_after_its_head_ends_in_time() {
+    let upstream = held_legacy(&Gate::default(), result);
+    let daemon = Daemon::start(&Config::legacy(&upstream).section("[session]\nkeep_alive_interval = \"4s\""));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let mut client = Http2::connect(daemon.address());
+    let (head, mut body) = client.open(&in_session(&session, legacy_call("7", "echo")));
+    assert_eq!((head.status, head.header("x-accel-buffering")), (200, Some("no")));
+    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
+    let start = Instant::now();
+    assert_eq!(daemon.send(&in_session(&session, post(cancelled))).status, 202);
+    let mut rest = Vec::new();
+    while let Some(piece) = client.next(&mut body) {
+        rest.extend_from_slice(&piece);
+    }
+    let json: Value = serde_json::from_slice(&rest).expect("JSON");
+    assert_eq!(json["error"]["code"], -32800, "{json}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }

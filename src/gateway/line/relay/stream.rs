@@ -180,7 +180,6 @@ impl RelayedReply {
         }
         let (ended, session) = self.session.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
-        self.in_flight.iter_mut().for_each(CallInFlight::change_reader);
         self.call = None;
         if let ReplySource::Events(events) = &mut self.source {
             if events.is_resumable() && !events.has_answered() {
