@@ -537,3 +537,23 @@ fn a_call_over_http2_that_is_cancelled_after_its_head_ends_in_time() {
     assert_eq!(json["error"]["code"], -32800, "{json}");
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }
+
+#[test]
+fn what_a_server_says_beside_a_late_answer_is_on_the_stream_of_the_session() {
+    let said = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}"#;
+    let gate = Gate::default();
+    let upstream = held_legacy(&gate, move |request| {
+        Reply::stream().event(said).event(&result_body(request, RESULT)).end()
+    });
+    let daemon = often(Config::legacy(&upstream));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let get = in_session(&session, legacy_call("1", "echo")).method("GET").body("");
+    let mut stream = daemon.begin(&get.set("Accept", "text/event-stream"));
+    assert_eq!(stream.head().status, 200);
+    let mut connection = daemon.begin(&in_session(&session, legacy_call("7", "echo")));
+    assert_blanks(&mut connection, 1);
+    gate.open();
+    assert_late(&late_json(&mut connection), 7);
+    let mut events = std::iter::from_fn(|| stream.event()).take(50);
+    assert!(events.any(|event| event.contains("file:///a")), "what was said");
+}

@@ -339,7 +339,8 @@ impl SessionOutbox {
         self.inner.lock().messages.get(upstream).filter(|queue| !queue.is_empty()).cloned()
     }
 
-    fn is_reader_behind(&self) -> bool {
+    /// True if the client's stream would be ended by one more message.
+    pub(crate) fn is_reader_behind(&self) -> bool {
         let inner = self.inner.lock();
         inner.reader.is_some() && inner.queue.is_full(self.streams.queue_bytes_max())
     }
