@@ -305,18 +305,17 @@ fn is_alike(one: &str, other: &str) -> bool {
     if is_plain(one) && is_plain(other) {
         return one.eq_ignore_ascii_case(other);
     }
-    folded(one) == folded(other)
+    folded(one).eq(folded(other))
 }
 
 /// The key without compatible letters, case and what nobody sees. Lower case joins the Kelvin sign with k; upper case the
-/// long s with s, and sigma with its final form. What case takes apart is joined again.
-#[cold]
-fn folded(key: &str) -> String {
+/// long s with s, and sigma with its final form. What case takes apart is joined again. As it is read, so that keys which differ
+/// from the beginning cost little, however many there are.
+fn folded(key: &str) -> impl Iterator<Item = char> {
     let compatible = ComposingNormalizerBorrowed::new_nfkc();
-    let seen: String = key.chars().filter(|&char| is_seen(char) && char != PICTURE_SELECTOR).collect();
-    let lower = compatible.normalize(&seen).chars().flat_map(char::to_lowercase).collect::<String>();
-    let upper = lower.chars().flat_map(char::to_uppercase).collect::<String>();
-    compatible.normalize(&upper).into_owned()
+    let seen = key.chars().filter(|&char| is_seen(char) && char != PICTURE_SELECTOR);
+    let lower = compatible.normalize_iter(seen).flat_map(char::to_lowercase);
+    compatible.normalize_iter(lower.flat_map(char::to_uppercase))
 }
 
 #[cfg(test)]
