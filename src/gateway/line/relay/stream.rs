@@ -427,7 +427,7 @@ impl RelayedReply {
     fn end_place(&mut self) {
         if let Some(place) = self.call_place.take() {
             let sending = self.in_flight.as_ref().map(|call| &call.sending);
-            place.end(sending.is_some_and(|sending| sending.withdrawal.is_cancelled()));
+            place.finish(sending.is_some_and(|sending| sending.withdrawal.is_cancelled()));
         }
     }
 
