@@ -81,6 +81,8 @@ def call(request):
     params = request["params"]
     tool, arguments = params["name"], params.get("arguments") or {}
     token = (params.get("_meta") or {}).get("progressToken")
+    # Many languages have one kind of number.
+    token = int(token) if isinstance(token, float) else token
     if tool == "echo":
         text(request, str(arguments.get("text", os.getpid())))
     elif tool == "progress":

@@ -251,7 +251,7 @@ fn meta(fields: &EnvelopeFields<'_>) -> Option<Meta> {
         protocol_version: fields.string(Field::ProtocolVersion),
         client_capabilities: fields.object(Field::ClientCapabilities),
         client_info: fields.object(Field::ClientInfo),
-        progress_token: fields.string_or_integer(Field::ProgressToken),
+        progress_token: fields.string_or_number(Field::ProgressToken),
     })
 }
 
