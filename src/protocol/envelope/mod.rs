@@ -79,7 +79,7 @@ pub struct Meta {
     pub client_capabilities: Option<Span>,
     /// `clientInfo`, if it is an object.
     pub client_info: Option<Span>,
-    /// `progressToken`, if it is a string or an integer.
+    /// `progressToken`, if it is a string or a number.
     pub progress_token: Option<Span>,
 }
 
