@@ -47,7 +47,7 @@ pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};
 pub use self::servers::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, LongNames, PinStatus,
-    ReplicaStatus, StartStatus, UpstreamStatus,
+    ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
 };
 pub use self::state::{Standing, UpstreamState, standing};
 pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

@@ -5,7 +5,7 @@
 
 use crate::gateway::Status;
 use crate::problem::{Problem, error, warning};
-use crate::servers::{EndpointStatus, HOST_PREFIX, UpstreamStatus};
+use crate::servers::{EndpointStatus, HOST_PREFIX, UpstreamStatus, VaryingTool};
 use crate::state::{Standing, UpstreamState, standing};
 use crate::words::{number_of, span};
 
@@ -253,13 +253,17 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     if said.is_empty() {
         return;
     }
-    let mut what = format!("{}, waiting for approval", said.join(" and "));
-    if !pins.waiting.is_empty() {
-        what = format!("{what}: {}", pins.waiting.join(", "));
-    }
-    let approve = approval(&upstream.name, &pins.waiting);
+    let what = format!("{}, waiting for approval", said.join(" and "));
+    let (what, advice) = match pins.varying.first() {
+        Some(VaryingTool { name, member }) => (
+            format!("{what}; {name} differs from process to process, first in {member}: no approval lasts"),
+            Some(command(["trunkline", "pins", "show", "--", &upstream.name])),
+        ),
+        None if pins.waiting.is_empty() => (what, approval(&upstream.name, &[])),
+        None => (format!("{what}: {}", pins.waiting.join(", ")), approval(&upstream.name, &pins.waiting)),
+    };
     let problem = warning(subject(), what).of("upstream", [&upstream.name]).word("pins");
-    found.push(problem.advice_if(approve).runbook("TrunklinePinsWait"));
+    found.push(problem.advice_if(advice).runbook("TrunklinePinsWait"));
 }
 
 /// What approves it. Servers choose the names of tools: one must not be taken for an option, and where it is cut off or
@@ -389,6 +393,12 @@ mod tests {
                     "upstreams": [{"name": "a", "recent": {"calls_per_s": 10.0, "errors_per_s": 1.0}}],
                 }),
                 "Warning upstream a: failing: 10 % of its calls",
+            ),
+            (
+                upstream(json!({"pins": {
+                    "changed": 1, "waiting": ["t"], "varying": [{"name": "t", "member": "a.b"}],
+                }})),
+                "Warning upstream a: 1 tool has changed, waiting for approval; t differs from process to process, first in a.b:",
             ),
             (upstream(json!({"pins": {"unreadable": true}})), "Error upstream a: its pins cannot be read"),
             (upstream(json!({"pins": {"unwritable": true}})), "Error upstream a: its pins cannot be written"),

@@ -178,6 +178,15 @@ objects! {
         unwritable: bool,
         /// Names of some that wait for approval.
         waiting: Vec<String>,
+        /// Some whose definitions differ from process to process, so that no approval lasts.
+        varying: Vec<VaryingTool>,
+    }
+
+    /// A tool that two processes of one server define differently.
+    struct VaryingTool {
+        name: String,
+        /// The first member that differs: its keys, with dots between them.
+        member: String,
     }
 }
 

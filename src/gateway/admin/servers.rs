@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{IntCounter, IntGauge};
 use status::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, LongNames, PinStatus, Recent,
-    ReplicaStatus, StartStatus, UpstreamState, UpstreamStatus,
+    ReplicaStatus, StartStatus, UpstreamState, UpstreamStatus, VaryingTool,
 };
 
 use super::samples::{Samples, Subject};
@@ -22,6 +22,7 @@ use crate::telemetry::metrics::declare::LabelValues as _;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::totals::{Counts, Total, Totals};
 use crate::upstream::fault::NotedFault;
+use crate::upstream::pins::Pins;
 use crate::upstream::start_state::StartState;
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
@@ -207,6 +208,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
                     unreadable: series.unreadable.get() == 1,
                     unwritable: series.unwritable.get() == 1,
                     waiting: pins.waiting(WAITING_MAX),
+                    varying: varying(pins),
                 }
             }),
             figures: seen.figures(|figures| &figures.upstreams, name, Subject::Upstream(name)),
@@ -220,6 +222,11 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
     // What is off has no place among the others: endpoints find their upstreams by number.
     all.extend(snapshot.off.iter().map(|name| off(name)));
     all
+}
+
+fn varying(pins: &Pins) -> Vec<VaryingTool> {
+    let varying = pins.varying(WAITING_MAX).into_iter();
+    varying.map(|(name, member)| VaryingTool { name, member }).collect()
 }
 
 fn call_slots(upstream: &Upstream) -> Option<CallSlots> {

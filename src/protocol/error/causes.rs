@@ -74,6 +74,7 @@ fn of_policy() -> Vec<(Error, &'static str)> {
         Rate(Box::new(Limited { limit: "per-caller".into(), quota: 600, period: Duration::from_mins(1), retry_after: Duration::ZERO })) => "A `[[limit]]` is met; with `RateLimit` and `RateLimit-Policy`.",
         Concurrency => "`calls_max` of the upstream is met, and as many calls wait as may.",
         Pinned => "The definition of the tool changed and is not approved.",
+        PinnedVaries { member: "inputSchema.properties.limit.default".into() } => "The definition of the tool is another one in another process of the same server.",
         InitializeRate => "`initialize_rate_max` is met.",
         Sessions => "`sessions_per_principal_max` or `upstream_sessions_per_principal_max` is met.",
         Buffers => "The caller holds more than its share of `buffered_bytes_max`.",

@@ -166,6 +166,11 @@ pub enum PolicyError {
     Concurrency,
     #[error("the definition of this tool changed; the operator has to approve it first")]
     Pinned,
+    /// Likewise, where two processes of one server define it differently.
+    #[error(
+        "the definition of this tool differs from process to process of its server, first in {member}, so that no approval lasts; the operator has to mend the server"
+    )]
+    PinnedVaries { member: Arc<str> },
     /// `initialize_rate_max` is met.
     #[error("too many sessions are opened at once, try again in a moment")]
     InitializeRate,

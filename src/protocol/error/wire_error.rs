@@ -145,7 +145,7 @@ impl PolicyError {
             Self::Arguments { .. } => row(200, 403, R::Arguments),
             Self::MissingArgument { .. } | Self::AmbiguousArgument(_) => row(400, -32602, R::Params),
             Self::Scope { .. } => row(403, 403, R::Scope),
-            Self::Pinned => row(200, 403, R::Pinned),
+            Self::Pinned | Self::PinnedVaries { .. } => row(200, 403, R::Pinned),
             Self::Rate(limited) => {
                 WireError { retry_after: Some(limited.retry_after), ..row(429, 429, R::Rate) }
             }

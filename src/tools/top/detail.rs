@@ -155,6 +155,10 @@ impl StyledText {
             if !pins.waiting.is_empty() {
                 self.fact("", &pins.waiting.join(", "));
             }
+            for varying in &pins.varying {
+                let said = format!("! {} differs from process to process: {}", varying.name, varying.member);
+                self.fact_in("", &said, Look::Warning);
+            }
         }
     }
 
