@@ -621,3 +621,37 @@ fn a_reload_that_changes_the_names_of_an_endpoint_ends_its_streams() {
         assert_eq!(stream.event(), None);
     }
 }
+
+#[test]
+fn a_call_that_is_left_keeps_its_place() {
+    const KEPT: &str = "trunkline_upstream_calls_kept";
+    let gate = Gate::default();
+    let (held, server) = (gate.clone(), server());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::silence().wait(&held),
+        _ => server.answer(request),
+    });
+    let lines = "eras = [\"legacy\"]\ncalls_max = 2\ncalls_wait_max = \"1m\"";
+    let config = Config::new().upstream("up", upstream.address, lines).admin().endpoint("sse = true");
+    let daemon = Daemon::start(&config);
+    let kept = |count| eventually(KEPT, || (daemon.find_metric_of_up(KEPT) == Some(count)).then_some(()));
+    let mut client = Client::start(&daemon);
+    for (id, calls) in [("1", 1), ("2", 2)] {
+        client.send(legacy_call(id, "echo"));
+        upstream.wait_for("tools/call", calls);
+    }
+    let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    client.send(post(note));
+    upstream.wait_for("notifications/cancelled", 1);
+    kept(1);
+    client.assert_error(&json!(1), -32800);
+    // The next one begins when the time of the first is over, though its client has been told that it is.
+    client.send(legacy_call("3", "echo"));
+    upstream.wait_for("tools/call", 3);
+    kept(0);
+    // Those of a client that is gone are kept as well.
+    drop(client);
+    kept(2);
+    kept(0);
+    gate.open();
+}
