@@ -682,6 +682,43 @@ fn an_id_passes_where_nobody_remembers_what_was_given() {
 }
 
 #[test]
+fn after_a_stop_in_order_it_is_known_what_was_given() {
+    let weather = server().with_streams();
+    let upstream = breaking_off(&weather, "7");
+    let state = Folder::new();
+    let config = Config::legacy(&upstream).top(&format!("state_directory = {:?}", state.path()));
+    let mut daemon = Daemon::start(&config);
+    let (mine, others) = (remembered_session(&daemon), remembered_session(&daemon));
+    let mut client = Client::open(&daemon, &others);
+    for session in [&mine, &others] {
+        assert_eq!(broken_call(&daemon, session, "echo"), "7");
+    }
+    let stream = eventually("the stream of the other stands", || {
+        let session = upstream.received_of("tools/call").last()?.session();
+        weather.streams().into_iter().find(|stream| stream.request.session() == session)
+    });
+    say(&stream, "x", "a");
+    client.message();
+    drop(client);
+    for times in 1..=2 {
+        daemon.terminate();
+        assert!(daemon.wait_exit().success());
+        daemon = Daemon::start(&config);
+        for (session, id) in [(&mine, "8"), (&mine, "x"), (&others, "y")] {
+            let response = daemon.send(&get(session).with("Last-Event-ID", id));
+            assert_eq!(response.status, 400, "{id} after {times}");
+        }
+        for (session, id) in [(&mine, "7"), (&others, "x")] {
+            drop(Client::with(&daemon, &get(session).with("Last-Event-ID", id)));
+        }
+    }
+    // A process that ends otherwise leaves nothing behind, and what was left before is older than what it gave.
+    daemon.kill();
+    let daemon = Daemon::start(&config);
+    drop(Client::with(&daemon, &get(&mine).with("Last-Event-ID", "8")));
+}
+
+#[test]
 fn much_at_once_is_no_client_that_does_not_read() {
     let server = server().with_streams();
     let upstream = server.start();

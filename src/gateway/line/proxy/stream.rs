@@ -48,8 +48,7 @@ impl Proxy {
         let mut position = ResumePoint::Now;
         if let Some(last_event) = cx.head.last_event {
             let outbox = self.outbox_of(session)?;
-            let remembers = self.worker.state.sessions.remembers(&session.grant, &outbox);
-            position = resume_point(cx, &outbox, last_event, remembers)?;
+            position = resume_point(cx, &outbox, last_event)?;
         }
         if let ResumePoint::Reply(member, inner) = &position {
             if let Some(response) = self.resume_reply(cx, *member, inner).await? {
@@ -207,10 +206,13 @@ fn resume_point(
     cx: &RequestContext<'_>,
     outbox: &SessionOutbox,
     last_event: &[u8],
-    remembers: bool,
 ) -> Result<ResumePoint, ClientError> {
     let is_of_stream = outbox.has_given_out(last_event);
-    if remembers && !last_event.is_empty() && !is_of_stream && !outbox.has_given_in_reply(last_event) {
+    if outbox.knows_given()
+        && !last_event.is_empty()
+        && !is_of_stream
+        && !outbox.has_given_in_reply(last_event)
+    {
         return Err(ClientError::EventUnknown);
     }
     let name_of = |member| cx.upstream(member).map(|upstream| &*upstream.config.name);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::positions::digest;
+use crate::session::given_ids::digest;
 
 /// Replies whose ids are kept.
 const REPLIES_MAX: usize = 64;
@@ -56,6 +56,15 @@ impl IdsOfReplies {
         let ids = Arc::<ReplyIds>::default();
         self.0.push_back(Arc::clone(&ids));
         ids
+    }
+
+    /// All that are kept, as if one reply had given them, for another process.
+    pub(super) fn digests(&self) -> Vec<u64> {
+        self.0.iter().flat_map(|ids| ids.0.lock().clone()).collect()
+    }
+
+    pub(super) fn restored(digests: Vec<u64>) -> Self {
+        Self(VecDeque::from([Arc::new(ReplyIds(Mutex::new(digests.into())))]))
     }
 
     pub(super) fn has(&self, id: &[u8]) -> bool {
