@@ -51,7 +51,7 @@ function finding({ level, subject: about, kind, names, word, what, since_s, advi
     since_s,
     reasons: of ? whyWords(of.reasons, past.get(`upstream ${only}`)) : null,
     command: advice,
-    runbook,
+    runbook: /^Trunkline\w+$/.test(runbook) ? runbook : null,
   };
 }
 
