@@ -155,7 +155,7 @@ objects! {
 }
 
 impl Status {
-    /// That some upstreams are about to start, and how many are up; `None`: none is.
+    /// A sentence on upstreams that are about to start, and how many are up; `None`: none is.
     pub fn starting(&self) -> Option<String> {
         let on: Vec<&UpstreamStatus> =
             self.upstreams.iter().filter(|upstream| upstream.enabled != Some(false)).collect();

@@ -26,7 +26,7 @@ objects! {
     }
 }
 
-/// How bad it is.
+/// The severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProblemLevel {
     /// Somebody is not served, or soon is not.
@@ -35,7 +35,7 @@ pub enum ProblemLevel {
     Warning,
 }
 
-/// How many errors and how many warnings there are.
+/// The numbers of errors and of warnings.
 pub fn counts(problems: &[Problem]) -> (usize, usize) {
     let wrong = problems.iter().filter(|problem| problem.severity() == ProblemLevel::Error).count();
     (wrong, problems.len() - wrong)
@@ -80,7 +80,7 @@ impl Problem {
         self.runbook.as_ref().map(|section| format!("docs/operate/runbook.md#{}", section.to_lowercase()))
     }
 
-    /// How bad it is.
+    /// The severity.
     pub fn severity(&self) -> ProblemLevel {
         if self.level == "error" { ProblemLevel::Error } else { ProblemLevel::Warning }
     }

@@ -39,7 +39,7 @@ pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
 }
 
 impl Status {
-    /// What the gateway says is wrong; of an older one, what can be told by what it says.
+    /// The problems that the gateway tells; of an older one, what can be told by what it says.
     pub fn told_problems(&self, now_s: u64) -> Vec<Problem> {
         self.problems.clone().unwrap_or_else(|| problems(self, now_s))
     }
@@ -173,7 +173,7 @@ fn of_upstreams(standings: &[(&UpstreamStatus, Standing)], lost: &[(&str, &str)]
     }
 }
 
-/// What is wrong with these upstreams alike.
+/// The problem that these upstreams have alike.
 fn of_cause(standing: &Standing, all: &[&UpstreamStatus], lost: &[(&str, &str)]) -> Option<Problem> {
     let first = all.first()?;
     let names: Vec<&str> = all.iter().take(NAMES_MAX).map(|upstream| &*upstream.name).collect();
@@ -188,7 +188,7 @@ fn of_cause(standing: &Standing, all: &[&UpstreamStatus], lost: &[(&str, &str)])
             first.last_lines.iter().rev().take(LINES_MAX).rev().map(String::as_str).collect();
         what = format!("{what}; its last lines: {}", lines.join(" | "));
     }
-    // What has the same cause is said once.
+    // The same cause is said once.
     let is_of = |first: &str| all.iter().any(|upstream| upstream.name == first);
     let lost: Vec<&str> = lost.iter().filter(|(_, first)| is_of(first)).map(|(path, _)| *path).collect();
     if !lost.is_empty() {

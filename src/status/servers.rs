@@ -4,7 +4,7 @@ use crate::calls::Figures;
 
 /// The interfaces of models take no longer names.
 const NAME_CHARS_MAX: usize = 64;
-/// What a host puts before names, where it knows the gateway by its usual name.
+/// The prefix that a host puts before names, where it knows the gateway by its usual name.
 pub const HOST_PREFIX: &str = "mcp__trunkline__";
 /// Long names that are named.
 const LONG_NAMES_MAX: usize = 3;

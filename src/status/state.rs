@@ -1,4 +1,4 @@
-//! How an upstream is, by what its questions and calls met. Pure.
+//! The state of an upstream, by what its questions and calls met. Pure.
 //!
 //! The gateway writes what it knows of an upstream, [`standing`] says how it is by that, and every view shows it in these
 //! words.
@@ -10,7 +10,7 @@ use crate::words::{number_of, span};
 const FAILING_SHARE: f64 = 0.05;
 const FAILING_CALLS_MIN: f64 = 3.0;
 
-/// How an upstream is.
+/// The state of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamState {
     /// It is told nothing, as its `enabled` is false.
@@ -33,10 +33,10 @@ pub enum UpstreamState {
     Down,
 }
 
-/// How an upstream is, and why.
+/// The state of an upstream, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// How it is.
+    /// The state.
     pub state: UpstreamState,
     /// Why it is not up.
     pub why: Option<String>,
@@ -44,7 +44,7 @@ pub struct Standing {
     pub cause: String,
     /// Since when, in seconds since 1970.
     pub since_s: Option<u64>,
-    /// Whether calls get through, at least some.
+    /// True if calls get through, at least some.
     pub is_usable: bool,
 }
 
@@ -98,14 +98,14 @@ impl Standing {
         Self { since_s, ..self }
     }
 
-    /// Whether it is wrong, be it that calls get through.
+    /// True if it is wrong, be it that calls get through.
     pub fn is_wrong(&self) -> bool {
         use UpstreamState as State;
         !matches!(self.state, State::Off | State::Up | State::WantsCallersCredentials | State::Starting)
     }
 }
 
-/// How this upstream is. `interval_s`: the time that its recent figures are of.
+/// The state of this upstream. `interval_s`: the time that its recent figures are of.
 pub fn standing(upstream: &UpstreamStatus, interval_s: Option<f64>, now_s: u64) -> Standing {
     if upstream.enabled == Some(false) {
         return Standing::new(UpstreamState::Off, false);
@@ -155,7 +155,7 @@ fn standing_fault(upstream: &UpstreamStatus) -> Option<&FaultStatus> {
     upstream.fault.as_ref().filter(|fault| fault.stands)
 }
 
-/// What replicas have in common, or that some of them fail.
+/// The state that replicas have in common, or that some of them fail.
 fn of_replicas(upstream: &UpstreamStatus) -> Option<Standing> {
     let all = &upstream.replicas;
     let found: Vec<(&ReplicaStatus, Standing)> =
@@ -203,7 +203,7 @@ fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Stan
     })
 }
 
-/// What questions about the server itself came to.
+/// The state by questions about the server itself came to.
 fn of_questions(upstream: &UpstreamStatus) -> Option<Standing> {
     Some(of_fault(standing_fault(upstream)?, upstream))
 }
@@ -230,7 +230,7 @@ fn of_lists(upstream: &UpstreamStatus) -> Option<Standing> {
     Some(state.because(&*fault.why, &fault.cause).since(Some(fault.since_s)))
 }
 
-/// How many of the latest calls failed, if that is worth a word.
+/// The state by the share of the latest calls that failed, if that is worth a word.
 fn of_calls(upstream: &UpstreamStatus, interval_s: Option<f64>) -> Option<Standing> {
     let recent = &upstream.figures.recent;
     let (calls, errors) = (recent.calls_per_s?, recent.errors_per_s?);

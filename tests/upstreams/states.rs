@@ -1,4 +1,4 @@
-//! What operators are told of an upstream that is not up: the same cause everywhere, and in the server's own words.
+//! The words that operators are told of an upstream that is not up: the same cause everywhere, and in the server's own words.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +19,7 @@ fn status(daemon: &Daemon) -> Value {
     daemon.get_admin("/status").json()
 }
 
-/// What `/status` says of one upstream.
+/// The words of `/status` about one upstream.
 fn upstream(status: &Value, name: &str) -> Value {
     let all = status["upstreams"].as_array().expect("a list");
     all.iter().find(|upstream| upstream["name"] == name).cloned().unwrap_or_default()
@@ -151,7 +151,7 @@ fn whatever_a_server_answers_instead_is_named_alike_everywhere() {
     assert!(!daemon.log().join("\n").contains("hunter2"));
 }
 
-/// What `trunkline status` and `top` show are the same words.
+/// The words of `trunkline status` and `top` are the same words.
 #[track_caller]
 fn views(daemon: &Daemon, expected: &[(&str, &str, &str)]) {
     let admin = daemon.admin().to_string();

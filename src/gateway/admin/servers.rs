@@ -143,7 +143,7 @@ fn off(name: &str) -> UpstreamStatus {
     upstream
 }
 
-/// How all upstreams are, without their figures.
+/// The states of all upstreams, without their figures.
 fn states(snapshot: &Snapshot) -> Vec<UpstreamStatus> {
     let one = |upstream: &Arc<Upstream>| {
         let mut told = known(upstream);
@@ -153,7 +153,7 @@ fn states(snapshot: &Snapshot) -> Vec<UpstreamStatus> {
     snapshot.upstreams.iter().map(one).collect()
 }
 
-/// What is known of an upstream by which its state is told.
+/// All that is known of an upstream by which its state is told.
 fn known(upstream: &Upstream) -> UpstreamStatus {
     let (transport, children) = match &upstream.transport {
         Transport::Http(_) => ("http", None),
@@ -219,7 +219,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
     for upstream in &mut all {
         say_state(upstream, seen.history.sample().interval_s);
     }
-    // What is off has no place among the others: endpoints find their upstreams by number.
+    // One that is off has no place among the others: endpoints find their upstreams by number.
     all.extend(snapshot.off.iter().map(|name| off(name)));
     all
 }
@@ -258,17 +258,17 @@ fn say_state(upstream: &mut UpstreamStatus, interval_s: Option<f64>) {
     upstream.state_since_s = found.since_s;
     upstream.usable = Some(found.is_usable);
     upstream.why = found.why;
-    // What is not usable is down since its fault began, unless a breaker opened later.
+    // One that is not usable is down since its fault began, unless a breaker opened later.
     let is_lost = upstream.healthy == Some(false);
     upstream.down_since_s = upstream.down_since_s.or(found.since_s).filter(|_| is_lost);
 }
 
-/// Whether callers' own credentials go to it.
+/// True if callers' own credentials go to it.
 fn forwards_credentials(upstream: &Upstream) -> bool {
     !upstream.access.forward.is_empty()
 }
 
-/// How far a program is that starts.
+/// The progress of a program that starts.
 fn start(upstream: &Upstream) -> Option<StartStatus> {
     let state = &upstream.starts()?.state();
     let timeout_s = upstream.config.command.as_ref().map(|command| command.start_timeout.as_secs());
@@ -282,13 +282,13 @@ fn start(upstream: &Upstream) -> Option<StartStatus> {
     Some(StartStatus { phase: phase.to_owned(), since_s: ago_s(clock::since(*since)), timeout_s })
 }
 
-/// What it met last that belongs to no replica.
+/// The fault that it met last and that belongs to no replica.
 fn upstream_fault(upstream: &Upstream) -> Option<FaultStatus> {
     let (facts, now) = (&upstream.facts, clock::now());
     let known = facts.known();
     // Lacking one era is no fault of a server that speaks the other.
     let is_denied = known.was_tried && known.eras().is_empty() && upstream.config.eras.is_none();
-    // What came of a session says more than what came of none.
+    // The end of a session says more than what came of none.
     let denials = facts.denials.iter().filter(|_| is_denied);
     let denial =
         denials.clone().find(|last| last.latest().is_some_and(|noted| last.stands(&noted, 0, true, now)));

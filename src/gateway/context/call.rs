@@ -62,7 +62,7 @@ pub(crate) struct Call {
     pub endpoint: Option<Rc<Arc<Endpoint>>>,
     /// The upstream it was sent to.
     pub upstream: Option<Rc<Arc<Upstream>>>,
-    /// What it failed by, for operators.
+    /// Why it failed, for operators.
     message: Option<Box<str>>,
     pub is_origin_allowed: bool,
     /// What it calls, as far as it is known; as much of it as is logged.
@@ -233,7 +233,7 @@ impl Call {
         };
         let now = clock::now();
         let left_out = match error {
-            // Whoever looks for something at ten places has one line.
+            // A client that looks for something at ten places has one line.
             Error::Client(ClientError::NoEndpoint) => {
                 let strays = &self.observers.recent_errors.strays;
                 let Some(left_out) = strays.admit(self.client_address, now) else {
@@ -269,7 +269,7 @@ impl Call {
         self.upstream.as_deref().map(|upstream| upstream.config.name.as_str())
     }
 
-    /// What the server did by which this call failed, as far as it is known.
+    /// The fault of the server by which this call failed, as far as it is known.
     #[cold]
     fn fault(&self, error: &Error) -> Option<Fault> {
         match (error, &self.upstream) {

@@ -32,7 +32,7 @@ pub(crate) struct Noted<H> {
     pub handle: H,
     /// The first label.
     pub place: Arc<str>,
-    /// Whether the second label is empty, which is that of the method where there is one.
+    /// True if the second label is empty, which is that of the method where there is one.
     pub has_no_method: bool,
     /// The label of the tool, if there is one.
     pub tool: Arc<str>,

@@ -31,7 +31,7 @@ pub(crate) struct CallRecord<'c> {
     pub status: Option<u16>,
     /// Why it failed; `None` for an answered one.
     pub reason: Option<Reason>,
-    /// What it failed by, for operators.
+    /// Why it failed, for operators.
     pub message: Option<&'c str>,
     /// The trace its spans belong to, if it is traced.
     pub trace_id: Option<[u8; 16]>,

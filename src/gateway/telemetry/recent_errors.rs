@@ -23,7 +23,7 @@ const ENTRIES_MAX: usize = 50;
 #[derive(Debug, Default)]
 pub(crate) struct RecentErrors {
     entries: Mutex<VecDeque<RecentError>>,
-    /// Who asked for what is not there.
+    /// Clients that asked for what is not there.
     pub(crate) strays: Strays,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct RecentError {
     /// `None`: nobody showed who he is.
     pub(crate) principal: Option<Box<str>>,
     pub(crate) reason: Reason,
-    /// What the latest failed by.
+    /// Why the latest failed.
     pub(crate) message: Option<Box<str>>,
     /// Of the latest.
     pub(crate) request_id: Box<str>,

@@ -14,7 +14,7 @@ const CLIENTS_MAX: usize = 256;
 /// A client has one line in this time.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// Who asked lately.
+/// Clients that asked lately.
 #[derive(Debug, Default)]
 pub(crate) struct Strays(Mutex<VecDeque<Stray>>);
 

@@ -97,7 +97,7 @@ impl Sums {
             }
         });
         read(&self.client, &mut self.client_read, |series, more| {
-            // What the gateway asks on its own behalf is no call.
+            // A request on the gateway's own behalf is no call.
             if !series.has_no_method {
                 figures.upstreams.entry(&series.place).merge(more);
             }

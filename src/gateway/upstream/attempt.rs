@@ -250,7 +250,7 @@ impl RequestClock {
     }
 }
 
-/// What broke off an exchange.
+/// The fault that broke off an exchange.
 fn of_connection(error: &ConnectionError) -> Fault {
     match error {
         ConnectionError::Malformed(_) => Fault::NotMcp,

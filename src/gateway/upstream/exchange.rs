@@ -112,14 +112,14 @@ impl ReplyFields {
         }
     }
 
-    /// What it says it is made of, where that is nothing of MCP, without parameters.
+    /// The media that it says it is made of, where that is nothing of MCP, without parameters.
     pub(crate) fn media(&self) -> Option<Box<str>> {
         let media = self.0.as_ref()?.media.as_ref()?.to_str().ok()?;
         let essence = media.split(';').next().unwrap_or_default().trim();
         (!essence.is_empty()).then(|| essence.chars().take(MEDIA_CHARS_MAX).collect())
     }
 
-    /// Whether it is in a coding that nobody asked for.
+    /// True if it is in a coding that nobody asked for.
     pub(crate) fn is_encoded(&self) -> bool {
         self.0.as_ref().is_some_and(|named| named.coding.is_some())
     }

@@ -33,7 +33,7 @@ pub(crate) struct KnownEras {
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
     was_asked_modern: AtomicBool,
-    /// What it met last that belongs to no replica: questions about what it speaks, and its processes.
+    /// The fault that it met last and that belongs to no replica: questions about what it speaks, and its processes.
     pub fault: LastFault,
     /// Why it was found not to speak an era, until it speaks any: of sessions, and of none.
     pub denials: [LastFault; 2],

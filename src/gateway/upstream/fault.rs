@@ -21,7 +21,7 @@ use protocol::error::{NotOpened, UpstreamError};
 /// A fault of an answer that nobody asks about again is believed for so long.
 const BELIEVED_MS: u64 = 60_000;
 
-/// What went wrong.
+/// A fault of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No connection came about.
@@ -44,7 +44,7 @@ pub(crate) enum Fault {
     TimedOut(Duration),
     /// The connection, or the pipe, ended before the answer.
     Closed,
-    /// What came is no answer.
+    /// It is no answer that came.
     NotMcp,
     TooLarge,
     /// An error of JSON-RPC, by the method that it answers.
@@ -80,7 +80,7 @@ impl Fault {
         })
     }
 
-    /// What an error says by itself; `None`: whoever met it knows more.
+    /// The fault that an error names by itself; `None`: whoever met it knows more.
     pub(crate) fn of_error(error: &UpstreamError, told: impl Fn(&str) -> Box<str>) -> Option<Self> {
         Some(match error {
             UpstreamError::NotOpened(why) => match &**why {
@@ -153,7 +153,7 @@ impl Fault {
         }
     }
 
-    /// Whether it is none of an answer, so that the answer to any call contradicts it.
+    /// True if it is none of an answer, so that the answer to any call contradicts it.
     fn is_of_silence(&self) -> bool {
         matches!(
             self,
@@ -166,14 +166,14 @@ impl Fault {
         )
     }
 
-    /// Whether a call that meets it says something of the server, and not of that call alone.
+    /// True if a call that meets it says something of the server, and not of that call alone.
     pub(crate) fn is_of_server(&self) -> bool {
         (self.is_of_silence() && !matches!(self, Self::TimedOut(_)))
             || matches!(self, Self::Redirected { .. } | Self::Encoded(_))
             || self.status().is_some_and(|status| matches!(status.as_u16(), 200 | 401 | 403 | 407 | 421))
     }
 
-    /// Whether a call may have failed by it that was told this.
+    /// True if a call may have failed by it that was told this.
     pub(crate) fn explains(&self, error: &UpstreamError) -> bool {
         match error {
             UpstreamError::Unreachable => matches!(
@@ -267,9 +267,9 @@ pub(crate) struct NotedFault {
     /// When the first of those alike was, with nothing else between.
     pub(crate) first_s: u64,
     pub(crate) at_ms: u64,
-    /// How many calls had been answered by then.
+    /// The number of calls that had been answered by then.
     answered: u64,
-    /// Whether it says how the server is.
+    /// True if it says how the server is.
     is_standing: bool,
 }
 
@@ -317,7 +317,7 @@ impl LastFault {
         self.noted.load_full()
     }
 
-    /// Whether `noted` says how the server is now, after so many answers. `is_asked`: questions would find out.
+    /// True if `noted` says how the server is now, after so many answers. `is_asked`: questions would find out.
     pub(crate) fn stands(&self, noted: &NotedFault, answered: u64, is_asked: bool, now: Instant) -> bool {
         let is_old = !is_asked && clock_ms(now).saturating_sub(noted.at_ms) > BELIEVED_MS;
         noted.is_standing && !self.is_over(noted, answered) && !is_old

@@ -425,7 +425,7 @@ impl Upstream {
         masking::told(&self.access.masked(text))
     }
 
-    /// What an error comes of that was met after waiting so long.
+    /// The fault that an error comes of that was met after waiting so long.
     pub(crate) fn fault_of(&self, error: &UpstreamError, patience: Duration) -> Fault {
         if let Some(fault) = self.known_fault(error) {
             return fault;
@@ -442,7 +442,7 @@ impl Upstream {
         }
     }
 
-    /// What an error comes of, where it says so itself, or the latest fault that was met explains it.
+    /// The fault that an error comes of, where it says so itself, or the latest fault that was met explains it.
     pub(crate) fn known_fault(&self, error: &UpstreamError) -> Option<Fault> {
         let own = Fault::of_error(error, |text| self.told(text));
         own.or_else(|| {

@@ -54,7 +54,7 @@ pub(crate) struct Replica {
     /// Whether they do.
     pub breaker: Padded<Breaker>,
     pub load: Load,
-    /// What its questions and calls met last.
+    /// The fault that its questions and calls met last.
     pub faults: LastFault,
     /// Since when it is known.
     known_since: Instant,

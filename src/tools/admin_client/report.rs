@@ -291,7 +291,7 @@ fn left_out(text: &mut String, number: usize) {
     }
 }
 
-/// How an upstream is, and how bad that is: 0 where it is not known yet, 3 where no call gets through.
+/// The state of an upstream, and how bad that is: 0 where it is not known yet, 3 where no call gets through.
 pub fn upstream_state(upstream: &UpstreamStatus) -> (&'static str, u8) {
     let told = upstream.state.as_deref().and_then(UpstreamState::of_word);
     let found = standing(upstream, None, 0);

@@ -162,7 +162,7 @@ impl StyledText {
         }
     }
 
-    /// What it met last, and the last words of its program.
+    /// The faults that it met last, and the last words of its program.
     fn faults(&mut self, app: &App, upstream: &UpstreamStatus) {
         if let Some(start) = &upstream.start {
             let since_s = start.since_s.map_or(0, |since_s| app.now_s.saturating_sub(since_s));

@@ -1,4 +1,4 @@
-// What is wrong, worst first: the part of the page that is read first. The gateway says what is wrong; what the last
+// The problems, worst first: the part of the page that is read first. The gateway says what is wrong; what the last
 // minutes show is added here. Pure.
 
 const FAILING_SHARE = 0.05;

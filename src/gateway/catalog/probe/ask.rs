@@ -149,7 +149,7 @@ fn no_revision() -> Fault {
     Fault::Other("it offers no revision that is known here".into())
 }
 
-/// What an answer is that holds no message, or none that makes sense.
+/// The fault of an answer that holds no message, or none that makes sense.
 pub(super) fn of_no_message(answer: &AskReply) -> Fault {
     let is_of_others = answer.fields.is_encoded() || answer.fields.media().is_some();
     if is_of_others || !answer.status.is_success() {

@@ -315,10 +315,10 @@ async fn question(
     judge(upstream, answer, false)
 }
 
-/// What a question came to.
+/// The result of a question.
 struct Found {
     verdict: ReplicaVerdict,
-    /// What is wrong with the server, fit or not.
+    /// The fault of the server, fit or not.
     fault: Option<Fault>,
     /// It answered as a server of MCP does.
     is_good: bool,

@@ -238,7 +238,7 @@ pub(crate) struct Reading {
     pub server_info: Option<String>,
 }
 
-/// What an error of JSON-RPC is instead of a list.
+/// An error of JSON-RPC instead of a list.
 fn refused(kind: CatalogQuery, error: Value<'_>, code: Option<i64>) -> UpstreamError {
     let Some(code) = code else { return UpstreamError::Nonsense };
     let message = error.text_of("message").unwrap_or_default().as_ref().into();

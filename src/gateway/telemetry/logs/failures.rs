@@ -30,7 +30,7 @@ pub(crate) struct Failure<'c> {
     pub error: &'c Error,
     /// The HTTP status that the upstream answered with, where that is what is wrong.
     pub upstream_status: Option<u16>,
-    /// What the upstream did.
+    /// The fault of the upstream.
     pub why: Option<&'c str>,
     /// Lines of this client about the same that were left out before.
     pub left_out: Option<u64>,

@@ -23,7 +23,7 @@ const TASTES: &[Taste] = &[
 /// Of a flag, as in `gbeng` with its end.
 const FLAG_TAGS_MAX: usize = 7;
 
-/// What a host puts before names, where it knows the server by a name of usual length.
+/// The prefix that a host puts before names, where it knows the server by a name of usual length.
 const HOST_PREFIX: &str = "mcp__trunkline__";
 
 /// Whose APIs refuse a tool of this name, and why; or would as soon as a host puts its own name for the server before it.
@@ -42,7 +42,7 @@ pub(super) fn refused_by(name: &str) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Who refuses for each reason.
+/// The interfaces that refuse, by reason.
 fn refusals(refusal: impl Fn(&Taste) -> Option<String>) -> Vec<(String, Vec<&'static str>)> {
     let mut refusals: Vec<(String, Vec<&str>)> = Vec::new();
     for taste in TASTES {
