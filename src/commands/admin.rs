@@ -70,7 +70,7 @@ fn of_config(path: &Path) -> anyhow::Result<(AdminAddress, Option<SecretSource>)
         Ok(config) => config.admin,
         Err(error) => Some(super::config_files(path).ok().and_then(|files| files.admin()).ok_or(error)?),
     };
-    let Admin { place, token } = admin.with_context(|| {
+    let Admin { place, token, .. } = admin.with_context(|| {
         format!("{} has no [admin]: add `address = \"{USUAL_PLACE}\"` to it, or give --admin", path.display())
     })?;
     let place = AdminAddress::try_from(&place)

@@ -88,7 +88,7 @@ use self::text::{AbsolutePath, Any};
 use self::upstream::Upstreams;
 use self::value::Count;
 
-pub use self::admin::Admin;
+pub use self::admin::{Admin, ReadyWhen};
 pub use self::arguments::{ArgumentCondition, ArgumentFit, MissingArgument};
 pub use self::bridge::BridgeConfig;
 pub use self::command::{CommandConfig, INHERITED, Isolation};

@@ -211,11 +211,17 @@ impl Dir {
 impl RegularFile {
     /// All of it, if it is not longer.
     pub(crate) fn text(&self, bytes_max: u64) -> io::Result<String> {
-        let mut text = String::new();
-        if (&self.file).take(bytes_max + 1).read_to_string(&mut text)? as u64 > bytes_max {
+        String::from_utf8(self.bytes(bytes_max)?)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+    }
+
+    /// The same, of a file that is no text.
+    pub(crate) fn bytes(&self, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if (&self.file).take(bytes_max + 1).read_to_end(&mut bytes)? as u64 > bytes_max {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large"));
         }
-        Ok(text)
+        Ok(bytes)
     }
 }
 

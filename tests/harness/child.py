@@ -9,7 +9,7 @@ it does.
 It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `banner` writes lines that are no
-messages before that, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
+messages before that, `shows-roots` lists a tool more to clients that have roots, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 """
 
 import json
@@ -64,6 +64,8 @@ def initialize(request):
         die()
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
     version = request["params"]["protocolVersion"]
+    if "roots" in request["params"]["capabilities"]:
+        declares_roots.append(True)
     value = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child", "version": "1"}}
     held = os.path.exists(LOG + ".hold")
     if held:
@@ -366,6 +368,8 @@ def handle(message):
         die()
     elif method == "tools/list":
         tools = ["echo", "script"] if "scripted" in WORDS else ["echo"]
+        if "shows-roots" in WORDS and declares_roots:
+            tools.append("rooted")
         schema = {"type": "object"}
         if "varies" in WORDS:
             schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
@@ -392,6 +396,8 @@ def main():
     if given("starts-in") is not None:
         time.sleep(float(given("starts-in")))
         note(event="up")
+    if os.path.exists(LOG + ".starts-in"):
+        time.sleep(float(open(LOG + ".starts-in").read()))
     if "slow" in WORDS:
         time.sleep(6)
     if "dies-at-start" in WORDS:
@@ -419,6 +425,8 @@ calls = []
 #: Calls of `hang`.
 hung = []
 listening = []
+#: Not empty if its client declared roots.
+declares_roots = []
 #: The methods of all requests so far, and their eras.
 seen = []
 eras = []

@@ -82,6 +82,11 @@ impl Child {
         fs::write(self.log().with_extension("log.hold"), "").expect("a file");
     }
 
+    /// Processes that are started from now on read nothing for so long.
+    pub(crate) fn starts_in(&self, seconds: u32) {
+        fs::write(self.log().with_extension("log.starts-in"), seconds.to_string()).expect("a file");
+    }
+
     /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.
     pub(crate) fn go_on(&self) {
         fs::write(self.log().with_extension("log.go"), "").expect("a file");

@@ -93,6 +93,13 @@ fn members<'s>(
     endpoint.members.iter().filter_map(|at| upstreams.get(*at))
 }
 
+/// Upstreams that the gateway has to list before it is ready.
+pub(super) fn unlisted(state: &State) -> Vec<String> {
+    let snapshot = state.snapshot.load_full();
+    let unlisted = snapshot.unlisted().map(|upstream| upstream.config.name.clone());
+    unlisted.collect()
+}
+
 /// All endpoints, in configured order.
 pub(super) fn endpoints(
     state: &State,

@@ -54,6 +54,7 @@ use crate::access::limit::open_files;
 use crate::admin::metrics::MetricsText;
 use crate::admin::show_usable;
 use crate::admin::socket::Socket;
+use crate::catalog::lists::kept::KeptFiles;
 use crate::catalog::probe::Prober;
 use crate::context::child_room::ChildRoom;
 use crate::context::state::{State, StateError};
@@ -208,6 +209,8 @@ impl Gateway {
         let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
+        let pins = spawned.read_pins(config.state_directory.as_deref());
+        let kept = KeptFiles::open(&state, config.state_directory.clone());
         prober.resolve().await;
         let channels = || mpsc::channel(CHANGES_WAITING_MAX);
         let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
@@ -231,7 +234,7 @@ impl Gateway {
             let process = admin::StartRecord { started, since, source, workers: workers.len() };
             spawned.serve_admin(admin, process, text);
         }
-        spawned.ask_upstreams(prober, config.state_directory.as_deref());
+        spawned.ask_upstreams(prober, pins, kept);
         spawned.look_after_process(&notifier, watchdog);
         say_where(&state);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");

@@ -206,6 +206,11 @@ impl Sessions {
         Ok((Session { grant: Arc::new(grant), has_resumption: true, address: opening.address }, token))
     }
 
+    /// The keys that seal what this process gives out and keeps.
+    pub(crate) fn keys(&self) -> Arc<SealingKeys> {
+        self.keys.load_full()
+    }
+
     /// Opens a session id for a request of `principal` to `endpoint`.
     pub fn open(
         &self,

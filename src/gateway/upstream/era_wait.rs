@@ -6,16 +6,13 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 
 use super::start_state::StartState;
 use super::stdio::launch::{Wanted, call_told_at, still_starting};
 use super::{Transport, Upstream};
 use crate::clock;
 use protocol::error::UpstreamError;
-
-/// The time before its end at which a list is told that a program is still starting.
-const LIST_MARGIN: Duration = Duration::from_millis(50);
 
 impl Upstream {
     /// Waits as a call may: for `patience`, or as long as the program starts within the time of the call.
@@ -30,16 +27,14 @@ impl Upstream {
         timeout_at(told_at.into(), self.facts.tried()).await.map_err(|_| still_starting())
     }
 
-    /// Waits as a list may: for `patience`, or as long as the program starts within `list_timeout`.
+    /// Waits as a list may: for `patience`, after which a program is still starting.
     pub(crate) async fn known_for_list(&self, patience: Duration) -> Result<(), UpstreamError> {
-        let list_timeout = self.config.list_timeout;
         let Transport::Stdio(children) = &self.transport else {
-            self.facts.tried_within(patience.min(list_timeout)).await;
+            self.facts.tried_within(patience).await;
             return Ok(());
         };
         let _wanted = Wanted::new(children.wanted());
-        let told_at = clock::now() + list_timeout.saturating_sub(LIST_MARGIN);
-        timeout_at(told_at.into(), self.facts.tried()).await.map_err(|_| still_starting())
+        timeout(patience, self.facts.tried()).await.map_err(|_| still_starting())
     }
 
     /// True if a session with it is one with a process that has ended.

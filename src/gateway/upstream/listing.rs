@@ -35,6 +35,8 @@ const TASK_ONLY_MAX: usize = 1024;
 const LEFT_OUT_MAX: usize = 1024;
 /// Kinds of lists.
 const LISTS: usize = 8;
+/// The bits of all lists; the one above them is that of `server/discover`.
+const LIST_BITS: u8 = 0b1111;
 /// What is wrong with a list is logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -51,6 +53,8 @@ pub(crate) struct ListingState {
     missing: AtomicU8,
     /// Why each cannot be had.
     failing: [LastFault; LISTS],
+    /// A bit for each list that is given out as it was before the start, as it was not fetched since.
+    kept: AtomicU8,
 }
 
 impl Default for ListingState {
@@ -61,6 +65,7 @@ impl Default for ListingState {
             left_out: LeftOutTools::default(),
             missing: AtomicU8::new(0),
             failing: Default::default(),
+            kept: AtomicU8::new(0),
         }
     }
 }
@@ -209,6 +214,27 @@ impl ListingState {
         let stands =
             |failing: &LastFault| failing.latest().filter(|noted| failing.stands(noted, 0, true, now));
         self.failing.iter().find_map(stands)
+    }
+
+    /// A list is given out as it was before the start. `list` is below 8.
+    pub(crate) fn note_kept(&self, list: u8) {
+        self.kept.fetch_or(1 << list, Ordering::AcqRel);
+    }
+
+    /// It was fetched. True if it had been given out as it was before the start.
+    pub(crate) fn note_fetched(&self, list: u8) -> bool {
+        self.kept.fetch_and(!(1 << list), Ordering::AcqRel) & (1 << list) != 0
+    }
+
+    /// True if any list is given out as it was before the start.
+    #[allow(dead_code, reason = "the status shows it")]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire) != 0
+    }
+
+    /// True if any list is to be fetched as soon as that is possible, as clients go without it or with an old one.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_kept() || self.missing.load(Ordering::Acquire) & LIST_BITS != 0
     }
 
     /// The list is there. True if a client got it without.

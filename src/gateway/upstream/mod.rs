@@ -82,6 +82,9 @@ use tokens::sealing::hex;
 /// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);
 
+/// Sessions for lists of a server elsewhere.
+const LIST_SESSIONS_MAX: usize = 8;
+
 /// How many messages without an answer may be on their way to one upstream, and how many of them of one client. Each
 /// session sends one at a time.
 const MESSAGES_IN_FLIGHT_MAX: usize = 256;
@@ -332,6 +335,11 @@ impl Upstream {
         }
     }
 
+    /// True if each session with it has a process for itself, which may have lists of its own.
+    pub(crate) fn has_process_per_session(&self) -> bool {
+        self.children().is_some_and(|children| children.is_for_one_session())
+    }
+
     pub(crate) fn is_child(&self) -> bool {
         !matches!(self.transport, Transport::Http(_))
     }
@@ -381,13 +389,11 @@ impl Upstream {
     /// How many sessions there may be in which it is asked for lists. Where each is a process, most of those are for
     /// clients.
     pub(crate) fn list_sessions_max(&self) -> usize {
-        let max = self.config.list_sessions_max;
-        match &self.config.command {
-            Some(command) if command.isolation == Isolation::Session => {
-                max.min((command.children_max / 4).max(1))
-            }
-            _ => max,
-        }
+        let Some(command) = &self.config.command else {
+            return self.config.list_sessions_max.unwrap_or(LIST_SESSIONS_MAX);
+        };
+        let max = self.config.list_sessions_max.unwrap_or(1);
+        if command.isolation == Isolation::Session { max.min((command.children_max / 4).max(1)) } else { max }
     }
 
     /// How far its program is; `None`: it is none.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::{
-    ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, Refusal, UpstreamError,
+    ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, Refusal, StillStarting,
+    UpstreamError,
 };
 use crate::arguments::AmbiguousArgument;
 use crate::version::Eras;
@@ -121,6 +122,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooManyChildren => "As many processes run as `children_max`.",
         OutOfOrder { retry_after_s: 0 } => "The circuit breaker of every replica is open, or that of the one that holds the session. Nothing was sent; `Retry-After` is the next probe.",
         NoneReachable => "No upstream of the endpoint can be reached.",
+        StillStarting(Box::new(StillStarting { names: "memory, git".into(), up: 12, of: 35, retry_after_s: 2 })) => "A list would be empty after 8 s, as programs are still starting.",
     })
 }
 

@@ -354,6 +354,28 @@ pub enum UpstreamError {
     },
     #[error("none of the servers behind this endpoint can be reached, try again later")]
     NoneReachable,
+    /// There is no list yet.
+    #[error("still starting: {} ({} of {} are up)", .0.names, .0.up, .0.of)]
+    StillStarting(Box<StillStarting>),
+}
+
+/// Programs that are still starting, so that there is no list yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StillStarting {
+    /// The first of them by name, and how many more there are.
+    pub names: Box<str>,
+    /// How many servers of the endpoint are up.
+    pub up: usize,
+    /// How many servers it has.
+    pub of: usize,
+    /// When it is worth asking again.
+    pub retry_after_s: u32,
+}
+
+impl From<StillStarting> for UpstreamError {
+    fn from(starting: StillStarting) -> Self {
+        Self::StillStarting(starting.into())
+    }
 }
 
 /// States of the gateway.

@@ -45,6 +45,7 @@ crate::words! {
         UpstreamReset = "upstream_reset",
         SlowClient = "slow_client",
         UpstreamTimeout = "upstream_timeout",
+        UpstreamStarting = "upstream_starting",
         UpstreamInvalid = "upstream_invalid",
         UpstreamCredentials = "upstream_credentials",
         UpstreamBusy = "upstream_busy",
@@ -165,6 +166,7 @@ impl UpstreamError {
             Self::NotStarted { retry_after_s } | Self::Starting { retry_after_s } => {
                 soon(503, R::UpstreamUnreachable, *retry_after_s)
             }
+            Self::StillStarting(starting) => soon(503, R::UpstreamStarting, starting.retry_after_s),
             Self::OutOfOrder { retry_after_s } => soon(503, R::UpstreamUnhealthy, *retry_after_s),
             Self::TooManyListSessions => soon(503, R::Sessions, 1),
             Self::ListSessionRate => soon(429, R::InitializeRate, 1),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
+use super::introduced;
 use super::owner::ListOwner;
 use super::upstream_dialect::{NO_CAPABILITIES, UpstreamDialect, own_session};
 use crate::access::limit::payer::Payer;
@@ -26,6 +27,7 @@ use crate::tables::lists::part::{
 use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers, show};
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
+use crate::upstream::listing::Annotations;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::initialize::META_START;
@@ -137,11 +139,9 @@ impl<'f> Fetch<'f> {
     /// What the upstream said at `initialize`, which it is asked now and then anyway: nobody knows for how long it
     /// holds.
     fn introduction(&self) -> Result<FetchResult, UpstreamError> {
-        let known = self.upstream.facts.known();
-        let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
-        let scratch = &mut self.scratch.borrow_mut();
-        let result = introduction::to_modern(result, (scratch, self.thread.snapshot.limits.json_depth_max));
-        let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
+        let depth_max = self.thread.snapshot.limits.json_depth_max;
+        let result = introduced::in_legacy(self.upstream, depth_max)?;
+        let content = Content { result, ..Content::default() };
         Ok(FetchResult { content, ttl: Duration::ZERO, arrived: clock::now() })
     }
 
@@ -192,10 +192,7 @@ impl<'f> Fetch<'f> {
                 break;
             }
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
-            for (name, annotations) in &page.annotated {
-                // Of a tool that comes twice the first is listed.
-                annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
-            }
+            note_annotated(&mut annotated, &page);
             let next_cursor = add(&mut content, self.kind, body, page);
             let Some(next) = next_cursor.filter(|next| !(asks_in_doubt && next.is_empty())) else { break };
             content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);
@@ -283,7 +280,7 @@ impl<'f> Fetch<'f> {
     }
 }
 
-fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) -> Reading {
+pub(super) fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) -> Reading {
     let known = upstream.facts.known();
     let introduction = known.legacy.introduction().filter(|_| era == Era::Legacy);
     let server_info = introduction.and_then(|introduction| {
@@ -294,8 +291,16 @@ fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) 
     Reading { kind, era, counts_annotations, server_info }
 }
 
+/// Adds what a page says of the mirrored parameters of its tools.
+pub(super) fn note_annotated(annotated: &mut Annotations, page: &ReadPage) {
+    for (name, annotations) in &page.annotated {
+        // Of a tool that comes twice the first is listed.
+        annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
+    }
+}
+
 /// Adds a page and returns the cursor of the next.
-fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {
+pub(super) fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {
     content.is_public &= page.is_public;
     content.excluded.append(page.excluded);
     if content.pages.is_empty() {

@@ -27,13 +27,16 @@ pub(crate) mod discover;
 pub(crate) mod fetch;
 pub(crate) mod gather;
 pub(crate) mod initialize;
+mod introduced;
 mod keep;
+pub(crate) mod kept;
 pub(crate) mod learn;
 mod lease;
 pub(crate) mod merge;
 pub(crate) mod owner;
 pub(crate) mod page;
 pub(crate) mod pinned;
+mod starting;
 pub(crate) mod summary;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ use super::learn::CAPABILITIES;
 use super::upstream_dialect::NO_CAPABILITIES;
 use crate::tables::lists::part::Content;
 use crate::tables::lists::{CatalogQuery, Dialect, List};
+use crate::upstream::Upstream;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::pins::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
 use protocol::canonical::canonical;
@@ -59,6 +60,14 @@ impl PartRequest {
         let own = OWN_DIALECTS.iter().position(|own| own.key() == self.key.dialect);
         own.filter(|_| self.owner.is_gateway()).map_or(ListSource::Client, ListSource::Own)
     }
+}
+
+/// Leaves out of a list that was kept what its pins do not let through now. They learn nothing by it.
+pub(super) fn leave_out_now(upstream: &Upstream, list: List, content: &mut Content, depth_max: usize) {
+    let Some(pins) = upstream.pins.as_ref().filter(|_| list == List::Tools) else { return };
+    let listed = listed(content, depth_max);
+    let shown = pins.allowed(upstream, &listed);
+    leave_out(content, &listed, &shown);
 }
 
 /// The tools of a list in its order, and after them those that were left out already.

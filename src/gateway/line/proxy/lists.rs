@@ -71,7 +71,8 @@ impl Proxy {
         let members = 0..cx.endpoint.members.len();
         let is_own = |upstream: &Arc<Upstream>| {
             !upstream.access.forward.is_empty()
-                || (cx.session.is_some() && upstream.changes.were_told_apart())
+                || (cx.session.is_some()
+                    && (upstream.changes.were_told_apart() || upstream.has_process_per_session()))
         };
         if !members.clone().filter_map(|member| cx.upstream(member)).any(is_own) {
             return Vec::new();
@@ -103,7 +104,8 @@ impl Proxy {
             }
             (Some(opened), None) => {
                 let changed = CatalogQuery::List(list).changed();
-                let is_own = changed.is_some_and(|changed| opened.lists.has(changed));
+                let is_own = upstream.has_process_per_session()
+                    || changed.is_some_and(|changed| opened.lists.has(changed));
                 if is_own { ListOwner::Session(opened, None) } else { ListOwner::Gateway }
             }
             (None, None) => ListOwner::Gateway,

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use moka::Expiry;
 use moka::sync::Cache;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use super::dialect::DialectKey;
+pub(crate) use super::digest::{ContentDigest, digest};
+use super::kept::KeptParts;
 use super::kind::CatalogQuery;
 use super::part::{Content, ListPart};
 use crate::flight::Flights;
@@ -31,6 +32,7 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub(crate) struct Catalog {
     pub parts: Cache<PartKey, Arc<ListPart>>,
+    pub kept: KeptParts,
     pub merged: Cache<MergedKey, Arc<Merged>>,
     pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,
     pub merging: Arc<Flights<MergedKey, ()>>,
@@ -67,9 +69,6 @@ pub(crate) enum Scope {
     Of(ContentDigest),
 }
 
-/// A digest of bytes: the first half of their SHA-256.
-pub(crate) type ContentDigest = [u8; 16];
-
 #[derive(Debug)]
 pub(crate) struct Merged {
     /// Its pages; at least one.
@@ -102,8 +101,8 @@ impl MergedPage {
 }
 
 impl Catalog {
-    /// An empty catalog that keeps about `bytes_max` bytes, half of them parts.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// An empty catalog that caches about `bytes_max` bytes, half of them parts, and keeps about `kept_bytes_max`.
+    pub(crate) fn new(bytes_max: usize, kept_bytes_max: usize) -> Self {
         let half = u64::try_from(bytes_max / 2).unwrap_or(u64::MAX);
         Self {
             parts: Cache::builder()
@@ -111,6 +110,7 @@ impl Catalog {
                 .weigher(|_, part: &Arc<ListPart>| weight(part.content.bytes() + size_of::<ListPart>()))
                 .expire_after(Staleness)
                 .build(),
+            kept: KeptParts::new(kept_bytes_max),
             merged: Cache::builder()
                 .max_capacity(half)
                 .weigher(|_, merged: &Arc<Merged>| weight(merged.bytes()))
@@ -150,18 +150,6 @@ impl Merged {
     }
 }
 
-pub(crate) fn digest(pieces: &[&[u8]]) -> ContentDigest {
-    let mut sha256 = Sha256::new();
-    for piece in pieces {
-        sha256.update((piece.len() as u64).to_le_bytes());
-        sha256.update(piece);
-    }
-    let whole: [u8; 32] = sha256.finalize().into();
-    let mut half = ContentDigest::default();
-    half.copy_from_slice(&whole[..16]);
-    half
-}
-
 fn weight(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -182,17 +170,5 @@ impl Expiry<PartKey, Arc<ListPart>> for Staleness {
         _: Option<Duration>,
     ) -> Option<Duration> {
         Some(part.stale_until.saturating_duration_since(updated))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digests_keep_pieces_apart() {
-        assert_eq!(digest(&[b"ab", b"c"]), digest(&[b"ab", b"c"]));
-        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
-        assert_ne!(digest(&[b"a"]), digest(&[b"a", b""]));
     }
 }

@@ -132,6 +132,11 @@ impl Truncation {
 }
 
 impl ListPart {
+    /// Something that was said before, and is better than nothing at `now`.
+    pub(crate) fn old(content: Arc<Content>, now: Instant) -> Self {
+        Self { content, ttl: Duration::ZERO, fresh_until: now, stale_until: now, count: 0, asked: now }
+    }
+
     /// True if it may be given out as it is; `count` is the upstream's now.
     pub(crate) fn is_fresh(&self, count: u64, now: Instant) -> bool {
         self.count == count && now < self.fresh_until

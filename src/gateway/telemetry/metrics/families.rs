@@ -397,6 +397,10 @@ metrics! {
         cache: CacheResults = "trunkline_list_cache_total";
         /// Bytes of lists in the cache.
         cache_bytes: IntGauge = "trunkline_list_cache_bytes";
+        /// Bytes of the last complete lists of upstreams, which are kept for restarts.
+        kept_bytes: IntGauge = "trunkline_lists_kept_bytes";
+        /// Lists of an upstream that are not kept for restarts, as `kept_lists_bytes_max` is met.
+        not_kept: IntCounterVec["upstream"] = "trunkline_lists_not_kept_total";
         /// Lists answered without this upstream, because it failed or was late.
         partial: IntCounterVec["upstream"] = "trunkline_lists_partial_total";
         /// Truncated lists of an upstream, by reason.

@@ -14,12 +14,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use self::oauth::AccessTokens;
 use super::Upstream;
 use super::attempt::RequestClock;
 use super::exchange::{Reply, SendOptions, UpstreamClient};
+use super::headers::fingerprint;
 use super::masking::masked;
 use super::request::UpstreamRequest;
 use super::throttle::Throttle;
@@ -107,6 +109,31 @@ impl Material {
             }
         }
         Ok(material)
+    }
+}
+
+impl Material {
+    /// Tells other material apart. It is made of secrets, and so is not to be shown or written down.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        for (name, secret) in &self.env {
+            add(name.as_bytes());
+            add(secret.expose());
+        }
+        add(&fingerprint(&self.headers));
+        for secret in [&self.query, &self.client_secret] {
+            add(&[u8::from(secret.is_some())]);
+            add(secret.as_ref().map(Secret::expose).unwrap_or_default());
+        }
+        for tls in [&self.tls, &self.token_tls].into_iter().flatten() {
+            add(tls.server_name.as_deref().unwrap_or_default().as_bytes());
+            add(tls.identity.as_ref().map(|(_, key)| key.expose()).unwrap_or_default());
+        }
+        digest.finalize().into()
     }
 }
 

@@ -191,6 +191,20 @@ impl Pins {
         verdict
     }
 
+    /// Which of these tools may be shown, by what is pinned already.
+    pub(crate) fn allowed(&self, upstream: &Upstream, listed: &[ListedTool]) -> Vec<bool> {
+        let is_strict = upstream.config.pins.is_strict();
+        let is_open = self.is_open();
+        let inner = self.inner();
+        let is_approved = |tool: &ListedTool| {
+            let pinned = tool.name.as_ref().and_then(|name| inner.book.tools().get(name));
+            pinned.is_some_and(|pinned| {
+                pinned.approved.iter().any(|approved| approved.hash == tool.definition.hash)
+            })
+        };
+        listed.iter().map(|tool| !is_strict || is_open && is_approved(tool)).collect()
+    }
+
     /// Approves a definition that waits. False if this one does not.
     pub(crate) fn approve(&self, tool: &str, hash: Hash) -> bool {
         let mut inner = self.inner();

@@ -301,7 +301,7 @@ impl Carrier {
                 }
                 let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
                 for index in changed.indexes() {
-                    self.thread.state.hub.list_changed(&upstream, ChangedList::ALL[index]);
+                    self.thread.state.hub.list_doubted(&upstream, ChangedList::ALL[index]);
                 }
                 self.trial_accepted(now);
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");

@@ -277,7 +277,7 @@ impl ResourceWatch {
             upstream.changes.watch(told);
             if std::mem::take(&mut self.has_gap) {
                 for changed in ChangedList::ALL.into_iter().filter(|changed| had.has(*changed as usize)) {
-                    self.thread.state.hub.list_changed(upstream, changed);
+                    self.thread.state.hub.list_doubted(upstream, changed);
                 }
             }
             let mut learned = pin!(learned);

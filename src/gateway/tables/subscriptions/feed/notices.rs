@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Feed, FeedState, Lane, ResourceName};
-use crate::tables::subscriptions::inbox::{HeldNotice, UpdateTarget};
+use crate::tables::subscriptions::inbox::{HeldNotice, Inbox, UpdateTarget};
 use crate::upstream::changes::ToldSession;
 use protocol::subscription::Lists;
 
@@ -27,6 +27,16 @@ impl Feed {
             return;
         }
         shared.tell(index, told, now);
+    }
+
+    /// Those who are to be told that a list has changed; they are told by the caller, now.
+    pub(crate) fn told_of_list(&self, index: usize, now: Instant) -> Vec<Arc<Inbox>> {
+        let mut shared = self.shared();
+        let list = &mut shared.lists[index];
+        list.told = Some(now);
+        list.is_held = false;
+        let clients = shared.clients.iter().flatten().filter(|client| client.lists.has(index));
+        clients.map(|client| Arc::clone(&client.inbox)).collect()
     }
 
     /// Tells of the changes that were held back. Returns when the next one is due.
