@@ -50,7 +50,7 @@ section! {
         /// Headers of a client's requests that are handed on to it; nothing else of what clients show crosses. They go
         /// with all that is sent for this client, its lists and its session with the server included; probes and whatever
         /// else the gateway asks for itself go without them.
-        #[example(["x-tenant"])]
+        #[example(["x-user"])]
         forward_headers: Option<Array<HeaderKey>>,
     }
     check credentials => Credentials;

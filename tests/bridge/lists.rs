@@ -20,9 +20,9 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/templates/list", "resourceTemplates"),
 ];
 /// What no typed model keeps, and a schema that the legacy era does not have.
-const RICH: &str = r#"{ "title":"É \u0041", "name":"rich","inputSchema":{"type":"object","properties":{"n":{"type":"integer","maximum":123456789012345678901234567890},"any": true }},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true},"_meta":{"com.example/x":[1e400,"\ud800"]},"future":{} }"#;
+const RICH: &str = r#"{ "title":"É \u0041", "name":"rich","inputSchema":{"type":"object","properties":{"n":{"type":"integer","maximum":123456789012345678901234567890},"any": true }},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true},"_meta":{"com.example/x":[1e400,"\ud83e\udd80"]},"future":{} }"#;
 /// The same as a legacy client gets it.
-const RICH_FOR_LEGACY: &str = r#"{ "title":"É \u0041", "name":"rich","inputSchema":{"type":"object","properties":{"n":{"type":"integer","maximum":123456789012345678901234567890},"any": {} }},"annotations":{"readOnlyHint":true},"_meta":{"com.example/x":[1e400,"\ud800"]},"future":{} }"#;
+const RICH_FOR_LEGACY: &str = r#"{ "title":"É \u0041", "name":"rich","inputSchema":{"type":"object","properties":{"n":{"type":"integer","maximum":123456789012345678901234567890},"any": {} }},"annotations":{"readOnlyHint":true},"_meta":{"com.example/x":[1e400,"\ud83e\udd80"]},"future":{} }"#;
 const INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Something of every kind.

@@ -56,7 +56,9 @@ fn places_are_kept_over_http_sse_and_over_the_bridge() {
                 begun
             })
             .collect();
-        begun.into_iter().for_each(|begun| leaver.leave(begun));
+        for call in begun {
+            leaver.leave(call);
+        }
         wait_for(&daemon, KEPT, 4);
         if is_over_sse || way == Way::Disconnects {
             upstream.wait_for("notifications/cancelled", 4);
@@ -68,7 +70,9 @@ fn places_are_kept_over_http_sse_and_over_the_bridge() {
         assert_eq!(daemon.find_metric_of_up(IN_USE), Some(4), "{what}");
         // They begin when the others' time is over.
         upstream.wait_for("tools/call", 8);
-        waiting.into_iter().for_each(|begun| leaver.leave(begun));
+        for call in waiting {
+            leaver.leave(call);
+        }
         wait_for(&daemon, WAITING, 0);
         wait_for(&daemon, KEPT, 0);
         wait_for(&daemon, IN_USE, 0);
@@ -132,7 +136,9 @@ fn a_place_that_is_kept_for_long_is_given_to_one_that_has_waited_for_half_of_its
         let mut leaver = Leaver::of(&daemon, way, "hang");
         let left = [leaver.begin(), leaver.begin()];
         child.wait_received("tools/call", 2);
-        left.into_iter().for_each(|begun| leaver.leave(begun));
+        for call in left {
+            leaver.leave(call);
+        }
         wait_for(&daemon, KEPT, 2);
         // Half of them are others' at once.
         let _staying = daemon.begin(&call("1", "hang").by(1));

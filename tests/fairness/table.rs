@@ -90,6 +90,11 @@ const TAKEN_BY: [(&str, &str, &str); 27] = [
         "tests/fairness/sessions.rs",
         "bridged_sessions_of_one_do_not_oust_those_of_others",
     ),
+    (
+        "starts of child processes",
+        "tests/upstreams/starting.rs",
+        "hundreds_of_programs_that_do_not_start_harm_nobody",
+    ),
     ("child processes", "tests/fairness/shares.rs", "child_processes_of_one_leave_room_for_another"),
     (
         "streams that clients open with GET",
@@ -131,6 +136,7 @@ const TAKEN_BY: [(&str, &str, &str); 27] = [
     ),
     ("owners of tasks", "tests/access/tasks.rs", "who_makes_many_tasks_forgets_its_own"),
     ("keys of limits", "tests/access/rates.rs", "spraying_values_resets_nothing"),
+    ("lists kept for restarts", "tests/lists/kept_lists.rs", "a_gateway_works_where_nothing_can_be_kept"),
     ("lists in memory", "tests/fairness/names.rs", "lists_that_find_no_memory_are_fetched_again"),
     (
         "exchanges whose client has left",

@@ -82,7 +82,7 @@ fn a_bad_configuration_changes_nothing_and_says_why() {
     let bad = [
         "this is not TOML [".to_owned(),
         Config::transparent(&upstream).endpoint("colour = \"blue\"").to_string(),
-        Config::new().to_string(),
+        "[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"nowhere\"]\n".to_owned(),
     ];
     for config in bad {
         let before = daemon.log().len();

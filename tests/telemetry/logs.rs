@@ -1,5 +1,6 @@
 //! Log lines: one per refused or failed call, with the reason, without secrets, in every form and place.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
@@ -149,8 +150,10 @@ fn what_nobody_sees_is_spelled_out() {
         let line = daemon.wait_for_log(before, "the refusal", |line| says(line, "-32602"));
         for character in hidden {
             // As JSON has it: of two halves where one is not enough.
-            let halves = character.to_string().encode_utf16().collect::<Vec<u16>>();
-            let spelled: String = halves.iter().map(|half| format!("\\u{half:04x}")).collect();
+            let mut spelled = String::new();
+            for half in character.to_string().encode_utf16() {
+                let _ = write!(spelled, "\\u{half:04x}");
+            }
             assert!(line.contains(&spelled) && !line.contains(character), "{format}, {spelled}: {line:?}");
         }
     }

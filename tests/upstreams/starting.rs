@@ -350,7 +350,7 @@ fn a_program_that_crashes_at_some_point_harms_no_other() {
     let points = ["server/discover", "initialize", "notifications/initialized", "tools/list"];
     side_by_side(points, |point| {
         let crash = format!("crashes-at={point}");
-        let (crashing, sound) = (Child::new(&[crash.as_str()]), Child::new(&["strict"]));
+        let (crashing, sound) = (Child::new(&[crash.as_str(), "strict"]), Child::new(&["strict"]));
         let config = Config::new().admin().raw("bad", &crashing.keys("list_timeout = \"1s\""));
         let daemon = Daemon::start(&config.raw("good", &sound.keys("")));
         let names = eventually("the other one is listed", || {

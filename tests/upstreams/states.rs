@@ -252,7 +252,7 @@ fn a_server_that_fails_or_hangs_is_named_before_and_after_its_breaker_opens() {
     for (name, why, cause) in
         [("failing", "HTTP 500 text/plain", "HTTP 500"), ("hanging", "timed out after", "timed out")]
     {
-        expect(&daemon, name, "down", &format!("{why}"), cause);
+        expect(&daemon, name, "down", why, cause);
         let told = upstream(&status(&daemon), name);
         assert!(
             told["why"].as_str().is_some_and(|why| why.ends_with("; its circuit breaker is open")),

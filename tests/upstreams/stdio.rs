@@ -607,8 +607,9 @@ fn an_answer_that_is_too_large_fails_its_call_alone() {
             assert!(told.contains("reply_bytes_max (65536)"), "{told}");
             let size = told.split(" bytes").next().and_then(|rest| rest.rsplit(' ').next()).expect("a size");
             assert!(size.parse::<usize>().expect("a number") > bytes, "{told}");
-            let logged =
-                daemon.wait_for_log(from, "why", |line| line.contains("larger than reply_bytes_max"));
+            let logged = daemon.wait_for_log(from, "why", |line| {
+                line.contains("larger than reply_bytes_max") && line.contains("is_answer")
+            });
             for expected in [format!("bytes={size}"), "reply_bytes_max=65536".into(), "is_answer=true".into()]
             {
                 assert!(logged.contains(&expected), "{logged}");

@@ -42,10 +42,16 @@ fn what_is_no_answer_is_refused() {
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"result":{"tools":[]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"Error":{}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"input_required"}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":""}}"#,
     ] {
         let read = read(body.as_bytes(), &tools, &mut Scratch::default(), 128);
         assert_eq!(read.err(), Some(UpstreamError::Nonsense), "{body}");
+    }
+    let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no database"}}"#;
+    match read(refused, &tools, &mut Scratch::default(), 128) {
+        Err(UpstreamError::Refused(refusal)) => {
+            assert_eq!((refusal.code, &*refusal.message), (-32603, "no database"));
+        }
+        other => panic!("{other:?}"),
     }
     let absent = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#;
     assert!(matches!(read(absent, &tools, &mut Scratch::default(), 128), Ok(PartRead::Absent)));
