@@ -227,7 +227,6 @@ impl ListingState {
     }
 
     /// True if any list is given out as it was before the start.
-    #[allow(dead_code, reason = "the status shows it")]
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Acquire) != 0
     }

@@ -364,9 +364,9 @@ pub enum UpstreamError {
 pub struct StillStarting {
     /// The first of them by name, and how many more there are.
     pub names: Box<str>,
-    /// How many servers of the endpoint are up.
+    /// The number of servers of the endpoint that are up.
     pub up: usize,
-    /// How many servers it has.
+    /// The number of its servers.
     pub of: usize,
     /// When it is worth asking again.
     pub retry_after_s: u32,

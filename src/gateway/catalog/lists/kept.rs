@@ -34,7 +34,7 @@ use protocol::version::Era;
 use tokens::sealing::SealingKeys;
 
 const LISTS: &str = "lists";
-/// What a file begins with; those of another layout are left aside.
+/// The beginning of a file; those of another layout are left aside.
 const LAYOUT: &[u8] = b"trunkline lists 1\n";
 /// A longer file is not read; `kept_lists_bytes_max` is at most a GiB.
 const FILE_BYTES_MAX: u64 = 2 << 30;
@@ -76,7 +76,7 @@ impl KeptFiles {
     pub(crate) async fn run(mut self, tasks: Tasks) {
         self.clear(&tasks).await;
         loop {
-            // Whatever is missed here is seen with the next change.
+            // A change that is missed here is seen with the next one.
             let _ =
                 tokio::time::timeout(WRITE_INTERVAL * 4, self.state.catalog.kept.changed.notified()).await;
             tokio::time::sleep(WRITE_INTERVAL).await;
@@ -166,7 +166,7 @@ impl Folder {
         lists.replace(name.as_ref(), &[LAYOUT, &sealed].concat(), None)
     }
 
-    /// Removes all files but those of these names. How many that were.
+    /// Removes all files but those of these names, and counts them.
     fn clear(&self, names: &HashSet<OsString>) -> io::Result<usize> {
         let lists = match Dir::open(&self.0).and_then(|state| state.subdirectory(LISTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -224,7 +224,7 @@ impl Reading {
             "the file is damaged, or was written with another configuration, other credentials or another key",
         )?;
         let written = kept::read(&text.into()).ok_or("the file is of another version")?;
-        // What a newer version would have refused is no reason against the rest.
+        // A part that cannot be read is no reason against the rest.
         Ok(written.into_iter().filter_map(|part| self.part(part)).collect())
     }
 

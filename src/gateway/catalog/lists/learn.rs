@@ -113,7 +113,7 @@ struct LearnState {
     changes: u64,
     was_tried: bool,
     is_changed: bool,
-    /// How far its program was when it was asked.
+    /// The state of its program when it was asked.
     start: StartState,
 }
 

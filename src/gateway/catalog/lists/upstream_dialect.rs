@@ -51,7 +51,7 @@ pub(super) struct UpstreamDialects<'d> {
     /// That of the client's era, and that of the other, once an upstream needs them.
     own: OnceCell<(UpstreamDialect, DialectKey)>,
     other: OnceCell<(UpstreamDialect, DialectKey)>,
-    /// That of programs with sessions, which are asked the same whatever clients declare: with one session for lists, and
+    /// The one of programs with sessions, which are asked the same whatever clients declare: with one session for lists, and
     /// with more.
     alike: OnceCell<(UpstreamDialect, DialectKey)>,
     alike_but_for_kinds: OnceCell<(UpstreamDialect, DialectKey)>,
