@@ -54,7 +54,7 @@ const DASHES: [(&str, &str, &str); 6] = [
 ];
 
 /// The test that takes each resource: a function, and the file below `tests` or `src` where it is.
-const TAKEN_BY: [(&str, &str, &str); 27] = [
+const TAKEN_BY: [(&str, &str, &str); 29] = [
     ("connections of clients", "tests/fairness/shares.rs", "one_address_leaves_connections_to_another"),
     ("TLS handshakes at once", "tests/edge/tls.rs", "a_flood_of_handshakes_keeps_nobody_out"),
     ("requests of one connection", "tests/edge/http2.rs", "streams_beyond_the_limit_wait_their_turn"),
