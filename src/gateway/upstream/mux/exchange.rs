@@ -90,7 +90,7 @@ pub(crate) struct MuxPost<'a> {
     /// What was found in it.
     pub envelope: &'a Envelope,
     /// `traceparent`, `tracestate` and `baggage`.
-    pub trace: [Option<&'a str>; 3],
+    pub trace: &'a [Option<&'a str>; 3],
     /// Whether the gateway itself asks.
     pub is_own: bool,
     /// The era in which the message was written.
@@ -179,11 +179,11 @@ async fn send_message(
     let json_depth_max = asking.client.limits().json_depth_max;
     let (message, envelope) =
         asking.client.read_json(|(scratch, _)| request.take_message((scratch, json_depth_max)))?;
-    let era = request.era();
+    let (era, trace) = (request.era(), request.trace());
     let post = MuxPost {
         message: &message,
         envelope: &envelope,
-        trace: request.trace(),
+        trace: &trace,
         is_own: request.attributes.is_own,
         era,
         json_depth_max,
@@ -293,7 +293,7 @@ pub(crate) async fn ask_to_initialize(
         session,
         message,
         envelope,
-        trace: [None; 3],
+        trace: &[None; 3],
         is_own: true,
         era: Era::Legacy,
         deadline: None,

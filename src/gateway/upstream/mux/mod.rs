@@ -81,7 +81,7 @@ pub(crate) struct MuxRequest<'a> {
     pub message: &'a Bytes,
     pub envelope: &'a Envelope,
     /// `traceparent`, `tracestate` and `baggage`.
-    pub trace: [Option<&'a str>; 3],
+    pub trace: &'a [Option<&'a str>; 3],
     pub is_own: bool,
     /// Its era: a modern call is cancelled when its reader goes, a legacy one runs on.
     pub era: Era,

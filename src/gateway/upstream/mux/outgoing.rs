@@ -15,7 +15,7 @@ const TRACE_NAMES: [&str; 3] = ["traceparent", "tracestate", "baggage"];
 const OF_ONE_TRACE: usize = 2;
 
 /// A request under the id `own`.
-pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, trace: [Option<&str>; 3]) -> Segments {
+pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, trace: &[Option<&str>; 3]) -> Segments {
     let own = Bytes::from(own.to_string());
     let mut edits = Vec::with_capacity(3);
     edits.extend(envelope.id.clone().map(|span| Edit { span, with: own.clone() }));
@@ -50,8 +50,8 @@ pub(crate) fn cancel(own: u64, why: &str) -> Segments {
     ))
 }
 
-fn with_trace(message: &Bytes, envelope: &Envelope, trace: [Option<&str>; 3]) -> Option<Edit> {
-    if trace == [None; 3] {
+fn with_trace(message: &Bytes, envelope: &Envelope, trace: &[Option<&str>; 3]) -> Option<Edit> {
+    if *trace == [None; 3] {
         return None;
     }
     let meta = envelope.meta.as_ref().map(|meta| meta.span.clone());
@@ -95,7 +95,7 @@ fn on_one_line(message: Segments) -> Segments {
 mod tests {
     use super::*;
 
-    fn written(message: &'static str, trace: [Option<&str>; 3]) -> String {
+    fn written(message: &'static str, trace: &[Option<&str>; 3]) -> String {
         let message = Bytes::from_static(message.as_bytes());
         let envelope = Envelope::parse(&mut Scratch::default(), &message, 16).expect("a message");
         String::from_utf8(request(&message, &envelope, 42, trace).to_bytes().to_vec()).expect("text")
@@ -114,7 +114,7 @@ mod tests {
                 "{\"jsonrpc\":\"2.0\",   \"id\":42, \"method\":\"a\\n\"}",
             ),
         ] {
-            assert_eq!(written(message, [None; 3]), expected);
+            assert_eq!(written(message, &[None; 3]), expected);
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
             ),
         ] {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a"{rest}}}"#);
-            assert_eq!(written(message.leak(), trace), expected);
+            assert_eq!(written(message.leak(), &trace), expected);
         }
     }
 

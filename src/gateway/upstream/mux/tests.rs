@@ -27,7 +27,7 @@ fn asking<'a>(message: &'a Bytes, envelope: &'a Envelope, era: Era) -> MuxReques
         session: ONLY_SESSION,
         message,
         envelope,
-        trace: [None; 3],
+        trace: &[None; 3],
         is_own: false,
         era,
         deadline: None,
