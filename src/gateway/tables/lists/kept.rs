@@ -155,7 +155,7 @@ fn write_number(text: &mut Vec<u8>, number: usize) {
     text.extend_from_slice(&(number as u64).to_le_bytes());
 }
 
-/// Reads what [`write`] wrote. `None`: it is something else.
+/// Reads what [`write()`] wrote. `None`: it is something else.
 pub(crate) fn read(text: &Bytes) -> Option<Vec<WrittenPart>> {
     let mut rest = Rest { text, at: 0 };
     let mut parts = Vec::new();
