@@ -39,18 +39,19 @@ FLOORS = {
     "clock": "",
     "buffers": "",
     "directory": "",
+    "flight": "",
     "identity": "",
     "telemetry": "clock identity",
     "redis": "clock telemetry",
     "access": "clock identity telemetry redis",
-    "upstream": "clock buffers directory telemetry access",
+    "upstream": "clock buffers directory flight telemetry access",
     "bridge": "clock telemetry access upstream",
     "session": "clock directory telemetry redis access upstream",
     "snapshot": "clock identity telemetry access upstream bridge",
-    "tables": "clock identity access upstream session snapshot",
+    "tables": "clock flight identity access upstream session snapshot",
     "context": "clock identity telemetry redis access upstream session snapshot tables",
     "mapper": "access upstream session snapshot",
-    "catalog": "clock directory telemetry access upstream session snapshot tables context mapper",
+    "catalog": "clock directory flight telemetry access upstream session snapshot tables context mapper",
     "line": "clock identity telemetry redis access upstream session snapshot tables context mapper catalog",
     "edge": "clock buffers access context line",
     "admin": "clock telemetry access upstream snapshot tables context",
@@ -66,10 +67,10 @@ ROOMS = {
         ambiguity answer_id answer_number arguments canonical foreign_id forwarded head hints initialize list_entry method
         server_request splice
         envelope error mapping param_headers sse
-        agreement subscription task translation lib
+        agreement subscription task translation trace_meta lib
     """,
     "tokens": "grant jwt sealing request_state session_token task_id lib",
-    "status": "callers calls object query history servers tools gateway lib",
+    "status": "callers calls object words query history servers state problem tools gateway problems lib",
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
         tls http_client fetch lib
@@ -80,7 +81,7 @@ ROOMS = {
     "gateway/tables": "lists sse_sessions subscriptions mod",
     "gateway/context": "audit in_session peer reloads call state child_room worker mod",
     "gateway/mapper": "cache_scope completion mod",
-    "gateway/catalog": "lists own_session probe pin_watch subscriptions mod",
+    "gateway/catalog": "own_session lists probe pin_watch subscriptions mod",
 }
 GATEWAY = pathlib.PurePath("gateway")
 

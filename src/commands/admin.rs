@@ -64,8 +64,13 @@ impl AdminArgs {
     }
 }
 
+/// A gateway runs on with its old configuration while the file has errors: it is found all the same.
 fn of_config(path: &Path) -> anyhow::Result<(AdminAddress, Option<SecretSource>)> {
-    let Admin { place, token } = super::load(path)?.admin.with_context(|| {
+    let admin = match super::load(path) {
+        Ok(config) => config.admin,
+        Err(error) => Some(super::config_files(path).ok().and_then(|files| files.admin()).ok_or(error)?),
+    };
+    let Admin { place, token, .. } = admin.with_context(|| {
         format!("{} has no [admin]: add `address = \"{USUAL_PLACE}\"` to it, or give --admin", path.display())
     })?;
     let place = AdminAddress::try_from(&place)

@@ -25,7 +25,7 @@ pub(super) struct DemoArgs {
     /// Where the gateway listens; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     address: SocketAddr,
-    /// Where metrics and health are served
+    /// Where metrics and health are served; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     admin: SocketAddr,
 }
@@ -52,12 +52,14 @@ fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let gateway = Gateway::open(config, None)?;
     let address = gateway.addresses().next().cloned().context("the demo has no listener")?;
 
+    let admin = gateway.admin_address().context("the demo has no admin listener")?;
+
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let servers = std::thread::Builder::new().name("demo".into()).spawn(move || {
         runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
     })?;
-    terminal::put(what_to_try(&address, options.admin));
+    terminal::put(what_to_try(&address, &admin));
     let result = gateway.run().map(|_| ());
     logs::finish();
     stop.cancel();
@@ -94,7 +96,7 @@ url = "{notes}"
     )
 }
 
-fn what_to_try(address: &ListenAddress, admin: SocketAddr) -> String {
+fn what_to_try(address: &ListenAddress, admin: &str) -> String {
     let program = std::env::current_exe()
         .map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()));
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;

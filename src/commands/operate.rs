@@ -38,7 +38,7 @@ Exit codes:
   1   the gateway is about to stop
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  78  the configuration is wrong or cannot be read
+  78  the configuration cannot be read, or does not say where the gateway is
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file
@@ -60,7 +60,7 @@ Exit codes:
   1   the gateway refuses
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  78  the configuration is wrong or cannot be read
+  78  the configuration cannot be read, or does not say where the gateway is
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
@@ -83,7 +83,7 @@ Exit codes:
   1   the gateway refuses
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  78  the configuration is wrong or cannot be read
+  78  the configuration cannot be read, or does not say where the gateway is
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]

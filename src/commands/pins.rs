@@ -18,6 +18,8 @@ use gateway::pins::{
 use protocol::canonical::Hash;
 use tools::terminal::{self, paint, put};
 
+const VARIES: &str = "differs from process to process";
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -112,7 +114,14 @@ fn list(folder: &Folder, upstreams: &[&str]) -> anyhow::Result<()> {
             }
             let state = if tool.approved.is_empty() { "new" } else { "changed" };
             for pending in &tool.pending {
-                put(format_args!("{upstream}\t{name}\t{state}\t{}", pending.definition.hash));
+                let hash = pending.definition.hash;
+                match tool.approved.last().filter(|_| pending.is_beside) {
+                    None => put(format_args!("{upstream}\t{name}\t{state}\t{hash}")),
+                    Some(before) => {
+                        let member = pending.differing_member(before);
+                        put(format_args!("{upstream}\t{name}\t{state}\t{hash}\t{VARIES}, in {member}"));
+                    }
+                }
             }
         }
         let waiting = pending::of(&tools);
@@ -195,6 +204,11 @@ fn show(upstream: &str, waiting: &PendingDefinition) {
         None => put("pinned   nothing: the tool is new"),
     }
     put(format_args!("waiting  {}", waiting.definition.hash));
+    if let Some(member) = &waiting.varying_member {
+        put(format_args!(
+            "{VARIES}, first in {member}: no approval lasts; mend the server, or let pins = \"warn\""
+        ));
+    }
     let colored = |style, mark: char, line: &str| {
         put(paint::painted(style, format_args!("{mark} {line}")));
     };

@@ -10,8 +10,8 @@ use super::admin::AdminArgs;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_UNREACHABLE};
 use protocol::text::shown_json;
 use status::Status;
+use status::problem;
 use tools::admin_client::client::{AdminClient, AdminError};
-use tools::admin_client::problem::{self, problems};
 use tools::admin_client::report::StatusReport;
 use tools::terminal::progress::Progress;
 use tools::terminal::put;
@@ -23,7 +23,7 @@ Exit codes:
   1   there is a problem, marked with ✗
   2   the command line is wrong, or the token cannot be read
   3   the gateway cannot be reached, or does not answer
-  78  the configuration is wrong or cannot be read
+  78  the configuration cannot be read, or does not say where the gateway is
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
@@ -45,7 +45,7 @@ pub(super) fn status(options: &StatusArgs) -> Result<ExitCode, CommandFailure> {
     });
     let (text, status) = answer.map_err(|fault| unreachable(&admin, &fault))?;
     let now_s = now_s();
-    let problems = problems(&status, now_s);
+    let problems = status.told_problems(now_s);
     if options.json {
         write_json(&text);
     } else {

@@ -20,7 +20,7 @@ Exit codes:
   1   the terminal cannot be used
   2   the command line is wrong, or the token cannot be read
   3   the gateway could not be reached at the start; later, it is tried again and again
-  78  the configuration is wrong or cannot be read
+  78  the configuration cannot be read, or does not say where the gateway is
 
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]

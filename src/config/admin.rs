@@ -5,6 +5,7 @@ use super::listener::Address;
 use super::secret::SecretPlace;
 use super::section::section;
 use super::table::Table;
+use super::value::choice;
 
 section! {
     /// Where metrics, health and the state of the gateway are served: `/metrics`, `/livez`, `/readyz` and `/status`.
@@ -17,8 +18,21 @@ section! {
         /// What `Authorization: Bearer` must hold. Needed where the address is not loopback.
         #[example({ file = "/etc/trunkline/admin-token" })]
         token: Option<SecretPlace>,
+        /// When `/readyz` answers 200: as soon as the gateway serves (`serving`), or once every upstream was listed, or has
+        /// lists that were kept (`listed`).
+        ready: ReadyWhen = "serving",
     }
     check check;
+}
+
+choice! {
+    /// When a gateway is ready.
+    pub enum ReadyWhen {
+        /// As soon as it serves.
+        Serving = "serving",
+        /// Once every upstream was listed.
+        Listed = "listed",
+    }
 }
 
 fn check(admin: Admin, table: Table<'_>, findings: &mut Findings) -> Admin {

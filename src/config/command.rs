@@ -28,6 +28,9 @@ section! {
         children_max: Count<1, 65_536> = 64,
         /// Time a child process is given to end after its input was closed, and again after SIGTERM.
         stop_timeout: Period<1, HOUR_MS> = "5s",
+        /// Time within which a child process answers anything, from its start on. A first start may have to fetch its
+        /// program.
+        start_timeout: Period<1, DAY_MS> = "3m",
         /// Time after which a child process that no session needs is stopped when unused.
         idle_timeout as "child_idle_timeout": Period<1, DAY_MS> = "10m",
     }

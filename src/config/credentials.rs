@@ -47,9 +47,10 @@ section! {
         basic: Option<Basic>,
         /// How the token is fetched that it is shown as `Authorization: Bearer`.
         oauth: Option<OAuth>,
-        /// Headers of a client's requests that are handed on to it; nothing else of what clients show crosses. Lists,
-        /// probes and whatever else the gateway asks for itself go without them.
-        #[example(["x-request-id"])]
+        /// Headers of a client's requests that are handed on to it; nothing else of what clients show crosses. They go
+        /// with all that is sent for this client, its lists and its session with the server included; probes and whatever
+        /// else the gateway asks for itself go without them.
+        #[example(["x-user"])]
         forward_headers: Option<Array<HeaderKey>>,
     }
     check credentials => Credentials;

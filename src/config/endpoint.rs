@@ -20,6 +20,8 @@ use super::{Config, UpstreamConfig};
 /// Between an upstream's prefix and the name it gave.
 const SEPARATOR: &str = "__";
 const PUBLIC_NAME_BYTES_MAX: usize = 128;
+/// Models' interfaces take no longer names.
+const MODEL_NAME_CHARS_MAX: usize = 64;
 const INSTRUCTIONS_BYTES_MAX: usize = 16 * 1024;
 
 section! {
@@ -30,9 +32,9 @@ section! {
         path: Path,
         /// Whether it is there: with `false`, everything is as if it were not written.
         enabled: bool = true,
-        /// Names of the upstreams, each once; merged lists keep this order.
+        /// Names of the upstreams, each once; merged lists keep this order. Without any that is on, lists are empty.
         #[example(["weather"])]
-        upstreams: Array<Any, 1>,
+        upstreams: Array<Any>,
         /// How public names are made: `transparent` passes names and bodies unchanged, for one upstream only; `prefixed`
         /// makes `weather__forecast` of `forecast`; `bare` leaves names as they are and routes by what the upstreams
         /// list. Default: `transparent` with one upstream, `prefixed` with several.
@@ -93,7 +95,9 @@ section! {
     }
     computed {
         /// What it is called: its path, and before it the first of its `hosts` where others have the path, too.
-        name: String
+        name: String,
+        /// Those of its upstreams that have `enabled = false`.
+        off: Vec<String>
     }
     check check_endpoint;
 }
@@ -318,6 +322,13 @@ fn check_aliases(
         let Some(alias) = endpoint.aliases.iter().find(|alias| alias.public == *public.get_ref()) else {
             continue;
         };
+        if alias.public.chars().count() > MODEL_NAME_CHARS_MAX {
+            let message = format!(
+                "the alias has over {MODEL_NAME_CHARS_MAX} characters: models' interfaces refuse a whole request because of \
+                 such a name"
+            );
+            findings.warning(public.span(), message);
+        }
         if let Some(message) = alias_name_fault(&alias.public, members) {
             findings.error(public.span(), message);
         }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Authorization, Config, HeaderSource, KeySource, SecretSource, UpstreamConfig};
+use super::{Authorization, Config, HeaderSource, KeySource, QuerySource, SecretSource, UpstreamConfig};
 
 /// What is read beside the configuration itself.
 #[derive(Debug, Default)]
@@ -49,6 +49,11 @@ impl<'c> Named<'c> {
             HeaderSource::Text(_) => None,
         });
         self.secrets.extend(headers);
+        let query = upstream.credentials.query.iter().filter_map(|(_, source)| match source {
+            QuerySource::Secret(source) => Some(source),
+            QuerySource::Text(_) => None,
+        });
+        self.secrets.extend(query);
         match &upstream.credentials.authorization {
             None => {}
             Some(Authorization::Bearer(source) | Authorization::Basic { password: source, .. }) => {

@@ -25,7 +25,7 @@
 //! | `files.rs`, `places.rs` | the files that are read with it, and where the text names them |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
 //!
-//! Invariants of a `Config`: at least one listener, endpoint and upstream; every name an endpoint uses exists and its
+//! Invariants of a `Config`: at least one listener and endpoint; every name an endpoint uses exists and its
 //! prefixes differ; no endpoint is open to a network unless the operator says so; every number lies in its range.
 
 mod admin;
@@ -88,7 +88,7 @@ use self::text::{AbsolutePath, Any};
 use self::upstream::Upstreams;
 use self::value::Count;
 
-pub use self::admin::Admin;
+pub use self::admin::{Admin, ReadyWhen};
 pub use self::arguments::{ArgumentCondition, ArgumentFit, MissingArgument};
 pub use self::bridge::BridgeConfig;
 pub use self::command::{CommandConfig, INHERITED, Isolation};
@@ -196,7 +196,9 @@ section! {
         /// SHA-256 of the text, in hexadecimal digits.
         digest: String,
         /// The files and directories that it was read from, beside the one that was named. Whoever reads files fills it.
-        included: Vec<PathBuf>
+        included: Vec<PathBuf>,
+        /// The upstreams that have `enabled = false`.
+        off: Vec<String>
     }
 }
 
@@ -234,7 +236,7 @@ pub fn parse_source(
     let config = section::read_table::<Config>(root, &mut findings).map(|mut config| {
         check(&mut config, root, &mut findings);
         if findings.errors.is_empty() {
-            leave_out_disabled(&mut config, root, &mut findings);
+            leave_out_disabled(&mut config, &mut findings);
         }
         config
     });
@@ -248,6 +250,16 @@ pub fn parse_source(
     warnings.sort_by_key(|warning| warning.span.start);
     warnings.extend(secret::clear_keys(text));
     Ok(Config { warnings, places, digest: Hash::of(text).to_string(), ..config })
+}
+
+/// The admin listener of a configuration that may be wrong in everything else. `None`: nothing says where it is.
+pub fn admin_of(source: &ConfigSource, environment: EnvironmentLookup<'_>) -> Option<Admin> {
+    let (mut root, _) = DeTable::parse_recoverable(source.text());
+    variables::expand(root.get_mut(), environment, &mut Vec::new());
+    let root = Table::new(root.get_ref(), &root.span());
+    let mut findings = Findings::default();
+    let admin = section::read_table::<Admin>(Table::of(root.get("admin")?)?, &mut findings);
+    admin.filter(|_| findings.errors.is_empty())
 }
 
 /// What is no TOML, in each file by itself: what one leaves open does not end in the next.
@@ -316,15 +328,15 @@ fn other_language(text: &str) -> Option<&'static str> {
 }
 
 /// Leaves out what is there but not to be.
-fn leave_out_disabled(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
+fn leave_out_disabled(config: &mut Config, findings: &mut Findings) {
     let is_enabled =
         |name: &str| config.upstreams.iter().any(|upstream| upstream.name == name && upstream.enabled);
-    for (endpoint, table) in config.endpoints.iter_mut().zip(root.tables("endpoint")) {
-        endpoint.upstreams.retain(|name| is_enabled(name));
+    for endpoint in &mut config.endpoints {
+        endpoint.off = endpoint.upstreams.extract_if(.., |name| !is_enabled(name)).collect();
         endpoint.aliases.retain(|alias| is_enabled(&alias.upstream));
-        if endpoint.enabled && endpoint.upstreams.is_empty() {
-            let message = "all upstreams of this endpoint have `enabled = false`: write it here, too";
-            findings.error_at(table, "upstreams", message);
+        if endpoint.upstreams.is_empty() {
+            // Nothing passes through it, changed or not.
+            endpoint.names = Names::Prefixed;
         }
     }
     config.rules.retain(|rule| rule.enabled);
@@ -332,7 +344,8 @@ fn leave_out_disabled(config: &mut Config, root: Table<'_>, findings: &mut Findi
     policy::take_names_literally(&mut config.rules, &config.endpoints);
     config.endpoints.retain(|endpoint| endpoint.enabled);
     rate::name_endpoints(&mut config.rate_limits, &config.endpoints);
-    config.upstreams.retain(|upstream| upstream.enabled);
+    let off = config.upstreams.extract_if(.., |upstream| !upstream.enabled);
+    config.off = off.map(|upstream| upstream.name).collect();
     if config.endpoints.is_empty() {
         findings.error(0..0, "all endpoints have `enabled = false`");
     }
@@ -360,7 +373,6 @@ fn check(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
             config.endpoints.is_empty(),
             "no endpoint: add [[endpoint]] with `path = \"/mcp\"` and its `upstreams`",
         ),
-        (config.upstreams.is_empty(), "no upstream: add [upstream.NAME] with the `url` of an MCP server"),
     ];
     for (is_missing, message) in missing {
         if is_missing {

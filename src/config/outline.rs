@@ -22,7 +22,7 @@ pub(super) const SHOWN: &str = "accept_unprefixed access address admin algorithm
     healthy_after host hosts idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt leeway legacy_errors \
     level limit limits listener log max metrics missing_arguments name names oauth openWorldHint open_time origins param_headers path \
     period pins prefix prefix_elicitations principals prompts proxy_protocol public_url quiet rate rate_grace_period ratio \
-    readOnlyHint redis reload replicas resource resources retry rule scope_claim scopes server_name session session_loss \
+    readOnlyHint ready redis reload replicas resource resources retry rule scope_claim scopes server_name session session_loss \
     shared slow_start socket_group socket_mode sse stale_if_error stale_while_revalidate state_directory subject_claim \
     success_ratio task_expiry timeout tls token_url tools trace transport trust_public_cache trusted_proxies \
     unhealthy_after unique_ids upstream upstream_defaults upstreams url urls watch weights workers";

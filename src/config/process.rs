@@ -46,10 +46,16 @@ section! {
         list_pages_max: Count<1, 100_000> = 100,
         /// Size of all lists kept in memory. Takes effect at the next start.
         cache_bytes_max: Size<0, TIB> = "64MiB",
+        /// Size of the last complete lists of all upstreams, which are kept in memory and in the state directory for
+        /// restarts of programs and of the gateway. 0B keeps none. Takes effect at the next start.
+        kept_lists_bytes_max: Size<0, GIB> = "32MiB",
         /// Size of all pinned definitions of tools of one upstream.
         pins_bytes_max: Size<KIB, GIB> = "16MiB",
         /// Child processes of all upstreams.
         children_max: Count<1, 65_536> = 256,
+        /// Child processes that start at once; others wait for their turn. Default: twice the cores.
+        #[example(4)]
+        children_starting_max: Option<Count<1, 65_536>>,
         /// Size of a token (JWT) that a client presents.
         token_bytes_max: Size<KIB, { 64 * KIB }> = "16KiB",
         /// Nesting of a JSON message.

@@ -70,6 +70,7 @@ const MORE_UPSTREAMS: [Another; 3] = [
             ("directory", None),
             ("isolation", None),
             ("children_max", None),
+            ("start_timeout", None),
             ("stop_timeout", None),
             ("child_idle_timeout", None),
         ],

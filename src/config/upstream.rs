@@ -67,9 +67,11 @@ section! {
         /// Time after its freshness for which a list is given out while the server fails. 0s: never.
         stale_if_error: Period<0, DAY_MS> = "1h",
         /// Sessions in which the gateway asks a server with sessions for lists, one for each set of capabilities that
-        /// clients declare. Beyond, the one that was not used for longest is closed. Of a command with a process for each
-        /// session, at most a quarter of its `children_max`.
-        list_sessions_max: Count<1, 1024> = 8,
+        /// clients declare. Beyond, the one that was not used for longest is closed. Of a command only `elicitation`,
+        /// `roots` and `sampling` tell sets apart, with 1 nothing does; with a process for each session, at most a quarter
+        /// of its `children_max`. Default: 8, of a command 1.
+        #[example(8)]
+        list_sessions_max: Option<Count<1, 1024>>,
         /// Whether to believe the server that a list is the same for everybody (`cacheScope` of `public`), which lets
         /// caches between share it.
         trust_public_cache: bool = false,

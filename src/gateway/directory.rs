@@ -211,22 +211,34 @@ impl Dir {
 impl RegularFile {
     /// All of it, if it is not longer.
     pub(crate) fn text(&self, bytes_max: u64) -> io::Result<String> {
-        let mut text = String::new();
-        if (&self.file).take(bytes_max + 1).read_to_string(&mut text)? as u64 > bytes_max {
+        String::from_utf8(self.bytes(bytes_max)?)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+    }
+
+    /// The same, of a file that is no text.
+    pub(crate) fn bytes(&self, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if (&self.file).take(bytes_max + 1).read_to_end(&mut bytes)? as u64 > bytes_max {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large"));
         }
-        Ok(text)
+        Ok(bytes)
     }
 }
 
-/// Opens a file of the state directory that is written where it is, unless it is a link.
+/// Opens a file of the state directory that is written where it is, unless it is a link, or a FIFO, which would wait for
+/// whoever is at its other end.
 pub(crate) fn open_own(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let mut options = options.clone();
-    let opened = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(path);
-    opened.map_err(|error| match Errno::from_io_error(&error) {
-        Some(errno) => refused(&path.display().to_string(), errno),
-        None => error,
-    })
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file =
+        options.custom_flags(flags).open(path).map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => refused(&path.display().to_string(), errno),
+            None => error,
+        })?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    Ok(file)
 }
 
 fn kind(stat: &Stat) -> FileType {

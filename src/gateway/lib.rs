@@ -20,7 +20,7 @@
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
-//! | [`identity`], [`directory`], [`clock`], [`buffers`] | who calls; files of the state directory; the time; memory to read and write with |
+//! | [`identity`], [`directory`], [`clock`], [`flight`], [`buffers`] | who calls; files of the state directory; the time; work that is done once for all who wait; memory to read and write with |
 //!
 //! # The way of a call
 //!
@@ -112,6 +112,7 @@ mod clock;
 mod context;
 mod directory;
 mod edge;
+mod flight;
 mod identity;
 mod line;
 mod mapper;

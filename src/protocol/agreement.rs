@@ -98,8 +98,8 @@ fn check_version_is_known(
     served: Eras,
 ) -> Result<(), ClientError> {
     let Some(version) = head.version.as_str() else { return Ok(()) };
-    let agrees = body_version.is_none_or(|literal| literal.equals(body, version));
-    if Era::of_version(version).is_none() && agrees {
+    let agrees = || body_version.is_none_or(|literal| literal.equals(body, version));
+    if Era::of_version(version).is_none() && agrees() {
         return Err(ClientError::Version { requested: version.to_owned(), served });
     }
     Ok(())

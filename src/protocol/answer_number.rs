@@ -1,5 +1,5 @@
 //! The number that a message answers, found while the message passes, whether it can be read as a whole or not: it may
-//! be too long to be held, nested too deeply, or no JSON.
+//! be too long to be held, nested too deeply, no JSON, or joined with another in one line.
 
 use super::member_scan::{MemberReader, MemberScan};
 
@@ -27,6 +27,9 @@ struct FoundMembers {
     is_request: bool,
     /// Only a real reader could tell a key or an id.
     has_escapes: bool,
+    /// The number that an object answers which is over, and how many do.
+    answered: Option<u64>,
+    answers: usize,
 }
 
 impl AnswerNumber {
@@ -46,8 +49,10 @@ impl AnswerNumber {
     /// The number, once the message has passed. `None`: it asks something, or names no number, or leaves in doubt which.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
-        let FoundMembers { id, ids, is_request, has_escapes, .. } = self.found;
-        id.filter(|_| ids == 1 && !is_request && !has_escapes)
+        let mut found = self.found;
+        // Brackets may be missing.
+        found.end_object();
+        found.answered.filter(|_| found.answers == 1)
     }
 }
 
@@ -91,6 +96,16 @@ impl MemberReader for FoundMembers {
     fn escape(&mut self) {
         self.has_escapes = true;
     }
+
+    fn end_object(&mut self) -> bool {
+        let Self { id, ids, is_request, has_escapes, answered, answers, .. } = *self;
+        let answer = id.filter(|_| ids == 1 && !is_request && !has_escapes);
+        // Whoever answers twice answers one call.
+        let is_another = answer.is_some() && answer != answered;
+        let answers = answers.saturating_add(usize::from(is_another));
+        *self = Self { answered: answer.or(answered), answers, ..Self::default() };
+        true
+    }
 }
 
 #[cfg(test)]
@@ -117,6 +132,11 @@ mod tests {
             (br#"{"identity":7,"x":NaN}"#, None),
             (br#"{"i":7}"#, None),
             (b"{\"jsonrpc\":\"2.0\",\"id\":7", None),
+            (br#"{"id":7,"result":{}}{"method":"notifications/message","params":{}}"#, Some(7)),
+            (br#"{"method":"notifications/message","params":{}} {"id":7,"result":{}}"#, Some(7)),
+            (br#"{"id":7,"result":{}}{"id":8,"result":{}}"#, None),
+            (br#"{"id":7,"result":{}}{"id":7,"result":{}}"#, Some(7)),
+            (br#"{"id":7,"method":"ping"}{"id":8,"method":"ping"}"#, None),
             (b"starting {", None),
             (b"", None),
         ] {

@@ -38,6 +38,7 @@ pub mod sse_endpoint;
 pub mod subscription;
 pub mod task;
 pub mod text;
+pub mod trace_meta;
 pub mod translation;
 pub mod version;
 mod words;

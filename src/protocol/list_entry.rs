@@ -2,7 +2,7 @@
 //! specification says costs them all others, too.
 //!
 //! An entry is judged by what the official SDKs enforce of the schemas of all revisions, taken together, and by nothing
-//! else. Members that they do not know are the server's own. The form of a legacy client's tool that
+//! else. Members that they do not know are the server's own, as far as their parsers read them. The form of a legacy client's tool that
 //! [`tool`](crate::translation::tool) writes otherwise is no fault here.
 //!
 //! Deliberately absent: schemas below their first level, which a client compiles for each tool alone.
@@ -10,6 +10,7 @@
 mod date;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 use std::fmt::Write as _;
 
@@ -156,7 +157,7 @@ pub fn fault(entry: Value<'_>, kind: EntryKind) -> Option<EntryFault> {
         EntryKind::Template => TEMPLATE,
     };
     let mut place = String::new();
-    let why = Form::Object(members).refuses(entry, &mut place)?;
+    let why = unreadable::fault(entry.raw()).or_else(|| Form::Object(members).refuses(entry, &mut place))?;
     Some(EntryFault { place: if place.is_empty() { "it".to_owned() } else { place }, why })
 }
 

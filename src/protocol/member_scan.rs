@@ -43,6 +43,10 @@ pub(super) trait MemberReader {
     fn end_value(&mut self);
     /// An escape stands in a key or in a value that is wanted.
     fn escape(&mut self);
+    /// The outermost object is over. Whether another may follow.
+    fn end_object(&mut self) -> bool {
+        false
+    }
 }
 
 impl MemberScan {
@@ -80,6 +84,9 @@ impl MemberScan {
             b'}' | b']' => {
                 if self.depth == 1 {
                     self.end_value(reader);
+                    if reader.end_object() {
+                        self.place = ScanPosition::Key;
+                    }
                 }
                 self.depth = self.depth.saturating_sub(1);
             }

@@ -163,11 +163,11 @@ fn is_picture(c: char) -> bool {
 }
 
 /// Whether `c` has a shape of its own. Controls have none, and neither has what Unicode calls format characters, separators
-/// of lines, tags and blank letters.
+/// of lines, tags and blank letters, or what it tells readers to ignore. A picture's own selector counts as seen.
 pub fn is_seen(c: char) -> bool {
     !c.is_control()
         && !matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}'
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{3164}' | '\u{ffa0}'
             | '\u{600}'..='\u{605}' | '\u{6dd}' | '\u{70f}' | '\u{8e2}'
             | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             | '\u{fe00}'..='\u{fe0e}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'

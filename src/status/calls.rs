@@ -33,6 +33,8 @@ objects! {
         outcome: String,
         /// The `error_type`.
         reason: String,
+        /// What the latest of them failed by: what the server did, where it is its fault. For operators.
+        message: Option<String>,
         /// Who called; null: it is not known.
         principal: Option<String>,
         /// By which the latest of them is found in the logs.

@@ -2,8 +2,12 @@
 
 use crate::callers::CallersStatus;
 use crate::calls::{FailedCalls, Figures, share};
+use crate::problem::Problem;
 use crate::servers::{EndpointStatus, UpstreamStatus};
 use crate::tools::Rankings;
+
+/// Upstreams that start and are named.
+const STARTING_MAX: usize = 8;
 
 objects! {
     /// The state of a gateway.
@@ -20,6 +24,8 @@ objects! {
         config: ConfigStatus,
         listeners: Vec<ListenerStatus>,
         connections: ConnectionsStatus,
+        /// What is wrong, worst first; null: an older gateway does not say.
+        problems: Option<Vec<Problem>>,
         sample: Sample,
         #[serde(skip_serializing_if = "Figures::is_unmeasured")]
         calls: Figures,
@@ -149,6 +155,18 @@ objects! {
 }
 
 impl Status {
+    /// A sentence on upstreams that are about to start, and how many are up; `None`: none is.
+    pub fn starting(&self) -> Option<String> {
+        let on: Vec<&UpstreamStatus> =
+            self.upstreams.iter().filter(|upstream| upstream.enabled != Some(false)).collect();
+        let is_starting = |upstream: &&&UpstreamStatus| upstream.state.as_deref() == Some("starting");
+        let names: Vec<&str> = on.iter().filter(is_starting).map(|upstream| &*upstream.name).collect();
+        let up = on.iter().filter(|upstream| upstream.usable == Some(true)).count();
+        let more = if names.len() > STARTING_MAX { " …" } else { "" };
+        let some = names.iter().take(STARTING_MAX).copied().collect::<Vec<_>>().join(", ");
+        (!names.is_empty()).then(|| format!("starting: {some}{more} ({up} of {} are up)", on.len()))
+    }
+
     /// The upstream of this name.
     pub fn upstream(&self, name: &str) -> Option<&UpstreamStatus> {
         self.upstreams.iter().find(|upstream| upstream.name == name)

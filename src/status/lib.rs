@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `gateway.rs` | `/status`: the gateway itself |
 //! | `servers.rs` | its endpoints and upstreams |
+//! | `state.rs` | how an upstream is, by what the gateway knows of it |
+//! | `problem.rs`, `problems.rs` | what is wrong, worst first |
+//! | `words.rs` | numbers as sentences have them |
 //! | `calls.rs` | how many calls, how they ended, how long they took |
 //! | `callers.rs` | who calls |
 //! | `history.rs` | `/status/history`: the last minutes |
@@ -11,7 +14,8 @@
 //! | `object.rs` | how all of these are read |
 //!
 //! Each object is declared once: the gateway writes it with serde, `status` and `top` read it with [`parse`]. The
-//! description of the admin API in the book is made of the same declarations.
+//! description of the admin API in the book is made of the same declarations. States and problems are computed here alone: the
+//! gateway tells them, and all views show them.
 //!
 //! Invariants: a reader relies on no member, so that older and newer gateways can be read: what is missing or of another
 //! type is unknown, and nothing is an error. What is read is bounded in entries and characters. Texts are a stranger's:
@@ -24,9 +28,13 @@ mod callers;
 mod calls;
 mod gateway;
 mod history;
+pub mod problem;
+pub mod problems;
 mod query;
 mod servers;
+mod state;
 mod tools;
+pub mod words;
 
 pub use self::callers::{CallerStatus, CallersStatus};
 pub use self::calls::{FailedCalls, Figures, Recent};
@@ -38,6 +46,8 @@ pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};
 pub use self::servers::{
-    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, PinStatus, ReplicaStatus, UpstreamStatus,
+    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, LongNames, PinStatus,
+    ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
 };
+pub use self::state::{Standing, UpstreamState, standing};
 pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

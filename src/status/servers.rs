@@ -2,6 +2,13 @@
 
 use crate::calls::Figures;
 
+/// The interfaces of models take no longer names.
+const NAME_CHARS_MAX: usize = 64;
+/// The prefix that a host puts before names, where it knows the gateway by its usual name.
+pub const HOST_PREFIX: &str = "mcp__trunkline__";
+/// Long names that are named.
+const LONG_NAMES_MAX: usize = 3;
+
 objects! {
     /// Where clients call.
     struct EndpointStatus {
@@ -17,9 +24,21 @@ objects! {
         /// Since when none of its upstreams is healthy, in seconds since 1970; null: one is.
         down_since_s: Option<u64>,
         tools: Option<u64>,
+        /// Its names of tools that are too long for the interfaces of models; null: none is.
+        long_names: Option<LongNames>,
         /// The longest list of tools that is kept.
         list_bytes: Option<u64>,
         ..figures: Figures,
+    }
+
+    /// Names of tools that are too long for the interfaces of models: these refuse a whole request for one of them.
+    struct LongNames {
+        /// How many have over 64 characters.
+        alone: u64,
+        /// How many have as soon as a host puts its own name for the gateway before them, as in `mcp__trunkline__`.
+        with_host: u64,
+        /// Some of the longest.
+        some: Vec<String>,
     }
 
     /// A server.
@@ -27,11 +46,33 @@ objects! {
         name: String,
         transport: String,
         eras: Vec<String>,
+        /// How it is: `up`, `starting`, `failing`, `refuses our credentials`, `wants the caller's own credentials`,
+        /// `is no MCP server`, `cannot be listed`, `down` or `off`.
+        state: Option<String>,
+        /// Why it is not up; null: it is.
+        why: Option<String>,
+        /// Since when it is in this state, in seconds since 1970, as far as that is known.
+        state_since_s: Option<u64>,
+        /// Whether calls get through, at least some.
+        usable: Option<bool>,
+        /// Whether `enabled` is true; what is not is told nothing.
+        enabled: Option<bool>,
+        /// Whether calls may get through, or soon will: it is usable, or it starts.
         healthy: Option<bool>,
         /// Since when it is not healthy, in seconds since 1970; null: it is.
         down_since_s: Option<u64>,
-        /// Why it did not say what it speaks when it was asked last; null: it did.
-        trouble: Option<String>,
+        /// Whether it was asked what it speaks, whatever came of it.
+        asked: Option<bool>,
+        /// Whether the credentials of callers are handed on to it.
+        forwards_credentials: Option<bool>,
+        /// How far its program is with its start; null: it is up, or none starts.
+        start: Option<StartStatus>,
+        /// The last fault that belongs to no replica; null: there was none.
+        fault: Option<FaultStatus>,
+        /// Why one of its lists cannot be had; null: all can.
+        list_fault: Option<FaultStatus>,
+        /// The last lines of its program's standard error, where that ended unasked.
+        last_lines: Vec<String>,
         tools: Option<u64>,
         list_bytes: Option<u64>,
         connections: u64,
@@ -66,6 +107,37 @@ objects! {
         answered: u64,
         /// Whether its name leads to an address.
         resolved: Option<bool>,
+        /// The last fault of a question or a call, even if it is over; null: there was none.
+        fault: Option<FaultStatus>,
+    }
+
+    /// What went wrong.
+    struct FaultStatus {
+        /// In one line, for operators: `connect: refused`, `HTTP 421 text/plain`.
+        why: String,
+        /// In a word: `connect`, `dns`, `tls`, `http`, `redirect`, `encoding`, `timeout`, `closed`, `not_mcp`, `too_large`, `error`,
+        /// `process` or `other`.
+        kind: String,
+        /// The same as `why` without any text of the server's, as metrics have it.
+        cause: String,
+        /// The status that the server answered with, where that is what is wrong.
+        http_status: Option<u64>,
+        /// When it was met last, in seconds since 1970.
+        at_s: u64,
+        /// When it was met first, with nothing else between.
+        since_s: u64,
+        /// Whether nothing was answered as it should be since.
+        stands: bool,
+    }
+
+    /// The start of a program.
+    struct StartStatus {
+        /// `queued` or `running`.
+        phase: String,
+        /// Since when, in seconds since 1970.
+        since_s: Option<u64>,
+        /// How long it may take.
+        timeout_s: Option<u64>,
     }
 
     /// Processes of the gateway's own.
@@ -106,6 +178,32 @@ objects! {
         unwritable: bool,
         /// Names of some that wait for approval.
         waiting: Vec<String>,
+        /// Some whose definitions differ from process to process, so that no approval lasts.
+        varying: Vec<VaryingTool>,
+    }
+
+    /// A tool that two processes of one server define differently.
+    struct VaryingTool {
+        name: String,
+        /// The first member that differs: its keys, with dots between them.
+        member: String,
+    }
+}
+
+impl LongNames {
+    /// Counts a name, should it be long.
+    pub fn add(&mut self, name: &str) {
+        let length = name.chars().count();
+        if length + HOST_PREFIX.len() <= NAME_CHARS_MAX {
+            return;
+        }
+        self.with_host += 1;
+        if length > NAME_CHARS_MAX {
+            self.alone += 1;
+        }
+        self.some.push(name.to_owned());
+        self.some.sort_by_key(|name| std::cmp::Reverse(name.len()));
+        self.some.truncate(LONG_NAMES_MAX);
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::{Arc, Mutex};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -436,21 +437,60 @@ fn a_change_does_not_hide_behind_a_mistake() {
     wait_withheld(&daemon, "a", true);
 }
 
+const VARYING_MEMBER: &str = "inputSchema.properties.limit.default";
+
+/// A gateway before a server each of whose processes defines its tool otherwise, once it is pinned.
+fn varying(child: &Child, folder: &Folder) -> (Daemon, Config) {
+    let lines =
+        child.keys(&format!("eras = [\"legacy\"]\npins = \"quarantine\"\nlist_sessions_max = 8\n{OFTEN}"));
+    let config = Config::new().raw("up", &lines).admin().top(&folder.key());
+    let daemon = Daemon::start(&config);
+    eventually("the tool is pinned", || (pins(&daemon, "pinned") == 1).then_some(()));
+    kept(folder, |file| file["complete"] == true);
+    (daemon, config)
+}
+
 #[test]
 fn a_definition_that_differs_from_process_to_process_is_told_as_that() {
     let (child, folder) = (Child::new(&["varies"]), Folder::new());
-    let lines = child.keys("eras = [\"legacy\"]\npins = \"quarantine\"");
-    let daemon = Daemon::start(&Config::new().raw("up", &lines).admin().top(&folder.key()));
+    let (daemon, config) = varying(&child, &folder);
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    eventually("the tool is pinned", || (pins(&daemon, "pinned") == 1).then_some(()));
     daemon.send(&in_session(&session, legacy("1", "tools/list", "{}"))).assert_ok();
     // Another kind of client, so another process.
     let other = open_session_with(daemon.address(), LEGACY_VERSION, r#"{"roots":{}}"#);
     daemon.send(&in_session(&other, legacy("1", "tools/list", "{}"))).assert_ok();
     let line =
         daemon.wait_for_log(0, "what differs", |line| line.contains("differs from process to process"));
-    assert!(line.contains("member=\"inputSchema.properties.limit.default\""), "{line}");
+    assert!(line.contains(&format!("member=\"{VARYING_MEMBER}\"")), "{line}");
     assert!(line.contains("tool=\"echo\"") && line.contains("mode=\"quarantine\""), "{line}");
+    wait_pending(&folder, "echo");
+    kept(&folder, |file| file["tools"][0]["pending"][0]["beside"] == true);
+    let list = run_ok(&["list"], &config);
+    assert!(list.contains(&format!("\tdiffers from process to process, in {VARYING_MEMBER}\n")), "{list}");
+    let shown = run_ok(&["show", "up", "echo"], &config);
+    let expected = format!("differs from process to process, first in {VARYING_MEMBER}: no approval lasts");
+    assert!(shown.contains(&expected), "{shown}");
+    let status = daemon.get_admin("/status").json();
+    let expected = json!([{"name": "echo", "member": VARYING_MEMBER}]);
+    assert_eq!(status["upstreams"][0]["pins"]["varying"], expected, "{status}");
+}
+
+#[test]
+fn the_error_of_a_call_says_that_processes_differ() {
+    let (child, folder) = (Child::new(&["varies"]), Folder::new());
+    let (daemon, _) = varying(&child, &folder);
+    let pinned = kept(&folder, |file| file["tools"][0]["approved"].as_array().is_some());
+    let approved = pinned["tools"][0]["approved"].as_array().expect("definitions");
+    // The gateway's own list is asked for in another process from now on.
+    let pid = approved[0]["definition"]["inputSchema"]["properties"]["limit"]["default"].as_i64();
+    let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it lives");
+    let message = eventually("the call is refused", || {
+        let answer = daemon.send(&call("7", "echo")).json();
+        answer["error"]["message"].as_str().map(str::to_owned)
+    });
+    let expected = format!("differs from process to process of its server, first in {VARYING_MEMBER},");
+    assert!(message.contains(&expected), "{message}");
 }
 
 #[test]

@@ -60,6 +60,7 @@ fn what_clients_leave_to_the_environment_is_carried_over_or_a_step() {
     let entries = r#"{ "mcpServers": {
         "url-default": { "url": "${API_BASE:-https://api.example.com}/mcp" },
         "url-variable": { "url": "${API_BASE}/mcp" },
+        "url-keys": { "url": "https://keys.example.com/mcp?apiKey=hunter2&region=eu" },
         "azure-mcp-server": { "command": "C:\\Program Files\\nodejs\\npx.cmd", "args": ["-y", "@azure/mcp@latest"] },
         "home": { "command": "a", "args": ["${TOK:-}"], "env": { "R": "$HOME/y", "B": "${C:-d}" } },
         "win": { "command": "node", "args": ["%APPDATA%\\npm\\x.js", "C:\\Users\\me"] },
@@ -77,6 +78,7 @@ fn what_clients_leave_to_the_environment_is_carried_over_or_a_step() {
         "[upstream_defaults]\nisolation = \"shared\"",
         "url = \"${API_BASE:-https://api.example.com}/mcp\"",
         "url = \"https://FILL-IN/mcp\"",
+        "url = \"https://keys.example.com/mcp?region=eu\"",
         "[upstream.azure]\ncommand = \"npx\"\nargs = [\"-y\", \"@azure/mcp@latest\"]",
         "exec a \\\"$${TOK:-}\\\"",
         "R = \"${HOME}/y\", B = \"${C:-d}\"",

@@ -7,6 +7,7 @@
 //! | [`config_files`] | What is a configuration of several files, with variables, defaults and entries that are off? |
 //! | [`call`] | What do `trunkline tools` and `trunkline call` do? (`tools/call` as a request: `protocol/`.) |
 //! | [`connect`] | How does `trunkline connect` serve a client that can only start a child? |
+//! | [`demo`] | What does `trunkline demo` say of itself? |
 //! | [`doctor`] | What does `trunkline doctor` find in servers of every kind? |
 //! | [`top`] | What do `trunkline top` and `trunkline status` show? |
 //! | [`import_export`] | What do `trunkline import` and `trunkline export` read and write? |
@@ -17,6 +18,7 @@ mod call;
 mod check;
 mod config_files;
 mod connect;
+mod demo;
 mod doctor;
 mod import_export;
 mod output;

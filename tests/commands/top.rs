@@ -85,7 +85,10 @@ fn what_is_wrong_is_said_and_an_exit_code() {
         daemon.send(&call("7", "echo"));
         (output.status.code() == Some(1)).then(|| text(&output.stdout))
     });
-    assert!(said.contains("✗ upstream down") && said.contains("✗ endpoint /mcp"), "{said}");
+    assert!(
+        said.contains("✗ upstream down  down: connect: refused") && said.contains("every call at /mcp fails"),
+        "{said}"
+    );
     let output = status(&["--json", "--admin", &at(daemon.admin())]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }

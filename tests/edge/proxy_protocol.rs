@@ -35,8 +35,8 @@ fn gateway(upstream: &Upstream, limits: &str) -> Daemon {
 /// Sends a request that is refused, and returns the address in the log line about it.
 fn logged_client(daemon: &Daemon, connection: &mut Connection, request: &Request) -> String {
     let before = daemon.log().len();
-    connection.write(&request.clone().target("/nowhere").bytes());
-    assert_eq!(connection.response().status, 404);
+    connection.write(&request.clone().body("{").bytes());
+    assert_eq!(connection.response().status, 400);
     let line = daemon.wait_for_log(before, "the refusal", |line| line.contains("call refused"));
     let (_, after) = line.split_once(" client=").expect("the client is named");
     after.split(' ').next().unwrap_or_default().to_owned()

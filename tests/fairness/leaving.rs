@@ -14,13 +14,13 @@ use crate::harness::{
 };
 
 const RESULT: &str = r#"{"content":[],"resultType":"complete"}"#;
-const KEPT: &str = "trunkline_upstream_calls_kept";
-const IN_USE: &str = "trunkline_upstream_calls";
-const WAITING: &str = "trunkline_upstream_calls_waiting";
+pub(super) const KEPT: &str = "trunkline_upstream_calls_kept";
+pub(super) const IN_USE: &str = "trunkline_upstream_calls";
+pub(super) const WAITING: &str = "trunkline_upstream_calls_waiting";
 
 /// The ways in which a client leaves a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     /// In the modern era.
     Disconnects,
     /// Within a session.
@@ -40,38 +40,43 @@ fn start(answer: impl Fn() -> Reply + Send + Sync + 'static, lines: &str) -> (Up
     (upstream, daemon)
 }
 
-/// A client that leaves every call.
-struct Leaver<'d> {
+/// A client that leaves every call of a tool.
+pub(super) struct Leaver<'d> {
     daemon: &'d Daemon,
     way: Way,
+    tool: &'static str,
     session: String,
     next: usize,
 }
 
 impl<'d> Leaver<'d> {
-    fn new(daemon: &'d Daemon, way: Way) -> Self {
+    pub(super) fn new(daemon: &'d Daemon, way: Way) -> Self {
+        Self::of(daemon, way, "echo")
+    }
+
+    pub(super) fn of(daemon: &'d Daemon, way: Way, tool: &'static str) -> Self {
         let opened = daemon.send(&initialize("0", LEGACY_VERSION).by(0));
         let session = opened.header("mcp-session-id").expect("a session").to_owned();
-        Self { daemon, way, session, next: 1 }
+        Self { daemon, way, tool, session, next: 1 }
     }
 
     fn request(&mut self) -> (String, Request) {
         let id = self.next.to_string();
         self.next += 1;
         let request = match self.way {
-            Way::Disconnects => call(&id, "echo"),
-            Way::Cancels => in_session(&self.session, legacy_call(&id, "echo")),
+            Way::Disconnects => call(&id, self.tool),
+            Way::Cancels => in_session(&self.session, legacy_call(&id, self.tool)),
         };
         (id, request.by(0))
     }
 
     /// Begins a call, which is left at once when it is under way.
-    fn begin(&mut self) -> (String, Connection) {
+    pub(super) fn begin(&mut self) -> (String, Connection) {
         let (id, request) = self.request();
         (id, self.daemon.begin(&request))
     }
 
-    fn leave(&self, (id, connection): (String, Connection)) {
+    pub(super) fn leave(&self, (id, connection): (String, Connection)) {
         if self.way == Way::Cancels {
             let note = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
@@ -83,7 +88,7 @@ impl<'d> Leaver<'d> {
     }
 }
 
-fn wait_for(daemon: &Daemon, metric: &str, count: u64) {
+pub(super) fn wait_for(daemon: &Daemon, metric: &str, count: u64) {
     eventually(metric, || (daemon.find_metric_of_up(metric) == Some(count)).then_some(()));
 }
 

@@ -10,9 +10,11 @@
 //! | [`names`] | The same of subscriptions, their names, and lists. |
 //! | [`slow`] | Somebody reads or sends too slowly: what does it hold meanwhile, and how does that end? |
 //! | [`leaving`] | Somebody leaves its calls, or cancels them, while their server works on: who has to wait for that? |
+//! | [`left_places`] | The same of child processes, over HTTP+SSE and over the bridge: until when are their places kept? |
 //! | [`table`] | Does the table of `docs/security/fairness.md` have a row for each bound, and each row a test? |
 
 mod leaving;
+mod left_places;
 mod names;
 mod sessions;
 mod shares;

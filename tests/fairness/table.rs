@@ -54,7 +54,7 @@ const DASHES: [(&str, &str, &str); 6] = [
 ];
 
 /// The test that takes each resource: a function, and the file below `tests` or `src` where it is.
-const TAKEN_BY: [(&str, &str, &str); 27] = [
+const TAKEN_BY: [(&str, &str, &str); 29] = [
     ("connections of clients", "tests/fairness/shares.rs", "one_address_leaves_connections_to_another"),
     ("TLS handshakes at once", "tests/edge/tls.rs", "a_flood_of_handshakes_keeps_nobody_out"),
     ("requests of one connection", "tests/edge/http2.rs", "streams_beyond_the_limit_wait_their_turn"),
@@ -89,6 +89,11 @@ const TAKEN_BY: [(&str, &str, &str); 27] = [
         "sessions of the bridge with a legacy upstream",
         "tests/fairness/sessions.rs",
         "bridged_sessions_of_one_do_not_oust_those_of_others",
+    ),
+    (
+        "starts of child processes",
+        "tests/upstreams/starting.rs",
+        "hundreds_of_programs_that_do_not_start_harm_nobody",
     ),
     ("child processes", "tests/fairness/shares.rs", "child_processes_of_one_leave_room_for_another"),
     (
@@ -131,6 +136,7 @@ const TAKEN_BY: [(&str, &str, &str); 27] = [
     ),
     ("owners of tasks", "tests/access/tasks.rs", "who_makes_many_tasks_forgets_its_own"),
     ("keys of limits", "tests/access/rates.rs", "spraying_values_resets_nothing"),
+    ("lists kept for restarts", "tests/lists/kept_lists.rs", "a_gateway_works_where_nothing_can_be_kept"),
     ("lists in memory", "tests/fairness/names.rs", "lists_that_find_no_memory_are_fetched_again"),
     (
         "exchanges whose client has left",

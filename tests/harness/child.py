@@ -5,6 +5,11 @@
 It appends what it receives to LOG, one JSON object a line, each with the number of its process. The words say what is
 special about it; each request is otherwise answered as a well-behaved server would. A tool's name says what a call of
 it does.
+
+It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
+them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
+`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `banner` writes lines that are no
+messages before that, `shows-roots` lists a tool more to clients that have roots, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 """
 
 import json
@@ -18,9 +23,14 @@ WORDS = sys.argv[2:]
 OUT = sys.stdout.buffer
 
 
+def given(word):
+    """What stands behind `word=`."""
+    return next((said.partition("=")[2] for said in WORDS if said.startswith(word + "=")), None)
+
+
 def note(**fields):
     with open(LOG, "a") as log:
-        log.write(json.dumps({"pid": os.getpid(), **fields}) + "\n")
+        log.write(json.dumps({"pid": os.getpid(), "at": time.time(), **fields}) + "\n")
 
 
 def write(data):
@@ -54,6 +64,8 @@ def initialize(request):
         die()
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
     version = request["params"]["protocolVersion"]
+    if "roots" in request["params"]["capabilities"]:
+        declares_roots.append(True)
     value = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child", "version": "1"}}
     held = os.path.exists(LOG + ".hold")
     if held:
@@ -71,6 +83,8 @@ def call(request):
     params = request["params"]
     tool, arguments = params["name"], params.get("arguments") or {}
     token = (params.get("_meta") or {}).get("progressToken")
+    # Many languages have one kind of number.
+    token = int(token) if isinstance(token, float) else token
     if tool == "echo":
         text(request, str(arguments.get("text", os.getpid())))
     elif tool == "progress":
@@ -78,7 +92,7 @@ def call(request):
             send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
         text(request, "done")
     elif tool == "script":
-        (continued if "modern" in WORDS else started)(request)
+        (continued if "modern" in WORDS or "modern-only" in WORDS else started)(request)
     elif tool == "ask":
         send({"id": 1, "method": "roots/list"})
         asked[1] = request
@@ -128,13 +142,25 @@ def call(request):
         id, last = b'"id":%d,' % request["id"], b',"id":%d' % request["id"]
         id, last = (b"", last) if arguments.get("id_last") else (id, b"")
         write(b'{"jsonrpc":"2.0",' + id + b'"result":' + said + last + b"}\n")
+    elif tool == "links":
+        link = b'{"type":"resource_link","uri":"test://a","name":"n"}'
+        links = b",".join([link] * arguments["count"])
+        write(b'{"jsonrpc":"2.0","id":%d,"result":{"resultType":"complete","content":[%s]}}\n' % (request["id"], links))
     elif tool == "unreadable":
         said = {"nan": b'{"mean":NaN}', "utf8": b'{"said":"caf\xe9"}', "control": b'{"said":"a\tb"}',
                 "deep": b"[" * 200 + b"]" * 200, "twice": b'{},"result":{}',
+                "joined": b'{}}{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}',
                 "long": b'"' + b"x" * 400_000 + b"\t\""}[arguments["how"]]
         write(b'{"jsonrpc":"2.0","id":%d,"result":%s}\n' % (request["id"], said))
+    elif tool == "marked":
+        write(b"\xef\xbb\xbf")
+        text(request, "marked")
+    elif tool == "gives-up":
+        for call in [*hung, request]:
+            send({"method": "notifications/cancelled", "params": {"requestId": call["id"]}})
+            text(call, "all the same")
     elif tool == "hang":
-        pass
+        hung.append(request)
     elif tool == "wait":
         while not os.path.exists(LOG + ".go"):
             time.sleep(0.005)
@@ -292,8 +318,32 @@ def continued(request):
     return result(request, {"content": content, "resultType": "complete"})
 
 
+def refusal(method, message):
+    """The error that an era has for a request of the other, or for what comes too early."""
+    params = message.get("params") or {}
+    is_modern = META + "protocolVersion" in (params.get("_meta") or {})
+    seen.append(method)
+    if "strict" in WORDS and "initialize" not in seen and method != "ping":
+        return {"code": -32602, "message": "Invalid request parameters", "data": ""}
+    if "fixes-era" in WORDS:
+        eras.append(is_modern)
+        if eras[0] != is_modern:
+            return {"code": -32600, "message": "The first message of this connection was of the other era"}
+    if "modern-only" in WORDS and method == "initialize":
+        return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
+    if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):
+        return {"code": -32603, "message": "fetch failed"}
+    return None
+
+
 def handle(message):
     method = message.get("method")
+    if method is not None and method == given("crashes-at"):
+        die()
+    error = refusal(method, message) if method is not None and "id" in message else None
+    if error is not None:
+        send({"id": message["id"], "error": error})
+        return
     if method is None and message.get("id") in posed:
         answered(message)
     elif method is None:
@@ -301,7 +351,7 @@ def handle(message):
         if asking is not None:
             text(asking, json.dumps(message.get("result", message.get("error"))))
     elif method == "server/discover":
-        if "modern" in WORDS:
+        if "modern" in WORDS or "modern-only" in WORDS:
             result(message, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
                              "serverInfo": {"name": "child", "version": "1"}, "resultType": "complete",
                              "ttlMs": 60000, "cacheScope": "private"})
@@ -318,12 +368,14 @@ def handle(message):
         die()
     elif method == "tools/list":
         tools = ["echo", "script"] if "scripted" in WORDS else ["echo"]
+        if "shows-roots" in WORDS and declares_roots:
+            tools.append("rooted")
         schema = {"type": "object"}
         if "varies" in WORDS:
             schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
         result(message, {"tools": [{"name": name, "inputSchema": schema} for name in tools],
                          **({"resultType": "complete", "ttlMs": 60000, "cacheScope": "private"}
-                            if "modern" in WORDS else {})})
+                            if "modern" in WORDS or "modern-only" in WORDS else {})})
         if "changes-when-listed" in WORDS:
             WORDS.remove("changes-when-listed")
             send({"method": "notifications/tools/list_changed"})
@@ -337,6 +389,15 @@ def main():
     note(event="started", pgid=os.getpgid(0))
     if "pings-first" in WORDS:
         send({"id": "first", "method": "ping"})
+    if "banner" in WORDS:
+        write("╭──────────────╮\n│ Welcome      │\n╰──────────────╯\n".encode())
+        sys.stderr.write("".join(f"banner line {line}\n" for line in range(20)))
+        sys.stderr.flush()
+    if given("starts-in") is not None:
+        time.sleep(float(given("starts-in")))
+        note(event="up")
+    if os.path.exists(LOG + ".starts-in"):
+        time.sleep(float(open(LOG + ".starts-in").read()))
     if "slow" in WORDS:
         time.sleep(6)
     if "dies-at-start" in WORDS:
@@ -361,5 +422,12 @@ asked = {}
 posed = {}
 #: The scripted calls that wait for answers.
 calls = []
+#: Calls of `hang`.
+hung = []
 listening = []
+#: Not empty if its client declared roots.
+declares_roots = []
+#: The methods of all requests so far, and their eras.
+seen = []
+eras = []
 main()

@@ -11,20 +11,25 @@ use super::{Folder, eventually};
 /// A server that the gateway starts. `child.py` says what its words and tools do.
 pub(crate) struct Child {
     folder: Folder,
-    words: String,
+    words: Vec<String>,
 }
 
 impl Child {
     pub(crate) fn new(words: &[&str]) -> Self {
-        let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-        Self { folder: Folder::new(), words: quoted.join(", ") }
+        Self { folder: Folder::new(), words: words.iter().map(ToString::to_string).collect() }
     }
 
     /// The keys of an upstream that start it; `lines` are further ones.
     pub(crate) fn keys(&self, lines: &str) -> String {
+        format!("command = {:?}\n{lines}", self.command())
+    }
+
+    /// The program, and its arguments.
+    pub(crate) fn command(&self) -> Vec<String> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/harness/child.py");
         let log = self.log().display().to_string();
-        format!("command = [\"python3\", {script:?}, {log:?}, {}]\n{lines}", self.words)
+        let program = ["python3".to_owned(), script.to_owned(), log].into_iter();
+        program.chain(self.words.iter().cloned()).collect()
     }
 
     /// What happened so far.
@@ -75,6 +80,11 @@ impl Child {
     /// From now on `initialize` waits for [`go_on`](Self::go_on), and is then the last that is answered.
     pub(crate) fn hold(&self) {
         fs::write(self.log().with_extension("log.hold"), "").expect("a file");
+    }
+
+    /// Processes that are started from now on read nothing for so long.
+    pub(crate) fn starts_in(&self, seconds: u32) {
+        fs::write(self.log().with_extension("log.starts-in"), seconds.to_string()).expect("a file");
     }
 
     /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.

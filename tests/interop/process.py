@@ -80,6 +80,11 @@ class Process:
         with self._changed:
             return f"--- {self.name}\n" + "\n".join(self.lines)
 
+    def wait_for(self, pattern):
+        """Waits until it has printed a line like this."""
+        with self._changed:
+            self._await(lambda: any(re.search(pattern, line) for line in self.lines), pattern)
+
     def _read(self):
         for line in self._child.stdout:
             with self._changed:
@@ -92,11 +97,14 @@ class Process:
             self._changed.notify_all()
 
     def _await_ready(self):
-        deadline = time.monotonic() + READY_TIMEOUT_S
         with self._changed:
-            while self.ready is None:
-                left = deadline - time.monotonic()
-                if self._output_ended or not self._changed.wait(max(left, 0)):
-                    how = "ended" if self._output_ended else f"was not ready within {READY_TIMEOUT_S} s"
-                    raise RuntimeError(f"{self.name} {how}\n{self.log()}")
+            self._await(lambda: self.ready, "ready")
             self.announced = self.log()
+
+    def _await(self, holds, what):
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not holds():
+            left = deadline - time.monotonic()
+            if self._output_ended or not self._changed.wait(max(left, 0)):
+                how = "ended" if self._output_ended else f"did not come to this within {READY_TIMEOUT_S} s: {what}"
+                raise RuntimeError(f"{self.name} {how}\n{self.log()}")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 
 from interop.cases import AnswerError, BoundedCase
-from interop.topology import Route, Topology, everything_server, gateway_address, gateway_with
+from interop.topology import Route, Topology, everything_command, everything_server, gateway_address, gateway_with
 
 #: Each call takes longer than a client waits, and a client waits longer than the gateway does.
 TABLES = """
@@ -26,12 +26,32 @@ path = "/stream"
 upstreams = ["stream"]
 auth = []
 
+[[endpoint]]
+path = "/child"
+upstreams = ["child"]
+auth = []
+
+[[endpoint]]
+path = "/events"
+upstreams = ["events"]
+auth = []
+
 [upstream.json]
 url = "{json}"
 
 [upstream.stream]
 url = "{stream}"
+
+# The start of a process of one's own is no part of the call, and may last longer than clients wait.
+[upstream.child]
+command = {child}
+isolation = "shared"
+
+[upstream.events]
+url = "{events}"
+transport = "sse"
 """
+NAMES = ("json", "stream", "child", "events")
 ANSWERED_AFTER_S = 3
 QUIET_S_MAX = 2.5
 FAILED = 4711
@@ -40,12 +60,14 @@ FAILED = 4711
 @contextlib.contextmanager
 def running(binary, known):
     """Starts what answers whole, yields a `Topology`, stops it; `known` has the server that answers in streams."""
-    with everything_server("alpha", "--json-replies") as server:
-        tables = TABLES.format(json=server.ready[1], stream=known.route("direct").url)
-        with gateway_with(binary, tables) as process:
+    with everything_server("alpha", "--json-replies") as server, everything_server("alpha", "--sse") as events:
+        urls = {"json": server.ready[1], "stream": known.route("direct").url, "events": events.ready[1]}
+        with gateway_with(binary, TABLES.format(child=everything_command("alpha"), **urls)) as process:
+            for name in NAMES:  # an SDK that is impatient does not wait for a child to start
+                process.wait_for(f'upstream speaks .*upstream="{name}"')
             base = f"http://{gateway_address(process)}"
-            routes = (Route(name, f"{base}/{name}", for_quiet_calls=True) for name in ("json", "stream"))
-            yield Topology(tuple(routes), (server, process), str(binary.resolve()))
+            routes = (Route(name, f"{base}/{name}", for_quiet_calls=True) for name in NAMES)
+            yield Topology(tuple(routes), (server, events, process), str(binary.resolve()))
 
 
 class QuietCalls(BoundedCase):

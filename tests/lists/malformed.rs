@@ -18,8 +18,16 @@ fn malformed(method: &str) -> Vec<String> {
         _ => r#""name":"bad","uriTemplate":"file:///{bad}""#,
     };
     let mut entries = vec!["null".to_owned(), "\"bad\"".to_owned(), "[]".to_owned(), "{}".to_owned()];
-    let common =
-        [r#""title":5"#, r#""description":null"#, r#""icons":[{"mimeType":"image/png"}]"#, r#""_meta":null"#];
+    let long_number = format!(r#""own":{{"count":-{}}}"#, "9".repeat(4301));
+    let common = [
+        &*long_number,
+        r#""description":"\ud800""#,
+        r#""own":["\udc00\ud800"]"#,
+        r#""title":5"#,
+        r#""description":null"#,
+        r#""icons":[{"mimeType":"image/png"}]"#,
+        r#""_meta":null"#,
+    ];
     let special: &[&str] = match method {
         "tools/list" => {
             &[r#""annotations":null"#, r#""outputSchema":null"#, r#""annotations":{"readOnlyHint":"yes"}"#]
@@ -124,6 +132,22 @@ fn one_malformed_entry_costs_nobody_the_others() {
             assert!(line.contains("it must be an object"), "{line}");
         }
     }
+}
+
+/// A reply of 2 MiB has room for 400,000.
+#[test]
+fn hundreds_of_thousands_of_malformed_entries_take_little_memory() {
+    const COUNT: usize = 400_000;
+    let nulls = vec!["null".to_owned(); COUNT];
+    let up = Upstream::offering(Offer { tools: [nulls, vec![FINE.to_owned()]].concat(), ..Offer::default() });
+    let daemon = Daemon::start(&Config::new().upstream("up", up.address, "list_timeout = \"30s\"").admin());
+    let before = daemon.peak_resident_bytes();
+    assert_eq!(tool_names(&daemon.send(&list("1", "tools/list"))), ["fine"]);
+    let grown = daemon.peak_resident_bytes().saturating_sub(before);
+    assert!(grown < 48 * 1024 * 1024, "{grown} bytes more");
+    let series = r#"trunkline_list_entries_malformed_total{mcp_method_name="tools/list",upstream="up"}"#;
+    let counted = daemon.metric(series);
+    assert!(counted > 0 && counted.is_multiple_of(COUNT as u64), "{counted}");
 }
 
 #[test]

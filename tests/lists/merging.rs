@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 /// Definitions that no typed model keeps.
-const RICH: &str = r#"{ "title":"Écho \u0041", "name":"echo","inputSchema":{"type":"object","$defs":{"x":{"$anchor":"a"}},"properties":{"n":{"type":"integer","maximum":123456789012345678901234567890,"x-mcp-header":"N"}}},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true,"unheard-of":1.0},"icons":[{"src":"https://i.example/i.png"}],"_meta":{"com.example/x":[1e400,"\ud800"]},"future":{} }"#;
+const RICH: &str = r#"{ "title":"Écho \u0041", "name":"echo","inputSchema":{"type":"object","$defs":{"x":{"$anchor":"a"}},"properties":{"n":{"type":"integer","maximum":123456789012345678901234567890,"x-mcp-header":"N"}}},"outputSchema":{"type":["array","null"]},"annotations":{"readOnlyHint":true,"unheard-of":1.0},"icons":[{"src":"https://i.example/i.png"}],"_meta":{"com.example/x":[1e400,"\ud83e\udd80"]},"future":{} }"#;
 
 /// What an endpoint serves that reaches its upstreams in both eras.
 const SUPPORTED: [&str; 5] = [VERSION, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];

@@ -9,15 +9,21 @@
 //! | [`malformed`] | Of which entries would clients refuse the whole list, and who gets the others? |
 //! | [`watched_lists`] | When is a list of a legacy upstream kept, because a stream tells of its changes? |
 //! | [`list_sessions`] | In which sessions does the gateway ask legacy upstreams for lists, how many, at whose expense? |
+//! | [`kept_lists`] | Which lists outlive restarts, of programs and of the gateway, and what can be wrong with them? |
+//! | [`starting`] | What do clients see while programs start, and from which of their processes do lists come? |
+//! | [`own_lists`] | Which lists are one client's own, and who is shown them? |
 //! | [`subscriptions`] | What does `subscriptions/listen` tell to whom, and is anything lost? |
 //! | [`subscription_faults`] | Who notices when an upstream refuses what one client wants to listen to? |
 
 mod cache;
+mod kept_lists;
 mod list_sessions;
 mod malformed;
 mod mapping;
 mod merging;
 mod naming;
+mod own_lists;
+mod starting;
 mod subscription_faults;
 mod subscriptions;
 mod watched_lists;

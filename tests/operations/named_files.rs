@@ -61,10 +61,12 @@ fn a_session_key_that_others_may_write_is_refused_and_one_they_may_read_is_told(
 fn the_modes_of_all_secrets_are_told() {
     let (folder, certificates) = (Folder::new(), Certificates::new());
     let (open, closed) = (folder.path().join("open"), folder.path().join("closed"));
-    for path in [&open, &closed] {
+    let in_query = folder.path().join("in-query");
+    for path in [&open, &closed, &in_query] {
         write_secret(path, "swordfish");
     }
     mode(&open, 0o604);
+    mode(&in_query, 0o604);
     let server = certificates.add("server", &Authority::new().issue(&["localhost"]));
     mode(&certificates.path("server.key"), 0o644);
     let config = good()
@@ -74,10 +76,14 @@ fn the_modes_of_all_secrets_are_told() {
             "[upstream.child]\ncommand = [\"sh\"]\nenv = {{ A = {{ file = \"{}\" }}, B = {{ file = \"{}\" }} }}",
             open.display(),
             closed.display()
+        ))
+        .section(&format!(
+            "[upstream.keyed]\nurl = \"http://127.0.0.1:1/\"\nquery = {{ apiKey = {{ file = \"{}\" }} }}",
+            in_query.display()
         ));
     let (checked, _) = trunkline(&["check"], Some(&config.to_string()));
     let told = said(&checked);
-    for path in [&open, &certificates.path("server.key")] {
+    for path in [&open, &in_query, &certificates.path("server.key")] {
         assert!(told.contains(&format!("{}: everybody", path.display())), "{}: {told}", path.display());
     }
     assert!(!told.contains("closed: everybody"), "{told}");
@@ -85,26 +91,43 @@ fn the_modes_of_all_secrets_are_told() {
 
 /// Without a writer a FIFO has neither an end nor an error.
 #[test]
-fn a_fifo_in_the_place_of_a_secret_holds_up_no_start() {
+fn a_fifo_in_the_place_of_a_file_holds_up_no_start() {
     let (folder, certificates) = (Folder::new(), Certificates::new());
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
     let path = fifo.display();
     let identity = Authority::new().issue(&["localhost"]);
     certificates.add("server", &identity);
-    let tls = |chain: &dyn std::fmt::Display, key: &dyn std::fmt::Display| {
+    let tls_with = |chain: &dyn std::fmt::Display, key: &dyn std::fmt::Display, lines: &str| {
         good().listener(&format!(
-            "address = \"127.0.0.1:0\"\n[listener.tls]\n\
+            "address = \"127.0.0.1:0\"\n[listener.tls]\n{lines}\n\
              certificates = [{{ chain = \"{chain}\", key = {{ file = \"{key}\" }} }}]"
         ))
     };
+    let tls = |chain: &dyn std::fmt::Display, key: &dyn std::fmt::Display| tls_with(chain, key, "");
+    let (chain, key) = (certificates.path("server.pem"), certificates.path("server.key"));
     for (what, config) in [
         ("a session key", with_key(&fifo)),
         (
             "a token",
             good().section(&format!("[admin]\naddress = \"127.0.0.1:0\"\ntoken = {{ file = \"{path}\" }}")),
         ),
-        ("the key of a certificate", tls(&certificates.path("server.pem").display(), &path)),
+        ("the key of a certificate", tls(&chain.display(), &path)),
+        ("a chain", tls(&path, &key.display())),
+        (
+            "the authorities of clients",
+            tls_with(
+                &chain.display(),
+                &key.display(),
+                &format!("client_certificates = \"required\"\nclient_ca = \"{path}\""),
+            ),
+        ),
+        (
+            "the authorities of an upstream",
+            good().section(&format!(
+                "[upstream.tls]\nurl = \"https://localhost:1/mcp\"\ntls = {{ ca = \"{path}\" }}"
+            )),
+        ),
     ] {
         for command in ["check", "run"] {
             let (output, _) = trunkline(&[command], Some(&config.to_string()));

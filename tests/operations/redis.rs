@@ -1,13 +1,15 @@
 //! Several gateways that share a Redis: what goes on at another, and what becomes of calls when Redis does not answer.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Authority, Certificates, Config, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Redis, Reply,
-    Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, list, literal,
-    open_session, post,
+    Authority, Certificates, Config, DEADLINE, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Redis,
+    Reply, Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, list,
+    literal, open_session, post,
 };
 
 /// What all replicas of a test have in common.
@@ -695,6 +697,44 @@ fn a_redis_that_hangs_or_dies_under_load_holds_up_nobody() {
             "{name}: {p99:?} {worst:?}"
         );
     }
+}
+
+/// A stranger in the place of Redis cannot fill the gateway's memory.
+#[test]
+fn a_reply_of_redis_that_does_not_end_is_not_read_on() {
+    const REPLY_BYTES_MAX: usize = 16 << 20;
+    let folder = Folder::new();
+    let (socket, key) = (folder.path().join("redis"), folder.path().join("session.key"));
+    std::fs::write(&key, "7".repeat(64)).expect("a key file");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let (sent, taken) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // A text, a line, and arrays in arrays without an end.
+        let replies: [(&[u8], &[u8]); 3] = [(b"$4000000000\r\n", b"x"), (b"+", b"x"), (b"", b"*1\r\n")];
+        for (stream, (start, more)) in listener.incoming().zip(replies) {
+            let mut stream = stream.expect("a connection");
+            let _ = stream.read(&mut [0; 4096]);
+            let more = more.repeat(64 << 10);
+            let (mut bytes, mut written) = (0, stream.write_all(start));
+            while written.is_ok() && bytes < 4 * REPLY_BYTES_MAX {
+                written = stream.write_all(&more);
+                bytes += more.len();
+            }
+            let _ = sent.send(bytes);
+        }
+    });
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream)
+        .section(&format!("[session]\nkey = {{ file = \"{}\" }}", key.display()))
+        .section(&format!("[shared]\nredis = \"unix://{}\"", socket.display()))
+        .admin();
+    let daemon = Daemon::start(&config);
+    for kind in ["a text", "a line", "arrays"] {
+        let bytes = taken.recv_timeout(DEADLINE).expect("the connection is given up");
+        assert!(bytes <= REPLY_BYTES_MAX + (1 << 20), "{kind}: {bytes}");
+        daemon.send(&call("1", "echo")).assert_ok();
+    }
+    is_connected(&daemon, false);
 }
 
 /// A server without sessions.

@@ -82,7 +82,7 @@ fn a_bad_configuration_changes_nothing_and_says_why() {
     let bad = [
         "this is not TOML [".to_owned(),
         Config::transparent(&upstream).endpoint("colour = \"blue\"").to_string(),
-        Config::new().to_string(),
+        "[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"nowhere\"]\n".to_owned(),
     ];
     for config in bad {
         let before = daemon.log().len();
@@ -340,24 +340,20 @@ fn a_storm_of_signals_is_a_few_reloads_and_the_last_word_counts() {
 #[test]
 fn a_signal_that_comes_before_the_gateway_is_ready_is_answered_when_it_is() {
     let upstream = Upstream::with_tools(&["echo"]);
-    let (authority, files) = (Authority::new(), Certificates::new());
-    let identity = authority.issue(&["localhost"]);
-    let server = files.add("server", &identity);
-    // A start that lasts until somebody writes the certificate.
-    let chain = files.path("server.pem");
-    let text = fs::read(&chain).expect("it was written");
-    fs::remove_file(&chain).expect("removed");
-    let status = std::process::Command::new("mkfifo").arg(&chain).status().expect("mkfifo runs");
-    assert!(status.success());
-    let tls = format!("address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]");
-    let config = Config::transparent(&upstream).listener(&tls);
+    let folder = Folder::new();
+    let key = folder.path().join("session.key");
+    write_secret(&key, &"7".repeat(64));
+    // A start that waits a while for a Redis that says nothing.
+    let redis = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = redis.local_addr().expect("an address");
+    let config = Config::transparent(&upstream)
+        .section(&format!("[session]\nkey = {{ file = \"{}\" }}", key.display()))
+        .section(&format!("[shared]\nredis = \"redis://{address}\"\ntimeout = \"3s\""));
     let daemon = Daemon::spawn_passed(&config, &[], Vec::new());
-    let mut pipe = fs::File::options().write(true).open(&chain).expect("the gateway reads");
-    fs::remove_file(&chain).expect("removed");
-    fs::write(&chain, &text).expect("written");
+    let (connection, _) = redis.accept().expect("the gateway asks");
     daemon.hangup();
-    std::io::Write::write_all(&mut pipe, &text).expect("the gateway reads");
-    drop(pipe);
+    assert!(!daemon.log().iter().any(|line| line.contains("ready")), "{:?}", daemon.log());
+    drop((connection, redis));
     daemon.wait_for_log(0, "it is ready", |line| line.contains("ready"));
     daemon.wait_for_log(0, "a reload", |line| line.contains("INFO") && line.contains("reloaded"));
 }

@@ -39,6 +39,28 @@ fn an_operator_speaks_to_the_gateway_by_commands() {
     assert_eq!(ask(&daemon, &["ready"]).0, Some(0));
 }
 
+/// Whoever has made a mistake in the file wants to know how the gateway is.
+#[test]
+fn a_gateway_is_found_by_a_configuration_that_is_wrong() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&upstream).admin());
+    let admin = format!("[admin]\naddress = \"{}\"\n", daemon.admin());
+    let path = daemon.config().display().to_string();
+    let ask = |word: &str| {
+        let (Output { status, stdout, stderr }, _) = trunkline(&[word, "--config", &path], None);
+        (status.code(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
+    };
+    for wrong in ["[log]\nlevel = 7\n", "[log]\nlevel = \"info\n", "[upstream.${NOBODY}]\n", ""] {
+        daemon.write_config(&format!("{admin}{wrong}"));
+        let (code, said) = ask("reload");
+        assert!(code == Some(78) && said.contains("the old configuration stays in force"), "{wrong}: {said}");
+        let (code, said) = ask("status");
+        assert!(matches!(code, Some(0 | 1)) && said.contains(" up "), "{wrong}: {said}");
+    }
+    daemon.write_config(&"[admin]\naddress = 7\n");
+    assert_eq!(ask("status").0, Some(78));
+}
+
 #[test]
 fn who_has_the_token_stops_the_gateway_in_order() {
     let upstream = Upstream::with_tools(&["echo"]);

@@ -301,6 +301,7 @@ function errors() {
     outcome: 'failed',
     reason: 'upstream_timeout',
     principal: 'agents',
+    message: 'HTTP 500 text/plain',
     request_id: 'a1-7',
     ...more,
   });
@@ -311,6 +312,37 @@ function errors() {
     failed({ outcome: 'cancelled', reason: 'cancelled', method: 'tools/list', principal: null }),
   ];
 }
+
+/** Something that is wrong, as the gateway says it. */
+export const problem = (level, kind, names, word, what, more = {}) => ({
+  level,
+  kind,
+  names,
+  word,
+  what,
+  subject: kind === 'gateway' ? names[0] : `${kind} ${names.join(', ')}`,
+  since_s: null,
+  advice: null,
+  runbook: null,
+  ...more,
+});
+
+const PROBLEMS = () => [
+  problem('error', 'upstream', ['billing'], 'down', 'down: connect: refused; every call at /mcp/finance fails', {
+    since_s: before_s(245),
+    advice: 'trunkline doctor http://billing.internal:8080/mcp',
+    runbook: 'TrunklineUpstreamDown',
+  }),
+  problem('warning', 'upstream', ['search'], 'failing', 'failing: 1 of 3 replicas down: 10.0.7.2:9000/mcp: timed out after 5 s', {
+    since_s: before_s(1200),
+    advice: 'trunkline doctor https://search-2.internal:9000/mcp',
+    runbook: 'TrunklineBreakerOpen',
+  }),
+  problem('warning', 'upstream', ['notes'], 'pins', '1 tool has changed, waiting for approval: delete_note', {
+    advice: 'trunkline pins approve -- notes delete_note',
+    runbook: 'TrunklinePinsWait',
+  }),
+];
 
 /** A gateway as one meets it; `trouble` breaks some of it. */
 export function ordinary(trouble = false) {
@@ -348,6 +380,7 @@ export function ordinary(trouble = false) {
         in_flight: at,
         answered: 9000 * at,
         resolved: true,
+        fault: trouble && at === 2 ? { why: 'timed out after 5 s', at_s: before_s(30), stands: true } : null,
       })),
     },
     {
@@ -404,7 +437,7 @@ export function ordinary(trouble = false) {
       }),
     ),
   );
-  return new Scene({ endpoints, upstreams, tools, more: { callers: CALLERS, ...(trouble && { recent_errors: errors() }) } });
+  return new Scene({ endpoints, upstreams, tools, more: { callers: CALLERS, problems: trouble ? PROBLEMS() : [], ...(trouble && { recent_errors: errors() }) } });
 }
 
 /** What must only ever be seen as text. */
@@ -474,6 +507,7 @@ export function hostile() {
       request_id: name,
     })),
     callers: { known: 'x', unidentified: 7, busiest: callers, most_refused: callers },
+    problems: names.map((name, at) => problem(at % 2 ? 'error' : name, ['upstream', 'endpoint', name][at % 3], names, name, name, { since_s: name, advice: name, runbook: name })),
     version: names[0],
     drain: names[1],
     panics: 3,

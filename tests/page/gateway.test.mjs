@@ -38,7 +38,7 @@ test('an upstream that goes down is told, and that it is back', async () => {
   const traffic = site.traffic();
   await site.servers.shaky.stop('SIGKILL');
   await headline(page, /^1 endpoint and 1 upstream are down$/);
-  await reads(page, '.findings', /\/mcp\/shaky[\s\S]*shaky/);
+  await reads(page, '.findings', /shaky[\s\S]*every call at \/mcp\/shaky fails/);
   await page.locator('.findings a', { hasText: /^shaky$/ }).click();
   await reads(page, 'table.replicas', /down\s+127[^]*\d\d:\d\d:\d\d/);
   await reads(page, '.findings', /since \d\d:\d\d:\d\d[^]*trunkline doctor http:\/\/127/);

@@ -7,7 +7,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
 import { barriers, headline, launch, open, overflow, reads } from './browser.mjs';
-import { FakeGateway, HOSTILE_NAMES, Scene, hostile, huge, ordinary, tool } from './fake_gateway.mjs';
+import { FakeGateway, HOSTILE_NAMES, Scene, hostile, huge, ordinary, problem, tool } from './fake_gateway.mjs';
 import { Program, freePort } from './gateway.mjs';
 
 const PAGE_BYTES_MAX = 75_000;
@@ -86,12 +86,13 @@ test('what is wrong comes first, worst on top, and leads there', () =>
     const found = await page.locator('.findings li').allInnerTexts();
     assert.deepEqual(
       found.map((text) => text.split(/\s+/).slice(0, 2).join(' ')),
-      ['down /mcp/finance', 'down billing', 'failing tickets', 'degraded search', 'pins notes'],
+      ['down billing', 'failing search', 'pins notes', 'failing tickets'],
     );
     assert.deepEqual((await names(page, 'upstreams')).slice(0, 2), ['billing', 'tickets']);
     await page.locator('.findings a', { hasText: 'search' }).click();
     await headline(page, /^search$/);
     await reads(page, 'table.replicas tbody tr:first-child', /down\s+10\.0\.7\.2:9000\/mcp/);
+    await reads(page, 'main', /Last errors[\s\S]*10\.0\.7\.2:9000\/mcp\s+timed out after 5 s, \d\d:\d\d:\d\d/);
     assert.equal(new URL(page.url()).hash, '#/upstream/search');
     await page.goBack();
     await headline(page, /are down$/);
@@ -117,6 +118,19 @@ test('everything else that can be wrong is told', () =>
         sha256: 'ab',
         last_reload: { at_s: now_s, ok: false, error: 'a.toml:3: error: no such key\nmore' },
       },
+      problems: [
+        problem('error', 'gateway', ['configuration'], 'refused', 'the last reload was refused: a.toml:3: error: no such key', {
+          since_s: now_s,
+          advice: 'trunkline check a.toml',
+          runbook: 'TrunklineReloadFailed',
+        }),
+        problem('error', 'gateway', ['shared store'], 'down', 'cannot be reached: each gateway counts for itself'),
+        problem('error', 'gateway', ['certificate old.pem'], 'expired', 'the certificate expired 1 d 1 h ago'),
+        problem('warning', 'gateway', ['certificate soon.pem'], 'expires soon', 'the certificate expires in 8 d 23 h'),
+        problem('warning', 'gateway', ['gateway'], 'draining', 'is about to stop'),
+        problem('warning', 'gateway', ['connections'], 'full', '95 of 100 are in use'),
+        problem('warning', 'gateway', ['gateway'], 'bug', '2 connections ended by a bug'),
+      ],
     };
     await headline(page, /^The gateway is about to stop$/);
     const found = (await page.locator('.findings li').allInnerTexts()).map((text) =>
@@ -126,14 +140,14 @@ test('everything else that can be wrong is told', () =>
     await page.getByRole('button', { name: 'Show all 7' }).click();
     const all = (await page.locator('.findings li').allInnerTexts()).join('\n').replace(/\s+/g, ' ');
     for (const part of [
-      /refused Configuration the last reload was refused, .* a\.toml:3: error: no such key/,
+      /refused configuration the last reload was refused: a\.toml:3: error: no such key/,
       /since \d\d:\d\d:\d\d, for \d s trunkline check a\.toml Copy docs\/operate\/runbook\.md#trunklinereloadfailed/,
-      /down Shared store/,
-      /expired old\.pem the certificate expired 1 d 1 h ago/,
-      /expires soon soon\.pem the certificate expires in 8 d 23 h/,
-      /draining Gateway/,
-      /full Connections 95 of 100 are in use/,
-      /bug Gateway 2 connections ended by a bug/,
+      /down shared store/,
+      /expired certificate old\.pem the certificate expired 1 d 1 h ago/,
+      /expires soon certificate soon\.pem the certificate expires in 8 d 23 h/,
+      /draining gateway/,
+      /full connections 95 of 100 are in use/,
+      /bug gateway 2 connections ended by a bug/,
     ]) {
       assert.match(all, part);
     }
@@ -145,19 +159,18 @@ test('a finding says since when, why, and what to do', () =>
     await headline(page, /are down$/);
     const found = (await page.locator('.findings li').allInnerTexts()).map((text) => text.replace(/\s+/g, ' '));
     for (const [at, ...parts] of [
-      [0, /every call fails since \d\d:\d\d:\d\d, for 4 min docs\/operate\/runbook\.md#trunklinenohealthyreplica/],
-      [1, /circuit breaker is open since \d\d:\d\d:\d\d, for 4 min · upstream_unreachable 41, upstream_unhealthy 12 since the start/],
-      [1, /trunkline doctor http:\/\/billing\.internal:8080\/mcp Copy docs/],
-      [2, /% of its calls failed in the last minute since \d\d:\d\d:\d\d, for .* · upstream_timeout 310, upstream_invalid 4 since the start/],
-      [3, /1 of 3 replicas down: 10\.0\.7\.2:9000\/mcp since .*, for 20 min/],
-      [3, /trunkline doctor https:\/\/search-2\.internal:9000\/mcp/],
-      [4, /1 tool has changed, waiting for approval: delete_note trunkline pins approve -- notes delete_note/],
+      [0, /connect: refused; every call at \/mcp\/finance fails since \d\d:\d\d:\d\d, for 4 min · upstream_unreachable 41, upstream_unhealthy 12 since the start/],
+      [0, /trunkline doctor http:\/\/billing\.internal:8080\/mcp Copy docs\/operate\/runbook\.md#trunklineupstreamdown/],
+      [3, /% of its calls failed in the last minute since \d\d:\d\d:\d\d, for .* · upstream_timeout 310, upstream_invalid 4 since the start/],
+      [1, /1 of 3 replicas down: 10\.0\.7\.2:9000\/mcp: timed out after 5 s since .*, for 20 min/],
+      [1, /trunkline doctor https:\/\/search-2\.internal:9000\/mcp/],
+      [2, /1 tool has changed, waiting for approval: delete_note trunkline pins approve -- notes delete_note/],
     ])
       for (const part of parts) assert.match(found[at], part);
     const runbook = page.locator('.findings a', { hasText: 'runbook' }).first();
     assert.equal(
       await runbook.getAttribute('href'),
-      'https://git.example.com/trunkline/trunkline/blob/main/docs/operate/runbook.md#trunklinenohealthyreplica',
+      'https://git.example.com/trunkline/trunkline/blob/main/docs/operate/runbook.md#trunklineupstreamdown',
     );
     await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
     await page.locator('.findings .copy').first().click();
@@ -175,23 +188,24 @@ test('the reasons are those of the last minute where some came', () =>
 
 test('a command is copied as a shell takes it, or not offered', () =>
   shown(ordinary(true), async (page, gateway, scene) => {
-    const { pins } = scene.upstreams[5];
-    pins.waiting = ["it's; rm -rf"];
+    const [, , pins] = scene.more.problems;
+    const wait = (name, advice) => Object.assign(pins, { what: `1 tool has changed, waiting for approval: ${name}`, advice });
+    wait("it's; rm -rf", "trunkline pins approve -- notes 'it'\\''s; rm -rf'");
     await reads(page, '.findings', /trunkline pins approve -- notes 'it'\\''s; rm -rf'/);
-    pins.waiting = ['--all'];
+    wait('--all', 'trunkline pins approve -- notes --all');
     await reads(page, '.findings', /trunkline pins approve -- notes --all/);
-    pins.waiting = ['the_beginning_of_a_name…'];
+    wait('the_beginning_of_a_name…', null);
     await reads(page, '.findings', /waiting for approval: the_beginning_of_a_name…\s+docs/);
-    pins.waiting = ['a\u001b[31m'];
+    wait('a\u001b[31m', 'trunkline pins approve -- notes a\u001b[31m');
     await reads(page, '.findings', /waiting for approval: a\\u\{1b\}\[31m\s+docs/);
   }));
 
 test('errors and callers are told, and lead to where they were', () =>
   shown(ordinary(true), async (page) => {
     await headline(page, /are down$/);
-    await reads(page, 'table.errors tbody tr:first-child', /failed\s+tickets__create_issue\s+tools\/call · \/mcp → tickets\s+upstream_timeout\s+agents\s+310\s+\d\d:\d\d:\d\d/);
+    await reads(page, 'table.errors tbody tr:first-child', /failed\s+tickets__create_issue\s+tools\/call · \/mcp → tickets\s+upstream_timeout\s+HTTP 500 text\/plain · a1-7\s+agents\s+310\s+\d\d:\d\d:\d\d/);
     assert.equal(await rows(page, 'errors').count(), 4);
-    await reads(page, 'table.errors tbody tr:last-child', /cancelled\s+tools\/list\s+\/mcp\s+cancelled\s+–\s+1/);
+    await reads(page, 'table.errors tbody tr:last-child', /cancelled\s+tools\/list\s+\/mcp\s+cancelled\s+HTTP 500 text\/plain · a1-7\s+–\s+1/);
     const told = (await page.locator('table.callers tbody tr').allInnerTexts()).map((text) => text.split(/\s+/).join(' '));
     assert.deepEqual(told, ['agents 91,204 <0.1 % 12', 'ci 8,310 4.8 % 2', 'anonymous 900 0 % 0', 'intern 44 91 % 40']);
     await reads(page, 'main', /Who calls\s*4 of 212[\s\S]*3 requests failed before it was known who calls/);
@@ -280,13 +294,13 @@ test('keys go everywhere', () =>
   shown(ordinary(true), async (page) => {
     await headline(page, /are down$/);
     await page.keyboard.press('j');
-    assert.equal(await focused(page), '/mcp/finance');
+    assert.equal(await focused(page), 'billing');
     await page.keyboard.press('j');
     await page.keyboard.press('ArrowDown');
-    assert.equal(await focused(page), 'tickets');
+    assert.equal(await focused(page), 'notes');
     await page.keyboard.press('k');
     await page.keyboard.press('Enter');
-    await headline(page, /^billing$/);
+    await headline(page, /^search$/);
     await page.keyboard.press('Escape');
     await headline(page, /are down$/);
     await page.keyboard.press('/');

@@ -6,14 +6,14 @@ import { fileURLToPath } from 'node:url';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
 export const IMAGES = join(ROOT, 'docs', 'images');
-const PAGE = 'src/gateway/admin/page';
-const TERMINAL = ['src/tools/top', 'src/tools/admin_client'];
+const PAGE = ['src/gateway/admin/page', 'src/status'];
+const TERMINAL = ['src/tools/top', 'src/tools/admin_client', 'src/status'];
 /** Picture → where its words stand. */
 export const SOURCES = {
-  'overview-light': [PAGE],
-  'overview-dark': [PAGE],
-  upstream: [PAGE],
-  phone: [PAGE],
+  'overview-light': PAGE,
+  'overview-dark': PAGE,
+  upstream: PAGE,
+  phone: PAGE,
   'terminal-top': TERMINAL,
   'terminal-call': ['src/tools', 'src/commands'],
   'terminal-doctor': ['src/tools', 'src/commands'],

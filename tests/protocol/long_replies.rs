@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::{
-    Config, Connection, Daemon, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream, call, in_session,
-    legacy_call, open_session, result_body,
+    Child, Config, Connection, Daemon, LEGACY_VERSION, Legacy, Offer, Reply, Request, Upstream, call,
+    in_session, legacy_call, open_session, result_body,
 };
 
 const LINKS: usize = 60_000;
@@ -88,6 +88,24 @@ fn a_long_reply_of_many_names_holds_up_nobody() {
         let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
         let called = |id| in_session(&session, legacy_call(id, "files__echo"));
         assert_nobody_waits(&daemon, &called("1"), &called("2"));
+    }
+}
+
+#[test]
+fn a_long_line_of_a_child_process_holds_up_nobody() {
+    let weather = Upstream::with_tools(&["forecast"]);
+    let short = call("2", "weather__forecast");
+    for word in ["modern", "legacy"] {
+        let child = Child::new(&[word]);
+        let config = Config::new()
+            .raw("files", &child.keys(&format!("eras = [{word:?}]")))
+            .upstream("weather", weather.address, "")
+            .top("workers = 1");
+        let daemon = Daemon::start(&config);
+        daemon.send(&call("1", "files__echo")).assert_ok();
+        let count = format!(r#""arguments":{{"count":{LINKS}}}"#);
+        let long = call("1", "files__links").replacing(r#""arguments":{}"#, &count);
+        assert_nobody_waits(&daemon, &long, &short);
     }
 }
 

@@ -1,6 +1,9 @@
 //! Calls during which nothing happens for long: what the client gets meanwhile, so that nobody between takes the connection
 //! for dead, and what that changes in the reply.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::harness::{
@@ -113,6 +116,39 @@ fn a_quiet_call_gets_a_head_and_blanks_and_then_its_reply() {
         // The connection is still good.
         connection.write(&call("8", tool).method("PUT").bytes());
         assert_eq!(connection.response().status, 405, "{name}");
+    });
+}
+
+#[test]
+fn each_quiet_call_of_a_connection_gets_its_blanks() {
+    side_by_side([false, true], |is_bridged| {
+        // Every second call is held.
+        let gates: [Gate; 2] = Default::default();
+        let (held, calls) = (gates.clone(), AtomicUsize::new(0));
+        let reply = move |request: &Received| match calls.fetch_add(1, Ordering::Relaxed) {
+            call if call % 2 == 0 => result(request),
+            call => Reply::default().wait(&held[call / 2]).then(result(request)),
+        };
+        let offer = Legacy::new(Offer::tools(&["echo"]));
+        let upstream = if is_bridged {
+            Upstream::start(move |request| match request.method().as_str() {
+                "tools/call" => reply(request),
+                _ => offer.answer(request),
+            })
+        } else {
+            Upstream::calling(reply)
+        };
+        let config = if is_bridged { Config::legacy(&upstream) } else { Config::transparent(&upstream) };
+        let daemon = often(config);
+        let mut connection = daemon.connect();
+        for (gate, id) in gates.iter().zip([1, 3]) {
+            connection.write(&call(&id.to_string(), "echo").bytes());
+            assert_eq!(connection.response().json()["id"], id);
+            connection.write(&call(&(id + 1).to_string(), "echo").bytes());
+            assert_blanks(&mut connection, 2);
+            gate.open();
+            assert_late(&late_json(&mut connection), id + 1);
+        }
     });
 }
 
@@ -460,4 +496,64 @@ fn a_page_may_read_a_reply_that_began_early() {
     assert_eq!(head.header("access-control-allow-origin"), Some("http://localhost:3000"), "{head:?}");
     gate.open();
     assert_late(&late_json(&mut connection), 7);
+}
+
+#[test]
+fn a_reply_that_began_early_is_for_no_page_of_an_earlier_call() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let upstream = Upstream::calling(move |request| match request.client_id().as_str() {
+        "1" => result(request),
+        _ => Reply::default().wait(&held).then(result(request)),
+    });
+    let daemon = often(Config::transparent(&upstream));
+    let mut connection = daemon.connect();
+    connection.write(&call("1", "echo").with("Origin", "http://localhost:3000").bytes());
+    connection.response().assert_ok();
+    connection.write(&call("2", "echo").bytes());
+    let begun = connection.head();
+    assert_eq!(begun.header("x-accel-buffering"), Some("no"), "{begun:?}");
+    assert_eq!(begun.header("access-control-allow-origin"), None, "{begun:?}");
+    gate.open();
+    assert_late(&late_json(&mut connection), 2);
+}
+
+#[test]
+fn a_call_over_http2_that_is_cancelled_after_its_head_ends_in_time() {
+    let upstream = held_legacy(&Gate::default(), result);
+    let daemon = Daemon::start(&Config::legacy(&upstream).section("[session]\nkeep_alive_interval = \"4s\""));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let mut client = Http2::connect(daemon.address());
+    let (head, mut body) = client.open(&in_session(&session, legacy_call("7", "echo")));
+    assert_eq!((head.status, head.header("x-accel-buffering")), (200, Some("no")));
+    let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#;
+    let start = Instant::now();
+    assert_eq!(daemon.send(&in_session(&session, post(cancelled))).status, 202);
+    let mut rest = Vec::new();
+    while let Some(piece) = client.next(&mut body) {
+        rest.extend_from_slice(&piece);
+    }
+    let json: Value = serde_json::from_slice(&rest).expect("JSON");
+    assert_eq!(json["error"]["code"], -32800, "{json}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_a_server_says_beside_a_late_answer_is_on_the_stream_of_the_session() {
+    let said = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"file:///a"}}"#;
+    let gate = Gate::default();
+    let upstream = held_legacy(&gate, move |request| {
+        Reply::stream().event(said).event(&result_body(request, RESULT)).end()
+    });
+    let daemon = often(Config::legacy(&upstream));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let get = in_session(&session, legacy_call("1", "echo")).method("GET").body("");
+    let mut stream = daemon.begin(&get.set("Accept", "text/event-stream"));
+    assert_eq!(stream.head().status, 200);
+    let mut connection = daemon.begin(&in_session(&session, legacy_call("7", "echo")));
+    assert_blanks(&mut connection, 1);
+    gate.open();
+    assert_late(&late_json(&mut connection), 7);
+    let mut events = std::iter::from_fn(|| stream.event()).take(50);
+    assert!(events.any(|event| event.contains("file:///a")), "what was said");
 }

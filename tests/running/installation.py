@@ -152,9 +152,9 @@ def install_crate(cache, directory, name, version, options=()):
         place.symlink_to(kept)
 
 
-def install_npm_packages(cache, directory):
+def install_npm_packages(cache, directory, named_in=INTEROP):
     """Copied from the cache, since Node looks for packages where a program really lies."""
-    manifests = [INTEROP / "package.json", INTEROP / "package-lock.json"]
+    manifests = [named_in / "package.json", named_in / "package-lock.json"]
     wanted = digest(*(manifest.read_bytes() for manifest in manifests))
     kept = cache.entry("node", wanted[:16])
     if is_installed(directory, wanted):

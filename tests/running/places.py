@@ -6,6 +6,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 INTEROP = ROOT / "tests" / "interop"
+LAPTOP = ROOT / "tests" / "laptop"
 #: The environment of the modules of `tests`.
 PYTHON = {"PYTHONPATH": str(ROOT / "tests"), "PYTHONDONTWRITEBYTECODE": "1"}
 

@@ -15,7 +15,7 @@ from running.installation import (
     install_python_packages,
     install_tools,
 )
-from running.places import PYTHON, ROOT, cargo, seconds_file
+from running.places import LAPTOP, PYTHON, ROOT, cargo, seconds_file
 from running.step import Lanes, Step
 
 #: The black-box tests wait four fifths of their time, for timeouts and for processes, so that many fit beside each other.
@@ -108,6 +108,11 @@ def steps(cache, target, everything):
         command = [sys.executable, "-m", "proxies", "--binary", binary]
         return Step(f"proxies, {build}", command, 60, count_reported, python, ("tools", build))
 
+    def laptop(build, binary):
+        command = [venv_python, "-m", "laptop", "--binary", binary, "--npm", tests / "npm-laptop"]
+        needed = ("python packages", "laptop packages", build)
+        return Step(f"laptop, {build}", command, 300, count_reported, python, needed)
+
     documents = [venv_python, "-m", "documents", "--binary", target / "debug" / "trunkline", "--python", venv_python]
     venv_deployment_python = tests / "venv-deployment" / "bin" / "python"
     deployment = [venv_deployment_python, "-m", "deployment", "--binary", target / "debug" / "trunkline"]
@@ -171,6 +176,8 @@ def steps(cache, target, everything):
     if everything:
         listed += [
             Step("thin build", cargo("build", "--profile", "thin"), 1200),
+            Step("laptop packages", lambda: install_npm_packages(cache, tests / "npm-laptop", LAPTOP)),
+            laptop("thin build", thin),
             suite("interop", "thin build", thin, "--python1", venv_1_python, "--every-pair"),
             suite("conformance", "thin build", thin, "--all"),
             scan("thin build", thin),

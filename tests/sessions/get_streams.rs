@@ -633,6 +633,37 @@ fn an_id_that_the_session_was_not_given_is_refused() {
 }
 
 #[test]
+fn a_long_reply_can_be_taken_up_again_after_many_others() {
+    let (server, gate) = (server().with_streams(), Gate::default());
+    let (spoken, held) = (server.clone(), gate.clone());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" if request.client_id() == "1" => {
+            Reply::stream().chunk("id: long\ndata: \n\n").wait(&held).end()
+        }
+        "tools/call" => {
+            let answer = result_body(request, r#"{"content":[]}"#);
+            Reply::stream().chunk(&format!("id: short\ndata: {answer}\n\n")).end()
+        }
+        _ => server.answer(request),
+    });
+    let daemon = Daemon::start(&Config::legacy(&upstream).admin());
+    let session = remembered_session(&daemon);
+    let call = |id: usize| {
+        in_session(&session, legacy(&id.to_string(), "tools/call", r#"{"name":"echo","arguments":{}}"#))
+    };
+    let mut long = daemon.begin(&call(1));
+    assert_eq!(long.head().status, 200);
+    assert!(long.event().is_some_and(|event| event.contains("long")));
+    for id in 2..200 {
+        assert_eq!(daemon.send(&call(id)).status, 200);
+    }
+    // A proxy in between has closed its connection.
+    drop(long);
+    drop(Client::with(&daemon, &get(&session).with("Last-Event-ID", "long")));
+    assert_eq!(spoken.stream(1).request.headers("last-event-id"), ["long"]);
+}
+
+#[test]
 fn an_id_passes_where_nobody_remembers_what_was_given() {
     let weather = server().with_streams();
     let upstream = breaking_off(&weather, "7");
@@ -648,6 +679,43 @@ fn an_id_passes_where_nobody_remembers_what_was_given() {
     assert_eq!(spoken.request.headers("last-event-id"), ["7"]);
     spoken.event(&note("a"));
     assert_eq!(client.message().1, note("a"));
+}
+
+#[test]
+fn after_a_stop_in_order_it_is_known_what_was_given() {
+    let weather = server().with_streams();
+    let upstream = breaking_off(&weather, "7");
+    let state = Folder::new();
+    let config = Config::legacy(&upstream).top(&format!("state_directory = {:?}", state.path()));
+    let mut daemon = Daemon::start(&config);
+    let (mine, others) = (remembered_session(&daemon), remembered_session(&daemon));
+    let mut client = Client::open(&daemon, &others);
+    for session in [&mine, &others] {
+        assert_eq!(broken_call(&daemon, session, "echo"), "7");
+    }
+    let stream = eventually("the stream of the other stands", || {
+        let session = upstream.received_of("tools/call").last()?.session();
+        weather.streams().into_iter().find(|stream| stream.request.session() == session)
+    });
+    say(&stream, "x", "a");
+    client.message();
+    drop(client);
+    for times in 1..=2 {
+        daemon.terminate();
+        assert!(daemon.wait_exit().success());
+        daemon = Daemon::start(&config);
+        for (session, id) in [(&mine, "8"), (&mine, "x"), (&others, "y")] {
+            let response = daemon.send(&get(session).with("Last-Event-ID", id));
+            assert_eq!(response.status, 400, "{id} after {times}");
+        }
+        for (session, id) in [(&mine, "7"), (&others, "x")] {
+            drop(Client::with(&daemon, &get(session).with("Last-Event-ID", id)));
+        }
+    }
+    // A process that ends otherwise leaves nothing behind, and what was left before is older than what it gave.
+    daemon.kill();
+    let daemon = Daemon::start(&config);
+    drop(Client::with(&daemon, &get(&mine).with("Last-Event-ID", "8")));
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Connection, Daemon, Gate, Legacy, META, Offer, Reply, Request, Response, Upstream, api_key,
-    eventually, initialize, legacy, legacy_call, post, result_body,
+    Config, Connection, Daemon, Gate, Legacy, META, Offer, Receiver, Reply, Request, Response, Upstream,
+    api_key, eventually, initialize, legacy, legacy_call, post, result_body,
 };
 
 /// A client of HTTP+SSE: its stream, and where the stream told it to send messages.
@@ -84,6 +84,25 @@ impl<'d> Client<'d> {
         let answer = self.message();
         assert_eq!((&answer["id"], &answer["error"]["code"]), (id, &json!(code)), "{answer}");
     }
+}
+
+#[test]
+fn a_trace_that_a_message_names_goes_on() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let (receiver, upstream) = (Receiver::start(), server().start());
+    let config = one(&upstream).section(&receiver.table("ratio = 0.0"));
+    let daemon = Daemon::start_with(&config, &[("OTEL_BSP_SCHEDULE_DELAY", "20")]);
+    let mut client = Client::start(&daemon);
+    let meta = format!(r#"{{"traceparent":"00-{TRACE}-b7ad6b7169203331-01"}}"#);
+    let params = format!(r#"{{"name":"echo","arguments":{{}},"_meta":{meta}}}"#);
+    client.send(legacy("1", "tools/call", &params));
+    assert!(client.message()["result"].is_object());
+    let (of_call, of_exchange) = receiver.wait_pair();
+    assert_eq!([&*of_call.trace_id, &of_exchange.trace_id], [TRACE; 2]);
+    assert_eq!(of_call.parent_id, "b7ad6b7169203331");
+    let (sent, name) = (upstream.only_call(), format!("00-{TRACE}-{}-01", of_exchange.id));
+    assert_eq!(sent.headers("traceparent"), [&*name]);
+    assert_eq!(sent.json()["params"]["_meta"]["traceparent"], name);
 }
 
 #[test]
@@ -601,4 +620,38 @@ fn a_reload_that_changes_the_names_of_an_endpoint_ends_its_streams() {
     for Client { mut stream, .. } in [new, old] {
         assert_eq!(stream.event(), None);
     }
+}
+
+#[test]
+fn a_call_that_is_left_keeps_its_place() {
+    const KEPT: &str = "trunkline_upstream_calls_kept";
+    let gate = Gate::default();
+    let (held, server) = (gate.clone(), server());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => Reply::silence().wait(&held),
+        _ => server.answer(request),
+    });
+    let lines = "eras = [\"legacy\"]\ncalls_max = 2\ncalls_wait_max = \"1m\"";
+    let config = Config::new().upstream("up", upstream.address, lines).admin().endpoint("sse = true");
+    let daemon = Daemon::start(&config);
+    let kept = |count| eventually(KEPT, || (daemon.find_metric_of_up(KEPT) == Some(count)).then_some(()));
+    let mut client = Client::start(&daemon);
+    for (id, calls) in [("1", 1), ("2", 2)] {
+        client.send(legacy_call(id, "echo"));
+        upstream.wait_for("tools/call", calls);
+    }
+    let note = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    client.send(post(note));
+    upstream.wait_for("notifications/cancelled", 1);
+    kept(1);
+    client.assert_error(&json!(1), -32800);
+    // The next one begins when the time of the first is over, though its client has been told that it is.
+    client.send(legacy_call("3", "echo"));
+    upstream.wait_for("tools/call", 3);
+    kept(0);
+    // Those of a client that is gone are kept as well.
+    drop(client);
+    kept(2);
+    kept(0);
+    gate.open();
 }

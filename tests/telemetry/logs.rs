@@ -1,9 +1,11 @@
 //! Log lines: one per refused or failed call, with the reason, without secrets, in every form and place.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
 use serde_json::Value;
 
 use crate::harness::{
@@ -131,6 +133,30 @@ fn a_name_forges_no_line_of_json() {
 #[test]
 fn a_name_forges_no_line_of_logfmt() {
     assert_no_forged_line("logfmt");
+}
+
+#[test]
+fn what_nobody_sees_is_spelled_out() {
+    for format in ["text", "json", "logfmt"] {
+        let (daemon, _upstream) = talkative(format);
+        let before = daemon.log().len();
+        // `denied`, a zero-width space, a word joiner, a direction mark and a Unicode tag.
+        let hidden = ['\u{200b}', '\u{2060}', '\u{202e}', '\u{e0041}'];
+        let name: String =
+            ["denied"].into_iter().map(str::to_owned).chain(hidden.map(String::from)).collect();
+        let encoded = format!("=?base64?{}?=", base64::engine::general_purpose::STANDARD.encode(&name));
+        let request = call("7", &name).set("Mcp-Name", encoded);
+        daemon.send(&with_key(&request)).assert_error(200, -32602, Some("7"));
+        let line = daemon.wait_for_log(before, "the refusal", |line| says(line, "-32602"));
+        for character in hidden {
+            // As JSON has it: of two halves where one is not enough.
+            let mut spelled = String::new();
+            for half in character.to_string().encode_utf16() {
+                let _ = write!(spelled, "\\u{half:04x}");
+            }
+            assert!(line.contains(&spelled) && !line.contains(character), "{format}, {spelled}: {line:?}");
+        }
+    }
 }
 
 #[test]

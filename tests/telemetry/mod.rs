@@ -8,10 +8,12 @@
 //! | [`logs`] | Which log lines are written, in which form, where, and without which secrets? |
 //! | [`access_log`] | What does the access log say of each call? |
 //! | [`traces`] | Which trace context goes in and out, and which spans does an OTLP receiver get? |
+//! | [`trace_meta`] | Does the context that stands in `_meta` make one trace of what client, gateway and server do? |
 
 mod access_log;
 mod dashboards;
 mod exposition;
 mod logs;
 mod metrics;
+mod trace_meta;
 mod traces;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
 use crate::harness::{
-    Child, Config, Daemon, Gate, LEGACY_VERSION, Legacy, META, Offer, Receiver, Reply, Request, Span,
-    Upstream, body, call, eventually, in_session, legacy, list, modern, open_session, post, read_resource,
-    refusing_address, side_by_side,
+    Child, Config, Daemon, Gate, Http2, LEGACY_VERSION, Legacy, META, Offer, Receiver, Reply, Request, Span,
+    Upstream, body, call, eventually, in_session, legacy, legacy_call, list, modern, open_session, post,
+    read_resource, refusing_address, result_body, side_by_side,
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -160,10 +160,13 @@ fn a_child_process_reads_it_in_meta() {
     assert_eq!(client.parent_id, server.id);
     assert_eq!(client.attribute("network.transport"), Some("pipe"));
 
-    // What a client wrote there itself stays.
+    // A name that its client wrote there itself is replaced: servers look in both places.
     let own = r#""_meta":{"traceparent":"its own","#;
     daemon.send(&call("1", "echo").with("traceparent", PARENT).replacing(r#""_meta":{"#, own)).assert_ok();
-    assert_eq!(child.received("tools/call")[1]["params"]["_meta"]["traceparent"], "its own");
+    let spans = receiver.wait(4);
+    let names: Vec<String> = spans[2..].iter().map(named).collect();
+    let told = child.received("tools/call")[1]["params"]["_meta"]["traceparent"].clone();
+    assert!(names.iter().any(|name| told == **name), "{told} is none of {names:?}");
 }
 
 #[test]
@@ -284,6 +287,44 @@ fn who_leaves_is_seen() {
     let (server, client) = receiver.wait_pair();
     assert_eq!(server.attribute("error.type"), client.attribute("error.type"));
     assert!(server.is_error && server.attribute("http.response.status_code").is_none());
+}
+
+#[test]
+fn a_call_that_was_answered_is_no_cancelled_one() {
+    let (receiver, gate) = (Receiver::start(), Gate::default());
+    let (door, server) = (gate.clone(), Legacy::new(Offer::tools(&["echo"])).and_modern());
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "tools/call" => {
+            let answer = result_body(request, r#"{"content":[],"resultType":"complete"}"#);
+            Reply::stream().event(&answer).wait(&door).end()
+        }
+        _ => server.answer(request),
+    });
+    let config = Config::new().upstream("up", upstream.address, "eras = [\"modern\", \"legacy\"]");
+    let daemon = start(config, &receiver);
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    for request in [in_session(&session, legacy_call("1", "echo")), call("2", "echo")] {
+        // A client that has its answer does not wait for the end of the stream.
+        let mut leaving = daemon.begin(&request);
+        assert_eq!(leaving.head().status, 200);
+        assert!(leaving.event().is_some_and(|event| event.contains("result")));
+        drop(leaving);
+        let mut leaving = Http2::connect(daemon.address());
+        let (head, mut body) = leaving.open(&request);
+        assert_eq!(head.status, 200);
+        assert!(leaving.next(&mut body).is_some());
+        drop((body, leaving));
+    }
+    let calls = eventually("each call has its spans", || {
+        let spans = receiver.spans().into_iter();
+        let calls: Vec<Span> = spans.filter(|span| span.name.starts_with("tools/call")).collect();
+        (calls.len() == 8).then_some(calls)
+    });
+    for span in calls {
+        assert!(!span.is_error && span.attribute("error.type").is_none(), "{span:?}");
+        assert_eq!(span.attribute("http.response.status_code"), Some("200"), "{span:?}");
+    }
+    gate.open();
 }
 
 fn in_legacy(session: &str, id: &str) -> Request {

@@ -75,7 +75,8 @@ fn one_call_is_enough_where_a_process_rests() {
 #[test]
 fn idle_sessions_of_one_caller_keep_no_modern_caller_out() {
     let child = Child::new(&["modern"]);
-    let daemon = daemon(&child, ("children_max = 4", ""), &["greedy", "other"]);
+    let lines = "eras = [\"modern\", \"legacy\"]\nchildren_max = 4";
+    let daemon = daemon(&child, (lines, ""), &["greedy", "other"]);
     let sessions: Vec<String> = (0..7)
         .map(|_| {
             let params = format!(

@@ -185,26 +185,35 @@ fn a_stream_is_under_way_until_it_ends_or_its_client_leaves() {
 
 #[test]
 fn a_stream_that_stays_open_after_the_answer_holds_up_nobody() {
-    let gate = Gate::default();
-    let (door, server) = (gate.clone(), Legacy::new(Offer::tools(&["echo"])));
-    let upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" => Reply::stream().event(&result_body(request, RESULT)).wait(&door).end(),
-        _ => server.answer(request),
-    });
-    let lines = "eras = [\"legacy\"]\ncalls_max = 1\ncalls_waiting_max = 0";
-    let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, lines));
-    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    let mut calls = Vec::new();
-    for id in ["1", "2"] {
-        let message = legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#);
-        let mut connection = daemon.begin(&in_session(&session, message));
-        assert_eq!(connection.head().header("content-type"), Some("text/event-stream"), "{id}");
-        assert!(connection.event().is_some());
-        calls.push(connection);
-    }
-    gate.open();
-    for connection in &mut calls {
-        assert!(connection.event().is_none());
+    for era in ["legacy", "modern"] {
+        let gate = Gate::default();
+        let door = gate.clone();
+        let answer =
+            move |request: &Received| Reply::stream().event(&result_body(request, RESULT)).wait(&door).end();
+        let upstream = if era == "modern" {
+            Upstream::calling(answer)
+        } else {
+            let server = Legacy::new(Offer::tools(&["echo"]));
+            Upstream::start(move |request| match request.method().as_str() {
+                "tools/call" => answer(request),
+                _ => server.answer(request),
+            })
+        };
+        let lines = format!("eras = [{era:?}]\ncalls_max = 1\ncalls_waiting_max = 0");
+        let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, &lines));
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let mut calls = Vec::new();
+        for id in ["1", "2"] {
+            let message = legacy(id, "tools/call", r#"{"name":"echo","arguments":{}}"#);
+            let mut connection = daemon.begin(&in_session(&session, message));
+            assert_eq!(connection.head().header("content-type"), Some("text/event-stream"), "{era} {id}");
+            assert!(connection.event().is_some());
+            calls.push(connection);
+        }
+        gate.open();
+        for connection in &mut calls {
+            assert!(connection.event().is_none());
+        }
     }
 }
 

@@ -92,7 +92,7 @@ fn a_user_and_a_password_are_shown_and_nothing_without() {
 }
 
 #[test]
-fn headers_that_the_operator_names_are_handed_on_with_calls() {
+fn headers_that_the_operator_names_are_handed_on_with_all_that_is_sent_for_their_client() {
     let server = Legacy::new(Offer::tools(&["echo"])).and_modern();
     let upstream = server.start();
     let lines = "forward_headers = [\"X-Tenant\", \"x-absent\"]\neras = [\"modern\", \"legacy\"]";
@@ -103,10 +103,17 @@ fn headers_that_the_operator_names_are_handed_on_with_calls() {
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     let request = legacy("3", "tools/call", r#"{"name":"echo","arguments":{}}"#);
     daemon.send(&shown(in_session(&session, request))).assert_ok();
-    for request in upstream.received() {
-        let expected: &[&str] = if request.method() == "tools/call" { &["acme"] } else { &[] };
-        assert_eq!(request.headers("x-tenant"), expected, "{request:?}");
+    let received = upstream.received();
+    for request in &received {
         assert_eq!(request.headers("x-other"), [""; 0], "{request:?}");
+        if ["tools/call", "tools/list"].contains(&&*request.method()) {
+            assert_eq!(request.headers("x-tenant"), ["acme"], "{request:?}");
+        }
+    }
+    for method in ["initialize", "notifications/initialized", "tools/call", "tools/list"] {
+        let is_shown =
+            |request: &&Received| request.method() == method && request.headers("x-tenant") == ["acme"];
+        assert!(received.iter().any(|request| is_shown(&request)), "{method}: {received:?}");
     }
 }
 

@@ -160,7 +160,8 @@ fn what_a_child_said_before_it_ended_is_heard_to_the_end() {
 #[test]
 fn a_session_whose_client_does_not_read_ends_as_any_other() {
     let child = Child::new(&[]);
-    let daemon = Daemon::start(&child_of(&child, "legacy", "stop_timeout = \"500ms\""));
+    // Of so few the gateway keeps none for itself.
+    let daemon = Daemon::start(&child_of(&child, "legacy", "stop_timeout = \"500ms\"\nchildren_max = 8"));
     let session = open(&daemon);
     let _slow = burst(&daemon, &child, &session, LINES, "");
     sleep(PAUSE);

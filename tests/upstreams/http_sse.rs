@@ -18,7 +18,11 @@ pub(crate) struct Server {
     streams: Arc<Mutex<HashMap<usize, Sender<Vec<u8>>>>>,
     offer: Legacy,
     fault: Failing,
+    said: Arc<Saying>,
 }
+
+/// The message that it says before it answers a request, if any.
+type Saying = dyn Fn(&Received) -> Option<String> + Send + Sync;
 
 /// What goes wrong with a request.
 type Failing = Arc<dyn Fn(&Received) -> Option<Fault> + Send + Sync>;
@@ -41,9 +45,14 @@ impl Server {
         Self::failing(move |request| reply(request).map(Fault::Reply))
     }
 
+    /// The same; before it answers what this fits, it says this on the stream.
+    pub(crate) fn saying(said: impl Fn(&Received) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { said: Arc::new(said), ..Self::new() }
+    }
+
     fn failing(fault: impl Fn(&Received) -> Option<Fault> + Send + Sync + 'static) -> Self {
         let offer = Legacy::new(Offer::tools(&["echo"]));
-        Self { streams: Arc::default(), offer, fault: Arc::new(fault) }
+        Self { streams: Arc::default(), offer, fault: Arc::new(fault), said: Arc::new(|_| None) }
     }
 
     pub(crate) fn start(&self) -> Upstream {
@@ -105,6 +114,9 @@ impl Server {
         let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         if message.get("id").is_none() || message.get("method").is_none() {
             return;
+        }
+        if let Some(said) = (self.said)(request) {
+            self.say(stream, &said);
         }
         let method = request.method();
         let result = match method.as_str() {
@@ -235,6 +247,51 @@ fn a_message_that_is_refused_fails_alone() {
     }
     let streams = streams_of_calls(&upstream);
     assert!(streams.iter().all(|stream| *stream == streams[0]), "one session throughout: {streams:?}");
+}
+
+#[test]
+fn an_answer_that_is_too_large_fails_its_call_alone() {
+    let server = Server::failing(|request| {
+        if request.method() != "tools/call" || request.is_named("echo") {
+            return None;
+        }
+        if request.is_named("late") {
+            return Some(Fault::Say(": later\n\n".into()));
+        }
+        let result = format!(r#"{{"content":[{{"type":"text","text":"{}"}}]}}"#, "x".repeat(100_000));
+        let answer = result_body(request, &result);
+        // The id may come first or last, and the data in any number of lines.
+        let answer = if request.is_named("last") {
+            format!(r#"{{"jsonrpc":"2.0","result":{result},"id":{}}}"#, request.json_id())
+        } else {
+            answer.replace(r#","text":"#, "\ndata: ,\ndata: \"text\":")
+        };
+        Some(Fault::Say(format!("event: message\r\ndata: {answer}\n\n")))
+    });
+    let upstream = server.start();
+    let daemon = Daemon::start(&configured(&upstream).limits("reply_bytes_max = \"64KiB\"\n"));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let late = daemon.begin(&in_session(&session, legacy_call("1", "late")));
+    upstream.wait_for("tools/call", 1);
+    for tool in ["first", "last", "first"] {
+        let before = daemon.log().len();
+        let answer = daemon.send(&in_session(&session, legacy_call("7", tool))).json();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(502)), "{tool}: {answer}");
+        let said = answer["error"]["message"].as_str().expect("a message");
+        assert!(said.contains("reply_bytes_max (65536)") && said.contains(" 100"), "{said}");
+        daemon.wait_for_log(before, "it is logged", |line| {
+            line.contains("larger than reply_bytes_max") && line.contains("65536")
+        });
+        assert!(called(&daemon, &session, "8")["result"].is_object(), "{tool}");
+    }
+    let calls = upstream.received_of("tools/call");
+    let stream = calls[0].head.rsplit_once("session_id=").expect("a stream").1;
+    let stream = stream.split(' ').next().and_then(|number| number.parse().ok()).expect("a number");
+    server.say(stream, &result_body(&calls[0], "{}"));
+    let mut late = late;
+    late.response().assert_ok();
+    let streams = streams_of_calls(&upstream);
+    assert!(streams.iter().all(|other| *other == streams[0]), "one session throughout: {streams:?}");
 }
 
 #[test]

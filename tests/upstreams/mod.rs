@@ -15,7 +15,9 @@
 //! | [`credentials`] | What does the gateway show to an upstream: headers, passwords, tokens, secrets? |
 //! | [`tls`] | Which upstream is believed over TLS, and what is seen of each fault? |
 //! | [`http_sse`] | How is an upstream reached that speaks HTTP+SSE (2024-11-05)? (Clients that do: `sessions/http_sse.rs`.) |
+//! | [`states`] | What are operators told of an upstream that is not up? |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
+//! | [`starting`] | How often is a program started that takes its time, who waits for it, and in which turn? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
 //! | [`shared_process`] | How far are principals kept apart whose modern calls share a process? |
 //! | [`floods`] | Who waits, and who loses what, where a child process writes faster than its client reads? |
@@ -37,5 +39,7 @@ mod process_end;
 mod replicas;
 mod retries;
 mod shared_process;
+mod starting;
+mod states;
 mod stdio;
 mod tls;

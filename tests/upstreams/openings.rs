@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::http_sse::Server as SseServer;
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Response, Upstream, call,
-    call_as, eventually, in_session, legacy, legacy_call, list, open_session, tool_names,
+    Child, Config, Daemon, Gate, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Response, Upstream,
+    call, call_as, eventually, in_session, legacy, legacy_call, list, open_session, result_body, tool_names,
 };
 
 const SSE: &str = "transport = \"sse\"\neras = [\"legacy\"]\n";
@@ -59,6 +59,19 @@ fn a_call_for_which_no_session_was_opened_is_told_so() {
         (Box::new(|_| Reply::silence()), "did not answer in time"),
         (Box::new(rpc), "error -32603, database is down"),
         (Box::new(|_| Reply::json("200 OK", "{}")), "not valid MCP"),
+        (
+            Box::new(|_| Reply::http("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html>")),
+            "answered with `text/html; charset=utf-8`",
+        ),
+        (
+            Box::new(|request| {
+                Reply::result(
+                    request,
+                    r#"{"protocolVersion":"2099-01-01","capabilities":{},"serverInfo":{}}"#,
+                )
+            }),
+            "revision 2099-01-01, of which this gateway opens none",
+        ),
         (
             Box::new(|_| {
                 Reply::http("307 Temporary Redirect", "Location: https://x.example/mcp?k=1\r\n", "")
@@ -265,4 +278,55 @@ fn the_same_over_http_sse() {
             assert!(answer.text().contains("\"result\""), "{name}: {}", answer.text());
         }
     }
+}
+
+#[test]
+fn a_server_that_pings_before_it_answers_is_answered() {
+    const PING: &str = r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#;
+    let server = Legacy::new(Offer::tools(&["echo"]));
+    let gates = Mutex::<Vec<Gate>>::default();
+    let upstream = Upstream::start(move |request| match request.method().as_str() {
+        "initialize" => {
+            let (gate, opened) = (Gate::default(), server.answer(request));
+            gates.lock().unwrap().push(gate.clone());
+            let session = opened.header("mcp-session-id").expect("a session");
+            let result = json!({
+                "protocolVersion": LEGACY_VERSION, "capabilities": {"tools": {}},
+                "serverInfo": {"name": "pinging", "version": "1"},
+            });
+            let answer = result_body(request, &result.to_string());
+            Reply::stream_with(&format!("Mcp-Session-Id: {session}\r\n"))
+                .event(PING)
+                .wait(&gate)
+                .event(&answer)
+                .end()
+        }
+        "" if request.json()["id"] == "p" => {
+            assert!(request.json()["result"].is_object() && !request.session().is_empty(), "{request:?}");
+            gates.lock().unwrap().iter().for_each(Gate::open);
+            Reply::http("202 Accepted", "", "")
+        }
+        _ => server.answer(request),
+    });
+    let daemon = Daemon::start(&Config::legacy(&upstream));
+    for request in calls(&daemon) {
+        daemon.send(&request).assert_ok();
+    }
+}
+
+#[test]
+fn the_same_where_it_pings_over_http_sse() {
+    let server = SseServer::saying(|request| {
+        (request.method() == "initialize").then(|| r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#.to_owned())
+    });
+    let upstream = server.start();
+    let daemon = Daemon::start(&Config::new().upstream("up", upstream.address, SSE));
+    for request in calls(&daemon) {
+        assert!(daemon.send(&request).text().contains("\"result\""));
+    }
+    let pongs = upstream.received_of("");
+    assert!(
+        pongs.iter().any(|pong| pong.json()["id"] == "p" && pong.json()["result"].is_object()),
+        "{pongs:?}"
+    );
 }

@@ -86,6 +86,8 @@ fn gateway(trees: &[Tree]) -> Daemon {
         let keys = format!("command = {:?}\nstop_timeout = \"300ms\"\neras = [\"legacy\"]", tree.command());
         config.raw(&format!("up{number}"), &keys)
     });
+    // None of them ever answers.
+    let upstreams = upstreams.limits("children_starting_max = 6");
     Daemon::start(&upstreams.section("[drain]\nquiet = \"0s\"\nmax = \"5s\""))
 }
 

@@ -85,3 +85,34 @@ fn a_state_goes_back_for_its_principal_alone() {
     let last = child.received("tools/call").pop().expect("a call");
     assert_eq!(last["params"]["requestState"], "s");
 }
+
+/// `7.0` is an integer to some languages, which write it as `7`.
+#[test]
+fn a_progress_token_in_no_spelling_is_that_of_another() {
+    let child = Child::new(&["modern"]);
+    let daemon = daemon(&child);
+    let mut hanging = daemon.begin(&with_key(tool("hang", ""), KEYS[0]));
+    let other = child.wait_received("tools/call", 1)[0]["id"].to_string();
+    for token in [format!("{other}.0"), format!("{other}e0"), format!("{other}0E-1")] {
+        let meta = META.replacen('{', &format!(r#"{{"progressToken":{token},"#), 1);
+        let params = format!(r#"{{"name":"progress","arguments":{{}},"_meta":{meta}}}"#);
+        let request = modern("tools/call", Some("progress"), body("1", "tools/call", &params));
+        let progress = daemon.send(&with_key(request, KEYS[1])).text();
+        assert_eq!(progress.matches(&format!(r#""progressToken":{token}"#)).count(), 3, "{progress}");
+    }
+    daemon.send(&with_key(tool("gives-up", ""), KEYS[1])).assert_ok();
+    let late = hanging.response().text();
+    assert!(late.contains("all the same") && !late.contains("notifications/progress"), "{late}");
+}
+
+#[test]
+fn a_server_that_gives_up_calls_ends_nobodys() {
+    let child = Child::new(&["modern"]);
+    let daemon = daemon(&child);
+    let mut waiting = daemon.begin(&with_key(tool("hang", ""), KEYS[0]));
+    child.wait_received("tools/call", 1);
+    let answered = daemon.send(&with_key(tool("gives-up", ""), KEYS[1]));
+    assert!(answered.text().contains("all the same"), "{}", answered.text());
+    let late = waiting.response();
+    assert!(late.text().contains("all the same"), "{}", late.text());
+}

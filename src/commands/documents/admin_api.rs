@@ -35,7 +35,7 @@ fn paths(status: &Value, history: &Value, tools: &Value) -> Value {
         "/livez": { "get": open_read("Whether the process runs", &json!({ "200": text("text/plain", "It does.") })) },
         "/readyz": { "get": open_read("Whether the gateway accepts calls", &json!({
             "200": text("text/plain", "It does. Operators are also told which endpoints have no healthy upstream, a line each."),
-            "503": text("text/plain", "It drains, or a worker thread died."),
+            "503": text("text/plain", "It drains, a worker thread died, or `ready = \"listed\"` waits for lists: operators are told of which upstreams."),
         })) },
         "/metrics": { "get": read("Metrics in Prometheus' text format", &json!({ "200": text("text/plain", "All metrics.") })) },
         "/status": { "get": read("The state of the gateway", &json!({ "200": object(status) })) },

@@ -121,17 +121,6 @@ f.toml:16:20: error: another endpoint has the path `/mcp` for `*.b.test`: choose
 "#,
     },
     Case {
-        name: "empty upstreams",
-        replace: r#"upstreams = ["a", "b"]"#,
-        by: "upstreams = []",
-        rendered: "
-f.toml:5:13: error: `upstreams` is empty: name at least one
-  |
-5 | upstreams = []
-  |             ^^
-",
-    },
-    Case {
         name: "unknown upstream",
         replace: "[upstream.a]",
         by: r#"[upstream.weather]

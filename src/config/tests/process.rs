@@ -54,11 +54,6 @@ f.toml:1:1: error: no endpoint: add [[endpoint]] with `path = "/mcp"` and its `u
   |
 1 | 
   | ^
-
-f.toml:1:1: error: no upstream: add [upstream.NAME] with the `url` of an MCP server
-  |
-1 | 
-  | ^
 "#,
     },
     Case {

@@ -29,16 +29,21 @@ pub(crate) struct MetricsText {
     state: Arc<State>,
     tasks: Tasks,
     latest: Latest<Bytes>,
+    /// Brings up to date what is counted nowhere else.
+    refresh: fn(&State),
 }
 
 impl MetricsText {
-    pub(crate) fn new(state: Arc<State>, tasks: Tasks) -> Self {
-        Self { state, tasks, latest: Latest::default() }
+    pub(crate) fn new(state: Arc<State>, tasks: Tasks, refresh: fn(&State)) -> Self {
+        Self { state, tasks, latest: Latest::default(), refresh }
     }
 
     pub(super) async fn answer(&self) -> HttpAnswer {
-        let state = Arc::clone(&self.state);
-        let render = move || Bytes::from(state.render_metrics());
+        let (state, refresh) = (Arc::clone(&self.state), self.refresh);
+        let render = move || {
+            refresh(&state);
+            Bytes::from(state.render_metrics())
+        };
         page(StatusCode::OK, PROMETHEUS_TEXT, self.latest.get(&self.tasks, render).await)
     }
 }

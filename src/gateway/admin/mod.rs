@@ -34,6 +34,8 @@ pub(crate) mod socket;
 mod status;
 mod tools;
 
+pub(crate) use self::servers::show_usable;
+
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;

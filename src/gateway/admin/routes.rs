@@ -152,14 +152,20 @@ impl Routes {
         }
     }
 
-    /// 503 only while it drains: where a server is down, another gateway would not reach it either.
+    /// 503 while it drains, and where the operator wants to wait for lists: where a server is down, another gateway would
+    /// not reach it either.
     fn readiness(&self, is_operator: bool) -> HttpAnswer {
         if self.state.drain.is_quiet() {
             return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n");
         }
+        let unlisted = servers::unlisted(&self.state);
+        if !unlisted.is_empty() {
+            let names = if is_operator { format!(": {}", unlisted.join(", ")) } else { String::new() };
+            return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("not listed yet{names}\n"));
+        }
         let mut text = String::from("ok\n");
         if is_operator {
-            text.extend(servers::unhealthy(&self.state).map(|line| line + "\n"));
+            text.extend(servers::unhealthy(&self.state).into_iter().map(|line| line + "\n"));
         }
         page(StatusCode::OK, TEXT, text)
     }

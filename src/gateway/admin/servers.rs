@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use prometheus::{IntCounter, IntGauge};
 use status::{
-    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, PinStatus, Recent, ReplicaStatus, UpstreamStatus,
+    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, LongNames, PinStatus, Recent,
+    ReplicaStatus, StartStatus, UpstreamState, UpstreamStatus, VaryingTool,
 };
 
 use super::samples::{Samples, Subject};
@@ -14,13 +15,18 @@ use super::status::{count, unix_s};
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::{Endpoint, Snapshot};
+use crate::tables::lists::cache::Scope;
 use crate::tables::lists::part::ListPart;
 use crate::tables::lists::{CatalogQuery, List};
 use crate::telemetry::metrics::declare::LabelValues as _;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::totals::{Counts, Total, Totals};
+use crate::upstream::fault::NotedFault;
+use crate::upstream::pins::Pins;
+use crate::upstream::start_state::StartState;
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
+use protocol::route::Kind;
 use protocol::version::Eras;
 
 /// Tools whose definitions wait for approval that are named.
@@ -50,17 +56,57 @@ impl StatusSources<'_> {
     }
 }
 
-/// Endpoints without a healthy upstream, a line each.
-pub(super) fn unhealthy(state: &State) -> impl Iterator<Item = String> {
+/// Endpoints without a healthy upstream, a line each, with what is wrong with these.
+pub(super) fn unhealthy(state: &State) -> Vec<String> {
     let snapshot = state.snapshot.load_full();
-    let paths = snapshot.endpoints.iter().filter(|endpoint| !is_healthy(&snapshot, endpoint));
-    let lines: Vec<_> =
-        paths.map(|endpoint| format!("{}: no healthy upstream", endpoint.config.name)).collect();
-    lines.into_iter()
+    let upstreams = states(&snapshot);
+    let line = |endpoint: &Arc<Endpoint>| {
+        let members: Vec<_> = members(endpoint, &upstreams).collect();
+        let is_lost = !members.is_empty() && members.iter().all(|one| one.healthy == Some(false));
+        let why = |one: &&UpstreamStatus| {
+            let why = one.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("{} {}{why}", one.name, one.state.as_deref().unwrap_or_default())
+        };
+        let whys: Vec<String> = members.iter().map(why).collect();
+        is_lost.then(|| format!("{}: no healthy upstream ({})", endpoint.config.name, whys.join("; ")))
+    };
+    snapshot.endpoints.iter().filter_map(line).collect()
+}
+
+/// Which upstreams calls get through to, as a metric has it: its labels, and 1 where some do.
+pub(crate) fn show_usable(state: &State) {
+    let upstreams = states(&state.snapshot.load());
+    let now_s = clock::now_s();
+    let found: Vec<_> = upstreams.iter().map(|one| (one, status::standing(one, None, now_s))).collect();
+    let series = found
+        .iter()
+        .filter(|(_, at)| at.state != UpstreamState::Off)
+        .map(|(one, at)| ([&*one.name, at.state.word(), &*at.cause], i64::from(at.is_usable)));
+    state.metrics.replicas.usable.replace(series);
+}
+
+/// The upstreams of an endpoint that are on.
+fn members<'s>(
+    endpoint: &'s Endpoint,
+    upstreams: &'s [UpstreamStatus],
+) -> impl Iterator<Item = &'s UpstreamStatus> {
+    endpoint.members.iter().filter_map(|at| upstreams.get(*at))
+}
+
+/// Upstreams that the gateway has to list before it is ready.
+pub(super) fn unlisted(state: &State) -> Vec<String> {
+    let snapshot = state.snapshot.load_full();
+    let unlisted = snapshot.unlisted().map(|upstream| upstream.config.name.clone());
+    unlisted.collect()
 }
 
 /// All endpoints, in configured order.
-pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources<'_>) -> Vec<EndpointStatus> {
+pub(super) fn endpoints(
+    state: &State,
+    snapshot: &Snapshot,
+    seen: &StatusSources<'_>,
+    upstreams: &[UpstreamStatus],
+) -> Vec<EndpointStatus> {
     let mut lists: HashMap<u64, usize> = HashMap::new();
     for (key, merged) in &state.catalog.merged {
         if key.kind == CatalogQuery::List(List::Tools) {
@@ -82,11 +128,12 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources
         EndpointStatus {
             path: path.clone(),
             eras: eras(Some(endpoint.eras())),
-            upstreams: endpoint.config.upstreams.clone(),
+            upstreams: [&endpoint.config.upstreams[..], &endpoint.config.off[..]].concat(),
             names: Some(names.to_owned()),
             auth: Some(endpoint.config.auth.iter().copied().map(auth_method).collect()),
-            healthy: Some(is_healthy(snapshot, endpoint)),
-            down_since_s: endpoint_down_since_s(snapshot, endpoint),
+            healthy: is_healthy(endpoint, upstreams),
+            down_since_s: endpoint_down_since_s(endpoint, upstreams),
+            long_names: long_names(endpoint, snapshot, seen.tools),
             tools: Some(count(known.iter().map(|known| known.count).sum::<usize>())),
             list_bytes: Some(count(lists.get(&endpoint.id).copied().unwrap_or_else(untouched))),
             figures: seen.figures(|figures| &figures.endpoints, path, Subject::Endpoint(path)),
@@ -95,24 +142,61 @@ pub(super) fn endpoints(state: &State, snapshot: &Snapshot, seen: &StatusSources
     snapshot.endpoints.iter().map(one).collect()
 }
 
+/// An upstream that is told nothing.
+fn off(name: &str) -> UpstreamStatus {
+    let mut upstream =
+        UpstreamStatus { name: name.to_owned(), enabled: Some(false), ..UpstreamStatus::default() };
+    say_state(&mut upstream, None);
+    upstream
+}
+
+/// The states of all upstreams, without their figures.
+fn states(snapshot: &Snapshot) -> Vec<UpstreamStatus> {
+    let one = |upstream: &Arc<Upstream>| {
+        let mut told = known(upstream);
+        say_state(&mut told, None);
+        told
+    };
+    snapshot.upstreams.iter().map(one).collect()
+}
+
+/// All that is known of an upstream by which its state is told.
+fn known(upstream: &Upstream) -> UpstreamStatus {
+    let (transport, children) = match &upstream.transport {
+        Transport::Http(_) => ("http", None),
+        Transport::Stdio(children) => ("stdio", Some(children.series())),
+    };
+    UpstreamStatus {
+        name: upstream.config.name.clone(),
+        transport: transport.to_owned(),
+        eras: eras(upstream.eras()),
+        enabled: Some(true),
+        asked: Some(upstream.facts.known().was_tried),
+        forwards_credentials: Some(forwards_credentials(upstream)),
+        start: start(upstream),
+        fault: upstream_fault(upstream),
+        list_fault: upstream.listing.fault(clock::now()).map(|noted| fault(&noted, true)),
+        last_lines: last_lines(upstream),
+        down_since_s: down_since_s(upstream),
+        replicas: upstream.replicas.load().iter().map(|one| replica(one, upstream)).collect(),
+        children: children.map(|children| ChildrenStatus {
+            running: count(children.running.get()),
+            starts: children.starts.ok.get(),
+            crashes: children.crashes.get(),
+            crash_loop: children.crash_loop.get() == 1,
+        }),
+        ..UpstreamStatus::default()
+    }
+}
+
 /// All upstreams, in configured order.
 pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources<'_>) -> Vec<UpstreamStatus> {
     let one = |upstream: &Arc<Upstream>| {
         let (name, series) = (&upstream.config.name, &upstream.series);
-        let known = seen.tools.get(&upstream.id);
-        let (transport, children) = match &upstream.transport {
-            Transport::Http(_) => ("http", None),
-            Transport::Stdio(children) => ("stdio", Some(children.series())),
-        };
+        let tools = seen.tools.get(&upstream.id);
         UpstreamStatus {
-            name: name.clone(),
-            transport: transport.to_owned(),
-            eras: eras(upstream.eras()),
-            healthy: Some(is_upstream_healthy(upstream)),
-            down_since_s: down_since_s(upstream),
-            trouble: upstream.facts.trouble(),
-            tools: known.map(|known| count(known.count)),
-            list_bytes: known.map(|known| count(known.bytes)),
+            tools: tools.map(|known| count(known.count)),
+            list_bytes: tools.map(|known| count(known.bytes)),
             connections: count(series.connections.get()),
             connects_failed: series.connects.error.get(),
             retries: series.retries.get(),
@@ -120,13 +204,6 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
             sessions_opened: series.sessions_opened.get(),
             sessions_lost: series.sessions_lost.get(),
             subscription_streams: count(series.subscription_streams.get()),
-            replicas: upstream.replicas.load().iter().map(|one| replica(one)).collect(),
-            children: children.map(|children| ChildrenStatus {
-                running: count(children.running.get()),
-                starts: children.starts.ok.get(),
-                crashes: children.crashes.get(),
-                crash_loop: children.crash_loop.get() == 1,
-            }),
             concurrency: call_slots(upstream),
             bridge: upstream.is_bridged().then(|| bridge(&state.metrics.bridge.of(name))),
             pins: upstream.pins.as_ref().map(|pins| {
@@ -138,12 +215,25 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
                     unreadable: series.unreadable.get() == 1,
                     unwritable: series.unwritable.get() == 1,
                     waiting: pins.waiting(WAITING_MAX),
+                    varying: varying(pins),
                 }
             }),
             figures: seen.figures(|figures| &figures.upstreams, name, Subject::Upstream(name)),
+            ..known(upstream)
         }
     };
-    snapshot.upstreams.iter().map(one).collect()
+    let mut all: Vec<UpstreamStatus> = snapshot.upstreams.iter().map(one).collect();
+    for upstream in &mut all {
+        say_state(upstream, seen.history.sample().interval_s);
+    }
+    // One that is off has no place among the others: endpoints find their upstreams by number.
+    all.extend(snapshot.off.iter().map(|name| off(name)));
+    all
+}
+
+fn varying(pins: &Pins) -> Vec<VaryingTool> {
+    let varying = pins.varying(WAITING_MAX).into_iter();
+    varying.map(|(name, member)| VaryingTool { name, member }).collect()
 }
 
 fn call_slots(upstream: &Upstream) -> Option<CallSlots> {
@@ -166,8 +256,87 @@ fn bridge(series: &BridgeSeries) -> BridgeStatus {
     }
 }
 
-fn replica(replica: &Replica) -> ReplicaStatus {
+/// Says how an upstream is by what is known of it.
+fn say_state(upstream: &mut UpstreamStatus, interval_s: Option<f64>) {
+    let found = status::standing(upstream, interval_s, clock::now_s());
+    let is_starting = found.state == UpstreamState::Starting;
+    upstream.healthy = (found.state != UpstreamState::Off).then_some(found.is_usable || is_starting);
+    upstream.state = Some(found.state.word().to_owned());
+    upstream.state_since_s = found.since_s;
+    upstream.usable = Some(found.is_usable);
+    upstream.why = found.why;
+    // One that is not usable is down since its fault began, unless a breaker opened later.
+    let is_lost = upstream.healthy == Some(false);
+    upstream.down_since_s = upstream.down_since_s.or(found.since_s).filter(|_| is_lost);
+}
+
+/// True if callers' own credentials go to it.
+fn forwards_credentials(upstream: &Upstream) -> bool {
+    !upstream.access.forward.is_empty()
+}
+
+/// The progress of a program that starts.
+fn start(upstream: &Upstream) -> Option<StartStatus> {
+    let state = &upstream.starts()?.state();
+    let timeout_s = upstream.config.command.as_ref().map(|command| command.start_timeout.as_secs());
+    let (phase, since) = match state {
+        StartState::Queued { since } => ("queued", since),
+        StartState::Running { since } => ("running", since),
+        StartState::NotStarted | StartState::Up { .. } | StartState::Ended { .. } | StartState::Failed(_) => {
+            return None;
+        }
+    };
+    Some(StartStatus { phase: phase.to_owned(), since_s: ago_s(clock::since(*since)), timeout_s })
+}
+
+/// The fault that it met last and that belongs to no replica.
+fn upstream_fault(upstream: &Upstream) -> Option<FaultStatus> {
+    let (facts, now) = (&upstream.facts, clock::now());
+    let known = facts.known();
+    // Lacking one era is no fault of a server that speaks the other.
+    let is_denied = known.was_tried && known.eras().is_empty() && upstream.config.eras.is_none();
+    // The end of a session says more than what came of none.
+    let denials = facts.denials.iter().filter(|_| is_denied);
+    let denial =
+        denials.clone().find(|last| last.latest().is_some_and(|noted| last.stands(&noted, 0, true, now)));
+    let of_process = upstream.children().map(|children| children.fault());
+    let all = [Some(&facts.fault), denial, of_process].into_iter().flatten();
+    let told = all.filter_map(|last| {
+        let noted = last.latest()?;
+        let stands = last.stands(&noted, 0, true, now);
+        Some((stands, noted))
+    });
+    let (stands, noted) = told.max_by_key(|(stands, noted)| (*stands, noted.at_ms))?;
+    Some(fault(&noted, stands))
+}
+
+/// The last words of a program that ended unasked.
+fn last_lines(upstream: &Upstream) -> Vec<String> {
+    let Some(children) = upstream.children() else { return Vec::new() };
+    let ended = children.fault().latest();
+    ended.map(|_| children.last_lines()).unwrap_or_default()
+}
+
+fn fault(noted: &NotedFault, stands: bool) -> FaultStatus {
+    let NotedFault { fault, at_s, first_s, .. } = noted;
+    FaultStatus {
+        why: fault.to_string(),
+        kind: fault.kind().to_owned(),
+        cause: fault.cause(),
+        http_status: fault.status().map(|status| status.as_u16().into()),
+        at_s: *at_s,
+        since_s: *first_s,
+        stands,
+    }
+}
+
+fn replica(replica: &Replica, upstream: &Upstream) -> ReplicaStatus {
+    let is_asked = !upstream.config.replicas.health.interval.is_zero();
+    let noted = replica.faults.latest();
+    let stands =
+        |noted: &NotedFault| replica.faults.stands(noted, replica.load.answered(), is_asked, clock::now());
     ReplicaStatus {
+        fault: noted.map(|noted| fault(&noted, stands(&noted))),
         address: replica.label.to_string(),
         url: replica.url(),
         breaker: replica.breaker.0.state().label().to_owned(),
@@ -189,11 +358,11 @@ pub(super) struct Known {
 /// Lists of tools by upstream.
 pub(super) type Tools = HashMap<UpstreamId, Known>;
 
-/// The longest lists of tools that are kept, by upstream.
+/// The longest lists of tools that are kept, by upstream. Those that one client alone is shown are for it alone.
 pub(super) fn tools(state: &State) -> Tools {
     let mut known = Tools::new();
     for (key, part) in &state.catalog.parts {
-        if key.kind == CatalogQuery::List(List::Tools) {
+        if key.kind == CatalogQuery::List(List::Tools) && key.scope == Scope::Gateway {
             let pages = &part.content.pages;
             let found = Known {
                 count: pages.iter().map(|page| page.items.len()).sum(),
@@ -209,17 +378,11 @@ pub(super) fn tools(state: &State) -> Tools {
     known
 }
 
-fn is_healthy(snapshot: &Snapshot, endpoint: &Endpoint) -> bool {
-    let mut members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
-    members.any(|upstream| is_upstream_healthy(upstream))
-}
-
-fn is_upstream_healthy(upstream: &Upstream) -> bool {
-    let is_crashing = match &upstream.transport {
-        Transport::Stdio(children) => children.series().crash_loop.get() == 1,
-        Transport::Http(_) => false,
-    };
-    !(upstream.is_out_of_order() || is_crashing)
+/// `None`: none of its upstreams is on.
+fn is_healthy(endpoint: &Endpoint, upstreams: &[UpstreamStatus]) -> Option<bool> {
+    let mut members = members(endpoint, upstreams).peekable();
+    members.peek()?;
+    Some(members.any(|upstream| upstream.healthy != Some(false)))
 }
 
 /// Since when an upstream is not healthy, in seconds since 1970.
@@ -236,10 +399,24 @@ fn down_since_s(upstream: &Upstream) -> Option<u64> {
 }
 
 /// Since when none of its upstreams is healthy.
-fn endpoint_down_since_s(snapshot: &Snapshot, endpoint: &Endpoint) -> Option<u64> {
-    let members = endpoint.members.iter().filter_map(|at| snapshot.upstreams.get(*at));
-    let since: Option<Vec<u64>> = members.map(|upstream| down_since_s(upstream)).collect();
+fn endpoint_down_since_s(endpoint: &Endpoint, upstreams: &[UpstreamStatus]) -> Option<u64> {
+    let since: Option<Vec<u64>> =
+        members(endpoint, upstreams).map(|upstream| upstream.down_since_s).collect();
     since?.into_iter().max()
+}
+
+/// Names that the interfaces of models refuse; `None`: there is none.
+fn long_names(endpoint: &Endpoint, snapshot: &Snapshot, tools: &Tools) -> Option<LongNames> {
+    let mut found = LongNames::default();
+    for (member, at) in endpoint.members.iter().enumerate() {
+        let known = snapshot.upstreams.get(*at).and_then(|upstream| tools.get(&upstream.id));
+        let names = known.iter().flat_map(|known| known.part.content.named(List::Tools));
+        for (name, _) in names {
+            let Some(public) = endpoint.naming.public(Kind::Tool, member, &name) else { continue };
+            found.add(&public);
+        }
+    }
+    (found.with_host > 0).then_some(found)
 }
 
 /// So long ago, in seconds since 1970.

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::Serialize;
+use status::problems::problems;
 use status::{
     Cache, CallerStatus, CallersStatus, Certificate, ConfigStatus, ConnectionsStatus, FailedCalls,
     LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, Status, TracesStatus,
@@ -52,7 +53,8 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
     let figures = sampler.figures();
     let history = sampler.history();
     let seen = StatusSources { tools: &known, figures: figures.as_deref(), history: &history };
-    Status {
+    let upstreams = servers::upstreams(state, &snapshot, &seen);
+    let mut status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_s: unix_s(process.started),
         uptime_s: clock::since(process.since).as_secs(),
@@ -67,8 +69,9 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
             .as_ref()
             .map(|figures| servers::figures(&figures.all, history.recent(Subject::All)))
             .unwrap_or_default(),
-        endpoints: servers::endpoints(state, &snapshot, &seen),
-        upstreams: servers::upstreams(state, &snapshot, &seen),
+        endpoints: servers::endpoints(state, &snapshot, &seen, &upstreams),
+        upstreams,
+        problems: None,
         tools: figures
             .as_ref()
             .map(|figures| tools::rankings(&snapshot, &known, figures, &history))
@@ -81,7 +84,9 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
         certificates: certificates(state),
         shared: shared(state),
         traces: traces(state),
-    }
+    };
+    status.problems = Some(problems(&status, clock::now_s()));
+    status
 }
 
 fn failed_calls(error: RecentError) -> FailedCalls {
@@ -95,6 +100,7 @@ fn failed_calls(error: RecentError) -> FailedCalls {
         method: error.method.to_owned(),
         name: error.name.map(String::from),
         reason: error.reason.label().to_owned(),
+        message: error.message.map(String::from),
         principal: error.principal.map(String::from),
         request_id: error.request_id.into(),
     }

@@ -189,7 +189,7 @@ fn rows<'r>(
             rows.push(ToolRow { item: Some((page, item)), ..row(name) });
         }
     }
-    let excluded = content.into_iter().flat_map(|content| &content.excluded);
+    let excluded = content.into_iter().flat_map(|content| content.excluded.iter());
     let excluded = excluded.flat_map(|tool| {
         let why: Cow<'_, str> = tool.why.to_string().into();
         tool.names.iter().map(move |name| (&**name, Some(why.clone())))

@@ -21,17 +21,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::future::LocalBoxFuture;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::upstream::exchange::{Reply, UpstreamClient};
+use crate::upstream::headers::fingerprint;
 use crate::upstream::other_era::BridgedRest;
 use crate::upstream::request::UpstreamRequest;
 use crate::upstream::{CurrentUpstream, LateWord, OtherEra, Upstream};
 use protocol::error::UpstreamError;
 use protocol::version::Era;
+use tokens::sealing::hex;
 
 /// What the bridge to one upstream keeps; shared by all threads.
 #[derive(Debug)]
@@ -52,12 +54,29 @@ pub(crate) struct BridgedServer {
 }
 
 /// Who makes a modern call that is bridged.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BridgedCaller {
     /// Its identity; empty for none.
     pub principal: Arc<str>,
     /// Who is charged for what is held for it.
     pub payer: Payer,
+    /// The headers that are handed on, as its client has shown them: sessions are opened with them.
+    pub shown: Option<Arc<HeaderMap>>,
+    /// Its identity with what is `shown`, where that is handed on.
+    apart: Option<Arc<str>>,
+}
+
+impl BridgedCaller {
+    /// The same, apart from those who have shown something else.
+    pub(crate) fn showing(self, shown: Arc<HeaderMap>) -> Self {
+        let apart = format!("{} {}", self.principal, hex(&fingerprint(&shown)));
+        Self { apart: Some(apart.into()), shown: Some(shown), ..self }
+    }
+
+    /// Names whose sessions its calls may use.
+    pub(crate) fn sessions_of(&self) -> &Arc<str> {
+        self.apart.as_ref().unwrap_or(&self.principal)
+    }
 }
 
 impl Bridge {

@@ -19,7 +19,9 @@ pub(crate) async fn own_session(
 ) -> Result<Arc<UpstreamSession>, UpstreamError> {
     let open_anew = || async {
         let opened = open(asker, upstream, offer, deadline).await?;
-        Ok::<_, InitializeError>(UpstreamSession::new(opened.id, opened.version).at(opened.replica))
+        let shown = opened.shown;
+        let session = UpstreamSession::new(opened.id, opened.version).at(opened.replica);
+        Ok::<_, InitializeError>(session.showing(shown.as_ref()))
     };
     let owner = SessionOwner::gateway(id, u64::MAX);
     let session = sessions.upstream_session(owner, &upstream.session_key, open_anew);

@@ -19,6 +19,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use crate::catalog::lists::fetch::FetchContext;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
+use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
@@ -415,7 +416,13 @@ async fn look(
         Dialect::Modern(_) => eras.modern,
         Dialect::Legacy(..) => eras.legacy,
     };
-    let dialects = OWN_DIALECTS.into_iter().filter(speaks);
+    // Of a program with one session for lists, all clients are shown what those see that can do nothing.
+    let is_one = upstream.is_child() && upstream.list_sessions_max() == 1;
+    let is_asked = |dialect: &Dialect<&[u8]>| {
+        !is_one
+            || !matches!(dialect, Dialect::Legacy(_, capabilities) if *capabilities != NO_CAPABILITIES.as_bytes())
+    };
+    let dialects = OWN_DIALECTS.into_iter().filter(speaks).filter(is_asked);
     let mut results = join_all(dialects.map(|dialect| look_at_tools(thread, upstream, dialect))).await;
     // One era may be broken for good, and the other in use.
     if is_lenient && results.iter().any(Result::is_ok) {

@@ -21,12 +21,17 @@ use crate::telemetry::logs::{Failure, cut, shorten};
 use crate::telemetry::metrics::EndpointSeries;
 use crate::telemetry::observers::{Observers, Watch};
 use crate::telemetry::tools::ToolId;
+use crate::telemetry::trace::TracedCall;
+use crate::upstream::Upstream;
+use crate::upstream::fault::Fault;
+use crate::upstream::masking::plain;
 use crate::upstream::silence::Silence;
 use config::{Networks, UNIX_CLIENT};
-use protocol::error::{Error, PolicyError, Reason};
+use protocol::error::{ClientError, Error, PolicyError, Reason, UpstreamError};
 use protocol::fields::Fields;
 use protocol::forwarded;
 use protocol::method::Method;
+use protocol::trace_meta::TraceMeta;
 use protocol::version::Era;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +60,10 @@ pub(crate) struct Call {
     pub caller: Option<Rc<Caller>>,
     /// The endpoint that took it.
     pub endpoint: Option<Rc<Arc<Endpoint>>>,
-    /// The upstream it was sent to, for the log.
-    pub upstream: Option<Rc<str>>,
+    /// The upstream it was sent to.
+    pub upstream: Option<Rc<Arc<Upstream>>>,
+    /// Why it failed, for operators.
+    message: Option<Box<str>>,
     pub is_origin_allowed: bool,
     /// What it calls, as far as it is known; as much of it as is logged.
     pub(crate) name: Option<String>,
@@ -102,6 +109,7 @@ impl Call {
             caller: None,
             endpoint: None,
             upstream: None,
+            message: None,
             is_origin_allowed: false,
             name: None,
             spoken: Cell::default(),
@@ -185,6 +193,23 @@ impl Call {
         self.name = name.map(|name| cut(name).into_owned());
     }
 
+    /// True if it matters what its body says of its trace.
+    pub(crate) fn looks_for_trace(&self) -> bool {
+        let TracedCall { span, has_parent } = &self.watch.trace;
+        self.observers.tracer.is_some() && (!has_parent || span.is_some())
+    }
+
+    /// Its `_meta` says this of its trace. Returns what that is to say instead, `traceparent` and `tracestate`, if the
+    /// call is traced.
+    pub(crate) fn hears_of_trace(
+        &mut self,
+        meta: &TraceMeta,
+        fields: &Fields,
+    ) -> Option<(String, Option<&str>)> {
+        let tracer = self.observers.tracer.as_ref()?;
+        tracer.hear(&mut self.watch.trace, meta, fields, self.started)
+    }
+
     pub(crate) fn peer(&self) -> &Rc<Peer> {
         &self.connection.0
     }
@@ -206,19 +231,54 @@ impl Call {
         } else {
             peer.to_string()
         };
+        let now = clock::now();
+        let left_out = match error {
+            // A client that looks for something at ten places has one line.
+            Error::Client(ClientError::NoEndpoint) => {
+                let strays = &self.observers.recent_errors.strays;
+                let Some(left_out) = strays.admit(self.client_address, now) else {
+                    self.message = Some(plain(&error.to_string()));
+                    return;
+                };
+                Some(left_out).filter(|left_out| *left_out > 0)
+            }
+            _ => None,
+        };
+        let fault = self.fault(error);
+        let why = fault.as_ref().map(ToString::to_string);
         self.observers.failures.write(
             &Failure {
                 request_id: &self.watch.request_id,
                 endpoint: self.endpoint.as_ref().map_or("-", |endpoint| &endpoint.config.name),
                 method: self.seen.method.label(),
                 name: &self.name.as_deref().map_or_else(|| "-".into(), shorten),
-                upstream: self.upstream.as_deref().unwrap_or("-"),
+                upstream: self.upstream_name().unwrap_or("-"),
                 principal: self.principal().name(),
                 client: &client,
                 error,
+                upstream_status: fault.as_ref().and_then(Fault::status).map(|status| status.as_u16()),
+                why: why.as_deref(),
+                left_out,
             },
-            clock::now(),
+            now,
         );
+        self.message = Some(why.map_or_else(|| plain(&error.without_outcome()), Box::from));
+    }
+
+    fn upstream_name(&self) -> Option<&str> {
+        self.upstream.as_deref().map(|upstream| upstream.config.name.as_str())
+    }
+
+    /// The fault of the server by which this call failed, as far as it is known.
+    #[cold]
+    fn fault(&self, error: &Error) -> Option<Fault> {
+        match (error, &self.upstream) {
+            (Error::Upstream(error), Some(upstream)) => upstream.known_fault(error).or_else(|| {
+                let waited = clock::since(self.started);
+                (*error == UpstreamError::TimedOut).then_some(Fault::TimedOut(waited))
+            }),
+            _ => None,
+        }
     }
 
     /// Shows the end of the call to whoever looks.
@@ -233,7 +293,7 @@ impl Call {
             endpoint: self.endpoint.as_ref().map(|endpoint| &*endpoint.config.name),
             method: self.seen.method.label(),
             name: self.name.as_deref(),
-            upstream: self.upstream.as_deref(),
+            upstream: self.upstream_name(),
             principal: self.principal(),
             client: self.client_address,
             version: Some(spoken.label()).filter(|version| !version.is_empty()),
@@ -241,7 +301,8 @@ impl Call {
             reply_bytes: self.reply_bytes,
             status: self.status,
             reason,
-            trace_id: watch.span.as_ref().map(|span| span.trace_id()),
+            message: self.message.as_deref(),
+            trace_id: watch.trace.span.as_ref().map(|span| span.trace_id()),
         };
         self.observers.ended(&mut watch, &record);
     }

@@ -138,7 +138,7 @@ impl State {
             connections: Connections::new(connections_max, limits.connections_per_address_max),
             handshakes: PerAddress::new(limits.handshakes_per_address_max),
             tls,
-            catalog: Catalog::new(limits.cache_bytes_max),
+            catalog: Catalog::new(limits.cache_bytes_max, limits.kept_lists_bytes_max),
             hub: Hub::default(),
             sessions,
             retired: RetiredBridges::default(),
@@ -216,6 +216,7 @@ impl State {
         self.metrics.subscriptions.open.set(gauge(self.hub.open()));
         self.metrics.subscriptions.sse_streams.set(gauge(self.lines.open()));
         self.metrics.lists.cache_bytes.set(gauge(self.catalog.bytes()));
+        self.metrics.lists.kept_bytes.set(gauge(self.catalog.kept.bytes()));
         self.metrics.connections.buffered_bytes.set(gauge(self.buffered.taken()));
         let counts = self.sessions.counts();
         self.metrics.sessions.states.live.set(gauge(counts.sessions));

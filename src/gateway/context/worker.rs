@@ -23,10 +23,10 @@ use crate::telemetry::observers::Observers;
 use crate::telemetry::pulse::Pulse;
 use crate::telemetry::request_id::RequestIds;
 use crate::telemetry::trace::Tracer;
-use crate::upstream::ReplicaSelection;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
+use crate::upstream::{ReplicaSelection, Upstream};
 use config::{self, LimitsConfig, Log};
 use net::tasks::Tasks;
 use protocol::json::Scratch;
@@ -58,7 +58,7 @@ pub(crate) struct View {
     pub endpoints: Vec<Rc<Arc<Endpoint>>>,
     /// Who calls at each without credentials.
     pub anonymous: Vec<Rc<Caller>>,
-    pub upstream_names: Vec<Rc<str>>,
+    pub called: Vec<Rc<Arc<Upstream>>>,
     /// Counts requests that no endpoint took.
     pub unmatched: Rc<Arc<EndpointSeries>>,
 }
@@ -72,11 +72,7 @@ impl View {
         Self {
             anonymous: snapshot.endpoints.iter().map(anonymous).collect(),
             endpoints: snapshot.endpoints.iter().map(|endpoint| Rc::new(Arc::clone(endpoint))).collect(),
-            upstream_names: snapshot
-                .upstreams
-                .iter()
-                .map(|upstream| upstream.config.name.as_str().into())
-                .collect(),
+            called: snapshot.upstreams.iter().map(|upstream| Rc::new(Arc::clone(upstream))).collect(),
             unmatched: Rc::new(Arc::clone(&snapshot.unmatched)),
             snapshot,
         }

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use config::{Config, ConfigSource};
+use config::{Admin, Config, ConfigSource};
 use globset::Glob;
 
 /// Files that may be included.
@@ -45,6 +45,11 @@ impl ConfigFiles {
         Ok(config)
     }
 
+    /// Its admin listener, whatever else is wrong with it.
+    pub fn admin(&self) -> Option<Admin> {
+        config::admin_of(&self.source, &|name: &str| std::env::var(name).ok())
+    }
+
     /// The files that a path leads to, by their names; with `*` the directory is noted, as more may come.
     fn find(&mut self, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -53,8 +58,10 @@ impl ConfigFiles {
         }
         let glob = Glob::new(name)?.compile_matcher();
         let directory = path.parent().unwrap_or(Path::new("/"));
-        self.included.push(directory.to_owned());
-        let entries = match fs::read_dir(directory) {
+        // A bare name is in the working directory, which has no name of its own in it.
+        let here = directory.as_os_str().is_empty().then_some(Path::new("."));
+        self.included.push(here.unwrap_or(directory).to_owned());
+        let entries = match fs::read_dir(here.unwrap_or(directory)) {
             Ok(entries) => entries,
             // As with all that it matches: none are none.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -14,6 +14,7 @@ use crate::access::limit::open_files;
 use crate::admin;
 use crate::admin::metrics::MetricsText;
 use crate::admin::socket::Socket;
+use crate::catalog::lists::kept::KeptFiles;
 use crate::catalog::pin_watch::PinWatcher;
 use crate::catalog::probe::Prober;
 use crate::catalog::{lists, subscriptions};
@@ -75,13 +76,20 @@ impl ControlTasks<'_> {
         self.tasks.spawn_vital(serving, move || pulses.give_up());
     }
 
-    pub(super) fn ask_upstreams(&self, prober: Prober, state_directory: Option<&Path>) {
+    pub(super) fn read_pins(&self, state_directory: Option<&Path>) -> PinWatcher {
+        let looking = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
+        PinWatcher::new(Arc::clone(self.state), looking, state_directory)
+    }
+
+    pub(super) fn ask_upstreams(&self, prober: Prober, pins: PinWatcher, kept: Option<KeptFiles>) {
         let state = || Arc::clone(self.state);
+        if let Some(kept) = kept {
+            self.tasks.spawn(kept.run(self.tasks.clone()));
+        }
         self.tasks.spawn(prober.run());
         let learning = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         self.tasks.spawn(lists::learn::run(state(), learning));
-        let looking = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
-        self.tasks.spawn(PinWatcher::new(state(), looking, state_directory).run());
+        self.tasks.spawn(pins.run());
         let listening = self.client(open_files::listening_connections_max());
         self.tasks.spawn(subscriptions::upstream::run(state(), listening));
     }

@@ -52,7 +52,9 @@ use tokio::sync::mpsc::{self, Receiver};
 use self::serving::ListenerChange;
 use crate::access::limit::open_files;
 use crate::admin::metrics::MetricsText;
+use crate::admin::show_usable;
 use crate::admin::socket::Socket;
+use crate::catalog::lists::kept::KeptFiles;
 use crate::catalog::probe::Prober;
 use crate::context::child_room::ChildRoom;
 use crate::context::state::{State, StateError};
@@ -155,6 +157,11 @@ impl Gateway {
         self.places.iter().map(|place| &place.address)
     }
 
+    /// Where the admin listener is, if there is one.
+    pub fn admin_address(&self) -> Option<String> {
+        self.admin.as_ref().map(ToString::to_string)
+    }
+
     /// Serves until SIGTERM or SIGINT, then drains. An error: the system refuses a thread or a signal. Where this thread
     /// hangs, the process ends from here.
     pub fn run(self) -> anyhow::Result<ExitCause> {
@@ -202,13 +209,15 @@ impl Gateway {
         let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
+        let pins = spawned.read_pins(config.state_directory.as_deref());
+        let kept = KeptFiles::open(&state, config.state_directory.clone());
         prober.resolve().await;
         let channels = || mpsc::channel(CHANGES_WAITING_MAX);
         let (to_workers, of_workers): (Vec<_>, Vec<_>) = sockets.iter().map(|_| channels()).unzip();
         let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
         let listeners = Listeners::new(&config, places, first, to_workers);
         state.listeners.store(Arc::new(listeners.places()));
-        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone()));
+        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone(), show_usable));
         let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
         let mut reloader = Reloader::new(&state, &config, source.clone(), (listeners, to_metrics));
         spawned.meet_replicas().await;
@@ -225,7 +234,7 @@ impl Gateway {
             let process = admin::StartRecord { started, since, source, workers: workers.len() };
             spawned.serve_admin(admin, process, text);
         }
-        spawned.ask_upstreams(prober, config.state_directory.as_deref());
+        spawned.ask_upstreams(prober, pins, kept);
         spawned.look_after_process(&notifier, watchdog);
         say_where(&state);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");

@@ -223,6 +223,10 @@ fn needs_restart(config: &Config, started_with: &Config) -> Vec<&'static str> {
     let differs = [
         ("admin", config.admin != started_with.admin),
         ("limits.cache_bytes_max", config.limits.cache_bytes_max != started_with.limits.cache_bytes_max),
+        (
+            "limits.kept_lists_bytes_max",
+            config.limits.kept_lists_bytes_max != started_with.limits.kept_lists_bytes_max,
+        ),
         ("metrics.durations", config.metrics.durations != started_with.metrics.durations),
         ("metrics.tools_max", config.metrics.tools_max != started_with.metrics.tools_max),
         ("shared", config.shared != started_with.shared),

@@ -39,8 +39,14 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn owner(&self) -> SessionOwner<'_> {
-        let Grant { id, expires_s, principal, .. } = &*self.grant;
-        SessionOwner { session: *id, expires_s: *expires_s, principal, address: self.address }
+        let Grant { id, issued_s, expires_s, principal, .. } = &*self.grant;
+        SessionOwner {
+            session: *id,
+            issued_s: *issued_s,
+            expires_s: *expires_s,
+            principal,
+            address: self.address,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderValue;
 
 use super::SessionId;
+use super::given_ids::GivenDigests;
 use super::session_state::UpstreamSession;
 use super::subscribed_uris::SubscribedUris;
 use super::tasks::{self, Origin, TaskKey, TaskOwner};
@@ -124,6 +125,11 @@ pub(super) fn task_line(key: &TaskKey, record: &tasks::TaskRecord) -> String {
         .unwrap_or_default()
 }
 
+/// The line that says what the client of a session was given, with its end.
+pub(super) fn given_line(session: SessionId, expires_s: u64, given: &GivenDigests) -> String {
+    with_checksum(format!("00000000 {}", given.words(session, expires_s))).unwrap_or_default()
+}
+
 /// What such a line says, if it is about this task.
 pub(super) fn read_task(line: &[u8], key: &TaskKey) -> Option<tasks::TaskRecord> {
     Replay::read(line, 0).ok()?.tasks.remove(key)
@@ -152,6 +158,8 @@ pub(super) struct ReplayedSession {
     pub(super) level: Option<Level>,
     pub(super) upstreams: HashMap<Box<str>, UpstreamSession>,
     pub(super) subscribed: SubscribedUris,
+    /// What its client was given by the process that ended last; `None`: it is not known.
+    pub(super) given: Option<GivenDigests>,
 }
 
 impl Replay {
@@ -177,7 +185,8 @@ impl Replay {
         Ok(replay)
     }
 
-    /// The shortest journal that says the same.
+    /// The shortest journal that says the same, but for what clients were given: the next process gives more, and may not
+    /// come to write that down.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
         let ended = self.revoked.iter().filter_map(|(session, expires_s)| {
             JournalRecord::Ended { session: *session, expires_s: *expires_s }.line()
@@ -267,6 +276,14 @@ impl Replay {
             }
             "dropped" => {
                 self.sessions.remove(&session);
+            }
+            "given" => {
+                words.next()?;
+                // Without them any id passes, which is no damage.
+                let given = GivenDigests::read(words);
+                if let Some(live) = self.sessions.get_mut(&session) {
+                    live.given = given;
+                }
             }
             "task" => self.apply_task(session, words)?,
             _ => return None,

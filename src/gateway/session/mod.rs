@@ -24,6 +24,7 @@
 
 pub(crate) mod cancellations;
 pub(crate) mod eviction;
+mod given_ids;
 pub(crate) mod grant;
 pub(crate) mod journal;
 mod journal_writer;
@@ -75,6 +76,7 @@ use self::streams::StreamBounds;
 use self::table::{SessionShard, SessionTable};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
+use crate::clock;
 use crate::redis::Redis;
 use tokens::sealing::{NONCE_BYTES, SealingKeys};
 use tokens::session_token;
@@ -96,6 +98,8 @@ pub(crate) enum NoState {
 pub(crate) struct SessionOwner<'a> {
     /// The client's session, or one of the gateway's own.
     pub session: SessionId,
+    /// When it was opened; 0 where that is not known.
+    pub issued_s: u64,
     /// When it ends at the latest.
     pub expires_s: u64,
     /// Who opened it; empty for clients without credentials, and where that is not known.
@@ -107,7 +111,7 @@ pub(crate) struct SessionOwner<'a> {
 impl SessionOwner<'_> {
     /// The gateway, or a client of which nothing more is known here.
     pub(crate) fn gateway(session: SessionId, expires_s: u64) -> Self {
-        Self { session, expires_s, principal: "", address: None }
+        Self { session, issued_s: 0, expires_s, principal: "", address: None }
     }
 
     /// Who is charged for what it keeps.
@@ -202,6 +206,11 @@ impl Sessions {
         Ok((Session { grant: Arc::new(grant), has_resumption: true, address: opening.address }, token))
     }
 
+    /// The keys that seal what this process gives out and keeps.
+    pub(crate) fn keys(&self) -> Arc<SealingKeys> {
+        self.keys.load_full()
+    }
+
     /// Opens a session id for a request of `principal` to `endpoint`.
     pub fn open(
         &self,
@@ -290,11 +299,11 @@ impl Sessions {
         Err(NoState::Ended.into())
     }
 
-    /// True if the ids that a client was given in this session are remembered here, as far as they ever are: it was opened in
-    /// this process, and its state was never dropped.
-    pub(crate) fn remembers(&self, grant: &Grant, outbox: &SessionOutbox) -> bool {
+    /// True if state that is made now for a session is the first that it has: the session was opened in this process, and is
+    /// younger than state that nobody uses.
+    fn is_first_state(&self, issued_s: u64) -> bool {
         let idle_s = self.idle_s.load(Ordering::Relaxed);
-        self.shared.is_none() && grant.issued_s > self.started_s && outbox.made_s < grant.issued_s + idle_s
+        self.shared.is_none() && issued_s > self.started_s && clock::now_s() < issued_s.saturating_add(idle_s)
     }
 
     pub(crate) fn outbox_if_any(&self, session: SessionId) -> Option<Arc<SessionOutbox>> {
@@ -374,6 +383,9 @@ impl Sessions {
         }
         let place = place_for(session, &self.places, owner.payer())?;
         let entry = Arc::new(SessionState::new(expires_s, now_s, place, &self.streams));
+        if self.is_first_state(owner.issued_s) {
+            entry.outbox.begin_given();
+        }
         shard.live.insert(session, Arc::clone(&entry));
         self.tell_if_used(session, &entry, now_s);
         Ok(entry)

@@ -4,10 +4,11 @@
 //! is journalled under it, so that the journal has the order of events.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use foldhash::HashMap;
+use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,8 @@ use super::subscribed_uris::SubscribedUris;
 use crate::access::limit::shares::Share;
 use crate::upstream::ReplicaKey;
 use crate::upstream::ask::SessionHeaders;
+use crate::upstream::changes::ChangedList;
+use crate::upstream::headers::ShownHeaders;
 use protocol::level::Level;
 use protocol::version::LegacyVersion;
 
@@ -36,6 +39,37 @@ pub(crate) struct UpstreamSession {
     pub ended: CancellationToken,
     /// Whether its upstream is listened to.
     pub stream: Arc<StreamState>,
+    /// The headers that are handed on, as its client has shown them.
+    pub shown: Arc<ShownHeaders>,
+    /// The lists that are its own.
+    pub lists: Arc<OwnLists>,
+}
+
+/// The lists that a session has for itself: it was told that they have changed, and others may see others.
+#[derive(Debug, Default)]
+pub(crate) struct OwnLists {
+    told: AtomicU8,
+    is_lost: AtomicBool,
+}
+
+impl OwnLists {
+    /// The session was told that lists of this kind have changed.
+    pub(crate) fn note(&self, changed: ChangedList) {
+        self.told.fetch_or(1 << changed as u8, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has(&self, changed: ChangedList) -> bool {
+        self.told.load(Ordering::Relaxed) & 1 << changed as u8 != 0
+    }
+
+    /// Its upstream did not know the session when it was asked for a list.
+    pub(crate) fn note_lost(&self) {
+        self.is_lost.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
 }
 
 impl UpstreamSession {
@@ -50,12 +84,24 @@ impl UpstreamSession {
             generation,
             ended: CancellationToken::new(),
             stream: Arc::default(),
+            shown: Arc::default(),
+            lists: Arc::default(),
         }
+    }
+
+    /// One that was opened with this of its client's headers.
+    #[must_use]
+    pub(crate) fn showing(self, shown: Option<&Arc<HeaderMap>>) -> Self {
+        if let Some(shown) = shown {
+            self.shown.set(shown);
+        }
+        self
     }
 
     /// As requests name it.
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
-        SessionHeaders { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
+        let (id, shown) = (self.id.as_ref(), self.shown.get());
+        SessionHeaders { id, version: self.version.as_str(), replica: self.replica, shown }
     }
 
     /// One that this replica knows, if it has an id that others might not know.

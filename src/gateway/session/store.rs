@@ -13,7 +13,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use prometheus::IntCounter;
 
-use super::journal::Replay;
+use super::given_ids::LINES_BYTES_MAX;
+use super::journal::{Replay, given_line};
 use super::journal_writer::{JournalSender, JournalWriter};
 use super::key_file::{self, KeyFileError};
 use super::list_lease::ListPools;
@@ -149,9 +150,31 @@ impl Sessions {
         self.store.writer.lock().take()
     }
 
-    /// Asks the journal's writer to end once it has written what was told before. False if it cannot be asked.
+    /// Asks the journal's writer to end once it has written what was told before, and which ids of events clients were
+    /// given. False if it cannot be asked.
     pub(crate) fn stop_writer(&self) -> bool {
+        self.write_given();
         self.journal.stop()
+    }
+
+    /// Writes down which ids of events clients were given. They are given no more of them here.
+    fn write_given(&self) {
+        let mut lines = String::new();
+        for shard in self.table.shards() {
+            let given = shard
+                .live
+                .iter()
+                .filter_map(|(session, entry)| Some((*session, entry, entry.outbox.given()?)));
+            for (session, entry, given) in given {
+                let line = given_line(session, entry.expires_s, &given);
+                if lines.len() + line.len() <= LINES_BYTES_MAX {
+                    lines.push_str(&line);
+                }
+            }
+        }
+        if !lines.is_empty() {
+            self.journal.write_line(lines);
+        }
     }
 
     fn new(
@@ -222,6 +245,9 @@ impl Sessions {
                 }
             }
             drop(changing);
+            if let Some(given) = replayed.given {
+                entry.outbox.restore_given(given);
+            }
             self.table.shard(session).live.insert(session, Arc::new(entry));
             for upstream in &kept {
                 self.restore_for_list(session, upstream);

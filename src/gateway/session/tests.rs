@@ -71,7 +71,7 @@ fn issue(sessions: &Sessions) -> (SessionId, String) {
 }
 
 fn owner(session: SessionId) -> SessionOwner<'static> {
-    SessionOwner { session, expires_s: EXPIRES_S, principal: "key:ci", address: None }
+    SessionOwner { session, issued_s: 0, expires_s: EXPIRES_S, principal: "key:ci", address: None }
 }
 
 fn upstream_session(id: &str) -> UpstreamSession {

@@ -236,6 +236,7 @@ fn members(endpoint: &EndpointConfig, upstreams: &[Arc<Upstream>]) -> Result<Vec
 fn is_same_to_open_streams(old: &EndpointConfig, new: &EndpointConfig) -> bool {
     *old == EndpointConfig {
         upstreams: old.upstreams.clone(),
+        off: old.off.clone(),
         legacy_errors: old.legacy_errors,
         forbidden_errors: old.forbidden_errors,
         param_headers: old.param_headers,

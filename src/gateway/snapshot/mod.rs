@@ -26,7 +26,7 @@ use crate::access::limit::rate::RateLimits;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::Upstream;
 use crate::upstream::credentials::AccessError;
-use config::{self, Config, LimitsConfig, Networks};
+use config::{self, Config, LimitsConfig, Networks, ReadyWhen};
 use net::secret::SecretError;
 use protocol::error::{ClientError, Error};
 
@@ -41,6 +41,8 @@ pub(crate) struct Snapshot {
     pub endpoints: Vec<Arc<Endpoint>>,
     /// In configured order.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// Names of upstreams that are off.
+    pub off: Vec<String>,
     pub limits: Arc<LimitsConfig>,
     pub log: config::Log,
     /// Those whose word on a client's address is believed.
@@ -51,6 +53,8 @@ pub(crate) struct Snapshot {
     pub reply_keep_alive_interval: Duration,
     pub rates: RateLimits,
     pub operators: Operators,
+    /// The gateway is not ready before its upstreams were listed.
+    pub waits_for_lists: bool,
     /// Those who may read metrics at the listener for these.
     pub scrapers: Operators,
     /// SHA-256 of the configuration's text, in hexadecimal digits.
@@ -142,13 +146,28 @@ impl Snapshot {
             reply_keep_alive_interval: config.session.reply_keep_alive_interval(),
             rates: RateLimits::new(config, metrics, old.map(|old| &old.rates))?,
             operators: Operators::read(config.admin.as_ref(), old.map(|old| &old.operators))?,
+            waits_for_lists: config.admin.as_ref().is_some_and(|admin| admin.ready == ReadyWhen::Listed),
             scrapers: Operators::of_metrics(&config.metrics).map_err(SnapshotError::Scrapers)?,
             digest: config.digest.clone(),
+            off: config.off.clone(),
             unmatched,
             issuers: credentials.issuers,
             metadata: resource::documents(config),
             next_generation,
         })
+    }
+
+    /// Upstreams that have to be listed before the gateway is ready, and were not.
+    pub(crate) fn unlisted(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.unlisted_slots().filter_map(|slot| self.upstreams.get(slot))
+    }
+
+    /// The places of those.
+    pub(crate) fn unlisted_slots(&self) -> impl Iterator<Item = usize> {
+        let is_needed = |slot: &usize| self.endpoints.iter().any(|endpoint| endpoint.members.contains(slot));
+        let upstreams = self.upstreams.iter().enumerate().filter(|_| self.waits_for_lists);
+        let unlisted = upstreams.filter(|(_, upstream)| !upstream.annotated.was_listed());
+        unlisted.map(|(slot, _)| slot).filter(move |slot| is_needed(slot))
     }
 
     /// It is in force: from now on what its upstreams keep open belongs to them.

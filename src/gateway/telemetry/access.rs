@@ -185,6 +185,7 @@ mod tests {
         let principal = Principal::api_key("ci");
         let started = clock::now();
         let call = CallRecord {
+            message: None,
             request_id: &RequestId::Client("r=1".into()),
             started,
             ended: started + Duration::from_micros(12_034),

@@ -32,6 +32,8 @@ pub(crate) struct Noted<H> {
     pub handle: H,
     /// The first label.
     pub place: Arc<str>,
+    /// True if the second label is empty, which is that of the method where there is one.
+    pub has_no_method: bool,
     /// The label of the tool, if there is one.
     pub tool: Arc<str>,
     /// The last label.
@@ -49,7 +51,8 @@ impl<S: Series> NotedVec<S> {
             let text = |at: usize| Arc::from(labels.get(at).copied().unwrap_or_default());
             let last = labels.len().saturating_sub(1);
             let (place, tool, error) = (text(0), text(last.min(2)), text(last));
-            self.book.lock().push(Noted { handle: handle.clone(), place, tool, error });
+            let has_no_method = labels.get(1).is_none_or(|label| label.is_empty());
+            self.book.lock().push(Noted { handle: handle.clone(), place, has_no_method, tool, error });
         }
         handle
     }

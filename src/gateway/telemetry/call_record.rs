@@ -31,6 +31,8 @@ pub(crate) struct CallRecord<'c> {
     pub status: Option<u16>,
     /// Why it failed; `None` for an answered one.
     pub reason: Option<Reason>,
+    /// Why it failed, for operators.
+    pub message: Option<&'c str>,
     /// The trace its spans belong to, if it is traced.
     pub trace_id: Option<[u8; 16]>,
 }

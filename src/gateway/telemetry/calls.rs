@@ -207,7 +207,7 @@ pub(crate) struct UpstreamDurations {
     vec: Option<Durations>,
     /// By method; the last one is for requests of the gateway's own.
     answered: Cells<ShardedHistogram>,
-    /// By reason.
+    /// By method, as those that were answered, and reason.
     failed: Cells<ShardedHistogram>,
     tools: Cells<ShardedHistogram>,
     replies_broken: Counters,
@@ -224,7 +224,7 @@ impl UpstreamDurations {
             broken: Cells::new(1, Reason::COUNT),
             vec,
             answered: Cells::new(1, Method::COUNT + 1),
-            failed: Cells::new(1, Reason::COUNT),
+            failed: Cells::new(Method::COUNT + 1, Reason::COUNT),
             tools: Cells::new(tools.div_ceil(TOOLS_IN_ROW), TOOLS_IN_ROW),
         }
     }
@@ -239,16 +239,14 @@ impl UpstreamDurations {
     /// Counts one exchange. `asked` is what it is about, `None` where it is the gateway's own; `reason` is why it failed.
     pub(crate) fn observe(&self, asked: Option<CallLabels>, reason: Option<Reason>, seconds: f64) {
         let Some(vec) = &self.vec else { return };
+        let row = asked.map_or(Method::COUNT, |asked| asked.method.index());
+        let method = asked.map_or("", |asked| asked.method.label());
         let histogram = match (reason, asked.and_then(|asked| asked.tool)) {
             (Some(reason), _) => {
-                self.failed.get(0, reason as usize, || self.duration(vec, ["", "", reason.label()]))
+                self.failed.get(row, reason as usize, || self.duration(vec, [method, "", reason.label()]))
             }
             (None, Some(tool)) => self.tool(vec, tool, ToolId::OTHER_LABEL),
-            (None, None) => {
-                let column = asked.map_or(Method::COUNT, |asked| asked.method.index());
-                let method = asked.map_or("", |asked| asked.method.label());
-                self.answered.get(0, column, || self.duration(vec, [method, "", ""]))
-            }
+            (None, None) => self.answered.get(0, row, || self.duration(vec, [method, "", ""])),
         };
         if let Some(histogram) = histogram {
             histogram.observe(seconds);

@@ -14,6 +14,7 @@ pub(crate) mod observers;
 pub(crate) mod pulse;
 pub(crate) mod recent_errors;
 pub(crate) mod request_id;
+pub(crate) mod strays;
 pub(crate) mod tools;
 pub(crate) mod totals;
 pub(crate) mod trace;

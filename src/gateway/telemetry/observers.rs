@@ -10,7 +10,7 @@ use super::callers::CallerRegistry;
 use super::logs::FailureLog;
 use super::recent_errors::RecentErrors;
 use super::request_id::{RequestId, RequestIds};
-use super::trace::{CallSpan, Tracer, Trail};
+use super::trace::{TracedCall, Tracer, Trail};
 use crate::telemetry::pulse::Pulse;
 use config::Log;
 use protocol::error::{Error, Reason};
@@ -33,8 +33,7 @@ pub(crate) struct Watch {
     /// Whether the access log gets a line even if the call is answered.
     is_logged: bool,
     pub request_id: RequestId,
-    /// Its spans, if it is traced.
-    pub span: Option<Box<CallSpan>>,
+    pub trace: TracedCall,
 }
 
 impl Observers {
@@ -42,7 +41,7 @@ impl Observers {
         Watch {
             request_id: self.request_ids.name(fields),
             is_logged: self.access.takes_success(self.request_ids.random()),
-            span: self.tracer.as_ref().and_then(|tracer| tracer.start(fields)),
+            trace: self.tracer.as_ref().map(|tracer| tracer.start(fields)).unwrap_or_default(),
         }
     }
 
@@ -60,7 +59,7 @@ impl Observers {
         if watch.is_logged || call.reason.is_some() {
             self.access.write(call);
         }
-        if let (Some(tracer), Some(span)) = (&self.tracer, watch.span.take()) {
+        if let (Some(tracer), Some(span)) = (&self.tracer, watch.trace.span.take()) {
             tracer.end(&span, call);
         }
     }
@@ -70,30 +69,33 @@ impl Watch {
     /// Who looks at one of several calls that came in the same request.
     #[must_use]
     pub(crate) fn part(&self) -> Self {
-        let span = self.span.as_ref().map(|span| Box::new(span.part()));
-        Self { is_logged: self.is_logged, request_id: self.request_id.clone(), span }
+        let span = self.trace.span.as_ref().map(|span| Box::new(span.part()));
+        let trace = TracedCall { span, has_parent: self.trace.has_parent };
+        Self { is_logged: self.is_logged, request_id: self.request_id.clone(), trace }
     }
 
     /// The id of its request, as it is written.
-    pub(crate) fn identify(&mut self, id: Option<&str>) {
-        if let (Some(span), Some(id)) = (&mut self.span, id) {
+    pub(crate) fn identify<'i>(&mut self, id: impl FnOnce() -> Option<&'i str>) {
+        if let Some(span) = &mut self.trace.span
+            && let Some(id) = id()
+        {
             span.has_id(id);
         }
     }
 
     /// A request with these headers leaves for an upstream, by HTTP or for a child process.
     pub(crate) fn leaves(&mut self, headers: &mut HeaderMap, is_child: bool) -> Option<Arc<Trail>> {
-        Some(self.span.as_mut()?.leaves(headers, is_child))
+        Some(self.trace.span.as_mut()?.leaves(headers, is_child))
     }
 
     pub(crate) fn failed(&mut self, error: &Error) {
-        if let Some(span) = &mut self.span {
+        if let Some(span) = &mut self.trace.span {
             span.returned(Some(error));
         }
     }
 
     pub(crate) fn answered(&mut self) {
-        if let Some(span) = &mut self.span {
+        if let Some(span) = &mut self.trace.span {
             span.returned(None);
         }
     }
@@ -105,6 +107,6 @@ impl Watch {
 
     /// True if somebody wants to know what an answered call was about.
     pub(crate) fn is_curious(&self) -> bool {
-        self.is_logged || self.span.is_some()
+        self.is_logged || self.trace.span.is_some()
     }
 }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::call_record::CallRecord;
 use super::calls::outcome;
 use super::logs::{cut, shorten};
+use super::strays::Strays;
 use crate::clock;
 use crate::identity::Principal;
 use protocol::error::Reason;
@@ -20,7 +21,11 @@ const ENTRIES_MAX: usize = 50;
 
 /// The latest of them, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct RecentErrors(Mutex<VecDeque<RecentError>>);
+pub(crate) struct RecentErrors {
+    entries: Mutex<VecDeque<RecentError>>,
+    /// Clients that asked for what is not there.
+    pub(crate) strays: Strays,
+}
 
 /// Calls that failed alike.
 #[derive(Clone, Debug)]
@@ -38,6 +43,8 @@ pub(crate) struct RecentError {
     /// `None`: nobody showed who he is.
     pub(crate) principal: Option<Box<str>>,
     pub(crate) reason: Reason,
+    /// Why the latest failed.
+    pub(crate) message: Option<Box<str>>,
     /// Of the latest.
     pub(crate) request_id: Box<str>,
 }
@@ -51,7 +58,7 @@ impl RecentErrors {
             Principal::Anonymous => None,
             known @ Principal::Known(_) => Some(cut(known.name())),
         };
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         let alike = |entry: &RecentError| {
             entry.reason == reason
                 && entry.method == call.method
@@ -63,7 +70,8 @@ impl RecentErrors {
         let known = entries.iter().position(alike).and_then(|at| entries.remove(at));
         let entry = match known {
             Some(known) => {
-                RecentError { at_s: now_s, calls: known.calls.saturating_add(1), request_id, ..known }
+                let calls = known.calls.saturating_add(1);
+                RecentError { at_s: now_s, calls, message: call.message.map(Box::from), request_id, ..known }
             }
             None => RecentError {
                 at_s: now_s,
@@ -75,6 +83,7 @@ impl RecentErrors {
                 name: name.map(Box::from),
                 principal: principal.map(Box::from),
                 reason,
+                message: call.message.map(Box::from),
                 request_id,
             },
         };
@@ -87,7 +96,7 @@ impl RecentErrors {
 
     /// All that are kept, the latest first.
     pub(crate) fn all(&self) -> Vec<RecentError> {
-        self.0.lock().iter().rev().cloned().collect()
+        self.entries.lock().iter().rev().cloned().collect()
     }
 }
 
@@ -134,6 +143,7 @@ mod tests {
             reply_bytes: 0,
             status: Some(502),
             reason: Some(reason),
+            message: None,
             trace_id: None,
         };
         errors.note(&call, reason);

@@ -35,7 +35,7 @@ pub(crate) struct Counts {
     pub(crate) all: Total,
     /// Calls of clients, by endpoint.
     pub(crate) endpoints: Totals,
-    /// Requests of the gateway, by upstream: timed to the head of the reply; what broke after it is an error, too.
+    /// Calls that went to upstreams, by these: timed to the head of the reply; what broke after it is an error, too.
     pub(crate) upstreams: Totals,
     /// Calls of tools that were answered, by endpoint and what clients call the tool there.
     pub(crate) tools: BTreeMap<Arc<str>, Arc<Totals>>,
@@ -97,7 +97,10 @@ impl Sums {
             }
         });
         read(&self.client, &mut self.client_read, |series, more| {
-            figures.upstreams.entry(&series.place).merge(more);
+            // A request on the gateway's own behalf is no call.
+            if !series.has_no_method {
+                figures.upstreams.entry(&series.place).merge(more);
+            }
         });
         self.broken.each_since(self.broken_read.len(), |series| self.broken_read.push((series, 0)));
         for (series, last) in &mut self.broken_read {
@@ -281,6 +284,7 @@ mod tests {
         observe("/b", "x", "", 0.5);
         observe("", "", "no_endpoint", 0.5);
         client.series(&["u", "m", "x", ""]).observe(0.5);
+        client.series(&["u", "m", "", "timeout"]).observe(5.0);
         client.series(&["u", "", "", "timeout"]).observe(5.0);
         (0..3).for_each(|_| sums.failures.series(&["/a", "x"]).inc());
         sums.broken.series(&["u", "upstream_reset"]).inc();

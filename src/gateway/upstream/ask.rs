@@ -33,6 +33,7 @@ use protocol::media::Media;
 use protocol::method::Method;
 use protocol::splice::{Edit, Segments, splice};
 use protocol::sse::Events;
+use protocol::translation::question::unasked_answer;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -57,12 +58,32 @@ pub(crate) struct Asker<'a> {
 }
 
 /// A legacy session, as requests name it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SessionHeaders<'a> {
     /// Its id; `None` for an upstream that gives none.
     pub id: Option<&'a HeaderValue>,
     pub version: &'static str,
     pub replica: Option<ReplicaKey>,
+    /// The headers that are handed on, as its client has shown them.
+    pub shown: Option<Arc<HeaderMap>>,
+}
+
+impl SessionHeaders<'_> {
+    /// The headers of a request in it.
+    pub(crate) fn to_map(&self) -> HeaderMap {
+        let mut headers = legacy_headers(self.version, self.id);
+        if let Some(shown) = &self.shown {
+            show(&mut headers, shown);
+        }
+        headers
+    }
+}
+
+/// Adds what a client has shown of the headers that are handed on.
+pub(crate) fn show(headers: &mut HeaderMap, shown: &HeaderMap) {
+    for (name, value) in shown {
+        headers.append(name.clone(), value.clone());
+    }
 }
 
 /// A question: one message and the headers that go with it.
@@ -88,6 +109,16 @@ pub(crate) struct AskReply {
     /// Whether it is a response with the id of the question.
     pub is_to_us: bool,
     pub replica: Option<ReplicaKey>,
+}
+
+/// The stream in which an answer is looked for, and what belongs to it.
+struct EventsScope<'a> {
+    /// Messages that are sent beside it carry these.
+    headers: HeaderMap,
+    replica: Option<ReplicaKey>,
+    deadline: Instant,
+    bytes_max: usize,
+    own_id: Option<&'a OwnId>,
 }
 
 impl<'a> Asker<'a> {
@@ -141,7 +172,7 @@ impl<'a> Asker<'a> {
     ) -> Result<AskReply, UpstreamError> {
         let AskRequest { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
-        let mut request = UpstreamRequest::post(Segments::from(body), headers);
+        let mut request = UpstreamRequest::post(Segments::from(body), headers.clone());
         request.attributes.principal = principal;
         let reply = self.send(upstream, request, (is_safe_to_repeat, replica), deadline).await?;
         if own_id.is_none() && reply.head.status.is_success() {
@@ -159,7 +190,12 @@ impl<'a> Asker<'a> {
         };
         match media {
             Media::Sse if head.status.is_success() => {
-                let found = self.answer_in_events(upstream, &mut body, bytes_max, own_id.as_ref());
+                let mut headers = headers;
+                if let Some(session) = head.fields.session_id() {
+                    headers.insert(SESSION_ID, session.clone());
+                }
+                let within = EventsScope { headers, replica, deadline, bytes_max, own_id: own_id.as_ref() };
+                let found = self.answer_in_events(upstream, &mut body, &within);
                 let found = timeout_at(deadline.into(), found).await;
                 found.unwrap_or(Err(UpstreamError::TimedOut)).map(answer)
             }
@@ -203,7 +239,7 @@ impl<'a> Asker<'a> {
         if session.id.is_none() {
             return true;
         }
-        let request = UpstreamRequest::end_session(session);
+        let request = UpstreamRequest::end_session(&session);
         let own = Self { payer: Payer::GATEWAY, ..*self };
         let reply = match own.send(upstream, request, (true, session.replica), deadline).await {
             Ok(reply) => reply,
@@ -233,9 +269,9 @@ impl<'a> Asker<'a> {
         &self,
         upstream: &Upstream,
         body: &mut Incoming,
-        bytes_max: usize,
-        own_id: Option<&OwnId>,
+        within: &EventsScope<'_>,
     ) -> Result<Bytes, UpstreamError> {
+        let EventsScope { bytes_max, own_id, .. } = *within;
         let mut events = Events::new(bytes_max);
         let mut held = self.share(upstream);
         let mut bytes = 0;
@@ -264,10 +300,27 @@ impl<'a> Asker<'a> {
                 if self.is_answer(&data, own_id) {
                     return Ok(data);
                 }
+                self.answer_ping(upstream, &data, within).await;
             }
         }
         let last = events.finish().and_then(|event| event.data).filter(|data| self.is_answer(data, own_id));
         last.ok_or(UpstreamError::Nonsense)
+    }
+
+    /// Answers a ping that comes before the answer: its server may wait for that. All else it asks is nobody's.
+    async fn answer_ping(&self, upstream: &Upstream, message: &Bytes, within: &EventsScope<'_>) {
+        let depth_max = self.limits.json_depth_max;
+        let envelope = Envelope::parse(&mut self.scratch.borrow_mut(), message, depth_max);
+        let Ok(envelope) = envelope else { return };
+        let is_ping = envelope.method.as_ref().is_some_and(|method| method.equals(message, "ping"));
+        let Some(id) = envelope.id.filter(|_| is_ping && envelope.kind == MessageKind::Request) else {
+            return;
+        };
+        let pong = unasked_answer(message.get(id).unwrap_or_default(), true);
+        let request = UpstreamRequest::post(Segments::from(pong), within.headers.clone());
+        if let Ok(reply) = self.send(upstream, request, (true, within.replica), within.deadline).await {
+            self.client.let_go(upstream, reply);
+        }
     }
 
     /// The message under an id that no other has; as it is if it has none.

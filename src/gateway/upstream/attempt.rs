@@ -15,6 +15,7 @@ use tokio::time::timeout_at;
 
 use super::balance::NotChosen;
 use super::exchange::{Reply, ReplyHead, SendOptions, UpstreamClient};
+use super::fault::Fault;
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
 use super::http1::connection::ConnectionError;
@@ -24,9 +25,10 @@ use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
 use super::request::{ExpectedReply, UpstreamRequest};
 use super::silence::Silence;
-use super::{ReplicaSelection, Upstream};
+use super::{Replica, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::clock;
+use net::tls::TlsFault;
 use protocol::error::UpstreamError;
 use protocol::media::Media;
 
@@ -70,16 +72,23 @@ impl UpstreamClient {
             let to = target.map(|target| RequestAddress::new(target, &at.sent_host));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
             let silence = request.attributes.silence.as_deref();
-            let mut wait = HeadWait::new(silence, clock, head_deadline);
-            match poll_fn(|cx| wait.poll(&lease, cx)).await {
+            let until = silence.map_or(head_deadline, |silence| silence.sent(clock.now, head_deadline));
+            let mut answered = poll_fn(|cx| lease.connection.poll_reply(cx, until)).await;
+            if until < head_deadline && matches!(answered, Err(ConnectionError::TimedOut)) {
+                silence.map(Silence::note);
+                answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline)).await;
+            }
+            match answered {
                 Ok((start, body)) => {
                     if let Some(trail) = &trail {
                         trail.is_answered(start.head.status);
                     }
-                    return Ok(reply(start, body, lease, repetition.fresh_id));
+                    return Ok(reply(start, body, !may_be_late, lease, repetition.fresh_id));
                 }
                 Err(ConnectionError::TimedOut) => {
                     if !may_be_late && clock.was_patient(upstream) {
+                        let after = head_deadline.saturating_duration_since(clock.now);
+                        lease.in_flight.replica().note_fault(Fault::TimedOut(after));
                         lease.in_flight.fail(RequestFault::TimedOut);
                     }
                     return Err(UpstreamError::TimedOut);
@@ -111,6 +120,7 @@ impl UpstreamClient {
         let is_silent = lease.connection.is_unanswered();
         // A connection that had been idle may have been closed for that.
         if !is_pooled || !is_silent {
+            lease.in_flight.replica().note_fault(of_connection(error));
             lease.in_flight.fail(RequestFault::Broken);
         }
         match is_unwritten {
@@ -184,6 +194,8 @@ impl UpstreamClient {
                 }
                 Err(_) => {
                     if clock.was_patient(upstream) {
+                        let after = clock.deadline.saturating_duration_since(clock.now);
+                        replica.note_fault(Fault::ConnectTimedOut(after));
                         in_flight.fail(RequestFault::Broken);
                     }
                     return Err(UpstreamError::TimedOut);
@@ -238,43 +250,26 @@ impl RequestClock {
     }
 }
 
-/// The wait for the head of a reply.
-struct HeadWait<'a> {
-    /// Until then, unless the client has heard nothing for long by then.
-    until: Instant,
-    deadline: Instant,
-    silence: Option<&'a Silence>,
-}
-
-impl<'a> HeadWait<'a> {
-    /// The request is sent now.
-    fn new(silence: Option<&'a Silence>, clock: RequestClock, deadline: Instant) -> Self {
-        let until = silence.map_or(deadline, |silence| {
-            silence.mark_sent();
-            silence.long_after(clock.now, deadline)
-        });
-        Self { until, deadline, silence }
-    }
-
-    fn poll(
-        &mut self,
-        lease: &ConnectionLease,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(ParsedReply, Incoming), ConnectionError>> {
-        loop {
-            match lease.connection.poll_reply(cx, self.until) {
-                Poll::Ready(Err(ConnectionError::TimedOut)) if self.until < self.deadline => {
-                    self.until = self.deadline;
-                    self.silence.map(Silence::note);
-                }
-                polled => return polled,
-            }
-        }
+/// The fault that broke off an exchange.
+fn of_connection(error: &ConnectionError) -> Fault {
+    match error {
+        ConnectionError::Malformed(_) => Fault::NotMcp,
+        error => TlsFault::of(error).map_or(Fault::Closed, Fault::Tls),
     }
 }
 
-fn reply(start: ParsedReply, body: Incoming, mut lease: ConnectionLease, fresh_id: Option<FreshId>) -> Reply {
+/// `is_answer`: one is to come.
+fn reply(
+    start: ParsedReply,
+    body: Incoming,
+    is_answer: bool,
+    mut lease: ConnectionLease,
+    fresh_id: Option<FreshId>,
+) -> Reply {
     lease.respect_keep_alive(start.keep_alive);
+    if start.head.media == Media::Other || !start.head.status.is_success() {
+        note_no_answer(lease.in_flight.replica(), &start.head, is_answer);
+    }
     judge(&mut lease.in_flight, &start.head);
     let replica = Some(lease.in_flight.key());
     let body = match fresh_id {
@@ -295,6 +290,22 @@ fn judge(in_flight: &mut ReplicaRequest, head: &ReplyHead) {
         status if status.is_server_error() => in_flight.fail(RequestFault::Broken),
         status if status.is_success() && is_json => {}
         _ => in_flight.succeed(),
+    }
+}
+
+/// A reply that holds no answer, or one of whoever keeps the door. What may be an error of JSON-RPC is read first, and
+/// what may be that session's or that method's alone is left to questions.
+#[cold]
+fn note_no_answer(replica: &Replica, head: &ReplyHead, is_answer: bool) {
+    let status = head.status;
+    let is_told = match status.as_u16() {
+        200 => is_answer && (head.fields.is_encoded() || head.fields.media().is_some()),
+        401 | 403 | 407 | 421 => true,
+        _ if status.is_redirection() => true,
+        _ => status.is_server_error() && head.media == Media::Other,
+    };
+    if is_told {
+        replica.note_fault(head.fields.told(status));
     }
 }
 

@@ -10,9 +10,10 @@
 //! changes, and the stream on which it would stands. Invariant: when that ends, first no list is watched any more, then
 //! all lists are invalid.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock;
@@ -55,6 +56,13 @@ impl ChangedList {
     }
 }
 
+/// A session that was told by its upstream itself. It stays unsaid which one that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToldSession(pub usize);
+
+/// Of more sessions that were told of one change, the last are told twice.
+const TOLD_MAX: usize = 64;
+
 /// One count for each kind of list.
 #[derive(Debug)]
 pub(crate) struct Changes {
@@ -64,6 +72,10 @@ pub(crate) struct Changes {
     /// A bit for each kind of which others are to be told.
     overheard: AtomicU8,
     is_overheard: Notify,
+    /// A session of a client was told of a change.
+    was_told_apart: AtomicBool,
+    /// Those of them who need not be told again.
+    told: Mutex<[Vec<ToldSession>; 3]>,
     made: Instant,
     /// When refusals count again, in milliseconds since `made`.
     refusals_from_ms: AtomicU64,
@@ -76,6 +88,8 @@ impl Default for Changes {
             watched: AtomicU8::new(0),
             overheard: AtomicU8::new(0),
             is_overheard: Notify::new(),
+            was_told_apart: AtomicBool::new(false),
+            told: Mutex::default(),
             made: clock::now(),
             refusals_from_ms: AtomicU64::new(0),
         }
@@ -95,9 +109,32 @@ impl Changes {
         self.is_overheard.notify_one();
     }
 
+    /// True if sessions of clients may have lists of their own.
+    pub(crate) fn were_told_apart(&self) -> bool {
+        self.was_told_apart.load(Ordering::Relaxed)
+    }
+
+    /// A session of a client was told of a change, of which others may not have been told.
+    pub(crate) fn overhear_in(&self, session: ToldSession, changed: ChangedList) {
+        self.was_told_apart.store(true, Ordering::Relaxed);
+        let mut told = self.told.lock();
+        let told_of_this = &mut told[changed as usize];
+        if told_of_this.len() < TOLD_MAX && !told_of_this.contains(&session) {
+            told_of_this.push(session);
+        }
+        drop(told);
+        self.overhear(changed);
+    }
+
+    /// The sessions that their upstream has told of such a change since this was last asked.
+    pub(crate) fn take_told(&self, changed: ChangedList) -> Vec<ToldSession> {
+        std::mem::take(&mut self.told.lock()[changed as usize])
+    }
+
     /// What was overheard while nobody listened is of no use.
     pub(crate) fn forget_overheard(&self) {
         self.overheard.store(0, Ordering::Release);
+        *self.told.lock() = Default::default();
     }
 
     /// Waits for lists of which others are to be told.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use tokio::time::timeout;
 
 use super::exchange::UpstreamClient;
+use super::fault::Fault;
 use super::http1::connection::PooledConnection;
 use super::pool::{ConnectionSlot, PoolMembership, PoolPlace};
 use super::{Replica, Upstream};
@@ -29,23 +30,29 @@ impl UpstreamClient {
         let counter = if is_stream { Rc::default() } else { Rc::clone(&self.open) };
         let open = (ConnectionSlot::new(counter), GaugeGuard::new(&upstream.series.connections));
         let name = upstream.config.name.as_str();
-        let connected = timeout(upstream.config.connect_timeout, async {
+        let patience = upstream.config.connect_timeout;
+        let connected = timeout(patience, async {
             let stream = replica.open().await.and_then(|stream| socket::tune(&stream).map(|()| stream));
             let stream = stream
                 .inspect_err(|error| tracing::debug!(upstream = name, %error, "cannot connect"))
-                .ok()?;
-            let Some(tls) = &replica.tls else { return Some(MaybeTls::Clear(stream)) };
+                .map_err(|error| Fault::of_connect(&error))?;
+            let Some(tls) = &replica.tls else { return Ok(MaybeTls::Clear(stream)) };
             let stream = tls.connect(stream, &replica.host).await;
-            let stream = stream.inspect_err(|fault| upstream.access.remark(name, *fault)).ok()?;
-            Some(MaybeTls::Tls(Tls(Box::new(stream.into()))))
+            let stream =
+                stream.inspect_err(|fault| upstream.access.remark(name, *fault)).map_err(Fault::Tls)?;
+            Ok(MaybeTls::Tls(Tls(Box::new(stream.into()))))
         });
         let connected = connected.await.unwrap_or_else(|_| {
             tracing::debug!(upstream = name, "connecting took too long");
-            None
+            Err(Fault::ConnectTimedOut(patience))
         });
-        let Some(connected) = connected else {
-            upstream.series.connects.error.inc();
-            return Err(UpstreamError::Unreachable);
+        let connected = match connected {
+            Ok(connected) => connected,
+            Err(fault) => {
+                upstream.series.connects.error.inc();
+                replica.note_fault(fault);
+                return Err(UpstreamError::Unreachable);
+            }
         };
         upstream.series.connects.ok.inc();
         let membership = PoolMembership::new(upstream, place);

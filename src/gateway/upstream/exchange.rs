@@ -11,12 +11,13 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode, Uri};
 
 use super::attempt::RequestClock;
+use super::fault::Fault;
 use super::incoming::Incoming;
 use super::mux::host::{Host, Limits};
 use super::pool::{ConnectionLease, ConnectionPools};
 use super::request::UpstreamRequest;
 use super::silence;
-use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, mux, other_era};
+use super::{ReplicaKey, ReplicaSelection, Transport, Upstream, masking, mux, other_era};
 use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
@@ -28,6 +29,8 @@ use protocol::media::Media;
 
 /// So much of the name of a content coding is told.
 const CODING_CHARS_MAX: usize = 32;
+/// So much of what a reply says that it is made of is told.
+const MEDIA_CHARS_MAX: usize = 64;
 
 /// The head of a reply, as far as anybody looks at it.
 #[derive(Debug)]
@@ -48,6 +51,8 @@ struct NamedFields {
     location: Option<HeaderValue>,
     /// The content coding, where it is another than `identity`.
     coding: Option<HeaderValue>,
+    /// What it is made of, where that is neither JSON nor events.
+    media: Option<HeaderValue>,
     /// There is a challenge: whoever keeps the door has answered.
     is_challenge: bool,
 }
@@ -77,7 +82,13 @@ impl ReplyFields {
         if let Some(coding) = text(named.and_then(|named| named.coding.as_ref())) {
             return UpstreamError::Encoded { coding: coding.chars().take(CODING_CHARS_MAX).collect() };
         }
-        if status.is_success() { UpstreamError::Nonsense } else { UpstreamError::Status { status } }
+        if !status.is_success() {
+            return UpstreamError::Status { status, media: self.media() };
+        }
+        match text(named.and_then(|named| named.media.as_ref())) {
+            Some(media) => UpstreamError::OtherMedia { media: media.chars().take(MEDIA_CHARS_MAX).collect() },
+            None => UpstreamError::Nonsense,
+        }
     }
 
     /// Whether whoever keeps the door has answered, and nobody behind it.
@@ -90,6 +101,29 @@ impl ReplyFields {
         self.0.get_or_insert_default().is_challenge = true;
     }
 
+    /// The same for operators.
+    pub(crate) fn told(&self, status: StatusCode) -> Fault {
+        match self.fault(status) {
+            // The one of 421 and that of no message at all say less.
+            UpstreamError::Nonsense | UpstreamError::OtherMedia { .. } | UpstreamError::UpstreamHost => {
+                Fault::Http { status, media: self.media() }
+            }
+            error => Fault::of_error(&error, masking::told).unwrap_or(Fault::NotMcp),
+        }
+    }
+
+    /// The media that it says it is made of, where that is nothing of MCP, without parameters.
+    pub(crate) fn media(&self) -> Option<Box<str>> {
+        let media = self.0.as_ref()?.media.as_ref()?.to_str().ok()?;
+        let essence = media.split(';').next().unwrap_or_default().trim();
+        (!essence.is_empty()).then(|| essence.chars().take(MEDIA_CHARS_MAX).collect())
+    }
+
+    /// True if it is in a coding that nobody asked for.
+    pub(crate) fn is_encoded(&self) -> bool {
+        self.0.as_ref().is_some_and(|named| named.coding.is_some())
+    }
+
     #[cold]
     pub(crate) fn note_location(&mut self, value: &[u8]) {
         self.0.get_or_insert_default().location = HeaderValue::from_bytes(value).ok();
@@ -98,6 +132,11 @@ impl ReplyFields {
     #[cold]
     pub(crate) fn note_coding(&mut self, value: &[u8]) {
         self.0.get_or_insert_default().coding = HeaderValue::from_bytes(value).ok();
+    }
+
+    #[cold]
+    pub(crate) fn note_media(&mut self, value: &[u8]) {
+        self.0.get_or_insert_default().media = HeaderValue::from_bytes(value).ok();
     }
 
     /// The session that began.
@@ -274,8 +313,13 @@ impl UpstreamClient {
                 }
             }
             Transport::Stdio(children) => {
+                // Made where it stays: `Box::pin` would copy all of it.
                 let request = request.take_charged(delivery.payer);
-                Box::pin(mux::exchange::send(self, upstream, children, request, deadline)).await
+                let sending = Box::write(
+                    Box::new_uninit(),
+                    mux::exchange::send(self, upstream, children, request, deadline),
+                );
+                Box::into_pin(sending).await
             }
         }
     }

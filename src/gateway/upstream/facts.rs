@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::fault::LastFault;
 use super::revisions::OfferedRevisions;
 use protocol::version::{Era, Eras};
 
@@ -32,8 +33,10 @@ pub(crate) struct KnownEras {
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
     was_asked_modern: AtomicBool,
-    /// Why it is not known what it speaks, or not sure any more.
-    trouble: ArcSwapOption<String>,
+    /// The fault that it met last and that belongs to no replica: questions about what it speaks, and its processes.
+    pub fault: LastFault,
+    /// Why it was found not to speak an era, until it speaks any: of sessions, and of none.
+    pub denials: [LastFault; 2],
     /// Which revisions it is offered.
     pub revisions: OfferedRevisions,
 }
@@ -59,7 +62,7 @@ pub(crate) enum Fact {
 }
 
 /// How an upstream introduced itself.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EraIntroduction {
     /// The version it chose, or the newest it offers.
     pub version: Box<str>,
@@ -94,16 +97,6 @@ impl KnownEras {
         self.learned.store(learned, Ordering::Release);
         self.known.store(Arc::new(known));
         self.changed.notify_waiters();
-    }
-
-    /// It did not say what it speaks when it was asked last, for this reason; `None`: it did.
-    pub(crate) fn note_trouble(&self, why: Option<&str>) {
-        self.trouble.store(why.map(|why| Arc::new(why.to_owned())));
-    }
-
-    /// Why it did not say what it speaks when it was asked last.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.load().as_ref().map(|why| String::clone(why))
     }
 
     /// Says that the upstream answered in a way that contradicts what is known, so that it is asked again soon.

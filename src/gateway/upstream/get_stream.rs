@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
 
 use super::Upstream;
-use super::ask::{AskRequest, Asker, SessionHeaders, legacy_headers};
+use super::ask::{AskRequest, Asker, SessionHeaders};
 use super::exchange::{Reply, SendOptions, UpstreamClient};
 use super::incoming::{Incoming, IncomingPiece};
 use super::pool::{self, ConnectionLease};
@@ -54,15 +54,12 @@ pub(crate) async fn open(
     after: Option<&Bytes>,
 ) -> GetResult {
     let after = after.and_then(|after| HeaderValue::from_bytes(after).ok());
-    let mut request = UpstreamRequest::listen(session, after);
+    let replica = session.replica;
+    let mut request = UpstreamRequest::listen(&session, after);
     request.attributes.reply = ExpectedReply::Stream;
     let now = clock::now();
-    let delivery = SendOptions {
-        is_safe_to_repeat: true,
-        aim: session.replica.into(),
-        asked: None,
-        payer: Payer::GATEWAY,
-    };
+    let delivery =
+        SendOptions { is_safe_to_repeat: true, aim: replica.into(), asked: None, payer: Payer::GATEWAY };
     let reply = match client.send(upstream, &mut request, delivery, now, now + HEAD_TIMEOUT).await {
         // It is over, or its replica is gone.
         Err(UpstreamError::SessionLost) => return GetResult::Doubtful,
@@ -85,7 +82,7 @@ pub(crate) async fn is_session_known(
     session: SessionHeaders<'_>,
 ) -> Option<bool> {
     let question = AskRequest {
-        headers: legacy_headers(session.version, session.id),
+        headers: session.to_map(),
         body: Bytes::from_static(br#"{"jsonrpc":"2.0","id":"trunkline-ping","method":"ping"}"#),
         is_safe_to_repeat: true,
         replica: session.replica,
@@ -174,6 +171,23 @@ impl Messages {
         }
     }
 
+    /// The next piece of an event that was too large, and whether that is the last: then [`next`](Self::next) goes on. `None`
+    /// at the end of the stream.
+    pub(crate) async fn pass(&mut self) -> Option<(Bytes, bool)> {
+        loop {
+            if let Some(passed) = self.events.pass() {
+                self.begun_bytes = 0;
+                self.held.clear();
+                return Some(passed);
+            }
+            match self.body.piece().await?.ok()? {
+                IncomingPiece::Bytes(data) => self.events.push(data),
+                // Messages are no events that could be cut off.
+                IncomingPiece::Part(_) => return None,
+            }
+        }
+    }
+
     /// The next event; `None` at the end. What was read is kept if nobody waits for it any more.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, UpstreamError> {
         loop {
@@ -191,8 +205,11 @@ impl Messages {
                 IncomingPiece::Bytes(data) => data,
             };
             self.begun_bytes += data.len();
-            self.held.grow_to(self.begun_bytes).map_err(|_| UpstreamError::TooLarge)?;
             self.events.push(data);
+            if self.held.grow_to(self.begun_bytes).is_err() {
+                self.events.give_up();
+                return Err(UpstreamError::NoBuffers);
+            }
         }
     }
 }

@@ -3,10 +3,14 @@
 //! Credentials, cookies, origins and hop-by-hop fields never cross. `Mcp-Name` is written anew where the upstream has its own
 //! spelling of the name, because it compares both; so is what tells a session, which is the upstream's own.
 
+use std::sync::{Arc, OnceLock};
+
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
+use parking_lot::Mutex;
 use protocol::fields::{FieldLine, FieldName, Fields, visible, write_line};
 use protocol::version::Era;
+use sha2::{Digest as _, Sha256};
 
 use super::ask::{PROTOCOL_VERSION, SESSION_ID, SessionHeaders};
 
@@ -25,7 +29,59 @@ pub(crate) struct ForwardedFields {
     session: Option<(&'static str, Option<HeaderValue>)>,
 }
 
+/// The headers that the operator hands on, as a client has shown them, for messages that the gateway sends in the client's
+/// session beside its calls. The next ones that the client shows replace them. They are held in memory alone.
+#[derive(Debug, Default)]
+pub(crate) struct ShownHeaders(OnceLock<Mutex<Arc<HeaderMap>>>);
+
+impl ShownHeaders {
+    pub(crate) fn get(&self) -> Option<Arc<HeaderMap>> {
+        self.0.get().map(|shown| Arc::clone(&shown.lock()))
+    }
+
+    pub(crate) fn set(&self, shown: &Arc<HeaderMap>) {
+        *self.0.get_or_init(|| Mutex::new(Arc::clone(shown))).lock() = Arc::clone(shown);
+    }
+}
+
+/// Those of a client's fields that the operator names; `None` where it names none.
+pub(crate) fn shown(fields: &Fields, named: &[HeaderName]) -> Option<Arc<HeaderMap>> {
+    if named.is_empty() {
+        return None;
+    }
+    let mut shown = HeaderMap::new();
+    for name in named {
+        for value in fields.named(name.as_str()) {
+            if let Ok(mut value) = HeaderValue::from_bytes(value) {
+                value.set_sensitive(true);
+                shown.append(name.clone(), value);
+            }
+        }
+    }
+    Some(Arc::new(shown))
+}
+
+/// Tells clients apart by what they have shown. Of a secret it says nothing.
+pub(crate) fn fingerprint(shown: &HeaderMap) -> [u8; 16] {
+    let mut digest = Sha256::new();
+    for (name, value) in shown {
+        for part in [name.as_str().as_bytes(), value.as_bytes()] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+    }
+    let whole: [u8; 32] = digest.finalize().into();
+    let mut half = [0; 16];
+    half.copy_from_slice(&whole[..16]);
+    half
+}
+
 impl ForwardedFields {
+    /// Those of them that the operator names; `None` where it names none.
+    pub(crate) fn shown(&self, named: &[HeaderName]) -> Option<Arc<HeaderMap>> {
+        shown(&self.fields, named)
+    }
+
     /// Of these, and those in `more`, which the operator names. `inner_name` replaces `Mcp-Name`.
     pub(crate) fn new(mut fields: Fields, inner_name: Option<HeaderValue>, more: &[HeaderName]) -> Self {
         // As long as the operator names none, it shows by what is known of each when they are written.
@@ -47,7 +103,7 @@ impl ForwardedFields {
 
     /// Within this session with the upstream.
     #[must_use]
-    pub(crate) fn in_session(self, session: SessionHeaders<'_>) -> Self {
+    pub(crate) fn in_session(self, session: &SessionHeaders<'_>) -> Self {
         Self { session: Some((session.version, session.id.cloned())), ..self }
     }
 
@@ -71,9 +127,10 @@ impl ForwardedFields {
         self.session.as_ref()?.1.as_ref()
     }
 
-    /// `traceparent` and `tracestate`.
-    pub(crate) fn trace(&self) -> [Option<&str>; 2] {
-        [FieldName::TraceParent, FieldName::TraceState].map(|name| self.fields.first(name).and_then(visible))
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub(crate) fn trace(&self) -> [Option<&str>; 3] {
+        [FieldName::TraceParent, FieldName::TraceState, FieldName::Baggage]
+            .map(|name| self.fields.first(name).and_then(visible))
     }
 
     /// Writes them as lines of HTTP/1.1.
@@ -147,7 +204,8 @@ fn may_cross(field: FieldLine<'_>, more: &[HeaderName]) -> bool {
 }
 
 fn crosses(known: FieldName) -> bool {
-    is_of_era(known) || matches!(known, FieldName::TraceParent | FieldName::TraceState)
+    let is_of_trace = matches!(known, FieldName::TraceParent | FieldName::TraceState | FieldName::Baggage);
+    is_of_era(known) || is_of_trace
 }
 
 /// What a request says that was sorted out before.
@@ -252,8 +310,8 @@ mod tests {
         let forwarded = ForwardedFields::new(client(), None, &[HeaderName::from_static("mcp-session-id")]);
         assert_eq!(forwarded.era(), Era::Modern);
         let id = HeaderValue::from_static("inner");
-        let session = SessionHeaders { id: Some(&id), version: "2025-11-25", replica: None };
-        let forwarded = forwarded.in_session(session);
+        let session = SessionHeaders { id: Some(&id), version: "2025-11-25", replica: None, shown: None };
+        let forwarded = forwarded.in_session(&session);
         assert_eq!(forwarded.era(), Era::Legacy);
         let sent = sent(&forwarded);
         let session: Vec<_> = sent.iter().filter(|line| line.contains("session")).collect();

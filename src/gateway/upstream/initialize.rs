@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
+use super::ask::{AskReply, AskRequest, Asker, SessionHeaders};
 use super::exchange::UpstreamClient;
 use super::request::RequestAttributes;
 use super::revisions::{self, RefusedRevisions};
@@ -40,14 +40,18 @@ pub(crate) struct InitializedSession {
     pub result: Bytes,
     /// The replica that opened it.
     pub replica: Option<ReplicaKey>,
+    /// The headers that are handed on, as it was shown them.
+    pub shown: Option<Arc<HeaderMap>>,
 }
 
 /// What an upstream is told about whom a session is for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct InitializeOffer<'a> {
     pub initialize: Initialize<'a>,
     /// The client's principal; empty where nobody asked, and for the gateway itself.
     pub principal: &'a str,
+    /// The headers that are handed on, as the client has shown them.
+    pub shown: Option<Arc<HeaderMap>>,
 }
 
 /// Why no session was opened.
@@ -66,9 +70,6 @@ impl From<InitializeError> for UpstreamError {
     fn from(not_opened: InitializeError) -> Self {
         match not_opened {
             InitializeError::Upstream(error) => error.before_call(),
-            InitializeError::Refused { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
-                Self::Credentials
-            }
             InitializeError::Refused {
                 status: status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE),
                 ..
@@ -81,14 +82,15 @@ impl From<InitializeError> for UpstreamError {
 impl InitializedSession {
     /// As requests name it.
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
-        SessionHeaders { id: self.id.as_ref(), version: self.version.as_str(), replica: self.replica }
+        let (id, shown) = (self.id.as_ref(), self.shown.clone());
+        SessionHeaders { id, version: self.version.as_str(), replica: self.replica, shown }
     }
 }
 
 impl InitializeOffer<'static> {
     /// For a session of the gateway's own.
     pub(crate) fn own(version: LegacyVersion) -> Self {
-        Self { initialize: Initialize::own(version), principal: "" }
+        Self { initialize: Initialize::own(version), principal: "", shown: None }
     }
 }
 
@@ -105,7 +107,7 @@ pub(crate) async fn open(
     offer.initialize.version = upstream.facts.revisions.offer(wanted);
     loop {
         let offered = offer.initialize.version;
-        let opened = open_as_offered(asker, upstream, offer, deadline).await;
+        let opened = open_as_offered(asker, upstream, &offer, deadline).await;
         match opened {
             Err(InitializeError::Refused { instead: Some(instead), .. })
                 if refused.may_offer(offered, instead) =>
@@ -124,22 +126,23 @@ pub(crate) async fn open(
 async fn open_as_offered(
     asker: &Asker<'_>,
     upstream: &Upstream,
-    offer: InitializeOffer<'_>,
+    offer: &InitializeOffer<'_>,
     deadline: Instant,
 ) -> Result<InitializedSession, InitializeError> {
     let body = offer.initialize.request("1");
     // A session that nobody hears of is the upstream's to forget, so asking again does harm it.
     let principal = RequestAttributes::principal(offer.principal).filter(|_| upstream.is_child());
-    let question_of_all = question(asker, (HeaderMap::new(), None), body, deadline);
+    let shown = offer.shown.as_deref().cloned().unwrap_or_default();
+    let question_of_all = question(asker, (shown, None), body, deadline);
     let answer = asker.ask_for(principal, upstream, question_of_all).await?;
-    let mut unfinished = UnclaimedSession::new(asker, upstream, &answer, offer.initialize.version);
-    let opened = read(asker, &answer, offer.initialize.version)?;
+    let mut unfinished = UnclaimedSession::new(asker, upstream, &answer, offer);
+    let opened = read(asker, upstream, &answer, offer)?;
     unfinished.agree_on(opened.version);
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
         return Err(UpstreamError::Nonsense.into());
     }
-    let headers = legacy_headers(opened.version.as_str(), opened.id.as_ref());
-    let initialized = question(asker, (headers, opened.replica), INITIALIZED.to_owned(), deadline);
+    let initialized =
+        question(asker, (opened.named().to_map(), opened.replica), INITIALIZED.to_owned(), deadline);
     let accepted = asker.ask(upstream, initialized).await?;
     if !accepted.status.is_success() {
         let fault = accepted.fields.fault(accepted.status);
@@ -163,11 +166,12 @@ struct Closing {
     upstream: Arc<Upstream>,
     version: LegacyVersion,
     session: (HeaderValue, Option<ReplicaKey>),
+    shown: Option<Arc<HeaderMap>>,
 }
 
 impl UnclaimedSession {
     /// `answer` is to `initialize`.
-    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &AskReply, version: LegacyVersion) -> Self {
+    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &AskReply, offer: &InitializeOffer<'_>) -> Self {
         let closing = || {
             let id = session_id(answer).filter(|_| answer.status.is_success())?;
             Some(Closing {
@@ -177,8 +181,9 @@ impl UnclaimedSession {
                 payer: asker.payer,
                 aim: asker.aim,
                 upstream: upstream.current.get()?,
-                version,
+                version: offer.initialize.version,
                 session: (id, answer.replica),
+                shown: offer.shown.clone(),
             })
         };
         Self(closing())
@@ -208,11 +213,13 @@ impl Drop for UnclaimedSession {
 
 impl Closing {
     async fn run(self) {
-        let Self { client, limits, budget, payer, aim, upstream, version, session: (id, replica) } = &self;
+        let Self { client, limits, budget, payer, aim, upstream, version, session: (id, replica), shown } =
+            &self;
         let scratch = RefCell::default();
         let asker = Asker { client, scratch: &scratch, limits, budget, payer: *payer, aim: *aim };
         let deadline = clock::now() + CLOSE_TIMEOUT;
-        let session = SessionHeaders { id: Some(id), version: version.as_str(), replica: *replica };
+        let (version, replica, shown) = (version.as_str(), *replica, shown.clone());
+        let session = SessionHeaders { id: Some(id), version, replica, shown };
         asker.close(upstream, session, deadline).await;
     }
 }
@@ -238,30 +245,48 @@ fn session_id(answer: &AskReply) -> Option<HeaderValue> {
     answer.fields.session_id().and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
 }
 
-/// `offered`: the revision that the upstream was offered.
 fn read(
     asker: &Asker<'_>,
+    upstream: &Upstream,
     answer: &AskReply,
-    offered: LegacyVersion,
+    offer: &InitializeOffer<'_>,
 ) -> Result<InitializedSession, InitializeError> {
     let mut scratch = asker.scratch.borrow_mut();
     let root = scratch.index(&answer.body, asker.limits.json_depth_max).ok().map(Document::root);
     let result = root.and_then(|root| root.get("result"));
     let (true, Some(result)) = (answer.status.is_success(), result) else {
-        return Err(refusal(answer, root.and_then(|root| root.get("error")), offered));
+        let error = root.and_then(|root| root.get("error"));
+        return Err(refusal(upstream, answer, error, offer.initialize.version));
     };
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
     }
-    let version = initialize::version(result).ok_or(UpstreamError::Nonsense)?;
+    let version = initialize::version(result).ok_or_else(|| unknown_revision(result))?;
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
-    Ok(InitializedSession { id, version, result: answer.body.slice(result.span()), replica })
+    let (result, shown) = (answer.body.slice(result.span()), offer.shown.clone());
+    Ok(InitializedSession { id, version, result, replica, shown })
+}
+
+/// What an answer is that names no revision of the legacy era.
+#[cold]
+fn unknown_revision(result: Value<'_>) -> UpstreamError {
+    result.text_of("protocolVersion").map_or(UpstreamError::Nonsense, |revision| {
+        UpstreamError::NotOpened(NotOpened::chosen(&revision).into())
+    })
 }
 
 /// What an answer is without a result.
-fn refusal(answer: &AskReply, error: Option<Value<'_>>, offered: LegacyVersion) -> InitializeError {
+fn refusal(
+    upstream: &Upstream,
+    answer: &AskReply,
+    error: Option<Value<'_>>,
+    offered: LegacyVersion,
+) -> InitializeError {
     let status = answer.status;
+    if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+        return InitializeError::Refused { status, fault: upstream.access.refusal(), instead: None };
+    }
     let code = error.and_then(|error| error.get("code")?.as_integer());
     match (error, code) {
         (Some(error), Some(code)) => {

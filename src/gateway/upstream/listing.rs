@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::fault::{Fault, LastFault, NotedFault};
 use super::throttle::Throttle;
 use protocol::param_headers::Annotation;
 
@@ -32,6 +33,10 @@ const ANNOTATED_MAX: usize = 65_536;
 const TASK_ONLY_MAX: usize = 1024;
 /// Tools that are known to be left out.
 const LEFT_OUT_MAX: usize = 1024;
+/// Kinds of lists.
+const LISTS: usize = 8;
+/// The bits of all lists; the one above them is that of `server/discover`.
+const LIST_BITS: u8 = 0b1111;
 /// What is wrong with a list is logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -46,6 +51,10 @@ pub(crate) struct ListingState {
     pub left_out: LeftOutTools,
     /// A bit for each list that a client got without this upstream.
     missing: AtomicU8,
+    /// Why each cannot be had.
+    failing: [LastFault; LISTS],
+    /// A bit for each list that is given out as it was before the start, as it was not fetched since.
+    kept: AtomicU8,
 }
 
 impl Default for ListingState {
@@ -55,6 +64,8 @@ impl Default for ListingState {
             log: Throttle::new(LOG_INTERVAL),
             left_out: LeftOutTools::default(),
             missing: AtomicU8::new(0),
+            failing: Default::default(),
+            kept: AtomicU8::new(0),
         }
     }
 }
@@ -71,7 +82,7 @@ impl Annotated {
 
     /// The mirrored parameters of a tool, by the upstream's name for it.
     pub(crate) fn of(&self, tool: &str) -> Option<Arc<[Annotation]>> {
-        self.known.load().get(tool).cloned()
+        if self.are_any() { self.known.load().get(tool).cloned() } else { None }
     }
 
     /// Replaces what is known of the tools of these `names`. Lists differ by the capabilities of those who ask, so that
@@ -181,6 +192,48 @@ impl ListingState {
     /// A client's list was answered without this upstream. `list` is below 8.
     pub(crate) fn note_missing(&self, list: u8) {
         self.missing.fetch_or(1 << list, Ordering::AcqRel);
+    }
+
+    /// The server refuses the list, or what it gives is none.
+    #[cold]
+    pub(crate) fn note_fault(&self, list: u8, fault: Fault) {
+        if let Some(failing) = self.failing.get(usize::from(list)) {
+            failing.note(fault, 0, true);
+        }
+    }
+
+    /// The server gave the list.
+    pub(crate) fn note_listed(&self, list: u8) {
+        if let Some(failing) = self.failing.get(usize::from(list)) {
+            failing.is_good();
+        }
+    }
+
+    /// Why a list cannot be had now.
+    pub(crate) fn fault(&self, now: Instant) -> Option<Arc<NotedFault>> {
+        let stands =
+            |failing: &LastFault| failing.latest().filter(|noted| failing.stands(noted, 0, true, now));
+        self.failing.iter().find_map(stands)
+    }
+
+    /// A list is given out as it was before the start. `list` is below 8.
+    pub(crate) fn note_kept(&self, list: u8) {
+        self.kept.fetch_or(1 << list, Ordering::AcqRel);
+    }
+
+    /// It was fetched. True if it had been given out as it was before the start.
+    pub(crate) fn note_fetched(&self, list: u8) -> bool {
+        self.kept.fetch_and(!(1 << list), Ordering::AcqRel) & (1 << list) != 0
+    }
+
+    /// True if any list is given out as it was before the start.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire) != 0
+    }
+
+    /// True if any list is to be fetched as soon as that is possible, as clients go without it or with an old one.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_kept() || self.missing.load(Ordering::Acquire) & LIST_BITS != 0
     }
 
     /// The list is there. True if a client got it without.

@@ -11,8 +11,10 @@ pub(crate) mod changes;
 pub(crate) mod connect;
 mod connection_use;
 pub(crate) mod credentials;
+mod era_wait;
 pub(crate) mod exchange;
 pub(crate) mod facts;
+pub(crate) mod fault;
 pub(crate) mod fresh_id;
 pub(crate) mod get_stream;
 pub(crate) mod headers;
@@ -22,6 +24,7 @@ mod idle;
 pub(crate) mod incoming;
 pub(crate) mod initialize;
 pub(crate) mod listing;
+pub(crate) mod masking;
 pub(crate) mod message_turns;
 pub(crate) mod messages;
 pub(crate) mod mux;
@@ -35,6 +38,7 @@ mod revisions;
 pub(crate) mod sending;
 pub(crate) mod silence;
 pub(crate) mod sse;
+pub(crate) mod start_state;
 pub(crate) mod stdio;
 pub(crate) mod throttle;
 pub(crate) mod withdrawal;
@@ -52,12 +56,14 @@ use self::changes::Changes;
 use self::connection_use::ConnectionPayers;
 use self::credentials::UpstreamAccess;
 use self::facts::KnownEras;
+use self::fault::{Fault, LastFault};
 use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, ListingState, TaskOnlyTools};
 use self::message_turns::MessageTurns;
 pub(crate) use self::other_era::{LateWord, OtherEra, RetiredBridges};
 pub(crate) use self::replica::{Replica, ReplicaKey};
+use self::start_state::StartWatch;
 use self::stdio::Children;
 use crate::access::limit::concurrency::Gate;
 use crate::access::limit::payer::Payer;
@@ -75,6 +81,9 @@ use tokens::sealing::hex;
 
 /// A session stays with a replica that is out of order for so long; after that it is lost if another replica is fit.
 const SESSION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sessions for lists of a server elsewhere.
+const LIST_SESSIONS_MAX: usize = 8;
 
 /// How many messages without an answer may be on their way to one upstream, and how many of them of one client. Each
 /// session sends one at a time.
@@ -175,6 +184,11 @@ pub(crate) enum Transport {
 }
 
 impl Upstream {
+    /// True if one opening serves all clients: it gives no session ids, and is shown nothing of a client.
+    pub(crate) fn is_one_for_all(&self) -> bool {
+        self.is_sessionless.load(std::sync::atomic::Ordering::Relaxed) && self.access.forward.is_empty()
+    }
+
     /// What is charged for what is held for no client alone.
     pub(crate) fn payer(&self) -> Payer {
         Payer::upstream(&self.config.name)
@@ -203,9 +217,13 @@ impl Upstream {
             config.concurrency.as_ref().map(|bounds| Gate::new(bounds, metrics.gates.of(&config.name)));
         let (durations, tools) = (metrics.upstream_durations(&config.name), metrics.tools.of(&config.name));
         let transport = match &config.command {
-            Some(command) => {
-                Transport::Stdio(Children::new(&config, command, access.material.env.clone(), metrics))
-            }
+            Some(command) => Transport::Stdio(Children::new(
+                &config,
+                command,
+                access.material.env.clone(),
+                id.slot,
+                metrics,
+            )),
             None => Transport::Http(sse::SseUpstream::new(config.transport == config::TransportConfig::Sse)),
         };
         let current = Arc::default();
@@ -317,6 +335,11 @@ impl Upstream {
         }
     }
 
+    /// True if each session with it has a process for itself, which may have lists of its own.
+    pub(crate) fn has_process_per_session(&self) -> bool {
+        self.children().is_some_and(|children| children.is_for_one_session())
+    }
+
     pub(crate) fn is_child(&self) -> bool {
         !matches!(self.transport, Transport::Http(_))
     }
@@ -366,12 +389,18 @@ impl Upstream {
     /// How many sessions there may be in which it is asked for lists. Where each is a process, most of those are for
     /// clients.
     pub(crate) fn list_sessions_max(&self) -> usize {
-        let max = self.config.list_sessions_max;
-        match &self.config.command {
-            Some(command) if command.isolation == Isolation::Session => {
-                max.min((command.children_max / 4).max(1))
-            }
-            _ => max,
+        let Some(command) = &self.config.command else {
+            return self.config.list_sessions_max.unwrap_or(LIST_SESSIONS_MAX);
+        };
+        let max = self.config.list_sessions_max.unwrap_or(1);
+        if command.isolation == Isolation::Session { max.min((command.children_max / 4).max(1)) } else { max }
+    }
+
+    /// How far its program is; `None`: it is none.
+    pub(crate) fn starts(&self) -> Option<&Arc<StartWatch>> {
+        match &self.transport {
+            Transport::Stdio(children) => Some(children.start_watch()),
+            Transport::Http(_) => None,
         }
     }
 
@@ -395,6 +424,40 @@ impl Upstream {
         let replicas = self.replicas.load();
         !replicas.is_empty()
             && replicas.iter().all(|replica| replica.breaker.0.state() != BreakerState::Closed)
+    }
+
+    /// A text of the server's, as operators may be shown it.
+    pub(crate) fn told(&self, text: &str) -> Box<str> {
+        masking::told(&self.access.masked(text))
+    }
+
+    /// The fault that an error comes of that was met after waiting so long.
+    pub(crate) fn fault_of(&self, error: &UpstreamError, patience: Duration) -> Fault {
+        if let Some(fault) = self.known_fault(error) {
+            return fault;
+        }
+        match error {
+            UpstreamError::TimedOut => Fault::TimedOut(patience),
+            UpstreamError::Reset => Fault::Closed,
+            UpstreamError::Nonsense => Fault::NotMcp,
+            UpstreamError::UpstreamHost => {
+                Fault::Http { status: http::StatusCode::MISDIRECTED_REQUEST, media: None }
+            }
+            UpstreamError::Unreachable => Fault::Other("cannot be reached".into()),
+            error => Fault::Other(masking::plain(&error.fault())),
+        }
+    }
+
+    /// The fault that an error comes of, where it says so itself, or the latest fault that was met explains it.
+    pub(crate) fn known_fault(&self, error: &UpstreamError) -> Option<Fault> {
+        let own = Fault::of_error(error, |text| self.told(text));
+        own.or_else(|| {
+            let replicas = self.replicas.load();
+            let all = replicas.iter().map(|replica| &replica.faults);
+            let all = all.chain([&self.facts.fault]).chain(self.children().map(|children| children.fault()));
+            let explaining = all.filter_map(LastFault::latest).filter(|noted| noted.fault.explains(error));
+            explaining.max_by_key(|noted| noted.at_ms).map(|noted| noted.fault.clone())
+        })
     }
 
     /// The replica of `set` that a request goes to, and how it passes; none that was `tried`.

@@ -12,6 +12,7 @@ use net::socket::TcpStream;
 use prometheus::IntCounter;
 use sha2::{Digest as _, Sha256};
 
+use super::fault::{Fault, LastFault};
 use super::health::breaker::{Breaker, BreakerState, Pass, RequestFault, Rules};
 use super::health::load::Load;
 use super::health::{Padded, clock_ms};
@@ -53,6 +54,8 @@ pub(crate) struct Replica {
     /// Whether they do.
     pub breaker: Padded<Breaker>,
     pub load: Load,
+    /// The fault that its questions and calls met last.
+    pub faults: LastFault,
     /// Since when it is known.
     known_since: Instant,
     is_gone: AtomicBool,
@@ -117,6 +120,7 @@ impl Replica {
             rules,
             breaker: Padded(breaker),
             load: Load::default(),
+            faults: LastFault::default(),
             known_since: clock::now(),
             is_gone: AtomicBool::new(false),
             upstream,
@@ -186,6 +190,19 @@ impl Replica {
         } else if self.breaker.0.found_unfit(&self.rules, now_ms) {
             self.say_opened("answers no questions");
         }
+    }
+
+    /// A call or a question met a fault. Of what may be that call's own nothing is concluded.
+    #[cold]
+    pub(crate) fn note_fault(&self, fault: Fault) {
+        let is_standing = fault.is_of_server();
+        self.faults.note(fault, self.load.answered(), is_standing);
+    }
+
+    /// A question met a fault that says how the server is.
+    #[cold]
+    pub(crate) fn note_found_fault(&self, fault: Fault) {
+        self.faults.note(fault, self.load.answered(), true);
     }
 
     fn say_opened(&self, why: &str) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::ask::{SESSION_ID, SessionHeaders, legacy_headers};
+use super::ask::{SESSION_ID, SessionHeaders};
 use super::headers::{ForwardedFields, era_of};
 use super::sending::Sending;
 use super::silence::Silence;
@@ -106,22 +106,17 @@ impl UpstreamRequest {
     }
 
     /// Asks for what belongs to no request of this session, or for what came `after` an event.
-    pub(crate) fn listen(session: SessionHeaders<'_>, after: Option<HeaderValue>) -> Self {
-        let mut headers = legacy_headers(session.version, session.id);
+    pub(crate) fn listen(session: &SessionHeaders<'_>, after: Option<HeaderValue>) -> Self {
+        let mut headers = session.to_map();
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.extend(after.map(|after| (LAST_EVENT_ID, after)));
         Self { kind: RequestKind::Listen, headers, ..Self::default() }
     }
 
     /// Asks for the end of this session.
-    pub(crate) fn end_session(session: SessionHeaders<'_>) -> Self {
+    pub(crate) fn end_session(session: &SessionHeaders<'_>) -> Self {
         let attributes = RequestAttributes { reply: ExpectedReply::Receipt, ..RequestAttributes::default() };
-        Self {
-            kind: RequestKind::EndSession,
-            headers: legacy_headers(session.version, session.id),
-            attributes,
-            ..Self::default()
-        }
+        Self { kind: RequestKind::EndSession, headers: session.to_map(), attributes, ..Self::default() }
     }
 
     /// The era that it is written in.
@@ -134,11 +129,12 @@ impl UpstreamRequest {
         self.headers.get(SESSION_ID).or_else(|| self.forwarded.as_ref()?.session_id())
     }
 
-    /// `traceparent` and `tracestate`.
-    pub(crate) fn trace(&self) -> [Option<&str>; 2] {
-        let [parent, state] = self.forwarded.as_ref().map(ForwardedFields::trace).unwrap_or_default();
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub(crate) fn trace(&self) -> [Option<&str>; 3] {
+        let [parent, state, baggage] =
+            self.forwarded.as_ref().map(ForwardedFields::trace).unwrap_or_default();
         let own = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
-        [own("traceparent").or(parent), own("tracestate").or(state)]
+        [own("traceparent").or(parent), own("tracestate").or(state), own("baggage").or(baggage)]
     }
 
     /// What the request says itself, its client does not say as well.

@@ -4,20 +4,24 @@
 //! A wait for an upstream notes here that the time has come, by a timer that it has anyway. The holder of the client's
 //! connection looks here whenever the call has nothing for it, and begins the reply ([`crate::line::relay`] has its body).
 //!
+//! The timer of such waits is kept here from one call of a connection to the next: one that stays set costs nothing, while
+//! one of its own would cost each call as much as its message.
+//!
 //! Invariant: nothing is due before the request was sent: until then a refusal has its own status.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::task::Poll;
+use std::task::{Poll, ready};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use protocol::media::Media;
-use tokio::time::sleep_until;
 
-use crate::clock;
+use crate::clock::{self, RecurringDeadline};
 
 /// The upstream has the request, or is sent it.
 const SENT: u8 = 1;
@@ -28,6 +32,8 @@ const EVENTS: u8 = 4;
 /// The client has the head of a reply: of JSON, or of events.
 const BEGUN_JSON: u8 = 8;
 const BEGUN_EVENTS: u8 = 16;
+/// The reply is for a page.
+const PAGE: u8 = 32;
 
 /// The interval of looks at whether a request was sent.
 const SENT_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,6 +46,8 @@ pub(crate) struct Silence {
     stage: AtomicU8,
     /// Whose page the reply is for, where a browser asks.
     origin: Mutex<Option<HeaderValue>>,
+    /// The timer of whoever waits, while nobody does, and the thread that wakes them by it.
+    timer: Mutex<Option<(ThreadId, RecurringDeadline)>>,
 }
 
 impl Silence {
@@ -58,15 +66,25 @@ impl Silence {
     /// The page that the reply is for is of this origin.
     pub(crate) fn note_origin(&self, origin: &HeaderValue) {
         *self.origin.lock() = Some(origin.clone());
+        self.stage.fetch_or(PAGE, Ordering::Relaxed);
     }
 
+    /// Of an earlier call, it is none of this one.
     pub(crate) fn take_origin(&self) -> Option<HeaderValue> {
-        self.origin.lock().take()
+        let origin = self.origin.lock().take();
+        origin.filter(|_| self.stage.load(Ordering::Relaxed) & PAGE != 0)
     }
 
     /// The request is on its way to the upstream.
     pub(crate) fn mark_sent(&self) {
         self.stage.fetch_or(SENT, Ordering::Relaxed);
+    }
+
+    /// As [`mark_sent`](Self::mark_sent), of a request that began at `start`. When that has lasted for long; at `deadline`
+    /// at the latest.
+    pub(crate) fn sent(&self, start: Instant, deadline: Instant) -> Instant {
+        self.mark_sent();
+        self.long_after(start, deadline)
     }
 
     /// The client wants to hear of the call before its answer.
@@ -104,8 +122,21 @@ impl Silence {
         }
     }
 
+    /// A timer for a wait of the call: a new one where that of the client's connection is in use, or another thread's.
+    pub(crate) fn take_timer(&self) -> RecurringDeadline {
+        let kept = self.timer.lock().take();
+        kept.filter(|(thread, _)| *thread == thread::current().id())
+            .map(|(_, timer)| timer)
+            .unwrap_or_default()
+    }
+
+    /// Keeps a timer for the next wait.
+    pub(crate) fn keep_timer(&self, timer: RecurringDeadline) {
+        *self.timer.lock() = Some((thread::current().id(), timer));
+    }
+
     /// When what began at `start` has lasted for long; at `deadline` at the latest.
-    pub(crate) fn long_after(&self, start: Instant, deadline: Instant) -> Instant {
+    fn long_after(&self, start: Instant, deadline: Instant) -> Instant {
         let interval = self.interval();
         if interval.is_zero() { deadline } else { deadline.min(start + interval) }
     }
@@ -140,24 +171,23 @@ pub(crate) async fn wait<F: Future>(
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    let mut timer = pin!(sleep_until(silence.long_before(deadline, patience).into()));
-    std::future::poll_fn(|cx| {
+    let (mut timer, mut until) = (silence.take_timer(), silence.long_before(deadline, patience));
+    let output = poll_fn(|cx| {
         loop {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            if timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            if timer.deadline().into_std() >= deadline {
+            ready!(timer.poll(cx, until));
+            if until >= deadline {
                 return Poll::Ready(None);
             }
             // The future is asked once more: it may have something to say of that.
-            let next = if silence.note() { deadline } else { deadline.min(clock::now() + SENT_INTERVAL) };
-            timer.as_mut().reset(next.into());
+            until = if silence.note() { deadline } else { deadline.min(clock::now() + SENT_INTERVAL) };
         }
     })
-    .await
+    .await;
+    silence.keep_timer(timer);
+    output
 }
 
 /// Awaits `future`, which began at `start` and ends by itself.
@@ -208,7 +238,7 @@ mod tests {
         let silence = Silence::default();
         silence.start(Duration::from_millis(20));
         let (start, patience) = (clock::now(), Duration::from_millis(200));
-        let noted = std::future::poll_fn(|_| if silence.is_due() { Poll::Ready(()) } else { Poll::Pending });
+        let noted = poll_fn(|_| if silence.is_due() { Poll::Ready(()) } else { Poll::Pending });
         let waited = wait(&silence, start + patience, patience, noted);
         let sent = async {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -219,5 +249,23 @@ mod tests {
         let never =
             wait(&silence, clock::now() + Duration::from_millis(5), patience, std::future::pending::<()>());
         assert_eq!(never.await, None);
+    }
+
+    #[tokio::test]
+    async fn a_timer_serves_one_wait_after_the_other_and_none_within_another() {
+        let silence = Silence::default();
+        let patience = Duration::from_mins(1);
+        let late = |after_ms| {
+            let deadline = clock::now() + Duration::from_millis(after_ms);
+            let waited = wait(&silence, deadline, patience, std::future::pending::<()>());
+            async move { (waited.await, clock::now() >= deadline) }
+        };
+        for after_ms in [5, 10, 3] {
+            assert_eq!(late(after_ms).await, (None, true), "{after_ms}");
+        }
+        let far = clock::now() + patience;
+        assert_eq!(wait(&silence, far, patience, late(5)).await, Some((None, true)));
+        assert_eq!(wait(&silence, far, patience, async { 1 }).await, Some(1));
+        assert_eq!(late(5).await, (None, true));
     }
 }

@@ -1,8 +1,8 @@
 //! The end of a call whose client wants no answer any more: a server that was told so says nothing, and whoever waits for
 //! its answer must not wait for ever.
 //!
-//! One task at a time waits for an answer, and leaves its waker here when it first has to wait. A call that nobody cancels
-//! costs no more than that.
+//! One task at a time waits for an answer, and leaves its waker here when it first has to wait ([`WaitingTask`]). A call that
+//! nobody cancels costs no more than that.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -52,6 +52,23 @@ impl Withdrawal {
     /// Waits until the call is given up.
     pub(crate) async fn given_up(&self) {
         poll_fn(|cx| if self.watch(cx.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+/// The task that polls what a call may end, as far as it has left its waker: another one may poll it later.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingTask(usize);
+
+impl WaitingTask {
+    /// True if the call is given up; else the task of this waker is woken when it is.
+    pub(crate) fn is_given_up(&mut self, withdrawal: &Withdrawal, task: &Waker) -> bool {
+        // A waker that was left keeps its task, so that no other one has this number.
+        let number = task.data().addr();
+        if std::mem::replace(&mut self.0, number) == number {
+            withdrawal.is_given_up()
+        } else {
+            withdrawal.watch(task)
+        }
     }
 }
 

@@ -167,6 +167,12 @@ impl<'a> EnvelopeFields<'a> {
         (raw.starts_with(b"\"") || is_integer(raw)).then(|| self.span(field))
     }
 
+    /// Where the field stands, if it is a string or any number: `7.0` is an integer to some readers, who write it as `7`.
+    pub(super) fn string_or_number(&self, field: Field) -> Option<Span> {
+        let is_such = |first: &u8| matches!(first, b'"' | b'-' | b'0'..=b'9');
+        self.raw(field).first().is_some_and(is_such).then(|| self.span(field))
+    }
+
     fn raw(&self, field: Field) -> &'a [u8] {
         self.text.get(self.span(field)).unwrap_or_default()
     }

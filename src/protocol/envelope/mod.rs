@@ -9,6 +9,7 @@
 mod fields;
 
 use super::json::{Document, JsonError, JsonKind, Literal, Scratch, Span};
+use super::splice::Edit;
 use fields::{EnvelopeFields, Field};
 
 /// What a JSON-RPC message is.
@@ -78,7 +79,7 @@ pub struct Meta {
     pub client_capabilities: Option<Span>,
     /// `clientInfo`, if it is an object.
     pub client_info: Option<Span>,
-    /// `progressToken`, if it is a string or an integer.
+    /// `progressToken`, if it is a string or a number.
     pub progress_token: Option<Span>,
 }
 
@@ -122,7 +123,31 @@ impl Envelope {
     pub fn with_id(&self, length: usize) -> Self {
         let mut moved = self.clone();
         let Some(id) = self.id.clone() else { return moved };
-        let Self { method, params, name, uri, task_id, cursor, reference, meta, .. } = &mut moved;
+        // Everything after the id has moved with its end.
+        for span in moved.spans_mut().filter(|span| span.start >= id.end) {
+            *span = span.start - id.len() + length..span.end - id.len() + length;
+        }
+        moved.id = Some(id.start..id.start + length);
+        moved
+    }
+
+    /// The same of the message after these edits, which leave whole what was found.
+    #[must_use]
+    pub fn edited(mut self, edits: &[Edit]) -> Self {
+        let moved = |at: usize| {
+            let before = edits.iter().filter(|edit| edit.span.end <= at);
+            before.fold(at, |now, edit| (now + edit.with.len()).saturating_sub(edit.span.len()))
+        };
+        for span in self.spans_mut() {
+            *span = moved(span.start)..moved(span.end);
+        }
+        self.id = self.id.map(|id| moved(id.start)..moved(id.end));
+        self
+    }
+
+    /// Where things were found, the id left out.
+    fn spans_mut(&mut self) -> impl Iterator<Item = &mut Span> {
+        let Self { method, params, name, uri, task_id, cursor, reference, meta, .. } = self;
         let named =
             reference.as_mut().map(|(Reference::Prompt(literal) | Reference::Resource(literal))| literal);
         let (mut version, mut of_meta) = (None, [None, None, None]);
@@ -134,12 +159,7 @@ impl Envelope {
         });
         let literals = [method, name, uri, task_id, cursor].into_iter().flatten().chain(named).chain(version);
         let spans = literals.map(|literal| &mut literal.span).chain(params).chain(meta);
-        // What comes after the id has moved with its end.
-        for span in spans.chain(of_meta.into_iter().flatten()).filter(|span| span.start >= id.end) {
-            *span = span.start - id.len() + length..span.end - id.len() + length;
-        }
-        moved.id = Some(id.start..id.start + length);
-        moved
+        spans.chain(of_meta.into_iter().flatten())
     }
 
     /// Whether `message`, which this was read from, is the response to the request of this id, a literal.
@@ -231,7 +251,7 @@ fn meta(fields: &EnvelopeFields<'_>) -> Option<Meta> {
         protocol_version: fields.string(Field::ProtocolVersion),
         client_capabilities: fields.object(Field::ClientCapabilities),
         client_info: fields.object(Field::ClientInfo),
-        progress_token: fields.string_or_integer(Field::ProgressToken),
+        progress_token: fields.string_or_number(Field::ProgressToken),
     })
 }
 

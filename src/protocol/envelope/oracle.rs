@@ -168,7 +168,10 @@ pub fn parse(body: &[u8], depth_max: usize) -> Result<Envelope, EnvelopeError> {
             client_capabilities: object(meta.get(meta_keys[2])),
             progress_token: meta
                 .get("progressToken")
-                .filter(|token| token.get().starts_with('"') || whole(token.get()))
+                .filter(|token| {
+                    token.get().starts_with(['"', '-'])
+                        || token.get().starts_with(|c: char| c.is_ascii_digit())
+                })
                 .map(span),
         }),
     })

@@ -53,7 +53,7 @@ fn kinds_follow_from_the_keys() {
 #[test]
 fn values_of_another_type_are_absent() {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":1,"uri":null,"taskId":[],"cursor":{},
-        "ref":{"type":"ref/prompt","uri":"u"},"_meta":{"progressToken":1.5,
+        "ref":{"type":"ref/prompt","uri":"u"},"_meta":{"progressToken":[1],
         "io.modelcontextprotocol/protocolVersion":2,"io.modelcontextprotocol/clientCapabilities":[],
         "io.modelcontextprotocol/clientInfo":"x"}}}"#;
     let envelope = parse(body).unwrap();
@@ -62,6 +62,15 @@ fn values_of_another_type_are_absent() {
     let meta = envelope.meta.unwrap();
     assert_eq!((meta.protocol_version, meta.client_info, meta.progress_token), (None, None, None));
     assert_eq!(meta.client_capabilities, None);
+    for (token, is_one) in
+        [("7.0", true), ("1e3", true), ("-0", true), ("null", false), ("true", false), ("{}", false)]
+    {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"_meta":{{"progressToken":{token}}}}}}}"#
+        );
+        let found = parse(&body).unwrap().meta.unwrap().progress_token;
+        assert_eq!(found.and_then(|span| body.get(span)), is_one.then_some(token));
+    }
     for reference in [r#""x""#, "[]", "{}", r#"{"type":"ref/tool","name":"x"}"#, r#"{"name":"x","uri":"y"}"#]
     {
         let body = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{{"ref":{reference},"_meta":[]}}}}"#);

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, UpstreamError};
+use super::{
+    ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, Refusal, StillStarting,
+    UpstreamError,
+};
 use crate::arguments::AmbiguousArgument;
 use crate::version::Eras;
 
@@ -72,6 +75,7 @@ fn of_policy() -> Vec<(Error, &'static str)> {
         Rate(Box::new(Limited { limit: "per-caller".into(), quota: 600, period: Duration::from_mins(1), retry_after: Duration::ZERO })) => "A `[[limit]]` is met; with `RateLimit` and `RateLimit-Policy`.",
         Concurrency => "`calls_max` of the upstream is met, and as many calls wait as may.",
         Pinned => "The definition of the tool changed and is not approved.",
+        PinnedVaries { member: "inputSchema.properties.limit.default".into() } => "The definition of the tool is another one in another process of the same server.",
         InitializeRate => "`initialize_rate_max` is met.",
         Sessions => "`sessions_per_principal_max` or `upstream_sessions_per_principal_max` is met.",
         Buffers => "The caller holds more than its share of `buffered_bytes_max`.",
@@ -86,14 +90,17 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         SlowClient => "The client did not read what a process or an HTTP+SSE stream said that others use as well; the outcome is unknown.",
         TimedOut => "`response_timeout` or `stream_idle_timeout` is over; the outcome is unknown.",
         Nonsense => "The reply is not MCP, or answers another request.",
-        Status { status: StatusCode::INTERNAL_SERVER_ERROR } => "The upstream answered with a status that is no success, and no message came with it. The call is not sent again.",
+        Refused(Arc::new(Refusal { method: "tools/list", code: -32603, message: "fetch failed".into() })) => "The upstream answered a list with an error of JSON-RPC. Its text is in the log, and in `/status`.",
+        Status { status: StatusCode::INTERNAL_SERVER_ERROR, media: None } => "The upstream answered with a status that is no success, and no message came with it. The call is not sent again.",
         Redirected(Arc::new(Redirect::new(StatusCode::TEMPORARY_REDIRECT, Some("https://tools.example/mcp/")))) => "The upstream answered with a redirect, which is never followed. `url` has to be where it leads.",
         UpstreamHost => "The upstream answered 421: it serves other hosts than that of `url`. `host` of the upstream says which one it is sent.",
         Encoded { coding: "gzip".into() } => "The reply is compressed, although `Accept-Encoding: identity` was sent.",
+        OtherMedia { media: "text/html".into() } => "The reply is neither JSON nor a stream of events: often a page, where `url` is not that of the server, or somebody in between wants a person to sign in.",
         NotOpened(Arc::new(NotOpened::refused(-32603, "database is down"))) => "The upstream opened no session; not executed. The status and the reason are those of what failed.",
         TooLarge => "The reply is larger than `reply_bytes_max`.",
-        LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",
+        LineTooLarge { bytes: 24_000_000, bytes_max: 16_777_216 } => "The line of a process that answers, or the event of an HTTP+SSE stream, is larger than `reply_bytes_max`. It was read to its end, and all other calls go on.",
         Credentials => "The upstream answered 401 or 403.",
+        ClientCredentials { headers: "x-user-key".into() } => "The upstream answered 401 or 403, and `forward_headers` names headers of the client.",
         NoToken => "No token can be had for the upstream; not executed.",
         Busy { status: StatusCode::TOO_MANY_REQUESTS, retry_after_s: Some(0) } => "The upstream answered 429 or 503; its status and its `Retry-After` are kept.",
         OtherEra => "The upstream speaks only revisions that this client does not, and `bridge.enabled` is false.",
@@ -107,6 +114,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         SessionDoubted => "The upstream answered 400 within a session.",
         TooManyConnections => "`connections_max` of the upstream, or of `[limits]`, is used up.",
         NotStarted { retry_after_s: 0 } => "The process does not start, or ends before it answers anything. `Retry-After` is the next start.",
+        Starting { retry_after_s: 5 } => "The process was started, or waits for its turn, and has not answered within `response_timeout` less 5 s. It goes on starting.",
         TooManyListSessions => "A list found no room among `list_sessions_max` in time.",
         ListSessionRate => "`initialize_rate_max` is met by a list that takes a session of its own.",
         ListSessionsOfPrincipal => "`upstream_sessions_per_principal_max` is met by a list that takes a session of its own.",
@@ -114,6 +122,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooManyChildren => "As many processes run as `children_max`.",
         OutOfOrder { retry_after_s: 0 } => "The circuit breaker of every replica is open, or that of the one that holds the session. Nothing was sent; `Retry-After` is the next probe.",
         NoneReachable => "No upstream of the endpoint can be reached.",
+        StillStarting(Box::new(StillStarting { names: "memory, git".into(), up: 12, of: 35, retry_after_s: 2 })) => "A list would be empty after 8 s, as programs are still starting.",
     })
 }
 

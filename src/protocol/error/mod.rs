@@ -18,7 +18,7 @@ mod upstream_reply;
 mod wire_error;
 
 pub use causes::causes;
-pub use upstream_reply::{NotOpened, Redirect};
+pub use upstream_reply::{NotOpened, Redirect, Refusal, without_secrets};
 pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.
@@ -166,6 +166,11 @@ pub enum PolicyError {
     Concurrency,
     #[error("the definition of this tool changed; the operator has to approve it first")]
     Pinned,
+    /// Likewise, where two processes of one server define it differently.
+    #[error(
+        "the definition of this tool differs from process to process of its server, first in {member}, so that no approval lasts; the operator has to mend the server"
+    )]
+    PinnedVaries { member: Arc<str> },
     /// `initialize_rate_max` is met.
     #[error("too many sessions are opened at once, try again in a moment")]
     InitializeRate,
@@ -212,11 +217,18 @@ pub enum UpstreamError {
         "the server behind this name gave an answer that is not valid MCP; the outcome of the call is unknown"
     )]
     Nonsense,
+    /// The upstream answered the gateway's own question, such as for a list, with an error of JSON-RPC.
+    #[error("the server behind this name answered {0}")]
+    Refused(Arc<Refusal>),
     /// The upstream answered with a status that is no success, and without a message.
     #[error(
         "the server behind this name answered HTTP {} without a message of MCP; the outcome of the call is unknown", .status.as_u16()
     )]
-    Status { status: StatusCode },
+    Status {
+        status: StatusCode,
+        /// What the answer says it is made of, for operators.
+        media: Option<Box<str>>,
+    },
     #[error("the server behind this name answered {0}")]
     Redirected(Arc<Redirect>),
     /// The upstream answered 421.
@@ -229,13 +241,18 @@ pub enum UpstreamError {
         "the server behind this name answered in the content coding `{coding}`, which it was not asked for; the outcome of the call is unknown"
     )]
     Encoded { coding: Box<str> },
+    /// The answer is made of something else than messages.
+    #[error(
+        "the server behind this name answered with `{media}`, which holds no message of MCP; the outcome of the call is unknown"
+    )]
+    OtherMedia { media: Box<str> },
     /// Nothing of the call was sent.
     #[error("no session could be opened with the server behind this name: {0}; the call was not executed")]
     NotOpened(Arc<NotOpened>),
     /// The reply is larger than `reply_bytes_max`.
     #[error("the answer of the server behind this name is larger than reply_bytes_max of this gateway")]
     TooLarge,
-    /// Likewise, of a process, whose line was read to its end.
+    /// Likewise, of a process or a stream of HTTP+SSE, which was read on to the end of it.
     #[error(
         "the answer of the server behind this name has {bytes} bytes, more than reply_bytes_max ({bytes_max}) of this gateway"
     )]
@@ -243,6 +260,11 @@ pub enum UpstreamError {
     /// The upstream answered 401 or 403 to the gateway's own credentials.
     #[error("the gateway's credentials for this upstream were refused")]
     Credentials,
+    /// Likewise, where some of what it is shown is the client's own.
+    #[error(
+        "the server behind this name refused what it was shown, of which the client's own headers are a part: {headers}"
+    )]
+    ClientCredentials { headers: Arc<str> },
     #[error(
         "the gateway has no credentials for this upstream now; the call was not executed, try again later"
     )]
@@ -295,6 +317,14 @@ pub enum UpstreamError {
         /// When it is started next.
         retry_after_s: u32,
     },
+    /// Its process was started, and has not answered anything yet.
+    #[error(
+        "the server behind this name is still starting; the call was not executed, try again in a moment"
+    )]
+    Starting {
+        /// When to ask again.
+        retry_after_s: u32,
+    },
     /// `list_sessions_max` are in use, or were opened just now.
     #[error(
         "the gateway has as many sessions for lists of the server behind this name as it may, try again in a moment"
@@ -324,6 +354,28 @@ pub enum UpstreamError {
     },
     #[error("none of the servers behind this endpoint can be reached, try again later")]
     NoneReachable,
+    /// There is no list yet.
+    #[error("still starting: {} ({} of {} are up)", .0.names, .0.up, .0.of)]
+    StillStarting(Box<StillStarting>),
+}
+
+/// Programs that are still starting, so that there is no list yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StillStarting {
+    /// The first of them by name, and how many more there are.
+    pub names: Box<str>,
+    /// The number of servers of the endpoint that are up.
+    pub up: usize,
+    /// The number of its servers.
+    pub of: usize,
+    /// When it is worth asking again.
+    pub retry_after_s: u32,
+}
+
+impl From<StillStarting> for UpstreamError {
+    fn from(starting: StillStarting) -> Self {
+        Self::StillStarting(starting.into())
+    }
 }
 
 /// States of the gateway.

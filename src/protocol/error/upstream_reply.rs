@@ -11,6 +11,10 @@ use super::UpstreamError;
 /// The ends of messages that tell the outcome of the call.
 const OUTCOME_UNKNOWN: &str = "; the outcome of the call is unknown";
 const NOT_EXECUTED: &str = "; the call was not executed";
+/// Behind these words stand credentials.
+const SCHEMES: [&str; 4] = ["bearer", "basic", "authorization:", "cookie:"];
+/// Stands for these.
+const MASK: &str = "***";
 /// So much of what an upstream says is told.
 const TOLD_CHARS_MAX: usize = 256;
 
@@ -26,12 +30,19 @@ pub enum NotOpened {
         /// Its text, as far as it is told.
         message: Box<str>,
     },
+    /// The server chose a revision that the gateway does not open sessions of.
+    Revision(Box<str>),
 }
 
 impl NotOpened {
     /// The server answered `initialize` with this error.
     pub fn refused(code: i64, message: &str) -> Self {
-        Self::Refused { code, message: shown(message).into() }
+        Self::Refused { code, message: shown(&without_secrets(message)).into() }
+    }
+
+    /// The server answered `initialize` with this revision.
+    pub fn chosen(revision: &str) -> Self {
+        Self::Revision(shown(revision).into())
     }
 }
 
@@ -43,7 +54,27 @@ impl fmt::Display for NotOpened {
                 write!(f, "it answered initialize with error {code}")?;
                 if message.is_empty() { Ok(()) } else { write!(f, ", {message}") }
             }
+            Self::Revision(revision) => {
+                write!(f, "it answered initialize with revision {revision}, of which this gateway opens none")
+            }
         }
+    }
+}
+
+/// An error of JSON-RPC that a server answered the gateway's own question with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The method that it answers.
+    pub method: &'static str,
+    /// Its code.
+    pub code: i64,
+    /// Its text, for operators.
+    pub message: Box<str>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} with error {}", self.method, self.code)
     }
 }
 
@@ -65,6 +96,11 @@ impl Redirect {
             if rest.is_empty() { told } else { format!("{told}{}…", &rest[..1]) }
         });
         Self { status, location: told.map(Box::from) }
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.status
     }
 
     /// The target.
@@ -109,6 +145,28 @@ impl UpstreamError {
             _ => false,
         }
     }
+}
+
+/// A server's text without the query and the user of a URL, and without credentials of a header.
+pub fn without_secrets(text: &str) -> String {
+    let mut told = String::with_capacity(text.len());
+    let mut is_secret = false;
+    for word in text.split_inclusive(char::is_whitespace) {
+        let bare = word.trim_end();
+        let scheme = bare.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != ':');
+        let is_scheme = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));
+        if is_secret && !is_scheme {
+            told.push_str(MASK);
+        } else {
+            let query = bare.find('?').filter(|at| bare[at + 1..].contains('='));
+            let (kept, rest) = query.map_or((bare, ""), |at| (&bare[..=at], "…"));
+            told.push_str(&without_credentials(kept));
+            told.push_str(rest);
+        }
+        is_secret = is_scheme;
+        told.push_str(&word[bare.len()..]);
+    }
+    told
 }
 
 fn without_credentials(location: &str) -> Cow<'_, str> {

@@ -45,6 +45,7 @@ crate::words! {
         UpstreamReset = "upstream_reset",
         SlowClient = "slow_client",
         UpstreamTimeout = "upstream_timeout",
+        UpstreamStarting = "upstream_starting",
         UpstreamInvalid = "upstream_invalid",
         UpstreamCredentials = "upstream_credentials",
         UpstreamBusy = "upstream_busy",
@@ -145,7 +146,7 @@ impl PolicyError {
             Self::Arguments { .. } => row(200, 403, R::Arguments),
             Self::MissingArgument { .. } | Self::AmbiguousArgument(_) => row(400, -32602, R::Params),
             Self::Scope { .. } => row(403, 403, R::Scope),
-            Self::Pinned => row(200, 403, R::Pinned),
+            Self::Pinned | Self::PinnedVaries { .. } => row(200, 403, R::Pinned),
             Self::Rate(limited) => {
                 WireError { retry_after: Some(limited.retry_after), ..row(429, 429, R::Rate) }
             }
@@ -162,7 +163,10 @@ impl UpstreamError {
     fn row(&self) -> WireError {
         match self {
             Self::Unreachable | Self::NoneReachable => row(502, 502, R::UpstreamUnreachable),
-            Self::NotStarted { retry_after_s } => soon(503, R::UpstreamUnreachable, *retry_after_s),
+            Self::NotStarted { retry_after_s } | Self::Starting { retry_after_s } => {
+                soon(503, R::UpstreamUnreachable, *retry_after_s)
+            }
+            Self::StillStarting(starting) => soon(503, R::UpstreamStarting, starting.retry_after_s),
             Self::OutOfOrder { retry_after_s } => soon(503, R::UpstreamUnhealthy, *retry_after_s),
             Self::TooManyListSessions => soon(503, R::Sessions, 1),
             Self::ListSessionRate => soon(429, R::InitializeRate, 1),
@@ -183,17 +187,19 @@ impl UpstreamError {
             Self::TimedOut => row(504, 504, R::UpstreamTimeout),
             Self::NotOpened(why) => match &**why {
                 NotOpened::Failed(error) => error.row(),
-                NotOpened::Refused { .. } => row(502, 502, R::UpstreamInvalid),
+                NotOpened::Refused { .. } | NotOpened::Revision(_) => row(502, 502, R::UpstreamInvalid),
             },
             Self::Nonsense
+            | Self::Refused(_)
             | Self::TooLarge
             | Self::LineTooLarge { .. }
             | Self::SessionDoubted
             | Self::Status { .. }
             | Self::Redirected(_)
             | Self::UpstreamHost
+            | Self::OtherMedia { .. }
             | Self::Encoded { .. } => row(502, 502, R::UpstreamInvalid),
-            Self::Credentials => row(502, 502, R::UpstreamCredentials),
+            Self::Credentials | Self::ClientCredentials { .. } => row(502, 502, R::UpstreamCredentials),
             Self::NoToken => soon(503, R::UpstreamCredentials, 5),
             Self::Busy { status, retry_after_s: Some(seconds) } => {
                 soon(status.as_u16(), R::UpstreamBusy, *seconds)

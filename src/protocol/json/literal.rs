@@ -37,9 +37,16 @@ impl Literal {
     /// Whether the string's value is `other`.
     pub fn equals(&self, text: &[u8], other: &str) -> bool {
         if self.escaped {
-            return self.decode(text).is_some_and(|value| value == other);
+            self.decodes_to(text, other)
+        } else {
+            self.as_bytes(text) == Some(other.as_bytes())
         }
-        self.as_bytes(text) == Some(other.as_bytes())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn decodes_to(&self, text: &[u8], other: &str) -> bool {
+        self.decode(text).is_some_and(|value| value == other)
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Directory {
     /// Of names that several members offer, the numbers of those of all but the first.
     others: HashMap<usize, ByName<usize>>,
     names: usize,
+    /// The members that were listed, by their numbers.
+    listed: Vec<bool>,
     is_complete: bool,
     is_settled: bool,
 }
@@ -64,8 +66,9 @@ pub struct Offer {
 impl Directory {
     /// Builds the directory; a member that was never listed is `None`. `is_settled` if each was tried.
     pub fn build(members: &[Option<MemberNames>], is_settled: bool) -> Self {
-        let is_complete = members.iter().all(Option::is_some);
-        let mut directory = Self { is_complete, is_settled, ..Self::default() };
+        let listed: Vec<bool> = members.iter().map(Option::is_some).collect();
+        let is_complete = listed.iter().all(|is_listed| *is_listed);
+        let mut directory = Self { listed, is_complete, is_settled, ..Self::default() };
         for (member, names) in members.iter().enumerate() {
             let Some(names) = names else { continue };
             let others = directory.others.entry(member).or_default();
@@ -96,6 +99,11 @@ impl Directory {
     /// True once every member was listed.
     pub fn is_complete(&self) -> bool {
         self.is_complete
+    }
+
+    /// True once this member was listed.
+    pub fn was_listed(&self, member: usize) -> bool {
+        self.listed.get(member).copied().unwrap_or_default()
     }
 
     /// True once every member was tried, whether it answered or not.

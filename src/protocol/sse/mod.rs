@@ -39,6 +39,8 @@ pub struct Events {
     incoming: VecDeque<Bytes>,
     first: bool,
     failed: bool,
+    /// The part of an event that is not kept which was looked at already, and whether it ends there.
+    not_kept: Option<(Bytes, bool)>,
 }
 
 impl Events {
@@ -51,6 +53,7 @@ impl Events {
             incoming: VecDeque::new(),
             first: true,
             failed: false,
+            not_kept: None,
         }
     }
 
@@ -59,14 +62,17 @@ impl Events {
         self.incoming.push_back(chunk);
     }
 
-    /// The next event that is complete. After an error there is nothing more.
+    /// The next event that is complete. After an error there is nothing more, unless the event is let go by
+    /// [`pass`](Self::pass).
     #[expect(clippy::should_implement_trait, reason = "more may come after None")]
     pub fn next(&mut self) -> Option<Result<Event, SseError>> {
         while !self.failed {
             let mut chunk = self.incoming.pop_front()?;
             let end = self.scanner.scan(&chunk);
             if self.begun.len() + end.unwrap_or(chunk.len()) > self.event_bytes_max {
-                self.failed = true;
+                let rest = end.map(|end| chunk.split_off(end));
+                self.let_go(&chunk, rest.is_some());
+                self.put_back(rest);
                 return Some(Err(SseError::TooLarge));
             }
             let Some(end) = end else {
@@ -85,6 +91,41 @@ impl Events {
             return Some(Ok(self.event(raw)));
         }
         None
+    }
+
+    /// The next piece of the event that was too large, and whether that is the last: then the next event may come. `None`:
+    /// more of it has to arrive first.
+    pub fn pass(&mut self) -> Option<(Bytes, bool)> {
+        let (piece, is_end) = if let Some(begun) = self.not_kept.take() {
+            begun
+        } else {
+            let mut chunk = self.incoming.pop_front()?;
+            let end = self.scanner.scan(&chunk);
+            let rest = end.map(|end| chunk.split_off(end));
+            self.put_back(rest);
+            (chunk, end.is_some())
+        };
+        self.failed = !is_end;
+        Some((piece, is_end))
+    }
+
+    /// The unfinished event is not kept, as one that is too large.
+    pub fn give_up(&mut self) {
+        self.let_go(&[], false);
+    }
+
+    /// The rest was not looked at, and comes next.
+    fn put_back(&mut self, rest: Option<Bytes>) {
+        if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+            self.incoming.push_front(rest);
+        }
+    }
+
+    fn let_go(&mut self, last: &[u8], is_end: bool) {
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.extend_from_slice(last);
+        (self.failed, self.first) = (true, false);
+        self.not_kept = Some((begun.freeze(), is_end));
     }
 
     /// The next events, as many as came together, that are nothing but one line of such data, as most servers write them: what
@@ -432,6 +473,49 @@ impl Scanner {
     fn end(&mut self, at: usize, state: ScannerState) -> usize {
         *self = Self { state, inside: false, has_field: false };
         at
+    }
+}
+
+/// Follows the bytes of one event, for what stands in its data.
+#[derive(Clone, Copy, Debug)]
+pub enum DataScan {
+    /// So much of `data:` stands at the beginning of the line.
+    Name(usize),
+    /// In the value of a data line.
+    Value,
+    /// In another line.
+    Other,
+}
+
+impl Default for DataScan {
+    fn default() -> Self {
+        Self::Name(0)
+    }
+}
+
+impl DataScan {
+    /// The next bytes. `take` is given what stands in data lines, without their ends.
+    pub fn push(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) {
+        const NAME: &[u8] = b"data:";
+        while let Some((&first, rest)) = bytes.split_first() {
+            let is_end = matches!(first, b'\n' | b'\r');
+            *self = match *self {
+                _ if is_end => Self::Name(0),
+                Self::Name(at) if NAME.get(at) == Some(&first) && at + 1 == NAME.len() => Self::Value,
+                Self::Name(at) if NAME.get(at) == Some(&first) => Self::Name(at + 1),
+                Self::Name(_) => Self::Other,
+                inside => {
+                    let (line, rest) =
+                        bytes.split_at(memchr::memchr2(b'\n', b'\r', bytes).unwrap_or(bytes.len()));
+                    if matches!(inside, Self::Value) {
+                        take(line);
+                    }
+                    bytes = rest;
+                    continue;
+                }
+            };
+            bytes = rest;
+        }
     }
 }
 

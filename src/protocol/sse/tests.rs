@@ -305,3 +305,53 @@ fn is_between(text: &str) -> bool {
     let lines = text.replace("\r\n", "\n").replace('\r', "\n");
     lines.ends_with("\n\n") || lines == "\n"
 }
+
+#[test]
+fn an_event_that_is_too_large_passes_and_the_next_is_read() {
+    let long = "x".repeat(40);
+    for end in ["\n", "\r", "\r\n"] {
+        let text = format!(
+            "data: a{end}{end}event: message{end}data: {long}{end}data: y{end}{end}data: b{end}{end}data: c{end}{end}"
+        );
+        for size in [1, 7, text.len()] {
+            let mut events = Events::new(30);
+            let (mut kept, mut passed, mut data) = (Vec::new(), 0, DataScan::default());
+            let mut said = Vec::new();
+            let mut is_passing = false;
+            for chunk in text.as_bytes().chunks(size) {
+                events.push(Bytes::copy_from_slice(chunk));
+                loop {
+                    if is_passing {
+                        let Some((piece, is_end)) = events.pass() else { break };
+                        data.push(&piece, |text| said.extend_from_slice(text));
+                        passed += usize::from(is_end);
+                        is_passing = !is_end;
+                        continue;
+                    }
+                    match events.next() {
+                        Some(Ok(event)) => kept.extend(event.data),
+                        Some(Err(SseError::TooLarge)) => is_passing = true,
+                        None => break,
+                    }
+                }
+            }
+            kept.extend(events.finish().and_then(|event| event.data));
+            assert_eq!((kept, passed), (["a", "b", "c"].map(Bytes::from).to_vec(), 1), "{end:?} {size}");
+            assert_eq!(String::from_utf8_lossy(&said), format!(" {long} y"), "{end:?} {size}");
+        }
+    }
+}
+
+#[test]
+fn an_event_may_be_given_up_before_it_is_too_large() {
+    let mut events = Events::new(100);
+    events.push(Bytes::from("data: begun"));
+    assert!(events.next().is_none());
+    events.give_up();
+    assert!(events.next().is_none());
+    assert_eq!(events.pass(), Some((Bytes::from("data: begun"), false)));
+    assert_eq!(events.pass(), None);
+    events.push(Bytes::from(" and ended\n\ndata: next\n\n"));
+    assert_eq!(events.pass(), Some((Bytes::from(" and ended\n\n"), true)));
+    assert_eq!(events.next().and_then(Result::ok).and_then(|event| event.data), Some(Bytes::from("next")));
+}

@@ -96,6 +96,10 @@ impl Edits {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds those of another object of the message.
     pub(super) fn append(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
@@ -162,7 +166,7 @@ impl Extend<Edit> for Edits {
 }
 
 /// True if an object has members, of which none stays.
-pub(super) fn is_emptied(object: Value<'_>, is_out: impl Fn(&str) -> bool) -> bool {
+fn is_emptied(object: Value<'_>, is_out: impl Fn(&str) -> bool) -> bool {
     let mut members = object.entries().map(|(key, _)| key.decode(object.text())).peekable();
     members.peek().is_some() && members.all(|key| key.is_some_and(|key| is_out(&key)))
 }

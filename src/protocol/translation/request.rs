@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use bytes::Bytes;
 
-use super::members::{Edits, and_meta, is_emptied};
+use super::members::{Edits, and_meta};
 use crate::envelope::Envelope;
 use crate::json::{Document, JsonError, Scratch, Span, Value, quote};
 use crate::key_scan::KeyScan;
@@ -149,22 +149,23 @@ impl LegacyForm {
             if envelope.is_continued {
                 meta = root.object("_meta");
             }
-            let is_emptied = meta.is_some_and(|meta| is_emptied(meta, is_modern));
-            if envelope.is_continued {
-                let is_out = |key: &str| CONTINUATION.contains(&key) || key == "_meta" && is_emptied;
-                has_kept = edits.leave_out(root, |key, value| left_out(key, value, is_out(key)));
-            }
+            let mut is_emptied = false;
+            let mut of_meta = Edits::default();
             if let Some(meta) = meta {
-                let mut of_meta = Edits::default();
-                of_meta.leave_out(meta, |key, value| {
+                let has_more = of_meta.leave_out(meta, |key, value| {
                     if key == "progressToken" {
                         form.token = Some(value.span().start + start..value.span().end + start);
                     }
                     left_out(key, value, is_modern(key))
                 });
-                if !is_emptied {
-                    edits.append(of_meta);
-                }
+                is_emptied = !has_more && !of_meta.is_empty();
+            }
+            if envelope.is_continued {
+                let is_out = |key: &str| CONTINUATION.contains(&key) || key == "_meta" && is_emptied;
+                has_kept = edits.leave_out(root, |key, value| left_out(key, value, is_out(key)));
+            }
+            if !is_emptied {
+                edits.append(of_meta);
             }
             form.left_out = edits.moved_to(start);
             if is_emptied && !envelope.is_continued {

@@ -1,5 +1,7 @@
 //! Numbers for people: three digits that matter, and a unit. Pure.
 
+pub use status::words::span;
+
 /// What stands for a number that is not known.
 pub const UNKNOWN: &str = "–";
 
@@ -70,21 +72,6 @@ pub fn bytes(bytes: u64) -> String {
 /// A size that may be unknown.
 pub fn known_bytes(known: Option<u64>) -> String {
     known.map_or_else(|| UNKNOWN.to_owned(), bytes)
-}
-
-/// A span of time, as `12 s`, `3 min`, `4 h 5 min`, `2 d 3 h`.
-pub fn span(seconds: u64) -> String {
-    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
-    let two = |first: u64, unit: &str, second: u64, small: &str| {
-        if second == 0 { format!("{first} {unit}") } else { format!("{first} {unit} {second} {small}") }
-    };
-    match seconds {
-        0..60 => format!("{seconds} s"),
-        60..3600 => format!("{minutes} min"),
-        3600..86_400 => two(hours, "h", minutes % 60, "min"),
-        86_400..8_640_000 => two(days, "d", hours % 24, "h"),
-        _ => format!("{days} d"),
-    }
 }
 
 /// A period as people say it.

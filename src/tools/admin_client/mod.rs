@@ -5,15 +5,13 @@
 //! |---|---|
 //! | `address.rs` | where the listener is |
 //! | `client.rs` | asking it |
-//! | `problem.rs` | what of that is wrong |
 //! | `figures.rs` | numbers for people |
 //! | `report.rs` | all of it as a text: `trunkline status` |
 //!
-//! What it answers is declared in the crate `status`. Invariants: answers are bounded in bytes and time; texts in them are
+//! What it answers is declared in the crate `status`, which also says what of it is wrong. Invariants: answers are bounded in bytes and time; texts in them are
 //! made fit for a terminal where they are shown.
 
 pub mod address;
 pub mod client;
 pub mod figures;
-pub mod problem;
 pub mod report;

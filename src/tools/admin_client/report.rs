@@ -6,12 +6,14 @@ use std::cmp::Reverse;
 use std::fmt::Write as _;
 
 use anstyle::Style;
-use status::{EndpointStatus, Figures, Status, ToolStatus, UpstreamStatus};
+use status::{
+    EndpointStatus, FaultStatus, Figures, Status, ToolStatus, UpstreamState, UpstreamStatus, standing,
+};
 
 use super::figures::{UNKNOWN, bytes, count, known_count, latency, number_of, rate, share, span};
-use super::problem::{Problem, ProblemLevel, summary};
 use crate::terminal::paint::{BAD, FAINT, GOOD, STRONG, USE, WARNING, painted};
 use protocol::text::{columns, fit, shown};
+use status::problem::{Problem, ProblemLevel, summary};
 
 /// Rows of a table, unless all are asked for.
 const ROWS: usize = 20;
@@ -21,6 +23,8 @@ const TOOLS: usize = 3;
 const NAME_COLUMNS: usize = 44;
 /// Columns of a problem.
 const PROBLEM_COLUMNS: usize = 400;
+/// Last errors, unless all are asked for.
+const FAULTS: usize = 8;
 /// Problems, unless all are asked for.
 const PROBLEMS: usize = 20;
 
@@ -59,6 +63,7 @@ impl StatusReport<'_> {
         self.totals(&mut text);
         self.endpoints(&mut text);
         self.upstreams(&mut text);
+        self.faults(&mut text);
         self.tools(&mut text);
         text
     }
@@ -83,8 +88,13 @@ impl StatusReport<'_> {
     }
 
     fn problems(&self, text: &mut String) {
+        if let Some(starting) = self.status.starting() {
+            let _ = writeln!(text, "\n{} {}", painted(FAINT, "◌"), shown(&starting));
+        }
         let Some(summary) = summary(self.problems) else {
-            let _ = writeln!(text, "\n{} healthy", painted(GOOD, "●"));
+            if self.status.starting().is_none() {
+                let _ = writeln!(text, "\n{} healthy", painted(GOOD, "●"));
+            }
             return;
         };
         let _ = writeln!(text, "\n{}", painted(STRONG, summary));
@@ -92,7 +102,7 @@ impl StatusReport<'_> {
         let width = self.problems.iter().take(most).map(|problem| columns(&shown(&problem.subject))).max();
         let width = width.unwrap_or_default().min(NAME_COLUMNS);
         for problem in self.problems.iter().take(most) {
-            let (style, mark) = match problem.severity {
+            let (style, mark) = match problem.severity() {
                 ProblemLevel::Error => (BAD, "✗"),
                 ProblemLevel::Warning => (WARNING, "!"),
             };
@@ -181,6 +191,35 @@ impl StatusReport<'_> {
         self.servers(text, ["UPSTREAM", "TRANSPORT", "REPLICAS"], &all, row);
     }
 
+    /// The last fault of everything that had one, the latest first.
+    fn faults(&self, text: &mut String) {
+        let mut all: Vec<(String, &FaultStatus)> = Vec::new();
+        for upstream in &self.status.upstreams {
+            let own = [&upstream.fault, &upstream.list_fault].into_iter().flatten();
+            all.extend(own.map(|fault| (upstream.name.clone(), fault)));
+            let replicas =
+                upstream.replicas.iter().filter_map(|replica| Some((replica, replica.fault.as_ref()?)));
+            all.extend(
+                replicas.map(|(replica, fault)| (format!("{} {}", upstream.name, replica.address), fault)),
+            );
+        }
+        if all.is_empty() {
+            return;
+        }
+        all.sort_by_key(|(_, fault)| Reverse(fault.at_s));
+        let _ = writeln!(text, "\n{}", painted(STRONG, "LAST ERRORS"));
+        let most = self.most(FAULTS);
+        let width = all.iter().take(most).map(|(place, _)| columns(&shown(place))).max();
+        let width = width.unwrap_or_default().min(2 * NAME_COLUMNS);
+        for (place, fault) in all.iter().take(most) {
+            let ago = span(self.now_s.saturating_sub(fault.at_s));
+            let over = if fault.stands { "" } else { ", answered since" };
+            let told = fit(&shown(&fault.why), PROBLEM_COLUMNS).into_owned();
+            let _ = writeln!(text, "{}  {told}, {ago} ago{over}", padded(place, width, false));
+        }
+        left_out(text, all.len().saturating_sub(most));
+    }
+
     /// A table with these heads before and behind those of the traffic.
     fn servers<T, const N: usize>(
         &self,
@@ -252,9 +291,25 @@ fn left_out(text: &mut String, number: usize) {
     }
 }
 
-/// How an upstream is, in the page's words, and how bad that is: 0 where it is not known, 3 where it is down.
+/// The state of an upstream, and how bad that is: 0 where it is not known yet, 3 where no call gets through.
 pub fn upstream_state(upstream: &UpstreamStatus) -> (&'static str, u8) {
-    state(upstream.healthy, upstream.is_crashing() || upstream.replicas_down().0 > 0)
+    let told = upstream.state.as_deref().and_then(UpstreamState::of_word);
+    let found = standing(upstream, None, 0);
+    if told.is_none() && found.state == UpstreamState::Up && upstream.healthy.is_none() {
+        return ("? unknown", 0);
+    }
+    match (told.unwrap_or(found.state), upstream.usable.unwrap_or(found.is_usable)) {
+        (UpstreamState::Off, _) => ("○ off", 0),
+        (UpstreamState::Starting, _) => ("◌ starting", 0),
+        (UpstreamState::Up, _) => ("● up", 1),
+        (UpstreamState::WantsCallersCredentials, _) => ("● wants the caller's own credentials", 1),
+        (UpstreamState::Failing, true) => ("◐ failing", 2),
+        (UpstreamState::Failing, false) => ("✗ failing", 3),
+        (UpstreamState::NotListed, _) => ("✗ cannot be listed", 3),
+        (UpstreamState::NotMcp, _) => ("✗ is no MCP server", 3),
+        (UpstreamState::RefusesCredentials, _) => ("✗ refuses our credentials", 3),
+        (UpstreamState::Down, _) => ("✗ down", 3),
+    }
 }
 
 /// The same of an endpoint.
@@ -338,7 +393,7 @@ mod tests {
     use status::Object as _;
 
     use super::*;
-    use crate::admin_client::problem::problems;
+    use status::problems::problems;
 
     fn plain(status: &Value, is_whole: bool) -> String {
         let status = Status::read(status).unwrap();
@@ -363,13 +418,14 @@ mod tests {
         });
         let text = plain(&status, false);
         assert!(text.starts_with("trunkline 1.2.3 at here:1, up 1 min\n"), "{text}");
-        let places: Vec<_> = ["2 problems", "✗ endpoint /mcp", "calls  ", "ENDPOINT", "UPSTREAM  STATE"]
+        let places: Vec<_> = ["1 problem", "✗ upstream a", "calls  ", "ENDPOINT", "UPSTREAM  STATE"]
             .iter()
             .map(|part| text.find(part).unwrap_or_else(|| panic!("{part} is not in {text}")))
             .collect();
         assert!(places.is_sorted(), "{text}");
-        let section = "docs/operate/runbook.md#trunklinenohealthyreplica\n";
-        assert_eq!(text.matches(section).count(), 2, "{text}");
+        let section = "docs/operate/runbook.md#trunklineupstreamdown\n";
+        assert_eq!(text.matches(section).count(), 1, "{text}");
+        assert!(text.contains("down: its circuit breaker is open; every call at /mcp fails\n"), "{text}");
         assert!(plain(&json!({}), false).contains("healthy"));
     }
 
@@ -401,7 +457,7 @@ mod tests {
             ("/some", "degraded"),
             ("/all", "up"),
             ("b", "down"),
-            ("c", "degraded"),
+            ("c", "failing"),
             ("a", "up"),
         ];
         assert_eq!(told, expected, "{text}");

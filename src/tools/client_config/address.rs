@@ -1,4 +1,5 @@
-//! The URL of a server, without what is secret in it: a URL is read from nowhere but the configuration.
+//! The URL of a server, without what is secret in it: a URL is read from nowhere but the configuration, parameters of its
+//! query are.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,9 @@ use config::server_url;
 /// What stands for what only a person can put there.
 pub(super) const FILL_IN: &str = "FILL-IN";
 
+/// Of more parameters, a person has to take care.
+const PARAMETERS_MAX: usize = 100;
+
 /// A URL that can stand in a configuration.
 #[derive(Debug)]
 pub(super) struct RedactedUrl {
@@ -20,6 +24,8 @@ pub(super) struct RedactedUrl {
     pub(super) url: String,
     /// What the user and the password before the host become: the value of `Authorization`.
     pub(super) authorization: Option<String>,
+    /// Parameters of its query that are read from elsewhere, each with what the client had for its value.
+    pub(super) parameters: Vec<(String, String)>,
     /// What a person has to put in.
     pub(super) gaps: Vec<String>,
     pub(super) remarks: Vec<String>,
@@ -28,7 +34,8 @@ pub(super) struct RedactedUrl {
 /// Takes `text` apart; an error says why nothing can be done with it, and shows nothing of it.
 pub(super) fn address(text: &str) -> Result<RedactedUrl, String> {
     let (mut gaps, mut remarks) = (Vec::new(), Vec::new());
-    let pieces = pieces(text.trim());
+    let (text, parameters) = without_parameters(text.trim());
+    let pieces = pieces(&text);
     let text = filled(&pieces, &mut gaps);
     let (text, fragment) =
         text.split_once('#').map_or((text.as_str(), None), |(text, rest)| (text, Some(rest)));
@@ -58,7 +65,53 @@ pub(super) fn address(text: &str) -> Result<RedactedUrl, String> {
         remarks.extend(pieces.iter().filter_map(replaced));
         escaped(&url)
     });
-    Ok(RedactedUrl { url, authorization, gaps, remarks })
+    Ok(RedactedUrl { url, authorization, parameters, gaps, remarks })
+}
+
+/// The URL without parameters that are secret or that a placeholder stands for, and these.
+fn without_parameters(text: &str) -> (String, Vec<(String, String)>) {
+    let is_whole = |part: &str| part.matches('{').count() == part.matches('}').count();
+    let Some((before, rest)) = text.split_once('?').filter(|(before, _)| is_whole(before)) else {
+        return (text.to_owned(), Vec::new());
+    };
+    let (query, fragment) = rest.find('#').map_or((rest, ""), |at| rest.split_at(at));
+    let mut taken: Vec<(String, String)> = Vec::new();
+    let mut kept = Vec::new();
+    for pair in query.split('&') {
+        match parameter(pair)
+            .filter(|(name, _)| taken.len() < PARAMETERS_MAX && taken.iter().all(|(other, _)| other != name))
+        {
+            Some(parameter) if is_whole(query) => taken.push(parameter),
+            _ => kept.push(pair),
+        }
+    }
+    let mark = if kept.is_empty() { "" } else { "?" };
+    (format!("{before}{mark}{}{fragment}", kept.join("&")), taken)
+}
+
+/// A parameter whose value is read from elsewhere, decoded where it is the value itself.
+fn parameter(pair: &str) -> Option<(String, String)> {
+    let (name, value) = pair.split_once('=')?;
+    let is_name =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    if name.is_empty() || !is_name(name) || is_token(name) {
+        return None;
+    }
+    let value = match *pieces(value).as_slice() {
+        [Piece::Text(text)] => {
+            let spaced = text.replace('+', " ");
+            let decoded = percent_decode_str(&spaced).decode_utf8().ok()?.into_owned();
+            is_secret(name, &decoded).then_some(decoded)?
+        }
+        [Piece::Variable { name: variable, default: Some(default) }]
+            if is_open_default(variable, default) && !is_secret(name, default) =>
+        {
+            return None;
+        }
+        [Piece::Variable { .. } | Piece::Input(_) | Piece::File(_)] => value.to_owned(),
+        _ => return None,
+    };
+    Some((name.to_owned(), value))
 }
 
 /// The text with the defaults of variables; what only a person can fill in is [`FILL_IN`].
@@ -145,7 +198,7 @@ mod tests {
         for (text, url, gaps) in [
             ("https://host/mcp", "https://host/mcp", 0),
             (" HTTPS://host/mcp?region=eu#top ", "https://host/mcp?region=eu", 0),
-            ("https://host/mcp?api_key=hunter2&region=eu", "https://host/mcp?api_key=FILL-IN&region=eu", 1),
+            ("https://host/mcp?api_key=hunter2&region=eu", "https://host/mcp?region=eu", 0),
             ("https://host/s/6f1ed002ab5595859014ebf0951522d9/mcp", "https://host/s/FILL-IN/mcp", 1),
             ("https://${input:host}.example.com/mcp", "https://FILL-IN.example.com/mcp", 1),
             ("${BASE:-https://host}/mcp", "${BASE:-https://host}/mcp", 0),
@@ -153,13 +206,28 @@ mod tests {
             ("${BASE}/mcp", "https://FILL-IN/mcp", 1),
             ("${cmd: cat url}", "https://FILL-IN", 1),
             ("https://${A}/${B:-b}", "https://FILL-IN/b", 1),
-            ("https://host/mcp?token=${T:-hunter2}", "https://host/mcp?token=FILL-IN", 1),
+            ("https://host/mcp?token=${T:-hunter2}", "https://host/mcp", 0),
             ("https://host/${A:-6f1ed002ab5595859014ebf0951522d9}", "https://host/FILL-IN", 1),
-            ("https://host/mcp?token=${env:TOKEN}", "https://host/mcp?token=FILL-IN", 1),
+            ("https://host/mcp?token=${env:TOKEN}", "https://host/mcp", 0),
             ("https://host/mcp?6f1ed002ab5595859014ebf0951522d9", "https://host/mcp?FILL-IN", 1),
         ] {
             let address = address(text).expect(text);
             assert_eq!((address.url.as_str(), address.gaps.len()), (url, gaps), "{text}: {address:?}");
+        }
+        for (text, url, parameters) in [
+            (
+                "https://h/?key=a%2Bb+c&x=1&key=hunter2#f",
+                "https://h/?x=1&key=FILL-IN",
+                &[("key", "a+b c")][..],
+            ),
+            ("https://h/?r=${env:R}&t=${input:i}", "https://h/", &[("r", "${env:R}"), ("t", "${input:i}")]),
+            ("https://h/?r=${R:-eu}", "https://h/?r=${R:-eu}", &[]),
+            ("${BASE:-https://h/?a=b}&key=hunter2", "https://h/?a=b&key=FILL-IN", &[]),
+        ] {
+            let address = address(text).expect(text);
+            let found: Vec<_> =
+                address.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            assert_eq!((address.url.as_str(), &*found), (url, parameters), "{text}");
         }
         let with_user = address("https://a%40b:hunter2@host/mcp").unwrap();
         assert_eq!(with_user.url, "https://host/mcp");

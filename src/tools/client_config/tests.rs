@@ -156,7 +156,7 @@ fn servers_elsewhere_come_over() {
             false,
             bearer(file("one.bearer")),
         ),
-        (json!({ "url": "https://a/mcp?key=hunter2" }), "https://a/mcp?key=FILL-IN", false, None),
+        (json!({ "url": "https://a/mcp?key=hunter2" }), "https://a/mcp", false, None),
     ] {
         let (config, imported) = one(&entry);
         let upstream = &config.upstreams[0];

@@ -131,6 +131,17 @@ impl TableWriter<'_, '_> {
         if !entry.words.is_empty() {
             self.remark("Its command is not carried over: it has a URL as well");
         }
+        let parameters: Vec<String> = address
+            .parameters
+            .iter()
+            .map(|(name, value)| {
+                let source = self.value(name, &format!("query-{name}"), value, true);
+                format!("{} = {source}", key(name))
+            })
+            .collect();
+        if !parameters.is_empty() {
+            self.line("query", &format!("{{ {} }}", parameters.join(", ")));
+        }
         self.headers(entry, address.authorization);
         Ok(())
     }

@@ -27,7 +27,7 @@ pub(crate) struct Facts {
     pub(crate) door: Option<AccessFacts>,
     /// What a program does besides answering.
     pub(crate) process: Option<Process>,
-    pub(crate) calls: Vec<ToolCall>,
+    pub(crate) called: CalledTools,
     pub(crate) requests: u32,
     /// Why not everything was asked.
     pub(crate) cut_short: Option<String>,
@@ -178,6 +178,14 @@ pub(crate) struct AccessFacts {
     /// Where the metadata should be.
     pub(crate) metadata_url: Option<String>,
     pub(crate) metadata: Option<Result<Value, String>>,
+}
+
+/// Calls that somebody asked for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CalledTools {
+    pub(crate) calls: Vec<ToolCall>,
+    /// The tools before and after them, in their session; empty where they were not read twice.
+    pub(crate) listings: Vec<Listing>,
 }
 
 #[derive(Clone, Debug)]

@@ -36,7 +36,7 @@ impl Measured {
     pub(crate) fn of(facts: &Facts) -> Self {
         let count = |kind| facts.listing(kind).map_or(0, |listing| listing.items().count());
         let calls: Vec<_> =
-            facts.calls.iter().filter(|call| call.outcome.is_ok()).map(|call| call.took).collect();
+            facts.called.calls.iter().filter(|call| call.outcome.is_ok()).map(|call| call.took).collect();
         Self {
             tools: count(ListKind::Tools),
             tools_bytes: facts.listing(ListKind::Tools).map_or(0, bytes),

@@ -100,7 +100,13 @@ impl InspectionRule {
     fn legacy_section(&self) -> String {
         let section = match self.id {
             // What it does not have, or says nothing of.
-            "order" | "varying-list" | "remote-references" | "schema-size" | "x-mcp-header" | "modern"
+            "order"
+            | "varying-list"
+            | "varying-definitions"
+            | "remote-references"
+            | "schema-size"
+            | "x-mcp-header"
+            | "modern"
             | "legacy" => {
                 return self.section.to_owned();
             }

@@ -8,7 +8,7 @@ use super::tab::{ListView, Tab, TabView};
 use super::table::sort;
 use super::view::Layout;
 use super::{calls, listing};
-use crate::admin_client::problem::{Problem, problems};
+use status::problem::Problem;
 
 /// Characters of a filter.
 const FILTER_CHARS_MAX: usize = 100;
@@ -144,7 +144,7 @@ impl App {
             News::State(..) if self.is_paused => self.gone = None,
             News::State(status, history) => {
                 self.gone = None;
-                self.problems = problems(&status, self.now_s);
+                self.problems = status.told_problems(self.now_s);
                 self.status = *status;
                 if let Some(history) = history {
                     self.history = *history;

@@ -106,6 +106,9 @@ impl StyledText {
         let ago = |at_s: u64| format!("{} ago", span(now_s.saturating_sub(at_s)));
         self.title(&format!("{} {}", outcome(error), called(error)));
         self.fact("reason", &error.reason);
+        if let Some(message) = &error.message {
+            self.fact("message", message);
+        }
         self.fact("calls", &count(error.calls));
         self.fact("last", &ago(error.at_s));
         self.fact("first", &ago(error.first_s));

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 
 use ratatui::text::Line;
 use status::{
-    Certificate, EndpointStatus, Figures, HistoryLines, ListenerStatus, PublicName, Status, ToolStatus,
-    ToolsPage, UpstreamStatus,
+    Certificate, EndpointStatus, FaultStatus, Figures, HistoryLines, ListenerStatus, PublicName, Status,
+    ToolStatus, ToolsPage, UpstreamStatus,
 };
 
 use super::app::{App, Detail};
@@ -17,9 +17,9 @@ use super::text::{NAMES, NARROW, StyledText, labelled, time_of};
 use crate::admin_client::figures::{
     UNKNOWN, bytes, count, counts, known_bytes, known_count, latency, period, rate, share, span,
 };
-use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::report::{endpoint_state, upstream_state};
 use protocol::text::{columns, shown};
+use status::problem::{Problem, ProblemLevel};
 
 /// Kinds of errors.
 const REASONS: usize = 8;
@@ -79,6 +79,12 @@ pub(super) fn help(width: usize, palette: Palette) -> Vec<Line<'static>> {
     text.lines
 }
 
+/// A fault, and how long ago it was.
+fn told(fault: &FaultStatus, now_s: u64) -> String {
+    let over = if fault.stands { "" } else { ", answered since" };
+    format!("{}, {} ago{over}", fault.why, span(now_s.saturating_sub(fault.at_s)))
+}
+
 impl StyledText {
     fn upstream(&mut self, app: &App, name: &str) {
         self.title(&format!("upstream {name}"));
@@ -87,11 +93,12 @@ impl StyledText {
         };
         let (word, look, _) = state(upstream_state(upstream));
         self.fact_in("state", word, look);
-        self.problems_of(app, &format!("upstream {name}"));
+        self.problems_of(app, "upstream", name);
         self.figures(&upstream.figures);
         self.curves(app.history.upstreams.get(name), app.history.interval_s);
         self.blank();
         self.server(upstream);
+        self.faults(app, upstream);
         self.replicas(app, upstream);
         if let Some((of, page)) = &app.upstream_tools
             && of == name
@@ -148,6 +155,26 @@ impl StyledText {
             if !pins.waiting.is_empty() {
                 self.fact("", &pins.waiting.join(", "));
             }
+            for varying in &pins.varying {
+                let said = format!("! {} differs from process to process: {}", varying.name, varying.member);
+                self.fact_in("", &said, Look::Warning);
+            }
+        }
+    }
+
+    /// The faults that it met last, and the last words of its program.
+    fn faults(&mut self, app: &App, upstream: &UpstreamStatus) {
+        if let Some(start) = &upstream.start {
+            let since_s = start.since_s.map_or(0, |since_s| app.now_s.saturating_sub(since_s));
+            self.fact("start", &format!("{} for {}", start.phase, span(since_s)));
+        }
+        for (what, fault) in [("last error", &upstream.fault), ("lists", &upstream.list_fault)] {
+            if let Some(fault) = fault {
+                self.fact(what, &told(fault, app.now_s));
+            }
+        }
+        for (at, line) in upstream.last_lines.iter().enumerate() {
+            self.fact(if at == 0 { "last lines" } else { "" }, line);
         }
     }
 
@@ -168,6 +195,9 @@ impl StyledText {
             let down = replica.down_since_s.map(|since_s| app.now_s.saturating_sub(since_s));
             let down = down.map(|down_s| format!(", for {}", span(down_s))).unwrap_or_default();
             self.marked(word, look, &format!("{}  {calls}{down}", shown(&replica.address)));
+            if let Some(fault) = &replica.fault {
+                self.fact_in("", &format!("last error: {}", told(fault, app.now_s)), Look::Faint);
+            }
         }
     }
 
@@ -196,7 +226,7 @@ impl StyledText {
         };
         let (word, look, _) = state(endpoint_state(endpoint, &app.status));
         self.fact_in("state", word, look);
-        self.problems_of(app, &format!("endpoint {path}"));
+        self.problems_of(app, "endpoint", path);
         self.figures(&endpoint.figures);
         self.curves(app.history.endpoints.get(path), app.history.interval_s);
         self.blank();
@@ -401,14 +431,15 @@ impl StyledText {
         }
     }
 
-    fn problems_of(&mut self, app: &App, subject: &str) {
-        for problem in app.problems.iter().filter(|problem| problem.subject == subject) {
+    fn problems_of(&mut self, app: &App, kind: &str, name: &str) {
+        let is_of = |problem: &&Problem| problem.kind == kind && problem.names.iter().any(|one| one == name);
+        for problem in app.problems.iter().filter(is_of) {
             self.problem(problem, app.now_s);
         }
     }
 
     fn problem(&mut self, problem: &Problem, now_s: u64) {
-        let (mark, look) = match problem.severity {
+        let (mark, look) = match problem.severity() {
             ProblemLevel::Error => ("✗ error", Look::Bad),
             ProblemLevel::Warning => ("! warning", Look::Warning),
         };

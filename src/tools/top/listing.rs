@@ -7,8 +7,8 @@ use super::table::{By, Column, ColumnKind, Row, TableCell};
 use crate::admin_client::figures::{
     UNKNOWN, bytes, count, known_bytes, known_count, latency, period, rate, share, span,
 };
-use crate::admin_client::problem::{Problem, ProblemLevel};
 use crate::admin_client::report::{endpoint_state, replicas, upstream_state};
+use status::problem::{Problem, ProblemLevel};
 
 /// The column by which upstreams and endpoints are sorted at first: what is wrong, then what is busy.
 pub(super) const STATE: usize = 0;
@@ -217,7 +217,7 @@ pub(super) fn limits(status: &Status, filter: &str) -> Vec<Row> {
 /// What is wrong.
 pub(super) fn problems(problems: &[Problem], now_s: u64, filter: &str) -> Vec<Row> {
     let row = |(at, problem): (usize, &Problem)| {
-        let (mark, look) = match problem.severity {
+        let (mark, look) = match problem.severity() {
             ProblemLevel::Error => ("✗ error", Look::Bad),
             ProblemLevel::Warning => ("! warning", Look::Warning),
         };

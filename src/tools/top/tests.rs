@@ -170,11 +170,11 @@ fn problems_errors_and_callers_are_told() {
     });
     app.hear(News::State(Box::new(read::<Status>(&status)), None));
     let text = drawn(&app, 140, 24).join("\n");
-    assert!(text.contains("circuit breaker is open (mostly upstream_timeout), for 4 min"), "{text}");
+    assert!(text.contains("down: its circuit breaker is open, for 4 min"), "{text}");
     for (keys, expected) in [
         (&[Key::Char('1'), Key::Enter][..], "✗ down b:1/mcp 0 in flight, 0 answered, for 4 min"),
         (&[Key::Char('1'), Key::Enter], "→ trunkline doctor http://b:1/mcp"),
-        (&[Key::Char('1'), Key::Enter], "docs/operate/runbook.md#trunklinenohealthyreplica"),
+        (&[Key::Char('1'), Key::Enter], "docs/operate/runbook.md#trunklineupstreamdown"),
         (&[Key::Char('5')], "4 min"),
         (&[Key::Char('6')], "failed forecast upstream_timeout 31 3 s ago gamma ci"),
         (&[Key::Char('6'), Key::Enter], "request id ab-1"),

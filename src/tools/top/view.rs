@@ -13,8 +13,8 @@ use super::table::plan;
 use super::text::{labelled, time_of};
 use super::{detail, listing};
 use crate::admin_client::figures::{count, known_count, latency, rate, span};
-use crate::admin_client::problem::{ProblemLevel, summary};
 use protocol::text::{columns, fit, shown};
+use status::problem::{ProblemLevel, summary};
 
 /// Rows of the curves where there is room for more than one.
 const CURVE_ROWS: u16 = 4;
@@ -135,9 +135,15 @@ fn state(app: &App, width: usize, palette: Palette) -> Line<'static> {
         return Line::styled(fit(&text, width).into_owned(), palette.style(Look::Bad));
     }
     let (Some(summary), Some(worst)) = (summary(&app.problems), app.problems.first()) else {
-        return Line::styled(fit("● healthy", width).into_owned(), palette.style(Look::Good));
+        return match app.status.starting() {
+            Some(starting) => {
+                let text = format!("◌ {}", shown(&starting));
+                Line::styled(fit(&text, width).into_owned(), palette.style(Look::Faint))
+            }
+            None => Line::styled(fit("● healthy", width).into_owned(), palette.style(Look::Good)),
+        };
     };
-    let (mark, look) = match worst.severity {
+    let (mark, look) = match worst.severity() {
         ProblemLevel::Error => ("✗", Look::Bad),
         ProblemLevel::Warning => ("!", Look::Warning),
     };

@@ -54,7 +54,8 @@ mod tests {
     use config::SecretSource;
 
     fn admin(port: u16, token: Option<&SecretSource>) -> Admin {
-        Admin { place: ListenAddress::Address(([127, 0, 0, 1], port).into()), token: token.cloned() }
+        let place = ListenAddress::Address(([127, 0, 0, 1], port).into());
+        Admin { place, token: token.cloned(), ready: config::ReadyWhen::Serving }
     }
 
     #[test]

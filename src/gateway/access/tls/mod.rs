@@ -16,7 +16,6 @@ pub(crate) mod names;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +34,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::names::CertificatesByHost;
 use config::{CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
+use net::regular_file;
 use net::secret::{Secret, SecretError};
 
 /// More than any chain with its roots needs.
@@ -229,7 +229,8 @@ impl Files {
 fn read_file(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::File { path: path.to_owned(), source };
     let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)).map_err(failed)?;
+    let file = regular_file::open(path).map_err(failed)?;
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 

@@ -10,7 +10,15 @@ const ERROR_COLUMNS = [
     show: ({ outcome }) => badge(OUTCOMES[outcome] ?? 'off', shown(outcome, 20)),
   },
   { label: 'Call', class: 'what', of: ({ name }) => name, show: calledWords },
-  { label: 'Reason', class: 'reason', of: ({ reason }) => String(reason), show: ({ reason }) => shown(reason, 40) },
+  {
+    label: 'Reason',
+    class: 'reason',
+    of: ({ reason }) => String(reason),
+    show: ({ reason, message, request_id: id }) => [
+      shown(reason, 40),
+      h('span.about', [message, id].filter(Boolean).map((text) => shown(text, 240)).join(' · ')),
+    ],
+  },
   {
     label: 'Principal',
     class: 'from',

@@ -40,7 +40,7 @@ function endpointDetails(view, path) {
       listWords(endpoint, toolsOf(view, endpoint)),
     ]),
     findingList(
-      view.found.filter((one) => one.kind === 'endpoint' && one.name === path),
+      view.found.filter((one) => one.kind === 'endpoint' && list(one.names).includes(path)),
       'found here',
       false,
     ),
@@ -105,17 +105,31 @@ function upstreamDetails(view, name) {
       users.length > 4 && ` and ${users.length - 4} more`,
     ]),
     findingList(
-      view.found.filter((one) => one.kind === 'upstream' && one.name === name),
+      view.found.filter((one) => one.kind === 'upstream' && list(one.names).includes(name)),
       'found here',
       false,
     ),
     band(view.history.upstreams.get(name) ?? NOTHING, view),
     replicaTable(view, list(upstream.replicas)),
+    factSection('Last errors', faultFacts(upstream)),
     toolSection(view, name),
     recentErrors(view, list(view.status.recent_errors).filter((one) => one.upstream === name)),
     factSection('Since the start', upstreamFacts(upstream)),
     reasons(upstream),
   ];
+}
+
+/** What it met last, each with its time, and the last words of its program. */
+function faultFacts({ fault, list_fault: lists, replicas, last_lines: lines, start }) {
+  const told = ({ why, at_s, stands }) =>
+    `${why}, ${clock(at_s)}${stands ? '' : ', answered since'}`;
+  return [
+    start && ['Start', `${start.phase} ${sinceWords(start.since_s)}`],
+    fault && ['Server', told(fault)],
+    lists && ['Lists', told(lists)],
+    ...list(replicas).map(({ address, fault: own }) => own && [address, told(own)]),
+    ...list(lines).map((line, at) => [at ? '' : 'Last lines', line]),
+  ].filter(Boolean);
 }
 
 // Without what every object has: the names come from elsewhere.

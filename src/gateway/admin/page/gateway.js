@@ -6,6 +6,12 @@ const FACTS_SHOWN = 20;
 const picked = (from, members, say = count) =>
   Object.entries(members).map(([label, name]) => [label, say(from?.[name])]);
 
+const fileName = (path) =>
+  String(path ?? '')
+    .split('/')
+    .at(-1);
+const firstLine = (text) => shown(String(text).split('\n')[0], 240);
+
 function gatewayFacts({ status }) {
   const { connections, cache, shared, traces } = status;
   const left = (expires_s) => timeLeft(expires_s - Date.now() / 1000);

@@ -64,9 +64,10 @@ function drawMain() {
 }
 
 function viewOf({ status, history, past, answered_ms }) {
-  const found = findings(status, history, past[0], Date.now() / 1000);
+  const found = findings(status, history, past[0]);
   const foundBy = new Map();
-  for (const one of [...found].reverse()) foundBy.set(`${one.kind} ${one.name}`, one);
+  for (const one of [...found].reverse())
+    for (const name of list(one.names)) foundBy.set(`${one.kind} ${name}`, one);
   return { status, history, answered_ms, found, foundBy };
 }
 

@@ -17,7 +17,12 @@ const endpointStanding = (view, { path, healthy, upstreams }) => {
   const lost = list(upstreams).some((name) => view.foundBy.get(`upstream ${name}`)?.level === 'bad');
   return standing(view, 'endpoint', path, healthy, lost ? { level: 'warn', word: 'degraded' } : null);
 };
-const upstreamStanding = (view, { name, healthy }) => standing(view, 'upstream', name, healthy);
+// Without what every object has: the words come from elsewhere.
+const STATES = { __proto__: null, starting: 'off', off: 'off', up: 'ok', "wants the caller's own credentials": 'ok' };
+const upstreamStanding = (view, { name, healthy, state }) => {
+  const level = STATES[state];
+  return standing(view, 'upstream', name, healthy, level && { level, word: state });
+};
 
 const STATE = {
   label: 'State',

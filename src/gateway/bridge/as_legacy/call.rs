@@ -181,7 +181,7 @@ impl LegacyCall {
         let (status, media) = (reply.head.status, reply.head.media);
         let fields = reply.head.fields.clone();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            return Err(UpstreamError::Credentials);
+            return Err(self.upstream.access.refusal());
         }
         if media == Media::Json {
             let is_ours = |message: &Bytes| self.is_answer(message, own_id);

@@ -96,6 +96,7 @@ impl ModernCall {
             caller: BridgedCaller {
                 principal: attributes.principal.unwrap_or_default(),
                 payer: attributes.payer,
+                ..BridgedCaller::default()
             },
             forwarded: forwarded.for_other_era(),
             deadline,

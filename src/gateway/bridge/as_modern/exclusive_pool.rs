@@ -12,6 +12,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub(crate) struct SessionKey {
     /// Which log lines the client wants, if any.
     pub level: Option<Level>,
     client_info: Option<Box<str>>,
+    /// The headers that are handed on, as the client has shown them.
+    pub shown: Option<Arc<HeaderMap>>,
 }
 
 /// How a client introduces itself.
@@ -130,11 +133,12 @@ impl SessionKey {
     fn of(call: &ModernCall, digest: Digest, memory: (&mut Scratch, usize)) -> Self {
         Self {
             digest,
-            principal: Arc::clone(&call.caller.principal),
+            principal: Arc::clone(call.caller.sessions_of()),
             payer: call.caller.payer,
             capabilities: String::from_utf8_lossy(&across(&call.capabilities, memory)).into(),
             level: call.level,
             client_info: call.client_info.clone(),
+            shown: call.caller.shown.clone(),
         }
     }
 
@@ -174,7 +178,7 @@ impl ExclusiveSessions {
     fn digest(&self, call: &ModernCall) -> Digest {
         let ModernCall { caller, capabilities, level, client_info, .. } = call;
         let mut digest = self.digester.start();
-        digest.part(Some(caller.principal.as_bytes()));
+        digest.part(Some(caller.sessions_of().as_bytes()));
         digest.part(Some(&caller.payer.to_bytes()));
         digest.part(Some(capabilities));
         digest.part(level.map(|level| level.as_str().as_bytes()));
@@ -273,6 +277,7 @@ mod tests {
             payer,
             capabilities,
             level: None,
+            shown: None,
             client_info: None,
         })
     }

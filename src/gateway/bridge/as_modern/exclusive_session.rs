@@ -128,7 +128,7 @@ async fn open(
         client_title: &info.title,
         client_version: &info.version,
     };
-    let offer = InitializeOffer { initialize, principal: &key.principal };
+    let offer = InitializeOffer { initialize, principal: &key.principal, shown: key.shown.clone() };
     let opened = Box::pin(super::open_session(client, upstream, offer, key.payer, deadline)).await?;
     let server = SessionClient::new(client, upstream, SessionName::from(&opened));
     let mut notifications = SessionStream::of_session(&server);

@@ -188,8 +188,11 @@ impl ResourceSession {
         deadline: Instant,
     ) -> Result<(Self, bool), UpstreamError> {
         let place = upstream.bridge.as_modern.place(&upstream, caller.payer)?;
-        let offer =
-            InitializeOffer { principal: &caller.principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
+        let offer = InitializeOffer {
+            principal: &caller.principal,
+            shown: caller.shown.clone(),
+            ..InitializeOffer::own(LegacyVersion::NEWEST)
+        };
         let opened = super::open_session(&client, &upstream, offer, caller.payer, deadline).await?;
         let is_offered = client.read_json(|(scratch, depth_max)| {
             let root = scratch.index(&opened.result, depth_max).map(Document::root).ok();

@@ -37,6 +37,7 @@ use tokio::sync::Semaphore;
 use self::answers::IntroductionCache;
 use self::call::ModernCall;
 use self::shared_session::SharedSessions;
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::fair::{Fair, Resting, Turn};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
@@ -151,11 +152,17 @@ pub(crate) async fn open_session(
 pub(crate) async fn answer(
     client: &UpstreamClient,
     upstream: &BridgedServer,
-    request: UpstreamRequest,
+    mut request: UpstreamRequest,
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
+    let place = request.attributes.place.take();
     let call = client.read_json(|memory| ModernCall::read(request, deadline, memory));
-    let call = call.ok_or(UpstreamError::Nonsense)?;
+    let mut call = call.ok_or(UpstreamError::Nonsense)?;
+    if let Some(shown) = call.forwarded.shown(&upstream.access.forward)
+        && let Some(call) = Arc::get_mut(&mut call)
+    {
+        call.caller = std::mem::take(&mut call.caller).showing(shown);
+    }
     if !call.is_request {
         // Of what modern clients notify, a legacy server learns otherwise, or not at all.
         return Ok(Reply::accepted());
@@ -169,15 +176,17 @@ pub(crate) async fn answer(
             Ok(answers::refusal(&call, StatusCode::NOT_FOUND, -32601, why).into_reply())
         }
         _ if call.request_state.is_some() => Box::pin(suspended::resume(client, upstream, call)).await,
-        _ => make(client, upstream, call).await,
+        _ => make(client, upstream, call, place).await,
     }
 }
 
-/// Makes a call, as a task where the server wants that.
+/// Makes a call, as a task where the server wants that. Its place among those of the upstream goes with one that is answered
+/// at once: one that may be asked gives it back while its client answers.
 async fn make(
     client: &UpstreamClient,
     upstream: &BridgedServer,
     call: Arc<ModernCall>,
+    place: Option<Arc<CallPlace>>,
 ) -> Result<Reply, UpstreamError> {
     if let Some(silence) = &call.silence
         && (call.token.is_some() || call.level.is_some())
@@ -201,7 +210,7 @@ async fn make(
     let reply = if call.takes_messages() {
         exclusive_pool::call(client, upstream, Arc::clone(&call)).await?
     } else {
-        multiplexed::call(client, upstream, Arc::clone(&call)).await?
+        multiplexed::call(client, upstream, Arc::clone(&call), place).await?
     };
     // The server does not call this tool so, and has executed nothing.
     if reply.head.status == StatusCode::NOT_FOUND

@@ -18,6 +18,7 @@ use super::response_reader::{BridgedRequest, ReplyStart};
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
 use super::shared_session::{ProgressReceiver, SessionUse, SharedSessions};
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::bridge::{BridgedServer, next_number};
 use crate::upstream::exchange::{Reply, UpstreamClient};
@@ -36,6 +37,7 @@ pub(crate) async fn call(
     client: &UpstreamClient,
     upstream: &BridgedServer,
     call: Arc<ModernCall>,
+    place: Option<Arc<CallPlace>>,
 ) -> Result<Reply, UpstreamError> {
     let mut may_reopen = true;
     loop {
@@ -48,7 +50,7 @@ pub(crate) async fn call(
             let upstream = server.upstream();
             server.client.read_json(|memory| answers::last(&upstream, call, answer, memory)).ok()
         };
-        match running.post("", read).await? {
+        match running.post("", place.clone(), read).await? {
             ReplyStart::Answer(answer) => {
                 running.is_over = true;
                 return Ok(answer.into_reply());
@@ -113,11 +115,12 @@ impl CallInProgress {
         self.call.caller.payer
     }
 
-    /// Sends the request with `added` in its parameters. `read` reads what came as a whole; `None` if it is no answer to
+    /// Sends the request with `added` in its parameters, which holds `place` until it is answered. `read` reads what came as a whole; `None` if it is no answer to
     /// the request of this id.
     pub(crate) async fn post<A>(
         &mut self,
         added: &str,
+        place: Option<Arc<CallPlace>>,
         read: impl Fn(&SessionClient, &ModernCall, &str, &Bytes) -> Option<A>,
     ) -> Result<ReplyStart<A>, UpstreamError> {
         let Self { server, call, id, .. } = self;
@@ -132,6 +135,7 @@ impl CallInProgress {
             forwarded: call.forwarded.clone(),
             trail: call.trail.clone(),
             silence: call.silence.clone(),
+            place,
             is_safe_to_repeat: call.method.is_safe_to_repeat() || tool().unwrap_or(false),
             deadline: Some(call.deadline),
         };

@@ -13,6 +13,7 @@ use http::StatusCode;
 
 use super::session_client::SessionClient;
 use super::session_stream::SessionStream;
+use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::telemetry::trace::Trail;
@@ -46,6 +47,8 @@ pub(crate) struct BridgedRequest {
     pub trail: Option<Arc<Trail>>,
     /// The silence of the client that waits for it.
     pub silence: Option<Arc<Silence>>,
+    /// Its place among the calls that the server may have at once, where it holds it until it is answered.
+    pub place: Option<Arc<CallPlace>>,
     pub is_safe_to_repeat: bool,
     /// When the head of the reply is too late, and the whole of one that is no stream. `None`: somebody else ends it.
     pub deadline: Option<Instant>,
@@ -145,14 +148,23 @@ impl SessionClient {
         request: BridgedRequest,
         read: impl Fn(&Bytes) -> Option<A>,
     ) -> Result<ReplyStart<A>, UpstreamError> {
-        let BridgedRequest { message, forwarded, trail, silence, is_safe_to_repeat, deadline, payer, .. } =
-            request;
+        let BridgedRequest {
+            message,
+            forwarded,
+            trail,
+            silence,
+            place,
+            is_safe_to_repeat,
+            deadline,
+            payer,
+            ..
+        } = request;
         let (upstream, now) = (self.upstream(), clock::now());
         let reply = if deadline.is_some() { ExpectedReply::Answer } else { ExpectedReply::SlowAnswer };
         let mut request = UpstreamRequest {
             message,
-            forwarded: Some(forwarded.in_session(self.session.named())),
-            attributes: RequestAttributes { reply, trail, silence, ..RequestAttributes::default() },
+            forwarded: Some(forwarded.in_session(&self.session.named())),
+            attributes: RequestAttributes { reply, place, trail, silence, ..RequestAttributes::default() },
             ..UpstreamRequest::default()
         };
         let delivery =
@@ -186,7 +198,7 @@ impl SessionClient {
     ) -> Result<A, UpstreamError> {
         let status = reply.head.status;
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            return Err(UpstreamError::Credentials);
+            return Err(upstream.access.refusal());
         }
         let media = reply.head.media;
         let retry_after_s = reply.head.fields.retry_after_s();

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::server_message::{self, CallIds, ServerMessage};
 use crate::bridge::{Bridge, BridgedServer};
 use crate::clock;
-use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders, legacy_headers};
+use crate::upstream::ask::{AskReply, AskRequest, Asker, SessionHeaders};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializedSession;
@@ -40,6 +40,8 @@ pub(crate) struct SessionName {
     version: &'static str,
     /// The replica that knows it.
     pub replica: Option<ReplicaKey>,
+    /// The headers that are handed on, as its client has shown them.
+    shown: Option<Arc<HeaderMap>>,
 }
 
 /// The way to one session of a server.
@@ -53,18 +55,20 @@ pub(crate) struct SessionClient {
 
 impl From<&InitializedSession> for SessionName {
     fn from(opened: &InitializedSession) -> Self {
-        Self { id: opened.id.clone(), version: opened.version.as_str(), replica: opened.replica }
+        let (id, shown) = (opened.id.clone(), opened.shown.clone());
+        Self { id, version: opened.version.as_str(), replica: opened.replica, shown }
     }
 }
 
 impl SessionName {
     pub(crate) fn named(&self) -> SessionHeaders<'_> {
-        SessionHeaders { id: self.id.as_ref(), version: self.version, replica: self.replica }
+        let (id, shown) = (self.id.as_ref(), self.shown.clone());
+        SessionHeaders { id, version: self.version, replica: self.replica, shown }
     }
 
     /// The headers of a message in it.
     pub(crate) fn headers(&self) -> HeaderMap {
-        legacy_headers(self.version, self.id.as_ref())
+        self.named().to_map()
     }
 }
 

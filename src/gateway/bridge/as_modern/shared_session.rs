@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, OnceCell, oneshot};
 use tokio::time::{sleep, timeout_at};
@@ -85,6 +86,7 @@ struct SlotGuard {
     upstream: BridgedServer,
     principal: Arc<str>,
     payer: Payer,
+    shown: Option<Arc<HeaderMap>>,
     slot: Arc<SharedSlot>,
 }
 
@@ -103,7 +105,7 @@ impl SharedSessions {
         caller: &BridgedCaller,
         deadline: Instant,
     ) -> Result<SessionUse, UpstreamError> {
-        let principal = &caller.principal;
+        let principal = caller.sessions_of();
         let slot = {
             let mut slots = upstream.bridge.as_modern.shared.slots();
             let slot = slots.entry(Arc::clone(principal)).or_default();
@@ -111,8 +113,8 @@ impl SharedSessions {
             slot.uses.fetch_add(1, Ordering::Relaxed);
             Arc::clone(slot)
         };
-        let (upstream, payer) = (upstream.clone(), caller.payer);
-        let held = SlotGuard { upstream, principal: Arc::clone(principal), payer, slot };
+        let (upstream, payer, shown) = (upstream.clone(), caller.payer, caller.shown.clone());
+        let held = SlotGuard { upstream, principal: Arc::clone(principal), payer, shown, slot };
         if let Some(session) = held.slot.session.get() {
             return Ok(SessionUse { session: Arc::clone(session), held });
         }
@@ -288,11 +290,12 @@ async fn open(
     held: &SlotGuard,
     deadline: Instant,
 ) -> Result<Arc<SharedSession>, UpstreamError> {
-    let SlotGuard { upstream, principal, payer, slot } = held;
+    let SlotGuard { upstream, principal, payer, shown, slot } = held;
     // Those whom nobody can tell apart share one.
     let payer = if principal.is_empty() { Payer::GATEWAY } else { *payer };
     let place = upstream.bridge.as_modern.place(upstream, payer)?;
-    let offer = InitializeOffer { principal, ..InitializeOffer::own(LegacyVersion::NEWEST) };
+    let shown = shown.clone();
+    let offer = InitializeOffer { principal, shown, ..InitializeOffer::own(LegacyVersion::NEWEST) };
     let opened = super::open_session(client, upstream, offer, held.payer, deadline).await?;
     let session = Arc::new(SharedSession {
         name: SessionName::from(&opened),

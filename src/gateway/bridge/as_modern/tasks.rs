@@ -72,7 +72,7 @@ pub(crate) async fn call(
         let mut running = CallInProgress::begin(client, upstream, using, &call);
         let read =
             |server: &SessionClient, _: &ModernCall, id: &str, whole: &Bytes| server.own_answer(whole, id);
-        let answer = match running.post(TTL, read).await? {
+        let answer = match running.post(TTL, None, read).await? {
             ReplyStart::Answer(answer) => answer,
             ReplyStart::Stream(stream) => {
                 let answered = answer_of(&running, stream);
@@ -253,6 +253,7 @@ impl TaskDriver {
             forwarded: ForwardedFields::default(),
             trail: None,
             silence: None,
+            place: None,
             is_safe_to_repeat: true,
             deadline: Some(clock::now() + server.upstream().config.response_timeout),
         };

@@ -2,23 +2,26 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 
+use super::fetch::FetchContext;
 use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
-use super::upstream_dialect::UpstreamDialects;
+use super::owner::{self, ListOwner};
+use super::starting::{self, EMPTY_PATIENCE, STALE_PATIENCE};
+use super::upstream_dialect::{UpstreamDialect, UpstreamDialects};
 use super::{discover, fetch_context, wanted};
 use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
+use crate::flight::FlightRole;
 use crate::snapshot::Endpoint;
 use crate::tables::lists::cache::{ContentDigest, Merged, MergedKey, MergedPage, digest};
-use crate::tables::lists::flight::FlightRole;
 use crate::tables::lists::part::{Content, ListPart};
 use crate::tables::lists::{CatalogQuery, Dialect};
 use crate::upstream::Upstream;
@@ -47,6 +50,7 @@ pub(super) struct ListQuery<'r> {
     supported: &'r [&'r str],
     /// Who is charged for what has to be opened; `None`: nothing has to be.
     asker: Option<&'r Call>,
+    owners: &'r [ListOwner],
 }
 
 impl<'r> ListQuery<'r> {
@@ -64,12 +68,21 @@ impl<'r> ListQuery<'r> {
             versions => digest(&versions.iter().map(|version| version.as_bytes()).collect::<Vec<_>>()),
         };
         let key = MergedKey { endpoint: endpoint.id, class: class.id, kind, dialect: dialect.key(), said };
-        Self { worker, view, endpoint, class, key, dialect, supported, asker: None }
+        Self { worker, view, endpoint, class, key, dialect, supported, asker: None, owners: &[] }
     }
 
     /// The same; who asks is charged for what has to be opened.
     pub(super) fn asked_by(self, asker: Option<&'r Call>) -> Self {
         Self { asker, ..self }
+    }
+
+    /// The same; in these names, if any.
+    pub(super) fn owned_by(self, owners: &'r [ListOwner]) -> Self {
+        if owners.is_empty() {
+            return self;
+        }
+        let said = owner::said(owners).unwrap_or(self.key.said);
+        Self { owners, key: MergedKey { said, ..self.key }, ..self }
     }
 
     /// The merged list, and how long it is fresh from now on.
@@ -87,25 +100,15 @@ impl<'r> ListQuery<'r> {
 
     async fn gathered(&self) -> Result<(Arc<Merged>, u64), Error> {
         let members: Vec<Option<&Arc<Upstream>>> = self.members().collect();
-        let thread = fetch_context(self.worker, self.view);
-        let (kind, depth_max) = (self.key.kind, self.view.snapshot.limits.json_depth_max);
-        let dialects = UpstreamDialects::new(self.dialect, kind, depth_max);
-        let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
-        let had = stream::iter(members.iter().map(|member| async {
-            let Some(upstream) = *member else { return CachedPart::Hidden };
-            if upstream.eras().is_none() {
-                upstream.facts.tried_within(PATIENCE.min(upstream.config.list_timeout)).await;
-            }
-            match dialects.of(upstream) {
-                Ok(dialect) => {
-                    let wanted = wanted(upstream, kind, dialect.clone());
-                    PartRequest { payer, ..wanted }.get(&thread).await
-                }
-                Err(error) => CachedPart::Missing(error),
-            }
-        }));
-        let had: Vec<CachedPart> = had.buffered(CONCURRENT_MAX).collect().await;
+        let kind = self.key.kind;
+        let had = self.parts_in_time(&members).await;
         self.count(&members, &had);
+        if kind != CatalogQuery::Discover
+            && is_empty(&had)
+            && let Some(error) = starting::error(&self.upstreams().collect::<Vec<_>>())
+        {
+            return Err(error.into());
+        }
         if kind != CatalogQuery::Discover {
             check_parts(&had)?;
         }
@@ -120,6 +123,86 @@ impl<'r> ListQuery<'r> {
         let merged = self.joined(&parts, is_whole).await?;
         let ttl_ms = self.ttl_ms(&merged);
         Ok((merged, ttl_ms))
+    }
+
+    /// The parts of all members. Where that is nothing, programs that are still starting are waited for.
+    async fn parts_in_time(&self, members: &[Option<&Arc<Upstream>>]) -> Vec<CachedPart> {
+        let entered = clock::now();
+        let starting = || self.upstreams().filter(|upstream| starting::is_starting(upstream)).collect();
+        let mut awaited: Vec<&Arc<Upstream>> = starting();
+        let mut had = self.parts(members, (entered, None)).await;
+        let until = entered + EMPTY_PATIENCE;
+        while self.key.kind != CatalogQuery::Discover
+            && is_empty(&had)
+            && !awaited.is_empty()
+            && clock::now() < until
+        {
+            awaited = starting();
+            // Those that are not starting any more are up by now, or have failed.
+            if !awaited.is_empty() && !starting::one_moves(&awaited, until).await {
+                break;
+            }
+            had = self.parts(members, (entered, Some(until.max(clock::now() + STALE_PATIENCE)))).await;
+        }
+        had
+    }
+
+    /// The parts of all members for a list that was asked for at `entered`. `again`: it has waited, and goes by what is up
+    /// until then.
+    async fn parts(
+        &self,
+        members: &[Option<&Arc<Upstream>>],
+        (entered, again): (Instant, Option<Instant>),
+    ) -> Vec<CachedPart> {
+        let thread = &fetch_context(self.worker, self.view);
+        let depth_max = self.view.snapshot.limits.json_depth_max;
+        let dialects = &UpstreamDialects::new(self.dialect, self.key.kind, depth_max);
+        let parts = members.iter().enumerate().map(|(index, member)| async move {
+            let Some(upstream) = *member else { return CachedPart::Hidden };
+            self.part(upstream, (index, dialects), thread, (entered, again)).await
+        });
+        stream::iter(parts).buffered(CONCURRENT_MAX).collect().await
+    }
+
+    async fn part(
+        &self,
+        upstream: &Arc<Upstream>,
+        (index, dialects): (usize, &UpstreamDialects<'_>),
+        thread: &FetchContext,
+        (entered, again): (Instant, Option<Instant>),
+    ) -> CachedPart {
+        let kind = self.key.kind;
+        let list_timeout = upstream.config.list_timeout;
+        let deadline = match (kind, again) {
+            (CatalogQuery::Discover, _) => entered + PATIENCE,
+            (_, Some(_)) if starting::is_starting(upstream) => clock::now(),
+            (_, Some(until)) => until,
+            (_, None) if starting::is_starting(upstream) => entered + list_timeout.min(EMPTY_PATIENCE),
+            (_, None) => entered + list_timeout,
+        };
+        let wanted = |dialect| {
+            let owner = self.owners.get(index).cloned().unwrap_or_default();
+            let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
+            PartRequest { payer, ..wanted(upstream, kind, dialect) }.owned_by(owner)
+        };
+        if upstream.eras().is_none() {
+            let unknown = wanted(UpstreamDialect::of(self.dialect, 0).keyed());
+            let is_program = upstream.is_child();
+            let until = match is_program.then(|| unknown.last(thread)) {
+                Some(Some(_)) => deadline.min(clock::now() + STALE_PATIENCE),
+                Some(None) => deadline,
+                None => deadline.min(clock::now() + PATIENCE),
+            };
+            // The first message may decide in which era a program speaks.
+            let patience = until.saturating_duration_since(clock::now());
+            if let Err(error) = upstream.known_for_list(patience).await {
+                return unknown.last_good(thread, error);
+            }
+        }
+        match dialects.of(upstream) {
+            Ok(dialect) => wanted(dialect.clone()).get_by(thread, deadline).await,
+            Err(error) => CachedPart::Missing(error),
+        }
     }
 
     /// Merges, unless that was done already or somebody is at it.
@@ -234,6 +317,7 @@ impl<'r> ListQuery<'r> {
     /// Public is what every upstream calls so that the operator believes, if nothing of the endpoint's own hides a part.
     fn is_public(&self, contents: &[Option<Arc<Content>>]) -> bool {
         self.endpoint.is_open()
+            && self.owners.iter().all(ListOwner::is_gateway)
             && self.upstreams().all(|upstream| upstream.config.trust_public_cache)
             && contents
                 .iter()
@@ -269,13 +353,17 @@ impl<'r> ListQuery<'r> {
     }
 }
 
+/// True if some upstream is missing, and nothing is there of the others.
+fn is_empty(had: &[CachedPart]) -> bool {
+    had.iter().any(|had| matches!(had, CachedPart::Missing(_))) && had.iter().all(|had| had.part().is_none())
+}
+
 /// Fails where there is no list of any upstream, or where the one who asks has asked for too much.
 fn check_parts(had: &[CachedPart]) -> Result<(), UpstreamError> {
     if let Some(refused) = had.iter().find_map(CachedPart::refused) {
         return Err(refused);
     }
-    let has_failed = had.iter().any(|had| matches!(had, CachedPart::Missing(_)));
-    if !has_failed || had.iter().any(|had| had.part().is_some()) {
+    if !is_empty(had) {
         return Ok(());
     }
     match had {

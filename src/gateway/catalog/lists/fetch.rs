@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
+use super::introduced;
+use super::owner::ListOwner;
 use super::upstream_dialect::{NO_CAPABILITIES, UpstreamDialect, own_session};
 use crate::access::limit::payer::Payer;
 use crate::catalog::own_session;
@@ -22,13 +24,15 @@ use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::part::{
     Content, PartPage, PartRead, REQUEST_ID, ReadPage, Reading, Truncation, read,
 };
-use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers, modern_headers};
+use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers, show};
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
+use crate::upstream::listing::Annotations;
 use crate::upstream::{ReplicaSelection, Upstream};
 use protocol::error::UpstreamError;
 use protocol::initialize::META_START;
 use protocol::json::{Scratch, quote};
+use protocol::method::Method;
 use protocol::translation::introduction;
 use protocol::version::{self, Era, LegacyVersion};
 
@@ -78,6 +82,7 @@ pub(crate) struct Fetch<'f> {
     upstream: &'f Upstream,
     kind: CatalogQuery,
     dialect: &'f UpstreamDialect,
+    owner: &'f ListOwner,
     deadline: Instant,
     /// Of its own: a list takes long enough that the thread's calls need theirs meanwhile.
     scratch: RefCell<Scratch>,
@@ -93,7 +98,13 @@ impl<'f> Fetch<'f> {
         now: Instant,
     ) -> Self {
         let deadline = now + upstream.config.list_timeout;
-        Self { thread, upstream, kind, dialect, deadline, scratch: RefCell::default() }
+        let owner = &ListOwner::Gateway;
+        Self { thread, upstream, kind, dialect, owner, deadline, scratch: RefCell::default() }
+    }
+
+    /// The same in the name of another.
+    pub(super) fn owned_by(self, owner: &'f ListOwner) -> Self {
+        Self { owner, ..self }
     }
 
     pub(crate) async fn run(&self) -> Result<FetchResult, UpstreamError> {
@@ -105,11 +116,18 @@ impl<'f> Fetch<'f> {
         if self.kind == CatalogQuery::Discover {
             return self.introduction();
         }
+        if let ListOwner::Session(session, _) = self.owner {
+            let fetched = self.pages(Some(session)).await;
+            if matches!(fetched, Err(UpstreamError::SessionLost)) {
+                session.lists.note_lost();
+            }
+            return fetched;
+        }
         for _ in 0..SESSIONS_TRIED_MAX {
             let session = self.session(*version, capabilities).await?;
             match self.pages(Some(&session)).await {
                 Err(UpstreamError::SessionLost) => {
-                    let own = own_session(*version, capabilities);
+                    let own = own_session(self.owner, *version, capabilities);
                     self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
                 }
                 fetched => return fetched,
@@ -121,11 +139,9 @@ impl<'f> Fetch<'f> {
     /// What the upstream said at `initialize`, which it is asked now and then anyway: nobody knows for how long it
     /// holds.
     fn introduction(&self) -> Result<FetchResult, UpstreamError> {
-        let known = self.upstream.facts.known();
-        let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
-        let scratch = &mut self.scratch.borrow_mut();
-        let result = introduction::to_modern(result, (scratch, self.thread.snapshot.limits.json_depth_max));
-        let content = Content { result: result.ok_or(UpstreamError::Nonsense)?, ..Content::default() };
+        let depth_max = self.thread.snapshot.limits.json_depth_max;
+        let result = introduced::in_legacy(self.upstream, depth_max)?;
+        let content = Content { result, ..Content::default() };
         Ok(FetchResult { content, ttl: Duration::ZERO, arrived: clock::now() })
     }
 
@@ -137,7 +153,8 @@ impl<'f> Fetch<'f> {
         let declared = std::str::from_utf8(capabilities).unwrap_or(NO_CAPABILITIES);
         let mut offer = InitializeOffer::own(version);
         offer.initialize.capabilities = declared;
-        let own = (own_session(version, capabilities), offer);
+        offer.shown = self.owner.shown().cloned();
+        let own = (own_session(self.owner, version, capabilities), offer);
         let sessions = &self.thread.state.sessions;
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
     }
@@ -175,10 +192,7 @@ impl<'f> Fetch<'f> {
                 break;
             }
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
-            for (name, annotations) in &page.annotated {
-                // Of a tool that comes twice the first is listed.
-                annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
-            }
+            note_annotated(&mut annotated, &page);
             let next_cursor = add(&mut content, self.kind, body, page);
             let Some(next) = next_cursor.filter(|next| !(asks_in_doubt && next.is_empty())) else { break };
             content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);
@@ -218,10 +232,7 @@ impl<'f> Fetch<'f> {
         let start =
             format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID},"method":"{}","params":{{"#, method.label());
         let question = AskRequest {
-            headers: match session {
-                Some(session) => legacy_headers(session.version.as_str(), session.id.as_ref()),
-                None => modern_headers(version::MODERN[0], method),
-            },
+            headers: self.headers(session, method),
             body: [start.as_bytes(), &params, b"}}"].concat().into(),
             is_safe_to_repeat: true,
             replica: session.and_then(|session| session.replica),
@@ -235,9 +246,23 @@ impl<'f> Fetch<'f> {
             return Err(UpstreamError::SessionLost);
         }
         if answer.body.is_empty() || is_failure_of_transport(answer.status) {
-            return Err(failure(&answer));
+            return Err(failure(self.upstream, &answer));
         }
         Ok(answer.body)
+    }
+
+    fn headers(&self, session: Option<&UpstreamSession>, method: Method) -> HeaderMap {
+        if let Some(session) = session {
+            let mut named = session.named();
+            // The session may have been shown something else meanwhile, under which this list is not kept.
+            named.shown = self.owner.shown().cloned().or(named.shown);
+            return named.to_map();
+        }
+        let mut headers = modern_headers(version::MODERN[0], method);
+        if let Some(shown) = self.owner.shown() {
+            show(&mut headers, shown);
+        }
+        headers
     }
 
     async fn read(&self, body: &Bytes, reading: &Reading) -> Result<PartRead, UpstreamError> {
@@ -255,7 +280,7 @@ impl<'f> Fetch<'f> {
     }
 }
 
-fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) -> Reading {
+pub(super) fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) -> Reading {
     let known = upstream.facts.known();
     let introduction = known.legacy.introduction().filter(|_| era == Era::Legacy);
     let server_info = introduction.and_then(|introduction| {
@@ -266,10 +291,18 @@ fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) 
     Reading { kind, era, counts_annotations, server_info }
 }
 
+/// Adds what a page says of the mirrored parameters of its tools.
+pub(super) fn note_annotated(annotated: &mut Annotations, page: &ReadPage) {
+    for (name, annotations) in &page.annotated {
+        // Of a tool that comes twice the first is listed.
+        annotated.entry(name.clone()).or_insert_with(|| Arc::clone(annotations));
+    }
+}
+
 /// Adds a page and returns the cursor of the next.
-fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {
+pub(super) fn add(content: &mut Content, kind: CatalogQuery, body: Bytes, page: ReadPage) -> Option<String> {
     content.is_public &= page.is_public;
-    content.excluded.extend(page.excluded);
+    content.excluded.append(page.excluded);
     if content.pages.is_empty() {
         content.rest = page.rest;
     }
@@ -303,13 +336,13 @@ fn is_failure_of_transport(status: StatusCode) -> bool {
     .contains(&status)
 }
 
-fn failure(answer: &AskReply) -> UpstreamError {
+fn failure(upstream: &Upstream, answer: &AskReply) -> UpstreamError {
     match answer.status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => UpstreamError::Credentials,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => upstream.access.refusal(),
         status @ (StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => {
             UpstreamError::Busy { status, retry_after_s: None }
         }
-        _ => UpstreamError::Nonsense,
+        status => answer.fields.fault(status),
     }
 }
 

@@ -11,18 +11,22 @@
 //! another asks for too much.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout_at};
 
 use super::fetch::{Fetch, FetchContext};
+use super::introduced;
+use super::owner::ListOwner;
+use super::starting::{self, STALE_PATIENCE};
 use super::upstream_dialect::UpstreamDialect;
 use crate::access::limit::payer::Payer;
 use crate::clock;
+use crate::flight::{Flight, FlightRole, Landing};
 use crate::session::ListLease;
-use crate::tables::lists::cache::PartKey;
-use crate::tables::lists::flight::{Flight, FlightRole, Landing};
-use crate::tables::lists::part::{ListPart, Truncation};
+use crate::tables::lists::CatalogQuery;
+use crate::tables::lists::cache::{PartKey, Scope};
+use crate::tables::lists::part::{Content, ListPart, Truncation};
 use crate::telemetry::metrics::families::ByResult;
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
@@ -56,6 +60,7 @@ pub(crate) struct PartRequest {
     pub dialect: UpstreamDialect,
     /// Who is charged for the session that it may take.
     pub payer: Payer,
+    pub owner: ListOwner,
 }
 
 impl CachedPart {
@@ -80,11 +85,21 @@ impl CachedPart {
 }
 
 impl PartRequest {
+    /// The same in the name of another.
+    pub(super) fn owned_by(self, owner: ListOwner) -> Self {
+        let key = PartKey { scope: owner.scope(), ..self.key };
+        Self { key, owner, ..self }
+    }
+
     /// The part, within the upstream's `list_timeout`.
     pub(crate) async fn get(&self, thread: &FetchContext) -> CachedPart {
+        self.get_by(thread, clock::now() + self.upstream.config.list_timeout).await
+    }
+
+    /// The part, or what can be had of it until `deadline`.
+    pub(super) async fn get_by(&self, thread: &FetchContext, deadline: Instant) -> CachedPart {
         let parts = &thread.state.catalog.parts;
         let entered_at = clock::now();
-        let deadline = entered_at + self.upstream.config.list_timeout;
         let entered = self.count();
         let mut lease = None;
         loop {
@@ -117,6 +132,9 @@ impl PartRequest {
             if self.upstream.is_out_of_order() {
                 return self.last_good(thread, UpstreamError::OutOfOrder { retry_after_s: 1 });
             }
+            // A program that has to start first is not waited for where there is an old part.
+            let is_old_enough = starting::is_down(&self.upstream) && self.last(thread).is_some();
+            let deadline = if is_old_enough { deadline.min(entered_at + STALE_PATIENCE) } else { deadline };
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
             match timeout_at(deadline.into(), flight.landed()).await {
                 Ok(_) if is_too_early => {}
@@ -157,16 +175,34 @@ impl PartRequest {
 
     /// Whether the upstream, which cannot say how long the list holds, would tell now that it has changed.
     fn is_watched(&self) -> bool {
-        let changed = self.key.kind.changed().filter(|_| matches!(self.dialect, UpstreamDialect::Legacy(..)));
+        let is_heard = self.owner.is_gateway() && matches!(self.dialect, UpstreamDialect::Legacy(..));
+        let changed = self.key.kind.changed().filter(|_| is_heard);
         changed.is_some_and(|changed| self.upstream.changes.is_watched(changed))
     }
 
-    fn last_good(&self, thread: &FetchContext, error: UpstreamError) -> CachedPart {
-        let kept = thread.state.catalog.parts.get(&self.key);
-        match kept.filter(|part| clock::now() < part.stale_until) {
+    pub(super) fn last_good(&self, thread: &FetchContext, error: UpstreamError) -> CachedPart {
+        match self.last(thread) {
             Some(part) => CachedPart::Stale(part, Some(error)),
             None => CachedPart::Missing(error),
         }
+    }
+
+    /// The last part that was good, where it may be shown: of a program also one that it gave to others.
+    pub(super) fn last(&self, thread: &FetchContext) -> Option<Arc<ListPart>> {
+        let catalog = &thread.state.catalog;
+        let now = clock::now();
+        let good = |key: &PartKey| catalog.parts.get(key).filter(|part| now < part.stale_until);
+        good(&self.key).or_else(|| {
+            let CatalogQuery::List(list) = self.key.kind else {
+                let result = introduced::last(&self.upstream, thread.snapshot.limits.json_depth_max)?;
+                return Some(Arc::new(ListPart::old(Content { result, ..Content::default() }.into(), now)));
+            };
+            if !self.upstream.is_child() || self.owner.shown().is_some() {
+                return None;
+            }
+            let dialect = catalog.kept.latest(self.upstream.id, list)?;
+            good(&PartKey { scope: Scope::Gateway, dialect, ..self.key })
+        })
     }
 
     /// The fetch under way, or a new one. `Err`: one that just ended brought this.
@@ -206,6 +242,26 @@ impl PartRequest {
         flight
     }
 
+    /// Of what the server says to this list. What keeps it from saying anything is known of it without lists.
+    fn note_fault(&self, error: &UpstreamError) {
+        let is_of_list = matches!(
+            error,
+            UpstreamError::Refused(_)
+                | UpstreamError::Nonsense
+                | UpstreamError::OtherMedia { .. }
+                | UpstreamError::TimedOut
+                | UpstreamError::TooLarge
+                | UpstreamError::LineTooLarge { .. }
+                | UpstreamError::Status { .. }
+                | UpstreamError::Encoded { .. }
+                | UpstreamError::NotOpened(_)
+        );
+        if is_of_list && self.key.kind != CatalogQuery::Discover {
+            let patience = self.upstream.config.list_timeout;
+            self.upstream.listing.note_fault(self.key.kind.index(), self.upstream.fault_of(error, patience));
+        }
+    }
+
     async fn fetch(
         &self,
         thread: &FetchContext,
@@ -224,11 +280,13 @@ impl PartRequest {
             Some(lease) => Some(lease),
             None => self.lease(thread, asked + self.upstream.config.list_timeout / 2).await?,
         };
-        let fetched = Fetch::new(thread, &self.upstream, self.key.kind, &self.dialect, asked).run().await;
+        let fetch = Fetch::new(thread, &self.upstream, self.key.kind, &self.dialect, asked);
+        let fetched = fetch.owned_by(&self.owner).run().await;
         let ByResult { ok, error: failed } = &self.upstream.series.list_fetches;
         match fetched {
             Ok(mut fetched) => {
                 ok.inc();
+                self.upstream.listing.note_listed(self.key.kind.index());
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);
                 }
@@ -237,6 +295,7 @@ impl PartRequest {
             }
             Err(error) => {
                 failed.inc();
+                self.note_fault(&error);
                 if error.is_too_large() {
                     self.note_cut(thread, Truncation::Bytes, true);
                 }

@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::fetch::{FetchContext, FetchResult};
 use super::gather::PartRequest;
+use super::owner::ListOwner;
 use crate::clock;
 use crate::tables::lists::cache::PartKey;
+use crate::tables::lists::kept::KeptPart;
 use crate::tables::lists::part::{Content, ExcludeReason, Excluded, ListPart, Truncation};
 use crate::tables::lists::{CatalogQuery, DialectKey, List};
 use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::vec::IntCounterVec;
+use crate::upstream::Upstream;
 use protocol::version::Era;
 
 /// Longer contents are compared off the thread.
@@ -36,9 +39,10 @@ impl PartRequest {
         let fresh_until = fetched.arrived + ttl;
         // Where it was kept, clients may hold what it was. That which was merged with it, or fetched for other
         // capabilities, is in doubt as well, unless an announcement put it in doubt already.
-        let is_change = !is_same && before.as_ref().is_some_and(|before| !before.ttl.is_zero());
+        let was_kept = self.owner.is_gateway() && self.upstream.listing.note_fetched(self.key.kind.index());
+        let is_change = !is_same && before.as_ref().is_some_and(|before| was_kept || !before.ttl.is_zero());
         let is_unannounced = is_change && before.is_some_and(|before| before.count == count);
-        let count = match self.key.kind.changed().filter(|_| is_unannounced) {
+        let count = match self.key.kind.changed().filter(|_| is_unannounced && self.owner.is_gateway()) {
             Some(changed) => {
                 self.upstream.changes.note(changed);
                 count + 1
@@ -55,7 +59,8 @@ impl PartRequest {
         });
         catalog.parts.insert(self.key, Arc::clone(&part));
         if !is_same {
-            self.publish(&part.content);
+            publish(&self.upstream, (&self.key, &self.owner), &part.content);
+            self.note_kept(thread, &part.content);
         }
         self.report(thread, &part.content, is_same);
         if !is_same {
@@ -63,33 +68,34 @@ impl PartRequest {
         }
         // Of a change that the upstream announced, clients are told twice: what put the list in doubt may have been
         // something that nobody was told.
-        self.tell(thread, is_change);
+        self.tell(thread, is_change, was_kept);
         part
     }
 
-    fn publish(&self, content: &Content) {
-        let is_of_tools = matches!(self.key, PartKey { kind: CatalogQuery::List(List::Tools), .. });
-        let is_modern = matches!(self.key.dialect, DialectKey::Modern(_));
-        if !is_of_tools || !(is_modern || self.upstream.lacks(Era::Modern)) {
+    /// Keeps it for restarts, too.
+    fn note_kept(&self, thread: &FetchContext, content: &Arc<Content>) {
+        let CatalogQuery::List(list) = self.key.kind else { return };
+        if !self.owner.is_gateway() {
             return;
         }
-        let tools = content.named(List::Tools);
-        let names = tools.clone().map(|(name, _)| name);
-        self.upstream.annotated.publish(names.clone(), &content.annotated);
-        self.upstream.tools.publish(names.clone());
-        let excluded = content.excluded.iter().flat_map(|tool| &tool.names);
-        self.upstream.listing.left_out.publish(names, excluded);
-        self.upstream.hinted.publish(tools.clone().map(|(name, tool)| (name, tool.hints)));
-        self.upstream.task_only.publish(tools.map(|(name, tool)| (name, tool.is_task_only)));
+        let part = KeptPart { list, dialect: self.key.dialect, content: Arc::clone(content) };
+        if !thread.state.catalog.kept.note(self.upstream.id, part) {
+            let name = &self.upstream.config.name;
+            thread.state.metrics.lists.not_kept.with_label_values(&[name]).inc();
+        }
     }
 
     /// Tells clients of a change that nobody told them of.
-    fn tell(&self, thread: &FetchContext, is_change: bool) {
-        let Some(changed) = self.key.kind.changed() else { return };
+    fn tell(&self, thread: &FetchContext, is_change: bool, was_kept: bool) {
+        let Some(changed) = self.key.kind.changed().filter(|_| self.owner.is_gateway()) else { return };
         let listing = &self.upstream.listing;
         let has_returned = listing.note_returned(self.key.kind.index());
-        if has_returned || is_change {
-            thread.state.hub.tell(&self.upstream, changed);
+        let hub = &thread.state.hub;
+        if is_change && !was_kept || has_returned && !self.upstream.is_child() {
+            hub.tell(&self.upstream, changed);
+        } else if is_change || has_returned {
+            // Programs come up one after the other.
+            hub.list_returned(&self.upstream, changed);
         }
     }
 
@@ -116,6 +122,9 @@ impl PartRequest {
         count(&lists.entries_ambiguous, &[name, list], &ambiguous);
         count(&lists.entries_malformed, &[name, list], &malformed);
         count(&lists.tools_excluded, &[name], &invalid);
+        // Nobody remembers of these what is wrong with each.
+        let others = content.excluded.others();
+        lists.entries_malformed.with_label_values(&[name, list]).inc_by(others);
         if !self.upstream.listing.log.admits(clock::now()) {
             return;
         }
@@ -130,8 +139,8 @@ impl PartRequest {
             );
         }
         let because = |entry: &Excluded| format!(": {}", shorten(&entry.why.to_string()));
-        if !malformed.is_empty() {
-            let (entries, why) = (malformed.len(), named(&malformed, because));
+        if !malformed.is_empty() || others > 0 {
+            let (entries, why) = (malformed.len() as u64 + others, named(&malformed, because));
             tracing::warn!(
                 upstream = name,
                 list,
@@ -165,6 +174,27 @@ impl PartRequest {
             );
         }
     }
+}
+
+/// Tells calls what a list says of its tools.
+pub(super) fn publish(upstream: &Upstream, (key, owner): (&PartKey, &ListOwner), content: &Content) {
+    let is_of_tools = key.kind == CatalogQuery::List(List::Tools);
+    let is_modern = matches!(key.dialect, DialectKey::Modern(_));
+    if !is_of_tools || owner.is_session() || !(is_modern || upstream.lacks(Era::Modern)) {
+        return;
+    }
+    let tools = content.named(List::Tools);
+    let names = tools.clone().map(|(name, _)| name);
+    upstream.annotated.publish(names.clone(), &content.annotated);
+    upstream.tools.publish(names.clone());
+    // By what one client is shown nobody else's calls are repeated, refused or made in another way.
+    if !owner.is_gateway() {
+        return;
+    }
+    let excluded = content.excluded.iter().flat_map(|tool| &tool.names);
+    upstream.listing.left_out.publish(names, excluded);
+    upstream.hinted.publish(tools.clone().map(|(name, tool)| (name, tool.hints)));
+    upstream.task_only.publish(tools.map(|(name, tool)| (name, tool.is_task_only)));
 }
 
 /// The first of those that were left out, with what `more` says of each.

@@ -3,6 +3,8 @@
 //! Runs on the control thread: every upstream of such an endpoint is listed at start, again at intervals and as soon as
 //! it says that its lists changed, and after a failure with growing pauses. Capabilities are claimed in full, so that
 //! no upstream hides a name from us; nothing is ever called. What was listed is kept with all other lists.
+//!
+//! So is any program whose lists clients go without, or have as they were before the start: it is listed once it is up.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::fetch::FetchContext;
 use super::gather::CachedPart;
+use super::starting::is_starting;
 use super::upstream_dialect::UpstreamDialect;
 use super::wanted;
 use crate::access::policy::NameScope;
@@ -23,6 +26,7 @@ use crate::snapshot::Snapshot;
 use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
+use crate::upstream::start_state::StartState;
 use crate::upstream::{Upstream, UpstreamId};
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
@@ -57,6 +61,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
         }
         let now = clock::now();
         client.pools.sweep(now);
+        state.hub.tell_returned(now);
         let snapshot = state.snapshot.load_full();
         let needed = needed(&snapshot);
         let living: HashSet<_> = needed.iter().map(|upstream| upstream.id).collect();
@@ -66,6 +71,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
             if asked.len() < CONCURRENT_MAX && entry.is_due(upstream, now) {
                 entry.is_asked = true;
                 entry.changes = changes(upstream);
+                entry.start = start_of(upstream);
                 let (state, client) = (Arc::clone(&state), client.clone());
                 let thread = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
@@ -93,7 +99,10 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
     }
 }
 
-type LearnResult = (Arc<Upstream>, Result<MemberNames, UpstreamError>);
+type LearnResult = (Arc<Upstream>, LearnedNames);
+
+/// The names that an upstream offers, as far as that is known; and why that is old, or not known.
+type LearnedNames = (Option<MemberNames>, Option<UpstreamError>);
 
 struct LearnState {
     names: Option<MemberNames>,
@@ -104,6 +113,8 @@ struct LearnState {
     changes: u64,
     was_tried: bool,
     is_changed: bool,
+    /// The state of its program when it was asked.
+    start: StartState,
 }
 
 impl LearnState {
@@ -116,38 +127,54 @@ impl LearnState {
             changes: 0,
             was_tried: false,
             is_changed: true,
+            start: StartState::default(),
         }
     }
 
     fn is_due(&self, upstream: &Upstream, now: Instant) -> bool {
-        !self.is_asked && (self.due <= now || self.changes != changes(upstream))
+        let has_moved = || self.start != start_of(upstream);
+        let is_due = self.due <= now || self.changes != changes(upstream) || has_moved();
+        // A program that starts is asked once it is up; until then it offers what it did before.
+        let is_old_enough = || self.names.is_none() && upstream.listing.is_kept();
+        !self.is_asked && is_due && (!is_starting(upstream) || is_old_enough())
     }
 }
 
 fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
-    let mut slots: Vec<usize> = snapshot
-        .endpoints
-        .iter()
-        .filter(|endpoint| endpoint.needs_directory())
-        .flat_map(|endpoint| endpoint.members.iter().copied())
-        .collect();
+    let directories = snapshot.endpoints.iter().filter(|endpoint| endpoint.needs_directory());
+    let mut slots: Vec<usize> = directories.flat_map(|endpoint| endpoint.members.iter().copied()).collect();
+    let upstreams = snapshot.upstreams.iter().enumerate();
+    let wanted = upstreams.filter(|(_, upstream)| upstream.is_child() && upstream.listing.is_wanted());
+    slots.extend(wanted.map(|(slot, _)| slot));
+    slots.extend(snapshot.unlisted_slots());
     slots.sort_unstable();
     slots.dedup();
     slots.into_iter().filter_map(|slot| snapshot.upstreams.get(slot)).collect()
+}
+
+/// Up, if its program has answered, or how it ended.
+fn start_of(upstream: &Upstream) -> StartState {
+    let state = upstream.starts().map(|starts| starts.state());
+    state.filter(|state| matches!(state, StartState::Up { .. })).unwrap_or_default()
 }
 
 fn changes(upstream: &Upstream) -> u64 {
     ChangedList::ALL.into_iter().map(|changed| upstream.changes.count(changed)).sum()
 }
 
-async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> Result<MemberNames, UpstreamError> {
+async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> LearnedNames {
+    let mut trouble = None;
     let mut names = MemberNames::default();
     for list in List::ALL {
         let part = match wanted(upstream, CatalogQuery::List(list), UpstreamDialect::own(upstream).keyed())
             .get(thread)
             .await
         {
-            CachedPart::Missing(error) | CachedPart::Stale(_, Some(error)) => return Err(error),
+            CachedPart::Missing(error) => return (None, Some(error)),
+            CachedPart::Stale(part, Some(error)) => {
+                trouble = Some(error);
+                part
+            }
             CachedPart::Kept(part) | CachedPart::Fetched(part) | CachedPart::Stale(part, None) => part,
             CachedPart::Hidden => continue,
         };
@@ -161,32 +188,31 @@ async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> Result<Mem
         // A call of one that is withheld is told so.
         into.extend(part.content.withheld.iter().map(ToString::to_string));
     }
-    Ok(names)
+    (Some(names), trouble)
 }
 
-fn note(
-    known: &mut HashMap<UpstreamId, LearnState>,
-    upstream: &Upstream,
-    names: Result<MemberNames, UpstreamError>,
-) {
+fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names, trouble): LearnedNames) {
     let now = clock::now();
     // It may have been removed while it was asked.
     let Some(entry) = known.get_mut(&upstream.id) else { return };
     entry.is_asked = false;
     entry.is_changed |= !entry.was_tried;
     entry.was_tried = true;
-    match names {
-        Ok(names) => {
+    // Old names are better than none.
+    if let Some(names) = names.filter(|_| trouble.is_none() || entry.names.is_none()) {
+        entry.is_changed |= entry.names.as_ref() != Some(&names);
+        entry.names = Some(names);
+    }
+    match trouble {
+        None => {
             entry.failures = 0;
             entry.due = now + REFRESH_INTERVAL;
-            entry.is_changed |= entry.names.as_ref() != Some(&names);
-            entry.names = Some(names);
         }
-        Err(error) => {
+        Some(error) => {
             if entry.failures == 0 {
                 tracing::warn!(
                     upstream = upstream.config.name,
-                    error = error.fault(),
+                    error = upstream.fault_of(&error, upstream.config.list_timeout).to_string(),
                     "cannot learn what this upstream offers"
                 );
             }

@@ -30,8 +30,9 @@ impl PartRequest {
         deadline: Instant,
     ) -> Result<Option<Arc<ListLease>>, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = &self.dialect else { return Ok(None) };
-        let session = own_session(*version, capabilities);
-        if self.key.kind == CatalogQuery::Discover || !session.is_for_lists() {
+        let session = own_session(&self.owner, *version, capabilities);
+        let is_own = self.owner.is_session() || !session.is_for_lists();
+        if self.key.kind == CatalogQuery::Discover || is_own {
             return Ok(None);
         }
         let upstream = &self.upstream;

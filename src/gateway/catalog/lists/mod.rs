@@ -27,12 +27,16 @@ pub(crate) mod discover;
 pub(crate) mod fetch;
 pub(crate) mod gather;
 pub(crate) mod initialize;
+mod introduced;
 mod keep;
+pub(crate) mod kept;
 pub(crate) mod learn;
 mod lease;
 pub(crate) mod merge;
+pub(crate) mod owner;
 pub(crate) mod page;
 pub(crate) mod pinned;
+mod starting;
 pub(crate) mod summary;
 #[cfg(test)]
 mod tests;
@@ -44,14 +48,16 @@ use std::sync::Arc;
 use self::answer::ListQuery;
 use self::fetch::FetchContext;
 use self::gather::PartRequest;
-use self::upstream_dialect::UpstreamDialect;
+use self::owner::ListOwner;
+use self::upstream_dialect::{UpstreamDialect, UpstreamDialects};
 use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
 use crate::clock;
 use crate::context::call::Call;
 use crate::context::worker::{View, Worker};
 use crate::snapshot::Endpoint;
-use crate::tables::lists::cache::{PartKey, Scope};
+use crate::tables::lists::cache::PartKey;
+use crate::tables::lists::part::ListPart;
 use crate::tables::lists::{CatalogQuery, Dialect, DialectKey, List};
 use crate::upstream::Upstream;
 use protocol::error::{ClientError, Error, UpstreamError};
@@ -72,6 +78,8 @@ pub(crate) struct ListRequest<'a> {
     pub class: &'a Arc<Class>,
     /// Who is charged for what has to be opened; `None`: the gateway.
     pub asker: Option<&'a Call>,
+    /// In whose name each upstream is asked, in their order; empty: in the gateway's.
+    pub owners: &'a [ListOwner],
 }
 
 /// Answers a list: the whole JSON-RPC response.
@@ -89,7 +97,7 @@ pub(crate) async fn list(
     };
     let request =
         ListQuery::new(worker, view, (endpoint, ask.class), CatalogQuery::List(ask.list), ask.dialect, &[]);
-    let request = request.asked_by(ask.asker);
+    let request = request.asked_by(ask.asker).owned_by(ask.owners);
     let (merged, ttl_ms) = request.merged().await?;
     let page = match cursor {
         // The first page has no cursor.
@@ -99,6 +107,22 @@ pub(crate) async fn list(
         cursor => cursor.map_or(0, |cursor| cursor.page),
     };
     merged.answer(page, ask.id, ttl_ms).ok_or_else(|| ClientError::Cursor.into())
+}
+
+/// One upstream's part of a list, for whom it is a list of its own. `None`: it cannot be had.
+pub(crate) async fn own_part(
+    worker: &Rc<Worker>,
+    view: &View,
+    upstream: &Arc<Upstream>,
+    list: List,
+    dialect: Dialect<&[u8]>,
+    owner: ListOwner,
+) -> Option<Arc<ListPart>> {
+    let depth_max = view.snapshot.limits.json_depth_max;
+    let dialects = UpstreamDialects::new(dialect, CatalogQuery::List(list), depth_max);
+    let dialect = dialects.of(upstream).ok()?.clone();
+    let wanted = wanted(upstream, CatalogQuery::List(list), dialect).owned_by(owner);
+    wanted.get(&fetch_context(worker, view)).await.part().cloned()
 }
 
 /// Answers `server/discover`: the whole JSON-RPC response. `supported` are the endpoint's versions.
@@ -158,6 +182,7 @@ fn wanted(
     kind: CatalogQuery,
     (dialect, key): (UpstreamDialect, DialectKey),
 ) -> PartRequest {
-    let key = PartKey { upstream: upstream.id, kind, scope: Scope::Gateway, dialect: key };
-    PartRequest { upstream: Arc::clone(upstream), key, dialect, payer: Payer::GATEWAY }
+    let owner = ListOwner::Gateway;
+    let key = PartKey { upstream: upstream.id, kind, scope: owner.scope(), dialect: key };
+    PartRequest { upstream: Arc::clone(upstream), key, dialect, payer: Payer::GATEWAY, owner }
 }

@@ -7,7 +7,8 @@ use super::gather::PartRequest;
 use super::learn::CAPABILITIES;
 use super::upstream_dialect::NO_CAPABILITIES;
 use crate::tables::lists::part::Content;
-use crate::tables::lists::{CatalogQuery, Dialect, DialectKey, List};
+use crate::tables::lists::{CatalogQuery, Dialect, List};
+use crate::upstream::Upstream;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::pins::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
 use protocol::canonical::canonical;
@@ -33,7 +34,7 @@ impl PartRequest {
         else {
             return false;
         };
-        let source = source(self.key.dialect);
+        let source = self.source();
         pins.ready(source, self.upstream.config.list_timeout).await;
         let depth_max = thread.snapshot.limits.json_depth_max;
         let taken = std::mem::take(content);
@@ -53,11 +54,20 @@ impl PartRequest {
         }
         looked.is_turn
     }
+
+    /// A list that only one client is shown says nothing about those of all others.
+    fn source(&self) -> ListSource {
+        let own = OWN_DIALECTS.iter().position(|own| own.key() == self.key.dialect);
+        own.filter(|_| self.owner.is_gateway()).map_or(ListSource::Client, ListSource::Own)
+    }
 }
 
-fn source(dialect: DialectKey) -> ListSource {
-    let own = OWN_DIALECTS.iter().position(|own| own.key() == dialect);
-    own.map_or(ListSource::Client, ListSource::Own)
+/// Leaves out of a list that was kept what its pins do not let through now. They learn nothing by it.
+pub(super) fn leave_out_now(upstream: &Upstream, list: List, content: &mut Content, depth_max: usize) {
+    let Some(pins) = upstream.pins.as_ref().filter(|_| list == List::Tools) else { return };
+    let listed = listed(content, depth_max);
+    let shown = pins.allowed(upstream, &listed);
+    leave_out(content, &listed, &shown);
 }
 
 /// The tools of a list in its order, and after them those that were left out already.
@@ -75,7 +85,7 @@ fn listed(content: &Content, depth_max: usize) -> Vec<ListedTool> {
             listed.push(define(page.name_of(item, List::Tools).map(String::from), text));
         }
     }
-    for tool in &content.excluded {
+    for tool in content.excluded.iter() {
         let first = define(tool.names.first().cloned(), &tool.definition);
         let others = tool.names.iter().skip(1);
         listed.extend(others.map(|name| ListedTool { name: Some(name.clone()), ..first.clone() }));

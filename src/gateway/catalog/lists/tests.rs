@@ -156,8 +156,15 @@ impl Bench {
     async fn ask(&self, dialect: Dialect<&[u8]>) -> Result<Value, Error> {
         let view = self.worker.view();
         let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
-        let ask =
-            ListRequest { list: List::Tools, dialect, cursor: None, id: "7", class: &class, asker: None };
+        let ask = ListRequest {
+            list: List::Tools,
+            dialect,
+            cursor: None,
+            id: "7",
+            class: &class,
+            asker: None,
+            owners: &[],
+        };
         let answer = list(&self.worker, &view, &view.endpoints[0], ask).await?;
         Ok(serde_json::from_slice(&answer.to_bytes()).unwrap())
     }
@@ -304,8 +311,15 @@ fn the_same_list_is_the_same_bytes_in_memory() {
             let view = bench.worker.view();
             let dialect = Dialect::Modern(&b"{}"[..]);
             let class = view.endpoints[0].policy.class_of(&Principal::Anonymous);
-            let ask =
-                ListRequest { list: List::Tools, dialect, cursor: None, id: "1", class: &class, asker: None };
+            let ask = ListRequest {
+                list: List::Tools,
+                dialect,
+                cursor: None,
+                id: "1",
+                class: &class,
+                asker: None,
+                owners: &[],
+            };
             let answer = list(&bench.worker, &view, &view.endpoints[0], ask).await.unwrap();
             places.push(answer.iter().last().unwrap().as_ptr());
         }

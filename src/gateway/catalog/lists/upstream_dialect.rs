@@ -9,25 +9,34 @@ use std::cell::OnceCell;
 use bytes::Bytes;
 
 use super::learn::CAPABILITIES;
+use super::owner::ListOwner;
 use crate::session::SessionId;
 use crate::tables::lists::cache::digest;
 use crate::tables::lists::{CatalogQuery, Dialect, DialectKey};
 use crate::upstream::Upstream;
+use crate::upstream::headers::fingerprint;
 use protocol::error::UpstreamError;
-use protocol::json::Scratch;
+use protocol::json::{Document, Scratch, Value};
 use protocol::translation::capabilities::across;
 use protocol::translation::declared::specified;
 use protocol::version::{Era, LegacyVersion};
 
+/// The requests of servers that clients may take, in the order in which they are declared.
+const KINDS: [&str; 3] = ["elicitation", "roots", "sampling"];
+
 /// The capabilities of a client that has none.
 pub(crate) const NO_CAPABILITIES: &str = "{}";
 
-/// The gateway's own session in which lists are fetched for clients with these capabilities.
-pub(super) fn own_session(version: LegacyVersion, capabilities: &Bytes) -> SessionId {
-    if *capabilities == NO_CAPABILITIES {
-        SessionId::own(version)
-    } else {
-        SessionId::declaring(version, &digest(&[capabilities]))
+/// The gateway's own session in which lists are fetched in this name, for clients with these capabilities.
+pub(super) fn own_session(owner: &ListOwner, version: LegacyVersion, capabilities: &Bytes) -> SessionId {
+    match owner {
+        ListOwner::Shown(shown) => {
+            SessionId::declaring(version, &digest(&[capabilities, &fingerprint(shown)]))
+        }
+        _ if *capabilities == NO_CAPABILITIES => SessionId::own(version),
+        ListOwner::Gateway | ListOwner::Session(..) => {
+            SessionId::declaring(version, &digest(&[capabilities]))
+        }
     }
 }
 
@@ -42,22 +51,52 @@ pub(super) struct UpstreamDialects<'d> {
     /// That of the client's era, and that of the other, once an upstream needs them.
     own: OnceCell<(UpstreamDialect, DialectKey)>,
     other: OnceCell<(UpstreamDialect, DialectKey)>,
+    /// The one of programs with sessions, which are asked the same whatever clients declare: with one session for lists, and
+    /// with more.
+    alike: OnceCell<(UpstreamDialect, DialectKey)>,
+    alike_but_for_kinds: OnceCell<(UpstreamDialect, DialectKey)>,
     kind: CatalogQuery,
     depth_max: usize,
 }
 
 impl<'d> UpstreamDialects<'d> {
     pub(super) fn new(dialect: Dialect<&'d [u8]>, kind: CatalogQuery, depth_max: usize) -> Self {
-        Self { dialect, own: OnceCell::new(), other: OnceCell::new(), kind, depth_max }
+        Self {
+            dialect,
+            own: OnceCell::new(),
+            other: OnceCell::new(),
+            alike: OnceCell::new(),
+            alike_but_for_kinds: OnceCell::new(),
+            kind,
+            depth_max,
+        }
     }
 
     pub(super) fn of(&self, upstream: &Upstream) -> Result<&(UpstreamDialect, DialectKey), UpstreamError> {
         let own = self.dialect.era();
-        Ok(if upstream.era_for(own)? == own {
+        let era = upstream.era_for(own)?;
+        Ok(if era == Era::Legacy && upstream.is_child() {
+            if upstream.list_sessions_max() == 1 {
+                self.alike.get_or_init(|| UpstreamDialect::of_no_client().keyed())
+            } else {
+                self.alike_but_for_kinds.get_or_init(|| self.kinds().keyed())
+            }
+        } else if era == own {
             self.own.get_or_init(|| UpstreamDialect::of(self.dialect, self.depth_max).keyed())
         } else {
             self.other.get_or_init(|| self.across().keyed())
         })
+    }
+
+    /// To a program with sessions, with no more than which kinds of requests the client takes.
+    fn kinds(&self) -> UpstreamDialect {
+        let (Dialect::Modern(capabilities) | Dialect::Legacy(_, capabilities)) = self.dialect;
+        let mut scratch = Scratch::default();
+        let root = scratch.index(capabilities, self.depth_max).ok().map(Document::root);
+        let is_declared = |kind: &str| root.is_some_and(|root| root.get(kind).is_some_and(Value::is_object));
+        let declared = KINDS.iter().filter(|kind| is_declared(kind)).map(|kind| format!("\"{kind}\":{{}}"));
+        let declared = declared.collect::<Vec<_>>().join(",");
+        UpstreamDialect::Legacy(LegacyVersion::NEWEST, format!("{{{declared}}}").into())
     }
 
     /// The same in the other era.
@@ -83,10 +122,15 @@ impl UpstreamDialect {
     /// one if it speaks both, or nothing is known.
     pub(super) fn own(upstream: &Upstream) -> Self {
         if upstream.lacks(Era::Modern) {
-            Self::Legacy(LegacyVersion::NEWEST, Bytes::from_static(NO_CAPABILITIES.as_bytes()))
+            Self::of_no_client()
         } else {
             Self::Modern(Bytes::from_static(CAPABILITIES.as_bytes()))
         }
+    }
+
+    /// In the session that the gateway has anyway.
+    fn of_no_client() -> Self {
+        Self::Legacy(LegacyVersion::NEWEST, Bytes::from_static(NO_CAPABILITIES.as_bytes()))
     }
 
     pub(super) fn of(dialect: Dialect<&[u8]>, depth_max: usize) -> Self {
@@ -115,6 +159,26 @@ mod tests {
             let capabilities = capabilities.as_bytes();
             let dialect = Dialect::Legacy(LegacyVersion::NEWEST, capabilities);
             assert_eq!(UpstreamDialect::of(dialect, 16).key(), dialect.key());
+        }
+    }
+
+    #[test]
+    fn of_what_a_client_declares_a_program_is_told_the_kinds() {
+        let tools = CatalogQuery::List(super::super::List::Tools);
+        for (declared, expected) in [
+            ("{}", "{}"),
+            (r#"{"roots":{"listChanged":true},"x":{},"tasks":{}}"#, r#"{"roots":{}}"#),
+            (r#"{"sampling":{"tools":{}},"elicitation":{"url":{}}}"#, r#"{"elicitation":{},"sampling":{}}"#),
+            (r#"{"sampling":7}"#, "{}"),
+        ] {
+            for dialect in [
+                Dialect::Modern(declared.as_bytes()),
+                Dialect::Legacy(LegacyVersion::V2025_03_26, declared.as_bytes()),
+            ] {
+                let asked = UpstreamDialects::new(dialect, tools, 16).kinds();
+                let expected = Bytes::copy_from_slice(expected.as_bytes());
+                assert_eq!(asked, UpstreamDialect::Legacy(LegacyVersion::NEWEST, expected), "{declared}");
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use crate::tables::lists::part::ttl_ms;
 use crate::upstream::Upstream;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, modern_headers};
 use crate::upstream::facts::{EraIntroduction, RESULT_BYTES_MAX};
+use crate::upstream::fault::Fault;
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
@@ -36,48 +37,31 @@ const ESSENTIAL: [&str; 5] = ["protocolVersion", "supportedVersions", "capabilit
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EraFinding {
     Speaks { introduction: EraIntroduction, fresh_for: Duration },
-    Lacks,
-    Unknown { why: String },
+    Lacks { fault: Fault },
+    Unknown { fault: Fault },
 }
 
 impl EraFinding {
     pub(super) fn label(&self, era: Era) -> &'static str {
         match (self, era) {
             (Self::Speaks { .. }, era) => era.label(),
-            (Self::Lacks, Era::Modern) => "not_modern",
-            (Self::Lacks, Era::Legacy) => "not_legacy",
+            (Self::Lacks { .. }, Era::Modern) => "not_modern",
+            (Self::Lacks { .. }, Era::Legacy) => "not_legacy",
             (Self::Unknown { .. }, _) => "unknown",
         }
-    }
-
-    fn unknown(error: &UpstreamError) -> Self {
-        let why = match error {
-            UpstreamError::Unreachable => "cannot be reached",
-            UpstreamError::Reset | UpstreamError::SessionLost => "connection closed",
-            UpstreamError::TimedOut => "no answer in time",
-            UpstreamError::TooLarge | UpstreamError::LineTooLarge { .. } => "answer too large",
-            UpstreamError::TooManyConnections => "too many connections",
-            UpstreamError::Nonsense => "not an answer of MCP",
-            // Without the words about a call.
-            other => return Self::Unknown { why: other.fault() },
-        };
-        Self::Unknown { why: why.into() }
     }
 }
 
 pub(super) async fn find(asker: &Asker<'_>, upstream: &Upstream, era: Era) -> EraFinding {
     let now = clock::now();
-    let patience = if upstream.is_child() {
-        // A process may have to start.
-        upstream.config.response_timeout
-    } else {
-        upstream.config.list_timeout.min(TIMEOUT_MAX)
-    };
+    let patience = upstream.config.list_timeout.min(TIMEOUT_MAX);
     match era {
         // HTTP+SSE carries nothing of it.
-        Era::Modern if upstream.sse().is_some_and(|streams| streams.is_spoken()) => EraFinding::Lacks,
-        Era::Modern => discover(asker, upstream, now + patience).await,
-        Era::Legacy => initialize(asker, upstream, now + patience).await,
+        Era::Modern if upstream.sse().is_some_and(|streams| streams.is_spoken()) => {
+            EraFinding::Lacks { fault: Fault::Other("it speaks HTTP+SSE".into()) }
+        }
+        Era::Modern => discover(asker, upstream, now + patience, patience).await,
+        Era::Legacy => initialize(asker, upstream, now + patience, patience).await,
     }
 }
 
@@ -95,17 +79,32 @@ pub(super) fn discover_question(asker: &Asker<'_>, deadline: Instant) -> AskRequ
     }
 }
 
-async fn discover(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
+pub(super) async fn discover(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    deadline: Instant,
+    patience: Duration,
+) -> EraFinding {
     let question = discover_question(asker, deadline);
     match asker.ask(upstream, question).await {
-        Ok(answer) => judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max),
+        Ok(answer) => {
+            let told = |text: &str| upstream.told(text);
+            judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max, told)
+        }
         // Over a pipe nothing stands in between: silence is the server's own.
-        Err(UpstreamError::TimedOut) if upstream.is_child() => EraFinding::Lacks,
-        Err(error) => EraFinding::unknown(&error),
+        Err(UpstreamError::TimedOut) if upstream.is_child() => {
+            EraFinding::Lacks { fault: Fault::TimedOut(patience) }
+        }
+        Err(error) => EraFinding::Unknown { fault: upstream.fault_of(&error, patience) },
     }
 }
 
-fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFinding {
+fn judge(
+    answer: &AskReply,
+    scratch: &mut Scratch,
+    depth_max: usize,
+    told: impl Fn(&str) -> Box<str>,
+) -> EraFinding {
     let text = &answer.body;
     let root = scratch.index(text, depth_max).ok().map(Document::root);
     let error = root.and_then(|root| root.get("error"));
@@ -115,34 +114,60 @@ fn judge(answer: &AskReply, scratch: &mut Scratch, depth_max: usize) -> EraFindi
         let supported = error.and_then(|error| error.get("data")?.get("supported"));
         return match supported.map_or(Some(MODERN[0]), newest_modern) {
             Some(version) => speaks(version, "{}".into(), Duration::ZERO),
-            None => EraFinding::Lacks,
+            None => EraFinding::Lacks { fault: no_revision() },
         };
     }
-    if let Some(status) = inconclusive(answer.status, || answer.fields.fault(answer.status).fault()) {
-        return status;
+    if is_inconclusive(answer.status) {
+        return EraFinding::Unknown { fault: answer.fields.told(answer.status) };
     }
+    let refused = error.zip(code).map(|(error, code)| Fault::Refused {
+        method: Method::Discover.label(),
+        code,
+        text: told(&error.text_of("message").unwrap_or_default()),
+    });
+    let fault = || refused.unwrap_or_else(|| of_no_message(answer));
     if answer.status.is_client_error() {
-        return EraFinding::Lacks;
+        return EraFinding::Lacks { fault: fault() };
     }
     let Some(result) = root.and_then(|root| root.get("result")) else {
         return match error {
-            Some(_) => EraFinding::Lacks,
-            None => EraFinding::Unknown { why: "not an answer of MCP".into() },
+            Some(_) => EraFinding::Lacks { fault: fault() },
+            None => EraFinding::Unknown { fault: fault() },
         };
     };
     if is_ambiguous_introduction(result) {
-        return EraFinding::Unknown { why: "members of its introduction stand twice".into() };
+        let why = "members of its introduction stand twice";
+        return EraFinding::Unknown { fault: Fault::Other(why.into()) };
     }
     match result.get("supportedVersions").and_then(newest_modern) {
         Some(version) => speaks(version, kept(result), Duration::from_millis(ttl_ms(result))),
-        None => EraFinding::Lacks,
+        None => EraFinding::Lacks { fault: no_revision() },
     }
 }
 
-async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
+fn no_revision() -> Fault {
+    Fault::Other("it offers no revision that is known here".into())
+}
+
+/// The fault of an answer that holds no message, or none that makes sense.
+pub(super) fn of_no_message(answer: &AskReply) -> Fault {
+    let is_of_others = answer.fields.is_encoded() || answer.fields.media().is_some();
+    if is_of_others || !answer.status.is_success() {
+        answer.fields.told(answer.status)
+    } else {
+        Fault::NotMcp
+    }
+}
+
+async fn initialize(
+    asker: &Asker<'_>,
+    upstream: &Upstream,
+    deadline: Instant,
+    patience: Duration,
+) -> EraFinding {
     let offer = initialize::InitializeOffer::own(LegacyVersion::NEWEST);
     upstream.facts.revisions.forget();
-    let mut opened = initialize::open(asker, upstream, offer, deadline).await;
+    let mut opened = initialize::open(asker, upstream, offer.clone(), deadline).await;
     if let Some(streams) = upstream.sse()
         && matches!(&opened, Err(InitializeError::Refused { status, .. }) if hints_at_sse(*status))
         && !streams.is_spoken()
@@ -161,17 +186,29 @@ async fn initialize(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -
             // However long opening took.
             let closing = deadline.max(clock::now() + initialize::CLOSE_TIMEOUT);
             let is_closed = asker.close(upstream, opened.named(), closing).await;
-            // Each question may take a process of its own.
-            let fresh_for =
-                if is_closed && !upstream.is_child() { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
-            let InitializedSession { version, result, .. } = opened;
-            let mut scratch = asker.scratch.borrow_mut();
-            let result = scratch.index(&result, asker.limits.json_depth_max).map(|json| kept(json.root()));
-            speaks(version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
+            let fresh_for = if is_closed { Duration::ZERO } else { KEPT_SESSION_INTERVAL };
+            initialized(asker, &opened, fresh_for)
         }
-        Err(InitializeError::Upstream(error)) => EraFinding::unknown(&error),
-        Err(InitializeError::Refused { status, fault, .. }) => {
-            inconclusive(status, || fault.fault()).unwrap_or(EraFinding::Lacks)
+        Err(error) => not_initialized(upstream, error, patience),
+    }
+}
+
+/// The finding from an answer to `initialize`.
+pub(super) fn initialized(asker: &Asker<'_>, opened: &InitializedSession, fresh_for: Duration) -> EraFinding {
+    let mut scratch = asker.scratch.borrow_mut();
+    let result = scratch.index(&opened.result, asker.limits.json_depth_max).map(|json| kept(json.root()));
+    speaks(opened.version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
+}
+
+/// The finding where no session was opened, after waiting so long.
+pub(super) fn not_initialized(upstream: &Upstream, error: InitializeError, patience: Duration) -> EraFinding {
+    match error {
+        InitializeError::Upstream(error) => {
+            EraFinding::Unknown { fault: upstream.fault_of(&error, patience) }
+        }
+        InitializeError::Refused { status, fault, .. } => {
+            let fault = upstream.fault_of(&fault, patience);
+            if is_inconclusive(status) { EraFinding::Unknown { fault } } else { EraFinding::Lacks { fault } }
         }
     }
 }
@@ -186,14 +223,10 @@ fn speaks(version: &str, result: Bytes, fresh_for: Duration) -> EraFinding {
 }
 
 /// Statuses that may come from something in between, or pass.
-fn inconclusive(status: StatusCode, told: impl FnOnce() -> String) -> Option<EraFinding> {
-    let is_inconclusive = matches!(status.as_u16(), 401 | 403 | 407 | 408 | 429)
+fn is_inconclusive(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 401 | 403 | 407 | 408 | 421 | 429)
         || status.is_server_error()
         || status.is_redirection()
-        || status == StatusCode::MISDIRECTED_REQUEST;
-    let is_told = status.is_redirection() || status == StatusCode::MISDIRECTED_REQUEST;
-    let why = || if is_told { told() } else { format!("HTTP {}", status.as_u16()) };
-    is_inconclusive.then(|| EraFinding::Unknown { why: why() })
 }
 
 /// The version to speak with a server that offers these. Versions that are not known here are of the modern era.
@@ -240,7 +273,7 @@ mod tests {
             is_to_us: true,
             replica: None,
         };
-        judge(&answer, &mut Scratch::default(), 128).label(Era::Modern)
+        judge(&answer, &mut Scratch::default(), 128, |text| text.into()).label(Era::Modern)
     }
 
     #[test]

@@ -16,10 +16,11 @@ use memchr::memmem;
 use tokio::time::timeout_at;
 
 use super::ProbeContext;
-use super::ask::discover_question;
+use super::ask::{discover_question, of_no_message};
 use crate::clock;
 use crate::snapshot::Snapshot;
 use crate::upstream::ask::{AskReply, AskRequest, Asker, legacy_headers};
+use crate::upstream::fault::Fault;
 use crate::upstream::health::breaker::BreakerState;
 use crate::upstream::health::clock_ms;
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
@@ -251,7 +252,10 @@ impl Check {
             let asker = asking.asker(&snapshot, ReplicaSelection::Question(replica.key));
             let deadline = clock::now() + upstream.config.replicas.health.timeout;
             let found = question(&asker, &upstream, &replica, &mut session, deadline);
-            let verdict = timeout_at(deadline.into(), found).await.unwrap_or(ReplicaVerdict::Unfit);
+            let timed_out = || Found::unfit(Fault::TimedOut(upstream.config.replicas.health.timeout));
+            let found = timeout_at(deadline.into(), found).await.unwrap_or_else(|_| timed_out());
+            let verdict = found.verdict;
+            found.tell(&upstream, &replica);
             CheckResult { place, verdict, session, replica, answered_before }
         }
         .boxed_local()
@@ -264,13 +268,18 @@ async fn question(
     replica: &Replica,
     session: &mut Option<InitializedSession>,
     deadline: Instant,
-) -> ReplicaVerdict {
+) -> Found {
     if upstream.sse().is_some_and(|streams| streams.is_spoken()) {
-        return if replica.open().await.is_ok() { ReplicaVerdict::Fit } else { ReplicaVerdict::Unfit };
+        return match replica.open().await {
+            Ok(_) => Found::well(ReplicaVerdict::Fit),
+            Err(error) => Found::unfit(Fault::of_connect(&error)),
+        };
     }
     let is_legacy = matches!(upstream.eras(), Some(Eras { modern: false, legacy: true }));
     if !is_legacy {
-        return judge(asker.ask(upstream, discover_question(asker, deadline)).await);
+        let answer = asker.ask(upstream, discover_question(asker, deadline)).await;
+        let is_modern = upstream.eras().is_some_and(|eras| eras.modern);
+        return judge(upstream, answer, is_modern);
     }
     let opened = match session {
         Some(opened) => opened,
@@ -279,11 +288,14 @@ async fn question(
                 .await
             {
                 Ok(opened) => session.insert(opened),
-                Err(InitializeError::Refused { status, .. }) if status.is_server_error() => {
-                    return ReplicaVerdict::Unfit;
+                Err(InitializeError::Refused { status, fault, .. }) => {
+                    let is_unfit = status.is_server_error();
+                    let verdict = if is_unfit { ReplicaVerdict::Unfit } else { ReplicaVerdict::Fit };
+                    let patience = upstream.config.replicas.health.timeout;
+                    let fault = upstream.fault_of(&fault, patience);
+                    return Found { verdict, fault: Some(fault), is_good: false };
                 }
-                Err(InitializeError::Refused { .. }) => return ReplicaVerdict::Fit,
-                Err(InitializeError::Upstream(error)) => return judge(Err(error)),
+                Err(InitializeError::Upstream(error)) => return judge(upstream, Err(error), true),
             }
         }
     };
@@ -300,21 +312,64 @@ async fn question(
         // It may have forgotten the session; the next question opens another.
         *session = None;
     }
-    judge(answer)
+    judge(upstream, answer, false)
 }
 
-fn judge(answer: Result<AskReply, UpstreamError>) -> ReplicaVerdict {
-    match answer {
-        Ok(answer) if answer.status == http::StatusCode::SERVICE_UNAVAILABLE => ReplicaVerdict::Fit,
-        Ok(answer) if answer.status.is_server_error() => {
-            let is_of_mcp = memmem::find(&answer.body, b"\"jsonrpc\"").is_some();
-            if is_of_mcp { ReplicaVerdict::Fit } else { ReplicaVerdict::Unfit }
+/// The result of a question.
+struct Found {
+    verdict: ReplicaVerdict,
+    /// The fault of the server, fit or not.
+    fault: Option<Fault>,
+    /// It answered as a server of MCP does.
+    is_good: bool,
+}
+
+impl Found {
+    fn well(verdict: ReplicaVerdict) -> Self {
+        Self { verdict, fault: None, is_good: true }
+    }
+
+    fn unfit(fault: Fault) -> Self {
+        Self { verdict: ReplicaVerdict::Unfit, fault: Some(fault), is_good: false }
+    }
+
+    /// Keeps it for operators.
+    fn tell(self, upstream: &Upstream, replica: &Replica) {
+        match self.fault {
+            Some(fault) => replica.note_found_fault(fault),
+            None if self.is_good => {
+                replica.faults.is_good();
+                upstream.facts.fault.is_good();
+            }
+            None => {}
         }
-        Ok(_) => ReplicaVerdict::Fit,
-        Err(error) if error.is_too_large() => ReplicaVerdict::Fit,
+    }
+}
+
+/// `is_known`: the method that was asked is one that the server has.
+fn judge(upstream: &Upstream, answer: Result<AskReply, UpstreamError>, is_known: bool) -> Found {
+    let fault = |fault: UpstreamError| upstream.fault_of(&fault, upstream.config.replicas.health.timeout);
+    match answer {
+        Ok(answer) => {
+            let status = answer.status;
+            let is_of_mcp = memmem::find(&answer.body, b"\"jsonrpc\"").is_some();
+            let is_closed = matches!(status.as_u16(), 401 | 403 | 407 | 421) || status.is_redirection();
+            // Of one that is not known yet, and of a session that is over, this says nothing.
+            let is_in_doubt = status.is_client_error() && !is_known && !is_closed;
+            if is_in_doubt || (is_of_mcp && !is_closed) {
+                return Found { verdict: ReplicaVerdict::Fit, fault: None, is_good: is_of_mcp };
+            }
+            let is_unfit = status.is_server_error() && status != http::StatusCode::SERVICE_UNAVAILABLE;
+            let verdict = if is_unfit { ReplicaVerdict::Unfit } else { ReplicaVerdict::Fit };
+            Found { verdict, fault: Some(of_no_message(&answer)), is_good: false }
+        }
+        Err(error) if error.is_too_large() => Found::well(ReplicaVerdict::Fit),
         // The fault is ours, or that of whoever gives us tokens.
-        Err(UpstreamError::TooManyConnections | UpstreamError::NoToken) => ReplicaVerdict::Unknown,
-        Err(_) => ReplicaVerdict::Unfit,
+        Err(error @ (UpstreamError::TooManyConnections | UpstreamError::NoToken)) => {
+            let fault = (error == UpstreamError::NoToken).then(|| fault(error));
+            Found { verdict: ReplicaVerdict::Unknown, fault, is_good: false }
+        }
+        Err(error) => Found::unfit(fault(error)),
     }
 }
 

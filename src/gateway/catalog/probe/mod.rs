@@ -1,8 +1,9 @@
 //! Finding out which eras every upstream speaks, and so which eras every endpoint serves.
 //!
 //! Runs on the control thread. Every upstream is asked in both eras, each by itself, at start and after a reload that
-//! brings it; again every few minutes; and soon after a call found it to be other than it was known. A server that
-//! does not say is asked again with growing pauses, and what was known stays. What is known is kept across restarts.
+//! brings it; again every few minutes; and soon after a call found it to be other than it was known. A program is asked
+//! while it starts, and in one era ([`program`]). A server that does not say is asked again with growing pauses, and what
+//! was known stays. All of it is kept across restarts.
 //!
 //! Whatever may bring a question forward is looked at once a tick, for all upstreams; between two ticks an answer is
 //! followed by what was found due then, so that it costs the same however many upstreams there are.
@@ -14,6 +15,7 @@ mod endpoints;
 mod health;
 mod memory;
 mod names;
+mod program;
 mod schedule;
 
 use std::cell::RefCell;
@@ -42,14 +44,14 @@ use crate::snapshot::Snapshot;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::facts::{EMPTY, EraFacts, EraIntroduction, Fact};
+use crate::upstream::fault::LastFault;
 use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
 
 /// Questions open at once.
 const CONCURRENT_MAX: usize = 32;
-/// How long a process may take over `server/discover` before it is asked to `initialize` as well. Its answer counts
-/// whenever it comes before the one to `initialize`: most of that time it may have taken to start.
+/// The time that a process which has read `server/discover` may take to answer before it is asked to `initialize` as well.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the start waits for the names of hosts.
 const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,6 +64,8 @@ pub(crate) struct Prober {
     entries: HashMap<UpstreamId, UpstreamSchedule>,
     /// What was due at the last look, the longest due first.
     due: VecDeque<(UpstreamId, Era)>,
+    /// The same of programs, of which the start queue says how many are asked at once.
+    due_programs: VecDeque<(UpstreamId, Era)>,
     endpoints: Endpoints,
     memory: Memory,
     checks: Checks,
@@ -70,6 +74,7 @@ pub(crate) struct Prober {
 }
 
 struct ProbeContext {
+    state: Arc<State>,
     client: UpstreamClient,
     scratch: RefCell<Scratch>,
     budget: Arc<Shares>,
@@ -96,12 +101,14 @@ impl Prober {
         let snapshot = state.snapshot.load_full();
         let memory = Memory::open(directory);
         let budget = Arc::clone(&state.buffered);
-        let asking = Rc::new(ProbeContext { client, scratch: RefCell::default(), budget });
+        let asking =
+            Rc::new(ProbeContext { state: Arc::clone(&state), client, scratch: RefCell::default(), budget });
         let mut prober = Self {
             state,
             asking,
             entries: HashMap::new(),
             due: VecDeque::new(),
+            due_programs: VecDeque::new(),
             endpoints: Endpoints::default(),
             memory,
             checks: Checks::default(),
@@ -124,6 +131,7 @@ impl Prober {
     /// Asks until the process ends.
     pub(crate) async fn run(mut self) {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
+        let mut programs: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
         let mut checked: FuturesUnordered<LocalBoxFuture<'static, CheckResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         // Where a round takes longer than a tick, those that were missed are not made up for.
@@ -138,6 +146,7 @@ impl Prober {
                 Some(found) = self.names.next() => self.names.take(found, clock::now()),
                 // Each finding counts as soon as it is there: a slow upstream holds up nobody.
                 Some((id, era, finding)) = asked.next() => is_changed = self.note(id, era, finding),
+                Some((id, era, finding)) = programs.next() => is_changed = self.note(id, era, finding),
             }
             let now = clock::now();
             let snapshot = self.state.snapshot.load_full();
@@ -150,9 +159,12 @@ impl Prober {
                 self.look(&snapshot, now);
             }
             while asked.len() < CONCURRENT_MAX
-                && let Some((upstream, era)) = self.begin(now)
+                && let Some((upstream, era)) = begin(&mut self.due, &mut self.entries, now)
             {
                 asked.push(Rc::clone(&self.asking).find(upstream, era, Arc::clone(&snapshot)));
+            }
+            while let Some((upstream, era)) = begin(&mut self.due_programs, &mut self.entries, now) {
+                programs.push(Rc::clone(&self.asking).find(upstream, era, Arc::clone(&snapshot)));
             }
             while checked.len() < CONCURRENT_MAX
                 && let Some(check) = self.checks.begin(now)
@@ -182,20 +194,10 @@ impl Prober {
             due.extend(entry.due(now).map(|(at, era)| (at, *id, era)));
         }
         due.sort_unstable_by_key(|(at, id, era)| (*at, id.slot, *era == Era::Legacy));
-        self.due = due.into_iter().map(|(_, id, era)| (id, era)).collect();
-    }
-
-    /// Begins with what was due first, if anything is left.
-    fn begin(&mut self, now: Instant) -> Option<(Arc<Upstream>, Era)> {
-        while let Some((id, era)) = self.due.pop_front() {
-            // It may have been asked since, or be gone.
-            let Some(entry) = self.entries.get_mut(&id) else { continue };
-            if let Some(schedule) = entry.schedule(era).filter(|schedule| schedule.is_due(now)) {
-                schedule.begin(now);
-                return Some((Arc::clone(&entry.upstream), era));
-            }
-        }
-        None
+        let is_program =
+            |id: &UpstreamId| self.entries.get(id).is_some_and(|entry| entry.upstream.is_child());
+        let due = due.into_iter().map(|(_, id, era)| (id, era));
+        (self.due_programs, self.due) = due.partition(|(id, _)| is_program(id));
     }
 
     fn note_checked(&mut self, checked: CheckResult) {
@@ -241,7 +243,7 @@ impl Prober {
 
     /// Takes in an answer. True if anything is known better than before.
     fn note(&mut self, id: UpstreamId, era: Era, finding: EraFinding) -> bool {
-        let Self { state, entries, due, .. } = self;
+        let Self { state, entries, due, due_programs, .. } = self;
         // It may have been removed while it was asked.
         let Some(entry) = entries.get_mut(&id) else { return false };
         let upstream = Arc::clone(&entry.upstream);
@@ -252,6 +254,7 @@ impl Prober {
         let Some(mut known) = entry.learn(era, finding, &before, now) else { return false };
         // A process that waited for this answer is asked the other question at once.
         if era == Era::Modern {
+            let due = if upstream.is_child() { due_programs } else { due };
             due.extend(entry.due(now).map(|(_, era)| (id, era)));
         }
         known.was_tried |= entry.was_tried();
@@ -302,7 +305,12 @@ impl ProbeContext {
         async move {
             // Fit or not: what it is may be what makes it fit.
             let asker = self.asker(&snapshot, ReplicaSelection::Probe);
-            (upstream.id, era, ask::find(&asker, &upstream, era).await)
+            let finding = if upstream.is_child() {
+                program::find(&asker, &self.state.sessions, &upstream, era).await
+            } else {
+                ask::find(&asker, &upstream, era).await
+            };
+            (upstream.id, era, finding)
         }
         .boxed_local()
     }
@@ -315,27 +323,36 @@ impl UpstreamSchedule {
         let (is_fixed, is_quiet) = (self.upstream.config.eras.is_some(), self.failures() > 0);
         let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
         let facts = &upstream.facts;
+        let speaks_other = matches!(before.of(era.other()), Fact::Present(_));
         let schedule = self.schedule(era)?;
         match finding {
             EraFinding::Speaks { introduction, fresh_for } => {
-                facts.note_trouble(None);
+                facts.fault.is_good();
+                facts.denials.iter().for_each(LastFault::is_good);
+                if let [only] = upstream.replicas.load().as_slice() {
+                    only.faults.is_good();
+                }
                 *known.of_mut(era) = Fact::Present(Arc::new(introduction));
                 schedule.settle(now, fresh_for, before.of(era) != known.of(era));
             }
             // What the operator fixed is not denied by an answer, and what was known not by one answer.
-            EraFinding::Lacks if !is_fixed && schedule.believes_denial(before.of(era)) => {
+            EraFinding::Lacks { fault } if !is_fixed && schedule.believes_denial(before.of(era)) => {
                 *known.of_mut(era) = Fact::Absent;
-                let other = before.of(if era == Era::Modern { Era::Legacy } else { Era::Modern });
-                if matches!(other, Fact::Present(_)) {
+                facts.denials[usize::from(era == Era::Modern)].note(fault, 0, true);
+                if speaks_other {
                     schedule.settle(now, Duration::ZERO, before.of(era) != known.of(era));
                 } else {
                     schedule.fail(now);
                 }
             }
-            EraFinding::Lacks => schedule.deny(now),
-            EraFinding::Unknown { why } => {
+            EraFinding::Lacks { fault } => {
+                facts.denials[usize::from(era == Era::Modern)].note(fault, 0, true);
+                schedule.deny(now);
+            }
+            EraFinding::Unknown { fault } => {
                 schedule.fail(now);
-                facts.note_trouble(Some(&why));
+                let why = fault.to_string();
+                facts.fault.note(fault, 0, !speaks_other);
                 if !is_quiet {
                     let (upstream, era) = (name, era.label());
                     tracing::warn!(upstream, era, why, "cannot learn whether this upstream speaks an era");
@@ -343,6 +360,7 @@ impl UpstreamSchedule {
             }
         }
         schedule.note_tried();
+        self.follow_era(&known, now);
         Some(known)
     }
 
@@ -355,7 +373,25 @@ impl UpstreamSchedule {
             (Some(_), Era::Modern) => false,
         };
         let schedule = |era| is_asked(era).then(|| Schedule::new(now));
-        Self { upstream: Arc::clone(upstream), modern: schedule(Era::Modern), legacy: schedule(Era::Legacy) }
+        let (modern, legacy) = (schedule(Era::Modern), schedule(Era::Legacy));
+        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy };
+        new.follow_era(&upstream.facts.known(), now);
+        new
+    }
+
+    /// A program that speaks one era is not asked about the other.
+    fn follow_era(&mut self, known: &EraFacts, now: Instant) {
+        if !program::is_of_one_era(&self.upstream) {
+            return;
+        }
+        let asked = program::asked(known);
+        for (schedule, era) in [(&mut self.modern, Era::Modern), (&mut self.legacy, Era::Legacy)] {
+            if !asked.contains(era) {
+                *schedule = None;
+            } else if schedule.is_none() {
+                *schedule = Some(Schedule::new(now));
+            }
+        }
     }
 
     /// That it is modern may be sure, but what it says there matters as soon as a legacy client comes.
@@ -371,8 +407,13 @@ impl UpstreamSchedule {
         self.follow_wish(now);
         let is_doubted = self.upstream.facts.take_doubt();
         let is_awaited = self.awaits_modern(now);
+        // A program is asked to initialize in peace: it may die of the other question.
+        let is_initializing = !is_awaited
+            && self.upstream.is_child()
+            && self.legacy.as_ref().is_some_and(|legacy| legacy.due().is_none_or(|at| at <= now));
         Era::ALL.into_iter().filter_map(move |era| {
-            let schedule = self.schedule(era).filter(|_| era == Era::Modern || !is_awaited)?;
+            let is_held_up = if era == Era::Modern { is_initializing } else { is_awaited };
+            let schedule = self.schedule(era).filter(|_| !is_held_up)?;
             if is_doubted {
                 schedule.doubt(now);
             }
@@ -387,12 +428,14 @@ impl UpstreamSchedule {
         }
     }
 
-    /// A process is asked to `initialize` after `server/discover` was answered, or was not for a while: the same one is
-    /// asked both.
+    /// A process is asked to `initialize` after `server/discover` was answered, or was read and not answered for a while:
+    /// the same one is asked both.
     fn awaits_modern(&self, now: Instant) -> bool {
-        let awaits = |modern: &Schedule| {
-            !modern.was_tried() && modern.asked().is_none_or(|asked| now < asked + DISCOVER_PATIENCE)
-        };
+        let silent_since = self.upstream.starts().and_then(|starts| starts.silent_since());
+        let is_silent =
+            |asked: Instant| silent_since.is_some_and(|since| now >= asked.max(since) + DISCOVER_PATIENCE);
+        let awaits =
+            |modern: &Schedule| !modern.was_tried() && modern.asked().is_none_or(|asked| !is_silent(asked));
         self.upstream.is_child() && self.modern.as_ref().is_some_and(awaits)
     }
 
@@ -405,6 +448,23 @@ impl UpstreamSchedule {
     }
 }
 
+/// Begins with what was due first, if anything is left.
+fn begin(
+    due: &mut VecDeque<(UpstreamId, Era)>,
+    entries: &mut HashMap<UpstreamId, UpstreamSchedule>,
+    now: Instant,
+) -> Option<(Arc<Upstream>, Era)> {
+    while let Some((id, era)) = due.pop_front() {
+        // It may have been asked since, or be gone.
+        let Some(entry) = entries.get_mut(&id) else { continue };
+        if let Some(schedule) = entry.schedule(era).filter(|schedule| schedule.is_due(now)) {
+            schedule.begin(now);
+            return Some((Arc::clone(&entry.upstream), era));
+        }
+    }
+    None
+}
+
 /// What is known of an upstream before it is asked, where that is more than nothing.
 fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<EraFacts> {
     let carried = EraFacts::clone(&upstream.facts.known());
@@ -412,6 +472,7 @@ fn starting_point(upstream: &Upstream, memory: &Memory) -> Option<EraFacts> {
         return Some(carried);
     }
     let kept = memory.of(&upstream.config);
+    let kept = if program::is_of_one_era(upstream) { kept.map(program::in_one_era) } else { kept };
     let Some(fixed) = upstream.config.eras else { return kept };
     let mut known = kept.unwrap_or_default();
     if !fixed.modern {
@@ -435,11 +496,21 @@ fn versions(known: &EraFacts) -> [Option<&str>; 2] {
 }
 
 fn tell(upstream: &Upstream, known: &EraFacts) {
+    let (is_child, fault) = (upstream.is_child(), upstream.facts.denials.iter().find_map(LastFault::latest));
     let upstream = upstream.config.name.as_str();
     match (known.eras(), versions(known)) {
         (Eras { modern: false, legacy: false }, _) => {
             if !matches!((&known.modern, &known.legacy), (Fact::Unknown, _) | (_, Fact::Unknown)) {
-                tracing::warn!(upstream, "upstream speaks neither era: is its URL that of an MCP server?");
+                let why = fault.map(|noted| noted.fault.to_string());
+                if is_child {
+                    tracing::warn!(upstream, why, "upstream speaks neither era: is it an MCP server?");
+                } else {
+                    tracing::warn!(
+                        upstream,
+                        why,
+                        "upstream speaks neither era: is its URL that of an MCP server?"
+                    );
+                }
             }
         }
         (eras, [modern, legacy]) => {

@@ -16,7 +16,8 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::snapshot::Snapshot;
-use crate::upstream::{Upstream, UpstreamId};
+use crate::upstream::fault::Fault;
+use crate::upstream::{Replica, Upstream, UpstreamId};
 use net::dns;
 use net::jitter::jittered;
 
@@ -156,6 +157,12 @@ impl LookupSchedule {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
                     tracing::warn!(upstream, host = self.host, %error, "the name of a host cannot be looked up");
+                }
+                let replicas = self.upstream.replicas.load();
+                let unresolved =
+                    |replica: &&Arc<Replica>| replica.address.is_none() && replica.host == self.host;
+                for replica in replicas.iter().filter(unresolved) {
+                    replica.note_found_fault(Fault::Name);
                 }
                 let pause = if interval.is_zero() { RETRY_INTERVAL } else { interval.min(RETRY_INTERVAL) };
                 self.due = Some(now + jittered(pause, 0.9..1.1));

@@ -10,6 +10,7 @@ use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::session::outbox::OutboundMessage;
 use protocol::json::quote;
+use protocol::progress;
 use protocol::server_request::NotAsked;
 
 const NO_CLIENT: NotAsked = NotAsked { code: -32000, message: "the client is not reachable" };
@@ -42,13 +43,22 @@ pub(crate) fn undeliverable(worker: &Rc<Worker>, session: &InSession, public_id:
     }
 }
 
-/// Asks the client on the stream of its session what it cannot be asked in the reply.
-pub(crate) fn ask_beside(worker: &Rc<Worker>, session: &InSession, message: Bytes, public_id: &str) {
+/// Tells the client on the stream of its session what it cannot be told in the reply. `question`: the public id of what it is
+/// asked there.
+pub(crate) fn say_beside(worker: &Rc<Worker>, session: &InSession, message: Bytes, question: Option<&str>) {
+    // A client that does not read its stream fast enough does not lose it for a note, and progress is of no use later.
+    let is_lost =
+        || session.outbox.is_reader_behind() || progress::is_usual(&message) && !session.outbox.has_client();
+    if question.is_none() && is_lost() {
+        session.upstream.series.unroutable.inc();
+        return;
+    }
     let upstream = session.upstream.config.name.as_str().into();
-    let question = Some(public_id.into());
-    let parcel = OutboundMessage { upstream, event_id: None, data: message, question };
-    if session.outbox.deliver(parcel).is_err() {
-        undeliverable(worker, session, public_id);
+    let parcel =
+        OutboundMessage { upstream, event_id: None, data: message, question: question.map(Box::from) };
+    let delivered = session.outbox.deliver(parcel);
+    if let (Err(_), Some(question)) = (delivered, question) {
+        undeliverable(worker, session, question);
     }
 }
 

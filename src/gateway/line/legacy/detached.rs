@@ -16,6 +16,7 @@ use crate::access::limit::payer::Payer;
 use crate::context::worker::Worker;
 use crate::session::UpstreamSession;
 use crate::upstream::sending::Sending;
+use crate::upstream::withdrawal::WaitingTask;
 use protocol::error::{ClientError, Error};
 
 type Unfinished<T> = Pin<Box<dyn Future<Output = Result<T, Error>>>>;
@@ -26,7 +27,7 @@ pub(crate) struct Detachable<T: 'static> {
     payer: Payer,
     ended: CancellationToken,
     sending: Arc<Sending>,
-    is_watching: bool,
+    reader: WaitingTask,
     unfinished: Option<Unfinished<T>>,
 }
 
@@ -40,7 +41,7 @@ impl<T> Detachable<T> {
         let (worker, ended) = (Rc::clone(worker), session.ended.clone());
         // Made where it stays: `Box::pin` would copy all of it.
         let unfinished = Box::into_pin(Box::write(Box::new_uninit(), begin()));
-        Self { worker, payer, ended, sending, is_watching: false, unfinished: Some(unfinished) }
+        Self { worker, payer, ended, sending, reader: WaitingTask::default(), unfinished: Some(unfinished) }
     }
 }
 
@@ -52,9 +53,11 @@ impl<T> Future for Detachable<T> {
             self.unfinished = None;
             return Poll::Ready(Err(ClientError::Cancelled.into()));
         }
-        let Some(unfinished) = &mut self.unfinished else { return Poll::Pending };
+        let Self { sending, reader, unfinished: Some(unfinished), .. } = &mut *self else {
+            return Poll::Pending;
+        };
         let Poll::Ready(output) = unfinished.as_mut().poll(cx) else {
-            if !std::mem::replace(&mut self.is_watching, true) && self.sending.withdrawal.watch(cx.waker()) {
+            if reader.is_given_up(&sending.withdrawal, cx.waker()) {
                 cx.waker().wake_by_ref();
             }
             return Poll::Pending;

@@ -29,7 +29,6 @@ use crate::context::worker::{View, Worker};
 use crate::session::UpstreamSession;
 use crate::session::message_queue::{QueueDelivery, QueuePlace, QueuedMessage};
 use crate::session::outbox::SessionOutbox;
-use crate::upstream::ask::legacy_headers;
 use crate::upstream::body::{collect, no_memory};
 use crate::upstream::exchange::Reply;
 use crate::upstream::message_turns::MessageTurn;
@@ -144,8 +143,7 @@ async fn send_one(worker: &Rc<Worker>, upstream: &Arc<Upstream>, client: Payer, 
     let sent = async {
         let turn = upstream.message_turns.take(client);
         let turn = timeout_at(deadline.into(), turn).await.map_err(|_| UpstreamError::TimedOut)?;
-        let headers = legacy_headers(session.version.as_str(), session.id.as_ref());
-        let mut request = UpstreamRequest::post(body.into(), headers);
+        let mut request = UpstreamRequest::post(body.into(), session.named().to_map());
         request.attributes.reply = ExpectedReply::Receipt;
         let view = worker.view();
         let asker = worker.asker(&view, client);

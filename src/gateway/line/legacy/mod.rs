@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
-use http::HeaderValue;
+use http::HeaderMap;
 
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::context::worker::{View, Worker};
 use crate::session::{NoState, Session, SessionId, SessionOwner, UpstreamSession, UpstreamSessionError};
-use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
+use crate::upstream::ask::AskRequest;
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer};
 use crate::upstream::{LateWord, Upstream};
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
@@ -49,7 +49,8 @@ const MESSAGE_ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// For whom an upstream session is opened.
 #[derive(Clone, Debug)]
 pub(crate) enum SessionHolder {
-    Client(Session),
+    /// With what its client has shown of the headers that are handed on.
+    Client(Session, Option<Arc<HeaderMap>>),
     /// All clients that speak this version, with upstreams that keep no sessions.
     All(LegacyVersion),
 }
@@ -58,21 +59,21 @@ impl SessionHolder {
     /// The client's session, or one of the gateway's own.
     fn id(&self) -> SessionId {
         match self {
-            Self::Client(session) => session.grant.id,
+            Self::Client(session, _) => session.grant.id,
             Self::All(version) => SessionId::shared(*version),
         }
     }
 
     fn expires_s(&self) -> u64 {
         match self {
-            Self::Client(session) => session.grant.expires_s,
+            Self::Client(session, _) => session.grant.expires_s,
             Self::All(_) => u64::MAX,
         }
     }
 
     fn owner(&self) -> SessionOwner<'_> {
         match self {
-            Self::Client(session) => session.owner(),
+            Self::Client(session, _) => session.owner(),
             Self::All(_) => SessionOwner::gateway(self.id(), self.expires_s()),
         }
     }
@@ -80,7 +81,7 @@ impl SessionHolder {
     /// What upstreams are offered first.
     fn version(&self) -> LegacyVersion {
         match self {
-            Self::Client(session) => session.grant.version,
+            Self::Client(session, _) => session.grant.version,
             Self::All(version) => *version,
         }
     }
@@ -88,7 +89,7 @@ impl SessionHolder {
     fn offer(&self) -> InitializeOffer<'_> {
         match self {
             Self::All(version) => InitializeOffer::own(*version),
-            Self::Client(Session { grant, .. }) => InitializeOffer {
+            Self::Client(Session { grant, .. }, shown) => InitializeOffer {
                 initialize: Initialize {
                     version: grant.version,
                     capabilities: &grant.capabilities,
@@ -97,6 +98,7 @@ impl SessionHolder {
                     client_version: &grant.client.version,
                 },
                 principal: &grant.principal,
+                shown: shown.clone(),
             },
         }
     }
@@ -111,7 +113,7 @@ pub(crate) async fn upstream_session(
     holder: &SessionHolder,
 ) -> Result<Arc<UpstreamSession>, Error> {
     let key = &upstream.session_key;
-    if upstream.is_sessionless.load(Ordering::Relaxed) {
+    if upstream.is_one_for_all() {
         let shared = SessionHolder::All(holder.version());
         let opened = worker.state.sessions.opened(shared.id(), key);
         let opened = match opened {
@@ -129,7 +131,7 @@ pub(crate) async fn upstream_session(
         return Ok(opened);
     }
     let opened = open_apart(worker, view, upstream, holder).await?;
-    if opened.id.is_none() {
+    if opened.id.is_none() && upstream.is_one_for_all() {
         // From the next call on, one serves all. This call has one that ends with nobody.
         worker.state.sessions.lose(holder.id(), key, &opened);
         return Ok(Arc::new(UpstreamSession::new(None, opened.version)));
@@ -223,7 +225,9 @@ async fn open(
         let opened = opened.map_err(UpstreamError::from)?;
         upstream.is_sessionless.store(opened.id.is_none(), Ordering::Relaxed);
         upstream.series.sessions_opened.inc();
-        let opened = UpstreamSession::new(opened.id, opened.version).at(opened.replica);
+        let shown = opened.shown;
+        let opened =
+            UpstreamSession::new(opened.id, opened.version).at(opened.replica).showing(shown.as_ref());
         let place = (holder.id(), holder.expires_s());
         if let Some(other) = sessions.put(place, &upstream.session_key, &found, &opened).await {
             ask_to_forget(worker, view, vec![((&*upstream.session_key).into(), Arc::new(opened))]);
@@ -246,7 +250,7 @@ async fn open(
     {
         set_level(worker, view, upstream, opened, level).await;
     }
-    if let (Ok(opened), SessionHolder::Client(session)) = (&opened, holder) {
+    if let (Ok(opened), SessionHolder::Client(session, _)) = (&opened, holder) {
         // Nobody told of what changed while there was no session.
         upstream_stream::announce_updates(worker, view, upstream, session, opened, told_uris.take());
     }
@@ -304,7 +308,7 @@ async fn tell(
     message: Bytes,
 ) {
     let question = AskRequest {
-        headers: legacy_headers(session.version.as_str(), session.id.as_ref()),
+        headers: session.named().to_map(),
         body: message,
         is_safe_to_repeat: true,
         replica: session.replica,
@@ -330,8 +334,8 @@ fn ask_to_forget(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<Up
     let closing: Vec<_> = closed
         .into_iter()
         .filter_map(|(key, session)| {
-            let id = (session.id.clone()?, session.replica);
-            Some((Arc::clone(known(&key)?), id, session.version))
+            session.id.as_ref()?;
+            Some((Arc::clone(known(&key)?), session))
         })
         .collect();
     if closing.is_empty() {
@@ -340,12 +344,10 @@ fn ask_to_forget(worker: &Rc<Worker>, view: &View, closed: Vec<(Box<str>, Arc<Up
     let owner = Rc::clone(worker);
     worker.client.tasks.spawn(async move {
         let view = owner.view();
-        let close =
-            async |(upstream, (id, replica), version): (Arc<Upstream>, (HeaderValue, _), LegacyVersion)| {
-                let deadline = clock::now() + MESSAGE_TIMEOUT;
-                let session = SessionHeaders { id: Some(&id), version: version.as_str(), replica };
-                owner.asker(&view, Payer::GATEWAY).close(&upstream, session, deadline).await;
-            };
+        let close = async |(upstream, session): (Arc<Upstream>, Arc<UpstreamSession>)| {
+            let deadline = clock::now() + MESSAGE_TIMEOUT;
+            owner.asker(&view, Payer::GATEWAY).close(&upstream, session.named(), deadline).await;
+        };
         stream::iter(closing).for_each_concurrent(CLOSING_MAX, close).await;
     });
 }

@@ -98,7 +98,8 @@ pub(crate) fn in_reply(
         // What the client asks for after this must not be from before.
         let changed = ChangedList::ALL.into_iter().find(|kind| is_method(envelope, message, kind.method()));
         if let Some(changed) = changed {
-            session.upstream.changes.overhear(changed);
+            session.upstream_session.lists.note(changed);
+            session.upstream.changes.overhear_in(session.outbox.as_told(), changed);
         }
     }
     if matches!(seen, CrossingMessage::Answer(_)) {

@@ -254,7 +254,9 @@ impl BatchPart {
         }
         let reader = proxy.reader(view, cx.served);
         let mut message = Message::unread(self.body.clone());
-        reader.read(&head, &mut message, &mut cx.call.seen).await?;
+        let read = reader.read(&head, &mut message, &mut cx.call.seen).await;
+        proxy.hear_of_trace(cx, &mut message);
+        read?;
         if message.era != Era::Legacy {
             return Err(ClientError::NotJsonRpc { why: "a message of another revision is in a batch" }.into());
         }

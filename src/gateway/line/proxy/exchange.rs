@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 
 use super::Proxy;
 use super::address::{BodyChange, Outbound, Rewrite};
@@ -52,12 +52,17 @@ impl Proxy {
         let Some(endpoint) = &call.endpoint else { return Err(ClientError::NoEndpoint.into()) };
         let slot = endpoint.members[outbound.member];
         let upstream = &view.snapshot.upstreams[slot];
-        call.upstream = Some(Rc::clone(&view.upstream_names[slot]));
+        call.upstream = Some(Rc::clone(&view.called[slot]));
         call.tool = outbound.tool;
         let result = match session {
             Some(session) => {
                 let sent = (message, &*outbound);
-                Box::pin(self.send_in_session(view, upstream, &session, sent, fields, call)).await
+                // Made where it stays: `Box::pin` would copy all of it.
+                let sending = Box::write(
+                    Box::new_uninit(),
+                    self.send_in_session(view, upstream, &session, sent, fields, call),
+                );
+                Box::into_pin(sending).await
             }
             None => self.send_modern(view, upstream, (message, outbound), fields, call).await,
         };
@@ -78,7 +83,7 @@ impl Proxy {
     ) -> Result<ClientResponse, Error> {
         let new_task = self.new_task(view, (message, outbound), None, call);
         if upstream.eras().is_none() {
-            Box::pin(upstream.facts.tried_within(ERAS_PATIENCE)).await;
+            Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
         }
         upstream.era_for(Era::Modern)?;
         let place = Self::acquire_slot(upstream, call).await?;
@@ -108,7 +113,7 @@ impl Proxy {
                     (plan.own_id, plan.mapper) = (own_id.as_ref(), mapper.clone());
                 }
                 (plan.call_place, plan.new_task, plan.call) = (place, new_task, Some(&*call));
-                plan.silence = call.silence.as_deref();
+                plan.silence = call.silence.as_ref();
                 let relayed = relay(&self.worker, &mut reply, &mut plan).await;
                 end_place(plan.call_place, false);
                 relayed
@@ -135,6 +140,9 @@ impl Proxy {
     ) -> Result<ClientResponse, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
         let Outbound { member, rewrite, uri, .. } = outbound;
+        if upstream.eras().is_none() && upstream.is_child() {
+            Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
+        }
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
         let outbox = sessions.outbox(session.owner()).map_err(no_state)?;
@@ -149,7 +157,8 @@ impl Proxy {
         let sending = sending.unwrap_or_default();
         let key = &upstream.session_key;
         let subscription = ResourceSubscription { sessions, session, upstream: key, uri: uri.as_deref() };
-        let mut attempts = SessionAttempts::new(self, view, upstream, session);
+        let shown = forwarded.shown(&upstream.access.forward);
+        let mut attempts = SessionAttempts::new(self, view, upstream, session, shown);
         loop {
             let upstream_session = attempts.begin().await?;
             let in_session = InSession {
@@ -163,7 +172,7 @@ impl Proxy {
             let is_new = subscription.note(message.method, view.snapshot.limits.subscription_uris_max)?;
             legacy::upstream_stream::stand(&self.worker, &in_session).await;
             let named = upstream_session.named();
-            let mut request = post(outbound.body.clone(), forwarded.clone().in_session(named));
+            let mut request = post(outbound.body.clone(), forwarded.clone().in_session(&named));
             request.envelope = known_envelope(upstream, Era::Legacy, (message, outbound));
             request.attributes.silence.clone_from(&call.silence);
             leave(&mut call.watch, &mut request, upstream);
@@ -241,7 +250,7 @@ impl SessionExchange {
             call_place: place,
             subscribing: self.subscribing,
             new_task: self.new_task,
-            silence: silence.as_deref(),
+            silence: silence.as_ref(),
             ..RelayPlan::new(&upstream, id, deadline)
         };
         let relayed = relay(&worker, &mut reply, &mut plan).await;
@@ -277,8 +286,9 @@ impl<'a> SessionAttempts<'a> {
         view: &'a Rc<View>,
         upstream: &'a Arc<Upstream>,
         session: &'a Session,
+        shown: Option<Arc<HeaderMap>>,
     ) -> Self {
-        let holder = SessionHolder::Client(session.clone());
+        let holder = SessionHolder::Client(session.clone(), shown);
         Self { proxy, view, upstream, session, holder, ends_with_it: false, may_reopen: true, refused: None }
     }
 
@@ -293,7 +303,10 @@ impl<'a> SessionAttempts<'a> {
     /// The session, opened where there is none.
     pub(super) async fn begin(&mut self) -> Result<Arc<UpstreamSession>, Error> {
         let opened = self.find();
-        if let Some(opened) = opened.filter(|_| !self.upstream.is_sessionless.load(Ordering::Relaxed)) {
+        if let Some(opened) = opened.filter(|_| !self.upstream.is_one_for_all()) {
+            if let SessionHolder::Client(_, Some(shown)) = &self.holder {
+                opened.shown.set(shown);
+            }
             return Ok(opened);
         }
         let opening = legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder);
@@ -342,7 +355,7 @@ impl<'a> SessionAttempts<'a> {
 /// What a refusal means that looked like the end of a session, and is none.
 fn refused(error: &UpstreamError) -> UpstreamError {
     match error {
-        UpstreamError::SessionLost => UpstreamError::Status { status: StatusCode::NOT_FOUND },
+        UpstreamError::SessionLost => UpstreamError::Status { status: StatusCode::NOT_FOUND, media: None },
         _ => UpstreamError::SessionDoubted,
     }
 }
@@ -389,9 +402,20 @@ fn post(message: Segments, forwarded: ForwardedFields) -> UpstreamRequest {
 
 /// Notes that a request leaves for its upstream, which is told of the span where there is one.
 fn leave(watch: &mut Watch, request: &mut UpstreamRequest, upstream: &Upstream) {
-    if watch.span.is_some() {
+    if watch.trace.span.is_some() {
         request.spell_out();
         request.attributes.trail = watch.leaves(&mut request.headers, upstream.is_child());
+        rename_span(watch, request);
+    }
+}
+
+/// The `_meta` of what is sent once more names the exchange before, by what nobody else can have written.
+fn rename_span(watch: &Watch, request: &mut UpstreamRequest) {
+    let Some([named, name]) = watch.trace.span.as_ref().and_then(|span| span.renamed()) else { return };
+    let mut message = Vec::from(request.message.to_bytes());
+    if let Some(at) = memchr::memmem::find(&message, named.as_bytes()) {
+        message.splice(at..at + named.len(), name.into_bytes());
+        request.message = Segments::from(Bytes::from(message));
     }
 }
 

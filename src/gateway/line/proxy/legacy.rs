@@ -89,7 +89,7 @@ impl Proxy {
         cx: &mut RequestContext<'_>,
         message: &Message,
     ) -> Result<RequestDecision, Error> {
-        cx.call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
+        cx.call.watch.identify(|| message.envelope.id.as_ref().map(|_| message.id()));
         match (message.envelope.kind, message.method) {
             (MessageKind::Request, Method::Initialize) => self.initialize(cx, message).await,
             (MessageKind::Request, Method::Ping) => Ok(answer(message, "{}")),

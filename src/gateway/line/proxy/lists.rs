@@ -1,17 +1,23 @@
 //! What the gateway answers from what it knows of its upstreams: introductions, lists, and streams of their changes.
 
+use std::sync::Arc;
+
 use super::context::RequestContext;
+use super::permit::OwnName;
 use super::{NAMES_PATIENCE, Proxy, RequestDecision};
+use crate::catalog::lists::owner::ListOwner;
 use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
 use crate::catalog::lists::{self, ListRequest};
 use crate::catalog::subscriptions;
+use crate::line::legacy::{self, SessionHolder};
 use crate::line::message::{Message, UNNAMED_VERSION};
 use crate::line::relay::{EventsKind, events_response, json_response};
-use crate::tables::lists::{Dialect, List};
+use crate::tables::lists::{CatalogQuery, Dialect, List};
 use crate::telemetry::calls::Spoken;
+use crate::upstream::{Upstream, headers};
 use http::StatusCode;
 use protocol::error::{ClientError, Error};
-use protocol::route::Kind;
+use protocol::route::{Kind, Route, Style};
 use protocol::version::{Era, Eras, LegacyVersion, supported_versions};
 
 /// Longer capabilities of a client are refused where lists depend on them.
@@ -46,6 +52,7 @@ impl Proxy {
             Some(version) => Dialect::Legacy(version, declared.as_bytes()),
             None => Dialect::Modern(capabilities(message)?),
         };
+        let owners = self.list_owners(cx, list).await;
         let ask = ListRequest {
             list,
             dialect,
@@ -53,9 +60,114 @@ impl Proxy {
             id: message.id(),
             class: &cx.caller()?.class,
             asker: Some(&*cx.call),
+            owners: &owners,
         };
         let answer = lists::list(&self.worker, cx.view, cx.endpoint, ask).await?;
         Ok(RequestDecision::Answer(json_response(StatusCode::OK, answer)))
+    }
+
+    /// In whose name each upstream is asked for a list; empty where all are asked in the gateway's.
+    async fn list_owners(&self, cx: &RequestContext<'_>, list: List) -> Vec<ListOwner> {
+        let members = 0..cx.endpoint.members.len();
+        let is_own = |upstream: &Arc<Upstream>| {
+            !upstream.access.forward.is_empty()
+                || (cx.session.is_some()
+                    && (upstream.changes.were_told_apart() || upstream.has_process_per_session()))
+        };
+        if !members.clone().filter_map(|member| cx.upstream(member)).any(is_own) {
+            return Vec::new();
+        }
+        let owners = members.map(|member| self.list_owner(cx, member, list));
+        Box::pin(futures_util::future::join_all(owners)).await
+    }
+
+    async fn list_owner(&self, cx: &RequestContext<'_>, member: usize, list: List) -> ListOwner {
+        let Some(upstream) = cx.upstream(member) else { return ListOwner::Gateway };
+        let shown = headers::shown(cx.fields, &upstream.access.forward);
+        let Some(session) = cx.session.as_ref().filter(|_| upstream.era_for(Era::Legacy) == Ok(Era::Legacy))
+        else {
+            return shown.map_or(ListOwner::Gateway, ListOwner::Shown);
+        };
+        let sessions = &self.worker.state.sessions;
+        let opened = sessions.opened(session.grant.id, &upstream.session_key);
+        let opened = opened.filter(|opened| {
+            if opened.lists.is_lost() {
+                let holder = SessionHolder::Client(session.clone(), None);
+                legacy::lose(&self.worker, cx.view, upstream, &holder, opened);
+            }
+            !opened.lists.is_lost()
+        });
+        match (opened, shown) {
+            (Some(opened), Some(shown)) => {
+                opened.shown.set(&shown);
+                ListOwner::Session(opened, Some(shown))
+            }
+            (Some(opened), None) => {
+                let changed = CatalogQuery::List(list).changed();
+                let is_own = upstream.has_process_per_session()
+                    || changed.is_some_and(|changed| opened.lists.has(changed));
+                if is_own { ListOwner::Session(opened, None) } else { ListOwner::Gateway }
+            }
+            (None, None) => ListOwner::Gateway,
+            (None, Some(shown)) => {
+                let holder = SessionHolder::Client(session.clone(), Some(Arc::clone(&shown)));
+                match legacy::upstream_session(&self.worker, cx.view, upstream, &holder).await {
+                    Ok(opened) => ListOwner::Session(opened, Some(shown)),
+                    // Why it cannot be opened shows in the list.
+                    Err(_) => ListOwner::Shown(shown),
+                }
+            }
+        }
+    }
+
+    /// Where a name leads that only this caller may be shown, in lists of its own.
+    pub(super) async fn find_own<'n>(
+        &self,
+        cx: &RequestContext<'_>,
+        kind: Kind,
+        public: &'n str,
+    ) -> Result<OwnName<'n>, Error> {
+        let list = match kind {
+            Kind::Tool => List::Tools,
+            Kind::Prompt => List::Prompts,
+            Kind::Resource | Kind::Task => return Ok(OwnName::Unknown),
+        };
+        if cx.endpoint.naming.style() != Style::Bare {
+            return Ok(OwnName::Unknown);
+        }
+        let class = &cx.caller()?.class;
+        let owners = self.list_owners(cx, list).await;
+        let directory = cx.endpoint.names.directory();
+        // A name that all are shown is not one of its own.
+        let mut is_absent = !owners.is_empty() && directory.offer(kind, public).is_none();
+        for (member, owner) in owners.into_iter().enumerate() {
+            let Some(upstream) = cx.upstream(member).filter(|_| class.reaches(member)) else { continue };
+            let is_shown = || {
+                cx.endpoint.naming.shows(kind, member, public)
+                    && cx.endpoint.allows(class, kind, member, public)
+            };
+            if owner.is_gateway() {
+                is_absent &= directory.was_listed(member);
+                continue;
+            }
+            if !is_shown() {
+                continue;
+            }
+            let declared = cx.session.as_ref().map_or(NO_CAPABILITIES, |session| &session.grant.capabilities);
+            let dialect = match &cx.session {
+                Some(session) => Dialect::Legacy(session.grant.version, declared.as_bytes()),
+                None => Dialect::Modern(NO_CAPABILITIES.as_bytes()),
+            };
+            let part = lists::own_part(&self.worker, cx.view, upstream, list, dialect, owner).await;
+            match part {
+                Some(part) if part.content.named(list).any(|(name, _)| name == public) => {
+                    return Ok(OwnName::Found(Route { member, inner: public.into() }));
+                }
+                Some(_) => {}
+                None => is_absent = false,
+            }
+        }
+        Ok(if is_absent { OwnName::Absent } else { OwnName::Unknown })
     }
 
     /// `subscriptions/listen` names what it is about in the body alone; what it cannot name, it does not get.

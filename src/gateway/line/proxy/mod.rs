@@ -21,6 +21,7 @@ mod resource_subscriptions;
 mod sse;
 mod stream;
 mod tasks;
+mod trace;
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -147,7 +148,7 @@ impl Proxy {
                 if !request.fields.is_empty() {
                     call.has_name(header_name(&request.fields).as_deref());
                 }
-                Box::pin(self.refuse(&view, origin, intake, call, &error)).await
+                Box::pin(self.refuse(&view, origin, &request.fields, intake, call, &error)).await
             }
         };
         if self.drain.is_quiet() || self.worker.state.drain.is_quiet() {
@@ -202,11 +203,19 @@ impl Proxy {
             return answered.map(LineAnswer::Response);
         }
         let mut message = Message::unread(body);
-        self.reader(view, cx.served).read(&head, &mut message, &mut cx.call.seen).await?;
+        let read = self.reader(view, cx.served).read(&head, &mut message, &mut cx.call.seen).await;
+        if message.envelope.has_other_names {
+            self.hear_of_trace(cx, &mut message);
+        }
+        read?;
         // Dispatch.
         let decision = match message.era {
             Era::Modern => self.dispatch(cx, &message, route).await?,
-            Era::Legacy => Box::pin(self.dispatch_in_session(cx, &message)).await?,
+            // Made where it stays: `Box::pin` would copy all of it.
+            Era::Legacy => {
+                let dispatching = Box::write(Box::new_uninit(), self.dispatch_in_session(cx, &message));
+                Box::into_pin(dispatching).await?
+            }
         };
         let mut outbound = match decision {
             RequestDecision::Send(outbound) => outbound,
@@ -250,7 +259,7 @@ impl Proxy {
         message: &Message,
         route: Option<AdmittedByName<'_>>,
     ) -> Result<RequestDecision, Error> {
-        cx.call.watch.identify(message.envelope.id.as_ref().map(|_| message.id()));
+        cx.call.watch.identify(|| message.envelope.id.as_ref().map(|_| message.id()));
         match message.method {
             _ if message.envelope.kind == MessageKind::Notification => {
                 Ok(RequestDecision::Answer(accepted()))
@@ -320,6 +329,7 @@ impl Proxy {
         &self,
         view: &Rc<View>,
         origin: Option<HeaderValue>,
+        fields: &Fields,
         mut intake: Intake,
         mut call: Call,
         error: &Error,
@@ -327,6 +337,7 @@ impl Proxy {
         let body = intake.collect_refused().await.unwrap_or_default();
         call.request_bytes = body.len() as u64;
         self.note_subject(view, &mut call, &body);
+        self.hear_of_refused(&mut call, &body, fields, view);
         let id = self.reader(view, Eras::BOTH).find_id(&body).await;
         let id = id.and_then(|id| std::str::from_utf8(body.get(id)?).ok());
         let is_origin_allowed = call.is_origin_allowed;

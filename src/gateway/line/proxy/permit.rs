@@ -65,6 +65,14 @@ impl<'n> std::ops::Deref for Admitted<'n> {
     }
 }
 
+/// A name, as the lists have it that are a caller's own.
+pub(super) enum OwnName<'n> {
+    Found(Route<'n>),
+    /// All upstreams were listed, for this caller where it has lists of its own, and none has it.
+    Absent,
+    Unknown,
+}
+
 impl Proxy {
     /// Asks the limits of rate for what was posted by a caller whose credentials were checked.
     pub(super) async fn admit_posted(
@@ -255,10 +263,41 @@ impl Proxy {
         match self.find_route(cx, kind, public) {
             Err(Error::Gateway(GatewayError::NamesUnknown)) => {
                 self.settle_names(cx.endpoint).await;
-                self.find_route(cx, kind, public)
+                let found = self.find_route(cx, kind, public);
+                if found.is_ok() { found } else { Box::pin(self.or_own(cx, kind, public, found)).await }
+            }
+            found @ Err(Error::Client(ClientError::UnknownName { .. })) => {
+                Box::pin(self.or_own(cx, kind, public, found)).await
             }
             found => found,
         }
+    }
+
+    /// A name that not everybody is shown may be shown to this caller alone.
+    #[cold]
+    async fn or_own<'n>(
+        &self,
+        cx: &RequestContext<'_>,
+        kind: Kind,
+        public: &'n str,
+        found: Result<Route<'n>, Error>,
+    ) -> Result<Route<'n>, Error> {
+        let own = match self.find_own(cx, kind, public).await? {
+            OwnName::Found(own) => own,
+            OwnName::Absent => {
+                return Err(ClientError::UnknownName { kind: kind.word(), name: public.to_owned() }.into());
+            }
+            OwnName::Unknown => return found,
+        };
+        if self.worker.audit.wants_all() {
+            let (endpoint, caller) = (&***cx.endpoint, &**cx.caller()?);
+            let directory = endpoint.names.directory();
+            let place = NameScope { naming: &endpoint.naming, directory: &directory };
+            let principal = &caller.principal;
+            let decision = AuditedDecision { principal, endpoint, member: own.member, kind, name: public };
+            self.note_allowed(caller, place, &decision, &own.inner);
+        }
+        Ok(own)
     }
 
     /// Where a public name leads this caller. What it may not use does not exist for it, unless a scope would help; nor
@@ -275,6 +314,20 @@ impl Proxy {
             return self.find_task(endpoint, caller, &route, public);
         }
         Ok(route)
+    }
+
+    /// Writes down that a caller may use something, unless its arguments decide as well: then it is not decided yet.
+    fn note_allowed(
+        &self,
+        caller: &Caller,
+        place: NameScope<'_>,
+        decision: &AuditedDecision<'_>,
+        inner: &str,
+    ) {
+        let AuditedDecision { kind, member, .. } = *decision;
+        if kind != Kind::Tool || !caller.class.reads_arguments(place, member, inner) {
+            self.worker.audit.write(decision, &caller.class.judge(place, kind, member, inner));
+        }
     }
 
     /// Where a public name leads this caller, by rules alone.
@@ -296,11 +349,8 @@ impl Proxy {
         let decision = AuditedDecision { principal, endpoint, member: route.member, kind, name: public };
         let audit = &self.worker.audit;
         if class.is_unrestricted() || class.allows(place, kind, route.member, &route.inner) {
-            // Where arguments decide as well, it is not decided yet.
-            let is_decided =
-                || kind != Kind::Tool || !class.reads_arguments(place, route.member, &route.inner);
-            if audit.wants_all() && is_decided() {
-                audit.write(&decision, &class.judge(place, kind, route.member, &route.inner));
+            if audit.wants_all() {
+                self.note_allowed(caller, place, &decision, &route.inner);
             }
             return Ok(route);
         }

@@ -93,7 +93,9 @@ impl Proxy {
         let body = intake.collect(limits, &self.worker.state.buffered, || cx.call.payer()).await?;
         let only_legacy = Eras { modern: false, legacy: true };
         let mut message = Message::unread(body);
-        self.reader(cx.view, only_legacy).read(cx.head, &mut message, &mut cx.call.seen).await?;
+        let read = self.reader(cx.view, only_legacy).read(cx.head, &mut message, &mut cx.call.seen).await;
+        self.hear_of_trace(cx, &mut message);
+        read?;
         cx.session = line.session();
         // What has no answer has its place in the order before it is accepted.
         if message.envelope.kind != MessageKind::Request {

@@ -24,6 +24,7 @@ use crate::line::response::ClientResponse;
 use crate::mapper::Mapper;
 use crate::session::outbox::{NotAttached, SessionOutbox};
 use crate::session::{NoState, Session};
+use crate::upstream::headers;
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::event_id::{self, EventId};
 
@@ -47,13 +48,12 @@ impl Proxy {
         let mut position = ResumePoint::Now;
         if let Some(last_event) = cx.head.last_event {
             let outbox = self.outbox_of(session)?;
-            let remembers = self.worker.state.sessions.remembers(&session.grant, &outbox);
-            position = resume_point(cx, &outbox, last_event, remembers)?;
+            position = resume_point(cx, &outbox, last_event)?;
         }
         if let ResumePoint::Reply(member, inner) = &position {
             if let Some(response) = self.resume_reply(cx, *member, inner).await? {
                 cx.call.upstream =
-                    cx.endpoint.members.get(*member).map(|slot| Rc::clone(&cx.view.upstream_names[*slot]));
+                    cx.endpoint.members.get(*member).map(|slot| Rc::clone(&cx.view.called[*slot]));
                 return response;
             }
             position = ResumePoint::Unknown;
@@ -92,14 +92,18 @@ impl Proxy {
         for member in members.filter(|member| caller.class.reaches(*member)) {
             let Some(upstream) = cx.upstream(member) else { continue };
             let sessions = &self.worker.state.sessions;
+            let shown = headers::shown(cx.fields, &upstream.access.forward);
             if let Some(in_session) = self.in_session(cx, session, &outbox, member) {
+                if let Some(shown) = &shown {
+                    in_session.upstream_session.shown.set(shown);
+                }
                 let name = &in_session.upstream.config.name;
                 let after = repeated.iter().find(|(upstream, _)| **upstream == **name);
                 upstream_stream::ensure(&self.worker, &in_session, after.map(|(_, id)| id.clone()));
             } else if sessions.is_subscribed(grant.id, &upstream.session_key)
                 && sessions.opened(grant.id, &upstream.session_key).is_none()
             {
-                upstream_stream::come_back(&self.worker, upstream, session, &outbox);
+                upstream_stream::come_back(&self.worker, upstream, session, &outbox, shown);
             }
         }
         let snapshot = &cx.view.snapshot;
@@ -153,7 +157,7 @@ impl Proxy {
             session: Some(in_session),
             new_task: Some(new_task),
             place: admitted,
-            silence: cx.call.silence.as_deref(),
+            silence: cx.call.silence.as_ref(),
             ..RelayPlan::new(&upstream, "", deadline)
         };
         Ok(Some(relay(&self.worker, &mut reply, &mut plan).await))
@@ -202,10 +206,13 @@ fn resume_point(
     cx: &RequestContext<'_>,
     outbox: &SessionOutbox,
     last_event: &[u8],
-    remembers: bool,
 ) -> Result<ResumePoint, ClientError> {
     let is_of_stream = outbox.has_given_out(last_event);
-    if remembers && !last_event.is_empty() && !is_of_stream && !outbox.has_given_in_reply(last_event) {
+    if outbox.knows_given()
+        && !last_event.is_empty()
+        && !is_of_stream
+        && !outbox.has_given_in_reply(last_event)
+    {
         return Err(ClientError::EventUnknown);
     }
     let name_of = |member| cx.upstream(member).map(|upstream| &*upstream.config.name);

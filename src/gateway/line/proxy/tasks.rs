@@ -37,8 +37,9 @@ use crate::session::tasks::TaskOf;
 use crate::session::{Session, SessionId, UpstreamSession};
 use crate::snapshot::Endpoint;
 use crate::upstream::Upstream;
-use crate::upstream::ask::{AskRequest, legacy_headers};
+use crate::upstream::ask::AskRequest;
 use crate::upstream::body::no_memory;
+use crate::upstream::headers;
 use protocol::ambiguity::folded;
 use protocol::error::{ClientError, Error, GatewayError, PolicyError, UpstreamError};
 use protocol::json::{Document, Value, quote};
@@ -229,7 +230,8 @@ impl Proxy {
     /// unless the client's ends with it.
     async fn tasks_at(&self, request: TaskListRequest<'_>) -> Result<Vec<String>, Error> {
         let TaskListRequest { cx, session, member, upstream, .. } = request;
-        let mut attempts = SessionAttempts::new(self, cx.view, upstream, session);
+        let shown = headers::shown(cx.fields, &upstream.access.forward);
+        let mut attempts = SessionAttempts::new(self, cx.view, upstream, session, shown);
         if !cx.is_transparent() && attempts.find().is_none() {
             return Ok(Vec::new());
         }
@@ -268,7 +270,7 @@ impl Proxy {
         let mut params = String::from("{}");
         for number in 0..limits.list_pages_max {
             let question = AskRequest {
-                headers: legacy_headers(opened.version.as_str(), opened.id.as_ref()),
+                headers: opened.named().to_map(),
                 body: format!(
                     r#"{{"jsonrpc":"2.0","id":"trunkline-tasks","method":"tasks/list","params":{params}}}"#
                 )

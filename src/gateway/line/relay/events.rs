@@ -339,7 +339,7 @@ impl EventStream {
         Poll::Ready(reopened)
     }
 
-    /// The answer as the client is to see it that takes nothing else. What it is asked goes to the stream of its session.
+    /// The answer as the client is to see it that takes nothing else. All else goes to the stream of its session.
     fn pass_alone(
         &mut self,
         worker: &Rc<Worker>,
@@ -476,20 +476,16 @@ impl EventStream {
         self.last_id = next_id(self.last_id.take(), &event);
         self.fruitless = 0;
         self.has_answered = is_answer;
-        if is_answer
-            && let Some(uri) = self.subscribing.take()
-            && memchr::memmem::find(data, b"\"error\"").is_some()
-        {
-            let key = &session.upstream.session_key;
-            worker.state.sessions.unsubscribe(session.session.grant.id, key, &uri);
+        if is_answer && let Some(uri) = self.subscribing.take() {
+            note_subscription(worker, session, &uri, data);
         }
         Ok(match crossing {
             NotificationRouting::Mapped { question: Some(question), .. } if is_detached => {
                 answers::undeliverable(worker, session, &question);
                 None
             }
-            NotificationRouting::Mapped { question: Some(question), message } if self.is_lone => {
-                answers::ask_beside(worker, session, message.to_bytes(), &question);
+            crossing if self.is_lone && !is_answer => {
+                say_beside(worker, session, data, crossing);
                 None
             }
             NotificationRouting::AsItIs => Some(with_public_id(session, &mut self.given, event, None)),
@@ -498,6 +494,27 @@ impl EventStream {
             }
             NotificationRouting::Withheld => None,
         })
+    }
+}
+
+/// The resource is forgotten as subscribed to where this answer refuses it.
+fn note_subscription(worker: &Worker, session: &InSession, uri: &str, answer: &[u8]) {
+    if memchr::memmem::find(answer, b"\"error\"").is_some() {
+        let key = &session.upstream.session_key;
+        worker.state.sessions.unsubscribe(session.session.grant.id, key, uri);
+    }
+}
+
+/// Has a client that takes the answer alone told the rest on the stream of its session.
+fn say_beside(worker: &Rc<Worker>, session: &InSession, said: &Bytes, crossing: NotificationRouting) {
+    match crossing {
+        NotificationRouting::AsItIs => {
+            answers::say_beside(worker, session, Bytes::copy_from_slice(said), None);
+        }
+        NotificationRouting::Mapped { question, message } => {
+            answers::say_beside(worker, session, message.to_bytes(), question.as_deref());
+        }
+        NotificationRouting::Withheld => {}
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn relay_failure(
     let Reply { head, body, lease, .. } = reply;
     let status = head.status;
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-        return Err(UpstreamError::Credentials.into());
+        return Err(plan.upstream.access.refusal().into());
     }
     let (era, upstream, retry_after) = (plan.era(), plan.upstream, head.fields.retry_after_s());
     if media == Media::Json

@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing is handed on of a reply that may answer another request, where the gateway can tell.
 
+use std::pin::pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -141,7 +142,9 @@ async fn relay_mapped(
     let Reply { head, body, lease, .. } = reply;
     let reply_bytes_max = worker.limits().reply_bytes_max;
     let held = worker.state.buffered.open(plan.payer());
-    let collected = plan.patiently(collect(body, reply_bytes_max, plan.deadline, held)).await;
+    // Handed on by reference: what reads a reply is large.
+    let collecting = pin!(collect(body, reply_bytes_max, plan.deadline, held));
+    let collected = plan.patiently(collecting).await;
     let collected = collected.unwrap_or(Err(UpstreamError::TimedOut.into()));
     let (whole, reservation) = collected.inspect_err(|error| {
         if let Error::Upstream(error) = error {
@@ -185,6 +188,9 @@ async fn next_piece(
     lease: Option<&mut ConnectionLease>,
     plan: &RelayPlan<'_>,
 ) -> Result<Option<Bytes>, UpstreamError> {
+    if let Incoming::Whole(whole) = body {
+        return Ok(whole.take());
+    }
     match plan.patiently(body.frame()).await {
         Some(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
         Some(None) => Ok(None),

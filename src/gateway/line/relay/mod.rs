@@ -85,7 +85,7 @@ pub(crate) struct RelayPlan<'p> {
     /// The call that is answered, where it is none of a session.
     pub call: Option<&'p Call>,
     /// The silence of its client.
-    pub silence: Option<&'p Silence>,
+    pub silence: Option<&'p Arc<Silence>>,
 }
 
 /// What the client gets of a reply. What is left of the reply and of the plan is of no use.
@@ -155,7 +155,13 @@ impl<'p> RelayPlan<'p> {
 
     /// Awaits a part of the reply in time.
     async fn patiently<F: Future>(&self, future: F) -> Option<F::Output> {
-        silence::until(self.silence, self.deadline, self.upstream.config.response_timeout, future).await
+        silence::until(
+            self.silence.map(|silence| &**silence),
+            self.deadline,
+            self.upstream.config.response_timeout,
+            future,
+        )
+        .await
     }
 
     /// True if the client takes nothing but one message in JSON.

@@ -66,7 +66,7 @@ pub(crate) async fn resume(
     deadline: Instant,
 ) -> Result<Reply, UpstreamError> {
     let InSession { upstream, upstream_session, .. } = session;
-    let mut request = UpstreamRequest::listen(upstream_session.named(), Some(last_id));
+    let mut request = UpstreamRequest::listen(&upstream_session.named(), Some(last_id));
     let payer = session.session.owner().payer();
     let aim = upstream_session.replica.into();
     let delivery = SendOptions { is_safe_to_repeat: true, aim, asked: None, payer };

@@ -3,7 +3,6 @@
 //! A fault in the middle of an event stream becomes an error event where the client stands between two events,
 //! else its connection is cut.
 
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -11,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body as _, SizeHint};
-use tokio::time::{Sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::RelayPlan;
@@ -20,7 +18,7 @@ use super::gather::Gather;
 use super::json::JsonStream;
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
-use crate::clock;
+use crate::clock::{self, RecurringDeadline};
 use crate::context::call::Call;
 use crate::context::worker::Worker;
 use crate::session::Session;
@@ -30,6 +28,7 @@ use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::{Incoming, IncomingPiece};
 use crate::upstream::messages::ReplyPart;
 use crate::upstream::pool::{self, ConnectionLease};
+use crate::upstream::silence::Silence;
 use protocol::error::{ClientError, Error, UpstreamError};
 use protocol::sse::Event;
 
@@ -52,8 +51,11 @@ pub(super) struct RelayedReply {
     durations: Arc<UpstreamDurations>,
     /// The end of our patience: with the whole of a JSON reply, with the silence between events.
     deadline: Instant,
-    /// Rings then, or earlier for a comment.
-    clock: Pin<Box<Sleep>>,
+    /// Then, or earlier for a comment.
+    rings: Instant,
+    timer: RecurringDeadline,
+    /// The silence of its client, whose timer it is.
+    silence: Option<Arc<Silence>>,
     /// The longest silence of the client. Zero: there is no bound.
     keep_alive_interval: Duration,
     /// When the whole of an event stream must be there.
@@ -141,7 +143,9 @@ impl RelayedReply {
                 .map(|held| (held.upstream_session.ended.clone(), held.session.clone())),
             durations: Arc::clone(&plan.upstream.durations),
             deadline: plan.deadline,
-            clock: Box::pin(sleep_until(plan.deadline.into())),
+            rings: plan.deadline,
+            timer: plan.silence.map(|silence| silence.take_timer()).unwrap_or_default(),
+            silence: plan.silence.cloned(),
             keep_alive_interval: Duration::ZERO,
             answer_by: Some(plan.deadline),
             source: source(plan),
@@ -176,7 +180,6 @@ impl RelayedReply {
         }
         let (ended, session) = self.session.take().filter(|_| !self.is_over)?;
         self.is_detached = true;
-        self.in_flight.iter_mut().for_each(CallInFlight::change_reader);
         self.call = None;
         if let ReplySource::Events(events) = &mut self.source {
             if events.is_resumable() && !events.has_answered() {
@@ -254,8 +257,8 @@ impl RelayedReply {
                     if self.in_flight.as_mut().is_some_and(|call| call.is_given_up(cx.waker())) {
                         return self.fail(ClientError::Cancelled);
                     }
-                    ready!(self.clock.as_mut().poll(cx));
-                    if self.clock.deadline().into_std() < self.deadline {
+                    ready!(self.timer.poll(cx, self.rings));
+                    if self.rings < self.deadline {
                         match self.break_silence() {
                             Some(comment) => return Poll::Ready(Some(Ok(comment))),
                             None => continue,
@@ -344,8 +347,7 @@ impl RelayedReply {
     fn wait_until(&mut self, now: Instant, deadline: Instant) {
         self.deadline = deadline;
         let is_quiet = self.keep_alive_interval.is_zero();
-        let rings = if is_quiet { deadline } else { deadline.min(now + self.keep_alive_interval) };
-        self.clock.as_mut().reset(rings.into());
+        self.rings = if is_quiet { deadline } else { deadline.min(now + self.keep_alive_interval) };
     }
 
     /// The client has heard nothing for long: what it is given, where it stands between two events.
@@ -425,7 +427,7 @@ impl RelayedReply {
     fn end_place(&mut self) {
         if let Some(place) = self.call_place.take() {
             let sending = self.in_flight.as_ref().map(|call| &call.sending);
-            place.end(sending.is_some_and(|sending| sending.withdrawal.is_cancelled()));
+            place.finish(sending.is_some_and(|sending| sending.withdrawal.is_cancelled()));
         }
     }
 
@@ -440,6 +442,9 @@ impl RelayedReply {
         }
         self.end_place();
         self.in_flight = None;
+        if let Some(silence) = self.silence.take() {
+            silence.keep_timer(std::mem::take(&mut self.timer));
+        }
         pool::give_back(self.lease.take(), clock::now());
         if let Some(call) = &mut self.call {
             call.finish();

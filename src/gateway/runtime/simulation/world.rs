@@ -107,7 +107,8 @@ impl World {
             ready(server.map(|server| server.listed()).ok_or(ErrorKind::NotFound.into())).boxed_local()
         }));
         prober.resolve().await;
-        control.ask_upstreams(prober, None);
+        let pins = control.read_pins(None);
+        control.ask_upstreams(prober, pins, None);
         let listener = config.listeners[0].clone();
         let address = listener.address.ip_address().expect("an address");
         let listening = socket::listen(address, false).expect("a port");

@@ -17,7 +17,7 @@ fn read(text: impl AsRef<[u8]>, now_s: u64) -> Replay {
 
 fn session(expires_s: u64, level: Option<Level>, upstreams: &[(&str, UpstreamSession)]) -> ReplayedSession {
     let upstreams = upstreams.iter().map(|(name, opened)| ((*name).into(), opened.clone())).collect();
-    ReplayedSession { expires_s, level, upstreams, subscribed: SubscribedUris::default() }
+    ReplayedSession { expires_s, level, upstreams, subscribed: SubscribedUris::default(), given: None }
 }
 
 #[test]

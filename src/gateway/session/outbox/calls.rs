@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::{Addressee, SessionOutbox};
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::upstream::sending::Sending;
+use crate::upstream::withdrawal::WaitingTask;
 
 /// A call of the client that an upstream works on.
 #[derive(Clone, Debug)]
@@ -37,22 +38,13 @@ pub(crate) struct CallInFlight {
     id: Box<str>,
     pub sending: Arc<Sending>,
     /// The end of a cancelled call wakes the task that reads its reply.
-    is_watching: bool,
+    reader: WaitingTask,
 }
 
 impl CallInFlight {
     /// True if the call was cancelled and is given up; else the task of this waker is woken when it is.
     pub(crate) fn is_given_up(&mut self, reader: &Waker) -> bool {
-        if std::mem::replace(&mut self.is_watching, true) {
-            self.sending.withdrawal.is_given_up()
-        } else {
-            self.sending.withdrawal.watch(reader)
-        }
-    }
-
-    /// Another task reads the reply from now on.
-    pub(crate) fn change_reader(&mut self) {
-        self.is_watching = false;
+        self.reader.is_given_up(&self.sending.withdrawal, reader)
     }
 }
 
@@ -80,7 +72,7 @@ impl SessionOutbox {
         change(call);
         let sending = Arc::clone(&call.sending);
         drop(inner);
-        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending, is_watching: false }
+        CallInFlight { outbox: Arc::clone(self), id: id.into(), sending, reader: WaitingTask::default() }
     }
 
     /// The call with this id literal, until it has its answer.

@@ -20,7 +20,7 @@ mod queue;
 mod reply_ids;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
@@ -35,13 +35,14 @@ use self::queue::OutboxQueue;
 use self::reply_ids::IdsOfReplies;
 pub(crate) use self::reply_ids::{GivenIds, ReplyIds};
 use super::NoState;
+use super::given_ids::GivenDigests;
 use super::message_queue::MessageQueue;
 use super::session_state::UpstreamSession;
 use super::streams::StreamBounds;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
-use crate::clock;
+use crate::upstream::changes::ToldSession;
 use protocol::event_id;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
@@ -61,8 +62,8 @@ pub(crate) struct SessionOutbox {
     client: OnceLock<Payer>,
     /// The client's stream may have room again, or is gone.
     room: Notify,
-    /// Since when something of the session is remembered here, in seconds since 1970.
-    pub(super) made_s: u64,
+    /// All ids that its client was given are remembered, as far as they ever are.
+    knows_given: AtomicBool,
     /// Of which reload its client was told that it made other lists.
     lists_since_ms: AtomicU64,
 }
@@ -148,7 +149,7 @@ impl SessionOutbox {
             class: Mutex::default(),
             client: OnceLock::new(),
             room: Notify::new(),
-            made_s: clock::now_s(),
+            knows_given: AtomicBool::new(false),
             lists_since_ms: AtomicU64::new(0),
         }
     }
@@ -157,6 +158,11 @@ impl SessionOutbox {
     /// now on.
     pub(crate) fn note_lists(&self, since_ms: u64) -> bool {
         self.lists_since_ms.swap(since_ms, Ordering::Relaxed) != since_ms
+    }
+
+    /// Its session, among those that an upstream has told of a change.
+    pub(crate) fn as_told(&self) -> ToldSession {
+        ToldSession(std::ptr::from_ref(self).addr())
     }
 
     /// Who the client is; the first that is said holds.
@@ -265,6 +271,34 @@ impl SessionOutbox {
         self.inner.lock().replies.has(id)
     }
 
+    /// Nothing was given to its client before that is not remembered here.
+    pub(super) fn begin_given(&self) {
+        self.knows_given.store(true, Ordering::Relaxed);
+    }
+
+    /// True if its client was given no ids but those that are remembered, and those that are forgotten as too many.
+    pub(crate) fn knows_given(&self) -> bool {
+        self.knows_given.load(Ordering::Relaxed)
+    }
+
+    /// What its client was given, for another process. `None`: it is not known.
+    pub(super) fn given(&self) -> Option<GivenDigests> {
+        let inner = self.inner.lock();
+        self.knows_given().then(|| GivenDigests {
+            on_stream: inner.positions.digests(),
+            in_replies: inner.replies.digests(),
+        })
+    }
+
+    /// What its client was given by the process before.
+    pub(super) fn restore_given(&self, given: GivenDigests) {
+        let mut inner = self.inner.lock();
+        inner.positions = Positions::restored(given.on_stream);
+        inner.replies = IdsOfReplies::restored(given.in_replies);
+        drop(inner);
+        self.begin_given();
+    }
+
     /// Room for the ids of a reply.
     pub(crate) fn begin_ids(&self) -> Arc<ReplyIds> {
         self.inner.lock().replies.begin()
@@ -333,7 +367,8 @@ impl SessionOutbox {
         self.inner.lock().messages.get(upstream).filter(|queue| !queue.is_empty()).cloned()
     }
 
-    fn is_reader_behind(&self) -> bool {
+    /// True if the client's stream would be ended by one more message.
+    pub(crate) fn is_reader_behind(&self) -> bool {
         let inner = self.inner.lock();
         inner.reader.is_some() && inner.queue.is_full(self.streams.queue_bytes_max())
     }

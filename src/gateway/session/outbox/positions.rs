@@ -1,12 +1,12 @@
 //! How far a client has come with each upstream's events, and which ids of events it was given.
 
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::OutboundMessage;
+use crate::session::given_ids::digest;
 use protocol::event_id;
 
 /// Ids of events that are remembered, to be told from those of replies.
@@ -45,6 +45,15 @@ impl Positions {
         Some(id)
     }
 
+    /// Digests of the ids that it was handed, for another process.
+    pub(super) fn digests(&self) -> Vec<u64> {
+        self.given_out.iter().copied().collect()
+    }
+
+    pub(super) fn restored(digests: Vec<u64>) -> Self {
+        Self { given_out: digests.into(), ..Self::default() }
+    }
+
     /// True if this is the id of an event of the client's own stream.
     pub(super) fn has_given_out(&self, id: &[u8]) -> bool {
         self.given_out.contains(&digest(id))
@@ -78,10 +87,4 @@ impl Positions {
     fn of(&mut self, upstream: &str) -> Option<&mut UpstreamPosition> {
         self.upstreams.iter_mut().find(|position| &*position.upstream == upstream)
     }
-}
-
-pub(super) fn digest(id: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
 }

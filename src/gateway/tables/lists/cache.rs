@@ -1,8 +1,8 @@
 //! The lists that are kept: parts by upstream, and merged lists by endpoint, each weighed in bytes.
 //!
 //! What an upstream gives may depend on what it is asked with: its credential, the protocol version, the client's
-//! capabilities. The gateway presents one credential to each upstream, the same for all callers, so there is one
-//! [`Scope`]; credentials of callers would each be one.
+//! capabilities. The gateway presents one credential to each upstream, the same for all callers, which is one [`Scope`].
+//! Where headers of clients are handed on, what each of them shows is one, and so is a session that has lists of its own.
 //!
 //! Invariant: nothing here decides whether a list may be given out. Parts and merged lists say themselves how long
 //! they hold.
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use moka::Expiry;
 use moka::sync::Cache;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 use super::dialect::DialectKey;
-use super::flight::Flights;
+pub(crate) use super::digest::{ContentDigest, digest};
+use super::kept::KeptParts;
 use super::kind::CatalogQuery;
 use super::part::{Content, ListPart};
+use crate::flight::Flights;
 use crate::upstream::UpstreamId;
 use protocol::error::UpstreamError;
 use protocol::route::directory::Directory;
@@ -31,6 +32,7 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 #[derive(Debug)]
 pub(crate) struct Catalog {
     pub parts: Cache<PartKey, Arc<ListPart>>,
+    pub kept: KeptParts,
     pub merged: Cache<MergedKey, Arc<Merged>>,
     pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,
     pub merging: Arc<Flights<MergedKey, ()>>,
@@ -63,10 +65,9 @@ pub(crate) struct MergedKey {
 pub(crate) enum Scope {
     /// The gateway's own credential, or none.
     Gateway,
+    /// Headers that one client shows as well, or a session of its own.
+    Of(ContentDigest),
 }
-
-/// A digest of bytes: the first half of their SHA-256.
-pub(crate) type ContentDigest = [u8; 16];
 
 #[derive(Debug)]
 pub(crate) struct Merged {
@@ -100,8 +101,8 @@ impl MergedPage {
 }
 
 impl Catalog {
-    /// An empty catalog that keeps about `bytes_max` bytes, half of them parts.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// An empty catalog that caches about `bytes_max` bytes, half of them parts, and keeps about `kept_bytes_max`.
+    pub(crate) fn new(bytes_max: usize, kept_bytes_max: usize) -> Self {
         let half = u64::try_from(bytes_max / 2).unwrap_or(u64::MAX);
         Self {
             parts: Cache::builder()
@@ -109,6 +110,7 @@ impl Catalog {
                 .weigher(|_, part: &Arc<ListPart>| weight(part.content.bytes() + size_of::<ListPart>()))
                 .expire_after(Staleness)
                 .build(),
+            kept: KeptParts::new(kept_bytes_max),
             merged: Cache::builder()
                 .max_capacity(half)
                 .weigher(|_, merged: &Arc<Merged>| weight(merged.bytes()))
@@ -148,18 +150,6 @@ impl Merged {
     }
 }
 
-pub(crate) fn digest(pieces: &[&[u8]]) -> ContentDigest {
-    let mut sha256 = Sha256::new();
-    for piece in pieces {
-        sha256.update((piece.len() as u64).to_le_bytes());
-        sha256.update(piece);
-    }
-    let whole: [u8; 32] = sha256.finalize().into();
-    let mut half = ContentDigest::default();
-    half.copy_from_slice(&whole[..16]);
-    half
-}
-
 fn weight(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -180,17 +170,5 @@ impl Expiry<PartKey, Arc<ListPart>> for Staleness {
         _: Option<Duration>,
     ) -> Option<Duration> {
         Some(part.stale_until.saturating_duration_since(updated))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digests_keep_pieces_apart() {
-        assert_eq!(digest(&[b"ab", b"c"]), digest(&[b"ab", b"c"]));
-        assert_ne!(digest(&[b"ab", b"c"]), digest(&[b"a", b"bc"]));
-        assert_ne!(digest(&[b"a"]), digest(&[b"a", b""]));
     }
 }

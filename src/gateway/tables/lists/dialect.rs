@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::cache::{ContentDigest, digest};
+use super::digest::{ContentDigest, digest};
 use protocol::version::{Era, LegacyVersion};
 
 /// `C` is the client's capabilities: a JSON object as it wrote it, or what stands for that.

@@ -2,7 +2,8 @@
 
 pub(crate) mod cache;
 pub(crate) mod dialect;
-pub(crate) mod flight;
+pub(crate) mod digest;
+pub(crate) mod kept;
 pub(crate) mod kind;
 pub(crate) mod part;
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub(crate) use self::excluded::{ExcludeReason, Excluded};
+pub(crate) use self::excluded::{ExcludeReason, Excluded, ExcludedEntries};
 use super::kind::{CatalogQuery, List};
 use crate::upstream::listing::Annotations;
 use protocol::ambiguity::{RESPONSE, is_ambiguous, is_ambiguous_introduction};
-use protocol::error::UpstreamError;
+use protocol::error::{Refusal, UpstreamError};
 use protocol::hints::Hints;
 use protocol::json::{self, JsonError, Scratch, Span, Value, quote};
 use protocol::mapping::{self, Shape, Site};
@@ -62,8 +62,8 @@ pub(crate) struct Content {
     pub is_absent: bool,
     /// Why it is not all that the upstream would have given.
     pub cut: Option<Truncation>,
-    /// Entries that were left out, each with the reason.
-    pub excluded: Vec<Excluded>,
+    /// Entries that were left out.
+    pub excluded: ExcludedEntries,
     /// The mirrored parameters of its tools.
     pub annotated: Arc<Annotations>,
     /// Tools that are withheld because of their definition. Their names stay taken.
@@ -132,6 +132,11 @@ impl Truncation {
 }
 
 impl ListPart {
+    /// Something that was said before, and is better than nothing at `now`.
+    pub(crate) fn old(content: Arc<Content>, now: Instant) -> Self {
+        Self { content, ttl: Duration::ZERO, fresh_until: now, stale_until: now, count: 0, asked: now }
+    }
+
     /// True if it may be given out as it is; `count` is the upstream's now.
     pub(crate) fn is_fresh(&self, count: u64, now: Instant) -> bool {
         self.count == count && now < self.fresh_until
@@ -156,12 +161,11 @@ impl Content {
         };
         let pages =
             self.pages.iter().map(|page| page.body.len() + page.items.iter().map(item).sum::<usize>());
-        let excluded = self
-            .excluded
-            .iter()
-            .map(|entry| entry.names.iter().map(String::len).sum::<usize>() + entry.definition.len());
-        let excluded = excluded.sum::<usize>();
-        pages.sum::<usize>() + excluded + self.result.len() + self.rest.bytes() + size_of::<Self>()
+        pages.sum::<usize>()
+            + self.excluded.bytes()
+            + self.result.len()
+            + self.rest.bytes()
+            + size_of::<Self>()
     }
 
     /// True if both say the same, however they are divided into pages.
@@ -226,7 +230,7 @@ pub(crate) struct ReadPage {
     pub is_public: bool,
     /// Members of the result that a merged list may keep.
     pub rest: ResultRest,
-    pub excluded: Vec<Excluded>,
+    pub excluded: ExcludedEntries,
     pub annotated: Vec<(Box<str>, Arc<[Annotation]>)>,
 }
 
@@ -237,6 +241,13 @@ pub(crate) struct Reading {
     pub counts_annotations: bool,
     /// How a server of the legacy era names itself: a JSON object.
     pub server_info: Option<String>,
+}
+
+/// An error of JSON-RPC instead of a list.
+fn refused(kind: CatalogQuery, error: Value<'_>, code: Option<i64>) -> UpstreamError {
+    let Some(code) = code else { return UpstreamError::Nonsense };
+    let message = error.text_of("message").unwrap_or_default().as_ref().into();
+    UpstreamError::Refused(Arc::new(Refusal { method: kind.method().label(), code, message }))
 }
 
 pub(crate) fn read(
@@ -262,7 +273,7 @@ pub(crate) fn read(
     if let Some(error) = root.get("error") {
         let code = error.get("code").and_then(Value::as_integer);
         let is_missing = code == Some(METHOD_NOT_FOUND) && kind != CatalogQuery::Discover;
-        return if is_missing { Ok(PartRead::Absent) } else { Err(UpstreamError::Nonsense) };
+        return if is_missing { Ok(PartRead::Absent) } else { Err(refused(kind, error, code)) };
     }
     let is_ours = root.get("id").is_some_and(|id| id.raw() == REQUEST_ID.as_bytes());
     let result = root.get("result").filter(|result| is_ours && result.kind() == json::JsonKind::Object);

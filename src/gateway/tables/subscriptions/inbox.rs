@@ -20,6 +20,7 @@ use crate::access::policy::Class;
 use crate::identity::Principal;
 use crate::session::outbox::SessionOutbox;
 use crate::snapshot::{Endpoint, Snapshot};
+use crate::upstream::changes::ToldSession;
 use protocol::subscription::{Lists, Notice};
 
 /// Notifications kept whole, in number and in bytes. One is kept however long it is: whoever reads it, it is held once.
@@ -135,6 +136,11 @@ impl Inbox {
             self.lists_replaced(since_ms);
         }
         true
+    }
+
+    /// True if it is the stream of one of these sessions.
+    pub(crate) fn is_among(&self, told: &[ToldSession]) -> bool {
+        !told.is_empty() && self.outbox.as_ref().is_some_and(|outbox| told.contains(&outbox.as_told()))
     }
 
     pub(crate) fn list_changed(&self, index: usize) {

@@ -5,20 +5,23 @@
 
 pub(crate) mod feed;
 pub(crate) mod inbox;
+mod returns;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use self::feed::{Feed, FeedScope, WantedName};
 use self::inbox::Inbox;
+use self::returns::Returns;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{NoShare, Share, Shares};
 use crate::clock;
 use crate::snapshot::Snapshot;
-use crate::upstream::changes::ChangedList;
+use crate::upstream::changes::{ChangedList, ToldSession};
 use crate::upstream::{Upstream, UpstreamId};
 use config::LimitsConfig;
 use protocol::error::{Error, GatewayError, PolicyError};
@@ -33,6 +36,7 @@ pub(crate) struct Hub {
     places: Arc<Shares>,
     /// A feed waits for its streams.
     pub(crate) opened: Notify,
+    returns: Returns,
 }
 
 #[derive(Debug, Default)]
@@ -54,7 +58,8 @@ impl Default for Hub {
     /// Nobody listens. How many may, they say who come.
     fn default() -> Self {
         let (feeds, clients) = (Mutex::default(), Mutex::default());
-        Self { feeds, clients, places: Shares::new(0), opened: Notify::new() }
+        let returns = Returns::default();
+        Self { feeds, clients, places: Shares::new(0), opened: Notify::new(), returns }
     }
 }
 
@@ -67,10 +72,46 @@ impl Hub {
 
     /// Tells clients that an upstream's list has changed, where that is already known here.
     pub(crate) fn tell(&self, upstream: &Upstream, changed: ChangedList) {
+        self.tell_others(upstream, changed, &[]);
+    }
+
+    /// The same, but for these, whom their upstream has told itself.
+    pub(crate) fn tell_others(&self, upstream: &Upstream, changed: ChangedList, told: &[ToldSession]) {
         // Lists are the same for all.
         let feed = self.feeds().by_upstream.get(&(upstream.id, None)).cloned();
         if let Some(feed) = feed {
-            feed.list_changed(changed as usize, clock::now());
+            feed.list_changed(changed as usize, told, clock::now());
+        }
+    }
+
+    /// A list is there that clients went without, or had as it was before the start: they are told soon.
+    pub(crate) fn list_returned(&self, upstream: &Upstream, changed: ChangedList) {
+        self.returns.add(upstream, changed);
+    }
+
+    /// A list may have changed while its upstream was not heard. Programs come up one after the other.
+    pub(crate) fn list_doubted(&self, upstream: &Upstream, changed: ChangedList) {
+        if upstream.is_child() {
+            upstream.changes.note(changed);
+            self.list_returned(upstream, changed);
+        } else {
+            self.list_changed(upstream, changed);
+        }
+    }
+
+    /// Tells each client once of all lists that returned, if that is due.
+    pub(crate) fn tell_returned(&self, now: Instant) {
+        for (index, upstreams) in self.returns.take(now) {
+            let feeds: Vec<Arc<Feed>> = {
+                let feeds = self.feeds();
+                upstreams.iter().filter_map(|id| feeds.by_upstream.get(&(*id, None)).cloned()).collect()
+            };
+            let mut told: HashSet<*const Inbox> = HashSet::new();
+            for inbox in feeds.iter().flat_map(|feed| feed.told_of_list(index, now)) {
+                if told.insert(Arc::as_ptr(&inbox)) {
+                    inbox.list_changed(index);
+                }
+            }
         }
     }
 

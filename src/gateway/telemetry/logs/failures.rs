@@ -28,6 +28,12 @@ pub(crate) struct Failure<'c> {
     /// The client's address, with its port unless it was forwarded.
     pub client: &'c str,
     pub error: &'c Error,
+    /// The HTTP status that the upstream answered with, where that is what is wrong.
+    pub upstream_status: Option<u16>,
+    /// The fault of the upstream.
+    pub why: Option<&'c str>,
+    /// Lines of this client about the same that were left out before.
+    pub left_out: Option<u64>,
 }
 
 /// True if this method executes nothing: lists, and descriptions that servers give of themselves.
@@ -66,14 +72,15 @@ impl FailureLog {
             return;
         }
         let outcome = failure.error.outcome();
-        let Failure { request_id, endpoint, method, name, upstream, principal, client, error } = *failure;
+        let Failure { request_id, endpoint, method, name, upstream, principal, client, error, .. } = *failure;
+        let (upstream_status, why, left_out) = (failure.upstream_status, failure.why, failure.left_out);
         let said = if is_list(method) { error.without_outcome() } else { error.to_string() };
-        let (is_refusal, error) = (error.is_refusal(), super::clean(&said, ERROR_CHARS_MAX));
+        let (is_refusal, error) = (error.is_refusal(), super::beginning(&said, ERROR_CHARS_MAX));
         let (reason, status, code) = (outcome.reason.label(), outcome.status.as_u16(), outcome.code);
         if is_refusal {
-            tracing::info!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call refused");
+            tracing::info!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, left_out, %error, "call refused");
         } else {
-            tracing::warn!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, %error, "call failed");
+            tracing::warn!(target: TARGET, reason, status, code, %request_id, endpoint, method, name, upstream, principal, %client, upstream_status, why, %error, "call failed");
         }
     }
 

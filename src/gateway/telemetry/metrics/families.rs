@@ -36,7 +36,7 @@ metrics! {
         /// Time from a client's request to the end of its reply; `error_type` is empty for calls that were answered.
         server_duration: Durations["endpoint", "mcp_method_name", "gen_ai_tool_name", "mcp_protocol_version", "error_type"] = "mcp_server_operation_duration_seconds" in CALL_BUCKETS_S;
         /// Time from sending a request to an upstream to the head of its reply; `mcp_method_name` is empty for requests of the
-        /// gateway's own, and for those that failed.
+        /// gateway's own.
         client_duration: Durations["upstream", "mcp_method_name", "gen_ai_tool_name", "error_type"] = "mcp_client_operation_duration_seconds" in CALL_BUCKETS_S;
         /// Requests of clients, by outcome: `answered`; `refused` because of the request itself, its caller or a limit;
         /// `failed`, at the upstream or here; `cancelled` by the client. `reason` is the `error_type`.
@@ -188,6 +188,9 @@ metrics! {
         in_flight: IntGaugeVec["upstream", "replica"] = "trunkline_replica_in_flight";
         /// Replicas of upstreams: `healthy` ones take calls, `unhealthy` ones do not, as their circuit breaker is open.
         replicas: IntGaugeVec["upstream", "state"] = "trunkline_upstream_replicas";
+        /// 1 where calls get through to the upstream, at least some, by how it is (`up`, `starting`, `failing`,
+        /// `refuses our credentials`, `wants the caller's own credentials`, `is no MCP server`, `cannot be listed`, `down`) and why.
+        usable: IntGaugeVec["upstream", "state", "cause"] = "trunkline_upstream_usable";
         /// 1 where the upstream speaks protocol revisions of the era: `modern`, `legacy`.
         eras: IntGaugeVec["upstream", "era"] = "trunkline_upstream_eras";
         /// Probes of upstreams for the eras that they speak, by result: `modern`, `not_modern`, `legacy`, `not_legacy`,
@@ -203,6 +206,8 @@ metrics! {
         running: IntGauge = "trunkline_children";
         /// Starts of child processes, by result.
         starts: ByResult = "trunkline_child_starts_total";
+        /// Child processes that wait for their turn to start, or for room.
+        starts_waiting: IntGauge = "trunkline_child_starts_waiting";
         /// Child processes at rest that were ended to make room for another.
         evicted: IntCounter = "trunkline_child_evictions_total";
         /// Child processes that ended on their own, or had to be killed.
@@ -392,6 +397,10 @@ metrics! {
         cache: CacheResults = "trunkline_list_cache_total";
         /// Bytes of lists in the cache.
         cache_bytes: IntGauge = "trunkline_list_cache_bytes";
+        /// Bytes of the last complete lists of upstreams, which are kept for restarts.
+        kept_bytes: IntGauge = "trunkline_lists_kept_bytes";
+        /// Lists of an upstream that are not kept for restarts, as `kept_lists_bytes_max` is met.
+        not_kept: IntCounterVec["upstream"] = "trunkline_lists_not_kept_total";
         /// Lists answered without this upstream, because it failed or was late.
         partial: IntCounterVec["upstream"] = "trunkline_lists_partial_total";
         /// Truncated lists of an upstream, by reason.

@@ -1,17 +1,22 @@
-//! W3C trace context: the headers `traceparent` and `tracestate`.
+//! W3C trace context: `traceparent`, `tracestate` and `baggage`, of headers or of `_meta`.
 //!
-//! What is malformed is as good as absent, and then its `tracestate` counts for nothing either. Whose call is not
-//! traced keeps its headers as they came; that is not decided here.
+//! A malformed context is as good as absent, and then its `tracestate` counts for nothing either. A call that is not
+//! traced keeps both as they came; that is not decided here.
 
 use http::HeaderValue;
 use http::header::HeaderName;
 use opentelemetry::trace::TraceState;
 use protocol::fields::{FieldName, Fields, visible};
+use protocol::text::shown;
+
+use crate::telemetry::logs::cut;
 
 /// The header that names a trace and a span of it.
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// The header with what tracing systems on the way have noted.
 pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// The header with what the members of a trace tell each other.
+pub(super) const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 
 /// The length of `traceparent` in the one version there is.
 const LENGTH: usize = 55;
@@ -21,6 +26,8 @@ pub(super) const SAMPLED: u8 = 1;
 const RANDOM: u8 = 2;
 /// More of a `tracestate` is handed on, but not kept with spans.
 const STATE_BYTES_MAX: usize = 512;
+/// A longer text in `_meta` does not become a header: so much of `baggage` has to pass everywhere.
+const HEADER_BYTES_MAX: usize = 8192;
 
 pub(super) type TraceId = [u8; 16];
 pub(super) type SpanId = [u8; 8];
@@ -47,7 +54,7 @@ impl Parent {
     }
 
     /// Later versions may append to what this one says.
-    fn read(text: &[u8]) -> Option<Self> {
+    pub(super) fn read(text: &[u8]) -> Option<Self> {
         let (known, more) = text.split_at_checked(LENGTH)?;
         let mut fields = known.split(|byte| *byte == b'-');
         let mut next = |digits| number(fields.next()?, digits);
@@ -66,21 +73,48 @@ impl Parent {
     }
 }
 
-/// What a `tracestate` says, to be kept with spans. `None`: it says nothing that can be read.
-pub(super) fn state(fields: &Fields) -> Option<TraceState> {
-    let mut whole = String::new();
-    for value in fields.all(FieldName::TraceState) {
-        let comma = if whole.is_empty() { "" } else { "," };
-        whole = whole + comma + visible(value)?;
+/// The notes of tracing systems on the way.
+#[derive(Clone, Debug)]
+pub(super) struct TraceNotes {
+    /// As it is handed on.
+    pub(super) text: Box<str>,
+    /// As it is kept with spans.
+    pub(super) kept: TraceState,
+}
+
+impl TraceNotes {
+    /// Those of the header. `None`: they say nothing that can be read.
+    pub(super) fn of(fields: &Fields) -> Option<Self> {
+        let mut whole = String::new();
+        for value in fields.all(FieldName::TraceState) {
+            let comma = if whole.is_empty() { "" } else { "," };
+            whole = whole + comma + visible(value)?;
+        }
+        Self::read(whole)
     }
-    let state = whole.parse().ok()?;
-    Some(if whole.len() > STATE_BYTES_MAX { TraceState::NONE } else { state })
+
+    pub(super) fn read(text: String) -> Option<Self> {
+        let state = text.parse().ok()?;
+        let kept = if text.len() > STATE_BYTES_MAX { TraceState::NONE } else { state };
+        Some(Self { text: text.into(), kept })
+    }
+}
+
+/// The header that says the same as a member of `_meta`. `None`: no header may say it.
+pub(super) fn header_of(text: &str) -> Option<HeaderValue> {
+    let fits = !text.is_empty() && text.len() <= HEADER_BYTES_MAX && visible(text.as_bytes()).is_some();
+    text.parse().ok().filter(|_| fits)
+}
+
+/// A client's text as a span holds it: as much as is logged, with what is not seen spelled out.
+pub(super) fn spelled(text: &str) -> String {
+    shown(&cut(text))
 }
 
 /// The `traceparent` that names this span.
-pub(super) fn traceparent(trace_id: &TraceId, span_id: SpanId, flags: u8) -> Option<HeaderValue> {
+pub(super) fn traceparent(trace_id: &TraceId, span_id: SpanId, flags: u8) -> String {
     let (trace_id, span_id) = (u128::from_be_bytes(*trace_id), u64::from_be_bytes(span_id));
-    format!("00-{trace_id:032x}-{span_id:016x}-{flags:02x}").try_into().ok()
+    format!("00-{trace_id:032x}-{span_id:016x}-{flags:02x}")
 }
 
 /// A number of so many hexadecimal digits, which are in lower case.
@@ -143,8 +177,7 @@ mod tests {
         let value = format!("00-{TRACE}-{SPAN}-01");
         let parent = of(&[&value]).expect("a parent");
         assert!(parent.is_sampled());
-        let written = traceparent(&parent.trace_id, parent.span_id, parent.flags).expect("a value");
-        assert_eq!(written, value);
+        assert_eq!(traceparent(&parent.trace_id, parent.span_id, parent.flags), value);
     }
 
     #[test]
@@ -165,10 +198,25 @@ mod tests {
                 headers.append(TRACESTATE, value.parse().expect("a value"));
             }
             assert_eq!(
-                state(&Fields::from(&headers)).map(|state| state.header()).as_deref(),
+                TraceNotes::of(&Fields::from(&headers)).map(|notes| notes.kept.header()).as_deref(),
                 kept,
                 "{values:?}"
             );
+        }
+    }
+
+    #[test]
+    fn only_what_fits_becomes_a_header() {
+        let (longest, too_long) = ("a".repeat(HEADER_BYTES_MAX), "a".repeat(HEADER_BYTES_MAX + 1));
+        for (text, expected) in [
+            ("k=v,l=%20", true),
+            (&longest, true),
+            (&too_long, false),
+            ("", false),
+            ("k=v\r\nx: 1", false),
+            ("k=\u{e4}", false),
+        ] {
+            assert_eq!(header_of(text).is_some(), expected, "{text}");
         }
     }
 }

@@ -12,16 +12,15 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::call_span::{CallSpan, ChildSpan};
-use super::context::SpanId;
+use super::context::{SpanId, spelled};
 use crate::telemetry::call_record::CallRecord;
-use crate::telemetry::logs::shorten;
 use protocol::error::Reason;
 use protocol::method::Method;
 
 /// The spans of a call, the outermost last.
 pub(super) fn spans(scope: &InstrumentationScope, span: &CallSpan, call: &CallRecord<'_>) -> Vec<SpanData> {
     let clock = Clock { started: call.started, started_at: span.started };
-    let name = call.name.map(shorten);
+    let name = call.name.map(spelled);
     let mut all = Vec::with_capacity(span.exchanges.len() + 1);
     let exchanges = span.exchanges.iter();
     all.extend(exchanges.map(|exchange| client_span((scope, clock), span, exchange, call, name.as_deref())));

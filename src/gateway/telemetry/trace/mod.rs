@@ -2,7 +2,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `context.rs` | the headers `traceparent` and `tracestate` |
+//! | `context.rs` | `traceparent`, `tracestate` and `baggage` |
 //! | `sampler.rs` | which calls are traced |
 //! | `settings.rs` | `[trace]` and the `OTEL_*` variables |
 //! | `call_span.rs` | what is noted while a traced call is under way |
@@ -11,9 +11,10 @@
 //! | `export.rs` | the queue of spans, and the way out of it |
 //! | `otlp.rs` | one batch of spans, encoded and posted |
 //!
-//! Whether a call is traced is decided by its headers, before anything is allocated for it. Calls that are not traced
-//! keep the headers of their clients. Workers hand finished spans to the control thread through a bounded queue and never
-//! wait: what finds no room is counted.
+//! The headers of a call decide if it is traced, before anything is allocated for it; and its body once more, where they
+//! name no parent, and `_meta` does (SEP-414). Calls that are not traced keep the headers and the `_meta` of their clients.
+//! Workers hand finished spans to the control thread through a bounded queue and never wait: what finds no room is
+//! counted.
 
 mod call_span;
 mod context;
@@ -25,9 +26,11 @@ mod settings;
 mod trail;
 
 use std::cell::Cell;
+use std::time::Instant;
 
 use opentelemetry::InstrumentationScope;
 use protocol::fields::Fields;
+use protocol::trace_meta::TraceMeta;
 
 use super::call_record::CallRecord;
 
@@ -36,8 +39,17 @@ pub(crate) use self::export::{SpanQueue, Traces};
 pub(crate) use self::settings::TraceSettingsError;
 pub(crate) use self::trail::Trail;
 
-use self::context::Parent;
+use self::context::{Parent, TraceNotes};
 use self::sampler::Sampler;
+
+/// The trace of a call, as far as it is known.
+#[derive(Debug, Default)]
+pub(crate) struct TracedCall {
+    /// Its spans, if it is traced.
+    pub(crate) span: Option<Box<CallSpan>>,
+    /// True if its client has named a parent.
+    pub(crate) has_parent: bool,
+}
 
 #[derive(Debug)]
 pub(crate) struct Tracer {
@@ -55,15 +67,42 @@ impl Tracer {
     }
 
     /// The spans of a call that came with these fields, if it is to be traced.
-    pub(crate) fn start(&self, fields: &Fields) -> Option<Box<CallSpan>> {
+    pub(crate) fn start(&self, fields: &Fields) -> TracedCall {
         let parent = Parent::of(fields);
         let random = if parent.is_some() { 0 } else { self.next() };
-        if !self.sampler.takes(parent.as_ref(), random) {
-            return None;
+        let span = self.sampler.takes(parent.as_ref(), random).then(|| {
+            let mut span = Box::new(CallSpan::new(trace_id(random), fields));
+            if let Some(parent) = parent {
+                span.has_parent(parent, TraceNotes::of(fields));
+            }
+            span
+        });
+        TracedCall { span, has_parent: parent.is_some() }
+    }
+
+    /// The `_meta` of a call, which began then and came with these fields, says this of its trace. Its header
+    /// wins. Returns what `_meta` is to say instead, `traceparent` and `tracestate`, if the call is traced.
+    pub(crate) fn hear<'t>(
+        &self,
+        call: &'t mut TracedCall,
+        meta: &TraceMeta,
+        fields: &Fields,
+        began: Instant,
+    ) -> Option<(String, Option<&'t str>)> {
+        let parent = meta.parent.as_deref().and_then(|text| Parent::read(text.as_bytes()));
+        if let Some(parent) = parent.filter(|_| !call.has_parent) {
+            call.has_parent = true;
+            if !self.sampler.takes(Some(&parent), 0) {
+                call.span = None;
+                return None;
+            }
+            let late = || Box::new(CallSpan::late(parent.trace_id, fields, began));
+            // A state that no header may hold is none.
+            let notes = meta.state.as_deref().filter(|text| context::header_of(text).is_some());
+            let notes = notes.and_then(|text| TraceNotes::read(text.to_owned()));
+            call.span.get_or_insert_with(late).has_parent(parent, notes);
         }
-        let trace_id = parent.map_or_else(|| trace_id(random), |parent| parent.trace_id);
-        let parent = parent.map(|parent| (parent.span_id, parent.flags));
-        Some(Box::new(CallSpan::new(trace_id, parent, fields)))
+        Some(call.span.as_mut()?.takes(meta))
     }
 
     /// Hands the spans of a call that has ended to the exporter.

@@ -22,9 +22,11 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
 
 fn call_span(headers: &HeaderMap) -> CallSpan {
     let fields = &Fields::from(headers);
-    let parent = Parent::of(fields);
-    let trace_id = parent.map_or_else(|| trace_id(7), |parent| parent.trace_id);
-    CallSpan::new(trace_id, parent.map(|parent| (parent.span_id, parent.flags)), fields)
+    let mut span = CallSpan::new(trace_id(7), fields);
+    if let Some(parent) = Parent::of(fields) {
+        span.has_parent(parent, TraceNotes::of(fields));
+    }
+    span
 }
 
 fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
@@ -44,6 +46,7 @@ fn ended(name: Option<&str>, reason: Option<Reason>) -> CallRecord<'_> {
         client: Ipv4Addr::LOCALHOST.into(),
         status: Some(200),
         reason,
+        message: None,
         trace_id: None,
     }
 }
@@ -131,5 +134,5 @@ fn names_are_shortened_and_clean() {
     let long = format!("a\u{1b}[31m\n{}", "x".repeat(500));
     let made = spans(&call_span(&HeaderMap::new()), &ended(Some(&long), None));
     let name = &made[0].name;
-    assert!(name.starts_with("tools/call a\u{fffd}[31m\u{fffd}x") && name.chars().count() < 150, "{name}");
+    assert!(name.starts_with("tools/call a\\u{1b}[31m\\u{a}x") && name.chars().count() < 150, "{name}");
 }

@@ -14,12 +14,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use self::oauth::AccessTokens;
 use super::Upstream;
 use super::attempt::RequestClock;
 use super::exchange::{Reply, SendOptions, UpstreamClient};
+use super::headers::fingerprint;
+use super::masking::masked;
 use super::request::UpstreamRequest;
 use super::throttle::Throttle;
 use crate::clock;
@@ -109,6 +112,31 @@ impl Material {
     }
 }
 
+impl Material {
+    /// Tells other material apart. It is made of secrets, and so is not to be shown or written down.
+    pub(crate) fn fingerprint(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        for (name, secret) in &self.env {
+            add(name.as_bytes());
+            add(secret.expose());
+        }
+        add(&fingerprint(&self.headers));
+        for secret in [&self.query, &self.client_secret] {
+            add(&[u8::from(secret.is_some())]);
+            add(secret.as_ref().map(Secret::expose).unwrap_or_default());
+        }
+        for tls in [&self.tls, &self.token_tls].into_iter().flatten() {
+            add(tls.server_name.as_deref().unwrap_or_default().as_bytes());
+            add(tls.identity.as_ref().map(|(_, key)| key.expose()).unwrap_or_default());
+        }
+        digest.finalize().into()
+    }
+}
+
 /// Parameters as they stand in a query. `None`: there are none.
 fn read_query(parameters: &[(String, QuerySource)]) -> Result<Option<Secret>, AccessError> {
     let mut query = Zeroizing::new(Vec::new());
@@ -193,9 +221,27 @@ impl UpstreamAccess {
         }
     }
 
+    /// `text` without what this upstream is shown.
+    pub(crate) fn masked(&self, text: &str) -> String {
+        let shown = self.material.headers.values().filter(|value| value.is_sensitive());
+        // Behind the name of a scheme the credentials stand by themselves.
+        let parts = shown.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
+        let secrets = parts.chain(self.query().map(Secret::expose));
+        String::from_utf8_lossy(&masked(text.as_bytes(), secrets)).into_owned()
+    }
+
     /// What is added to the query of its URL, if anything is.
     pub(crate) fn query(&self) -> Option<&Secret> {
         self.material.query.as_ref()
+    }
+
+    /// The meaning of a 401 or 403 of it: some of what it is shown may be the client's own.
+    pub(crate) fn refusal(&self) -> UpstreamError {
+        if self.forward.is_empty() {
+            return UpstreamError::Credentials;
+        }
+        let names: Vec<&str> = self.forward.iter().map(HeaderName::as_str).collect();
+        UpstreamError::ClientCredentials { headers: names.join(", ").into() }
     }
 
     /// Whether it wants tokens.
@@ -264,6 +310,11 @@ impl UpstreamClient {
         request.message = message;
         let token = tokens.get(&self.tasks, clock.deadline).await?;
         request.headers.insert(AUTHORIZATION, token.header.clone());
-        self.attempt(upstream, delivery, request, clock.starting_now()).await
+        let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
+        if let Some(lease) = reply.lease.as_ref().filter(|_| reply.head.status.is_success()) {
+            // It was the token alone.
+            lease.in_flight.replica().faults.is_good();
+        }
+        Ok(reply)
     }
 }

@@ -56,7 +56,13 @@ impl ReplyHeadFields {
             8 if is("location") => self.kept.note_location(value),
             10 if is("keep-alive") => self.keep_alive = self.keep_alive.or_else(|| keep_alive_timeout(value)),
             11 if is("retry-after") => self.kept.add_retry_after(value),
-            12 if is("content-type") => self.media = self.media.or_else(|| Some(Media::of(value))),
+            12 if is("content-type") && self.media.is_none() => {
+                let media = Media::of(value);
+                if media == Media::Other {
+                    self.kept.note_media(value);
+                }
+                self.media = Some(media);
+            }
             14 if is("mcp-session-id") => self.kept.add_session_id(value),
             // Nobody asked for it, and it would be lost on the way.
             16 if is("content-encoding") && !value.eq_ignore_ascii_case(b"identity") => {

@@ -46,12 +46,17 @@ const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub(crate) trait Connect {
     fn sessions(&self) -> &MuxSessions;
 
-    /// The connection for modern requests of this caller. `OtherEra`: there is no such thing.
-    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError>;
+    /// The connection for this modern request. `OtherEra`: there is no such thing.
+    async fn modern(
+        &self,
+        asking: ConnectRequest<'_>,
+        post: &MuxPost<'_>,
+    ) -> Result<MuxConnection, UpstreamError>;
 
-    /// The principal of this caller, where modern requests of several share a connection.
-    fn state_owner(&self, _asking: ConnectRequest<'_>) -> Option<Arc<StateOwner>> {
-        None
+    /// The principal of this caller, where modern requests of several share a connection. It fails where states cannot be
+    /// kept apart.
+    fn state_owner(&self, _asking: ConnectRequest<'_>) -> Result<Option<Arc<StateOwner>>, UpstreamError> {
+        Ok(None)
     }
 
     async fn initialize(&self, asking: ConnectRequest<'_>, post: MuxPost<'_>)
@@ -84,8 +89,8 @@ pub(crate) struct MuxPost<'a> {
     pub message: &'a Bytes,
     /// What was found in it.
     pub envelope: &'a Envelope,
-    /// `traceparent` and `tracestate`.
-    pub trace: [Option<&'a str>; 2],
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub trace: &'a [Option<&'a str>; 3],
     /// Whether the gateway itself asks.
     pub is_own: bool,
     /// The era in which the message was written.
@@ -174,11 +179,11 @@ async fn send_message(
     let json_depth_max = asking.client.limits().json_depth_max;
     let (message, envelope) =
         asking.client.read_json(|(scratch, _)| request.take_message((scratch, json_depth_max)))?;
-    let era = request.era();
+    let (era, trace) = (request.era(), request.trace());
     let post = MuxPost {
         message: &message,
         envelope: &envelope,
-        trace: request.trace(),
+        trace: &trace,
         is_own: request.attributes.is_own,
         era,
         json_depth_max,
@@ -190,11 +195,11 @@ async fn send_message(
         owner: None,
     };
     if era == Era::Modern {
-        let owner = connect.state_owner(asking);
+        let owner = connect.state_owner(asking)?;
         let post = MuxPost { owner: owner.as_ref(), ..post };
         let mut may_repeat = true;
         loop {
-            let connection = connect.modern(asking).await?;
+            let connection = connect.modern(asking, &post).await?;
             match pass(&connection, super::ONLY_SESSION, post).await {
                 // It ended between the two.
                 Err(UpstreamError::Unreachable) if std::mem::take(&mut may_repeat) => {}
@@ -271,6 +276,40 @@ fn not_its_state(post: &MuxPost<'_>) -> Reply {
     let error = Error::from(ClientError::Params { why: NOT_ITS_STATE });
     let id = std::str::from_utf8(post.id()).ok();
     Reply::json(error.body(id, post.era).into())
+}
+
+/// Asks `initialize` of a connection that nobody else uses yet, and waits for its answer however long that takes.
+pub(crate) async fn ask_to_initialize(
+    connection: &MuxConnection,
+    session: u64,
+    message: &Bytes,
+    payer: Payer,
+    json_depth_max: usize,
+) -> Result<Bytes, UpstreamError> {
+    let envelope = Envelope::parse(&mut Scratch::default(), message, json_depth_max);
+    let envelope = &envelope.map_err(|_| UpstreamError::Nonsense)?;
+    let request = MuxRequest {
+        payer,
+        session,
+        message,
+        envelope,
+        trace: &[None; 3],
+        is_own: true,
+        era: Era::Legacy,
+        deadline: None,
+        place: None,
+        owner: None,
+    };
+    let (mut rest, _in_flight) = connection.call(request).await?;
+    loop {
+        match rest.next().await {
+            Some(Ok(piece)) if piece.is_answer => return Ok(piece.data),
+            // There is nobody yet who could be told.
+            Some(Ok(_)) => {}
+            Some(Err(BrokenReply)) => return Err(rest.fault()),
+            None => return Err(UpstreamError::Reset),
+        }
+    }
 }
 
 /// Opens a session over a connection of its own by the caller's `initialize`. One that is refused ends it.

@@ -6,6 +6,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
+use super::host::Host;
+use super::incoming_message::IncomingKind;
 use super::queue::QueueRoom;
 use super::state::{CallDelivery, Patience};
 use super::{MuxConnection, incoming_message, outgoing};
@@ -26,7 +28,15 @@ pub(crate) struct ReadHalf {
     connection: MuxConnection,
     scratch: ScratchBox,
     /// A message that waits for its reader, and so does all that comes after it.
-    stalled: Option<(Bytes, QueueRoom)>,
+    stalled: Option<StalledMessage>,
+}
+
+/// A message that waits for its reader: it was read, as far as it can be.
+#[derive(Debug)]
+struct StalledMessage {
+    message: Bytes,
+    incoming: IncomingKind,
+    room: QueueRoom,
 }
 
 /// What became of a message that came in.
@@ -68,17 +78,36 @@ impl ReadHalf {
     /// Whoever does not read loses its call.
     pub(crate) fn receive(&mut self, message: &Bytes) -> Disposition {
         // It did not have to wait, which was not allowed.
-        self.hand_in(message, Patience::Never).unwrap_or(Disposition::Delivered)
+        match self.read(message) {
+            Some(incoming) => {
+                self.hand_in(message, &incoming, Patience::Never).unwrap_or(Disposition::Delivered)
+            }
+            None => Disposition::Garbage,
+        }
     }
 
     /// As [`receive`](Self::receive), unless the message is for a reader that is slow and holds up nobody else. `None`:
     /// then it is kept, and nothing else is to be handed in before [`settle`](Self::settle) is through.
     pub(crate) fn offer(&mut self, message: &Bytes) -> Option<Disposition> {
-        match self.hand_in(message, Patience::Alone) {
+        let incoming = self.read(message);
+        self.offer_read(message, incoming)
+    }
+
+    /// As [`offer`](Self::offer), of a message that is long: it is read apart from this thread.
+    pub(crate) async fn offer_long(&mut self, host: &Host, message: &Bytes) -> Option<Disposition> {
+        let (text, depth_max) = (message.clone(), self.connection.0.bounds.json_depth_max);
+        let read = move || incoming_message::read(&mut Scratch::default(), &text, depth_max);
+        let incoming = host.compute(read).await;
+        self.offer_read(message, incoming)
+    }
+
+    fn offer_read(&mut self, message: &Bytes, incoming: Option<IncomingKind>) -> Option<Disposition> {
+        let Some(incoming) = incoming else { return Some(Disposition::Garbage) };
+        match self.hand_in(message, &incoming, Patience::Alone) {
             Ok(disposition) => Some(disposition),
             Err(room) => {
                 self.connection.0.stalls.fetch_add(1, Ordering::Relaxed);
-                self.stalled = Some((message.clone(), room));
+                self.stalled = Some(StalledMessage { message: message.clone(), incoming, room });
                 None
             }
         }
@@ -90,32 +119,38 @@ impl ReadHalf {
 
     /// Waits until what is kept has been handed in. May be dropped and called again.
     pub(crate) async fn settle(&mut self) -> Disposition {
-        while let Some((_, room)) = &self.stalled {
+        while let Some(stalled) = &self.stalled {
             tokio::select! {
-                () = room.wait() => {}
+                () = stalled.room.wait() => {}
                 // Then it may hold up somebody else.
                 () = self.connection.0.entered.notified() => {}
             }
-            let Some((message, _)) = self.stalled.take() else { break };
-            match self.hand_in(&message, Patience::Alone) {
+            let Some(StalledMessage { message, incoming, .. }) = self.stalled.take() else { break };
+            match self.hand_in(&message, &incoming, Patience::Alone) {
                 Ok(disposition) => {
                     self.connection.0.stalls.fetch_add(1, Ordering::Relaxed);
                     return disposition;
                 }
-                Err(room) => self.stalled = Some((message, room)),
+                Err(room) => self.stalled = Some(StalledMessage { message, incoming, room }),
             }
         }
         Disposition::Delivered
     }
 
-    fn hand_in(&mut self, message: &Bytes, patience: Patience) -> Result<Disposition, QueueRoom> {
-        let incoming =
-            incoming_message::read(&mut self.scratch.0, message, self.connection.0.bounds.json_depth_max);
-        let Some(incoming) = incoming else { return Ok(Disposition::Garbage) };
+    fn read(&mut self, message: &Bytes) -> Option<IncomingKind> {
+        incoming_message::read(&mut self.scratch.0, message, self.connection.0.bounds.json_depth_max)
+    }
+
+    fn hand_in(
+        &self,
+        message: &Bytes,
+        incoming: &IncomingKind,
+        patience: Patience,
+    ) -> Result<Disposition, QueueRoom> {
         let delivery = {
             let mut state = self.connection.lock();
             state.patience = patience;
-            state.deliver(&incoming, message)
+            state.deliver(incoming, message)
         };
         Ok(match delivery {
             CallDelivery::Full(room) => return Err(room),
@@ -162,6 +197,8 @@ impl Drop for MuxCall {
             state.pending.abandon(self.own);
             return;
         }
+        // A question of the gateway to one that has answered nothing yet is not begun with.
+        let is_early = !state.has_answered && state.pending.is_own_call(self.own);
         // A late one has had its place for as long as any call may.
         let was_open = if is_late {
             state.pending.leave(self.own).is_some_and(|call| call.handle.is_some())
@@ -169,7 +206,7 @@ impl Drop for MuxCall {
             state.pending.end(self.own)
         };
         drop(state);
-        if was_open {
+        if was_open && !is_early {
             let why = if is_late { "no answer in time" } else { "the client went away" };
             self.connection.try_tell(outgoing::cancel(self.own, why));
         }

@@ -16,6 +16,7 @@ use super::MuxBounds;
 use crate::access::limit::fair::Turn;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
+use crate::upstream::stdio::start_queue::StartQueue;
 use config::{self, Config};
 use net::drain::Drain;
 use net::tasks::Tasks;
@@ -30,6 +31,8 @@ const WAITING_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub(crate) struct SharedHost {
     /// Child processes that run.
     pub children: Arc<Shares>,
+    /// Whose turn it is to start one.
+    pub starting: Arc<StartQueue>,
     limits: ArcSwap<Limits>,
     /// Makes room for a child process, once there is somebody who can.
     room: OnceLock<Arc<dyn MakeRoom>>,
@@ -77,7 +80,8 @@ impl SharedHost {
     pub(crate) fn new(config: &Config, budget: &Arc<Shares>) -> Arc<Self> {
         let children = Shares::new(config.limits.children_max);
         let limits = ArcSwap::from_pointee(Limits::of(config, budget));
-        Arc::new(Self { children, limits, room: OnceLock::new(), workers: Mutex::default() })
+        let starting = StartQueue::new(starting_max(config));
+        Arc::new(Self { children, starting, limits, room: OnceLock::new(), workers: Mutex::default() })
     }
 
     /// Who makes room for child processes; the first stays.
@@ -113,6 +117,7 @@ impl SharedHost {
 
     pub(crate) fn reconfigure(&self, config: &Config) {
         self.children.set_max(config.limits.children_max);
+        self.starting.set_max(starting_max(config));
         let budget = Arc::clone(&self.limits().budget);
         self.limits.store(Arc::new(Limits::of(config, &budget)));
     }
@@ -120,6 +125,12 @@ impl SharedHost {
     pub(crate) fn limits(&self) -> arc_swap::Guard<Arc<Limits>> {
         self.limits.load()
     }
+}
+
+/// The number of child processes that may start at once.
+fn starting_max(config: &Config) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    config.limits.children_starting_max.unwrap_or_else(|| 2 * cores())
 }
 
 impl Limits {

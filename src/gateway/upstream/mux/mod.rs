@@ -17,6 +17,7 @@ pub(crate) mod host;
 pub(crate) mod incoming_message;
 mod listener;
 pub(crate) mod outgoing;
+pub(crate) mod passed_message;
 pub(crate) mod pending_calls;
 pub(crate) mod queue;
 pub(crate) mod sessions;
@@ -79,8 +80,8 @@ pub(crate) struct MuxRequest<'a> {
     pub session: u64,
     pub message: &'a Bytes,
     pub envelope: &'a Envelope,
-    /// `traceparent` and `tracestate`.
-    pub trace: [Option<&'a str>; 2],
+    /// `traceparent`, `tracestate` and `baggage`.
+    pub trace: &'a [Option<&'a str>; 3],
     pub is_own: bool,
     /// Its era: a modern call is cancelled when its reader goes, a legacy one runs on.
     pub era: Era,
@@ -318,6 +319,11 @@ impl MuxConnection {
     /// Completes once somebody asked the connection to end.
     pub(crate) async fn closing(&self) {
         self.0.closing.cancelled().await;
+    }
+
+    /// Completes once nothing comes from the other side any more.
+    pub(crate) async fn gone(&self) {
+        self.0.gone.cancelled().await;
     }
 
     pub(crate) fn is_over(&self) -> bool {

@@ -9,10 +9,13 @@ use protocol::envelope::Envelope;
 use protocol::json::{Document, Scratch, Span, Value, quote};
 use protocol::splice::{Edit, Segments, splice};
 
-const TRACE_HEADERS: [&str; 2] = ["traceparent", "tracestate"];
+/// The names of what [`request`] is told of a trace.
+const TRACE_NAMES: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+/// So many of them name the trace: they are written together, or not at all.
+const OF_ONE_TRACE: usize = 2;
 
 /// A request under the id `own`.
-pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, trace: [Option<&str>; 2]) -> Segments {
+pub(crate) fn request(message: &Bytes, envelope: &Envelope, own: u64, trace: &[Option<&str>; 3]) -> Segments {
     let own = Bytes::from(own.to_string());
     let mut edits = Vec::with_capacity(3);
     edits.extend(envelope.id.clone().map(|span| Edit { span, with: own.clone() }));
@@ -47,21 +50,24 @@ pub(crate) fn cancel(own: u64, why: &str) -> Segments {
     ))
 }
 
-fn with_trace(message: &Bytes, envelope: &Envelope, trace: [Option<&str>; 2]) -> Option<Edit> {
-    if trace == [None; 2] {
+fn with_trace(message: &Bytes, envelope: &Envelope, trace: &[Option<&str>; 3]) -> Option<Edit> {
+    if *trace == [None; 3] {
         return None;
     }
     let meta = envelope.meta.as_ref().map(|meta| meta.span.clone());
     let meta_text = meta.clone().and_then(|meta| message.get(meta)).unwrap_or_default();
-    if TRACE_HEADERS.iter().any(|name| memmem::find(meta_text, name.as_bytes()).is_some()) {
-        return None;
-    }
+    let stands_there = |name: &&str| memmem::find(meta_text, name.as_bytes()).is_some();
+    let names_trace = TRACE_NAMES.iter().take(OF_ONE_TRACE).any(stands_there);
     let mut members = String::new();
-    for (name, value) in TRACE_HEADERS.iter().zip(trace) {
-        if let Some(value) = value {
+    for (at, (name, value)) in TRACE_NAMES.iter().zip(trace).enumerate() {
+        let is_there = if at < OF_ONE_TRACE { names_trace } else { stands_there(name) };
+        if let Some(value) = value.filter(|_| !is_there) {
             let comma = if members.is_empty() { "" } else { "," };
             members = format!("{members}{comma}\"{name}\":{}", quote(value));
         }
+    }
+    if members.is_empty() {
+        return None;
     }
     let (object, member) = match (meta, &envelope.params) {
         (Some(meta), _) => (meta, members),
@@ -89,7 +95,7 @@ fn on_one_line(message: Segments) -> Segments {
 mod tests {
     use super::*;
 
-    fn written(message: &'static str, trace: [Option<&str>; 2]) -> String {
+    fn written(message: &'static str, trace: &[Option<&str>; 3]) -> String {
         let message = Bytes::from_static(message.as_bytes());
         let envelope = Envelope::parse(&mut Scratch::default(), &message, 16).expect("a message");
         String::from_utf8(request(&message, &envelope, 42, trace).to_bytes().to_vec()).expect("text")
@@ -108,14 +114,14 @@ mod tests {
                 "{\"jsonrpc\":\"2.0\",   \"id\":42, \"method\":\"a\\n\"}",
             ),
         ] {
-            assert_eq!(written(message, [None; 2]), expected);
+            assert_eq!(written(message, &[None; 3]), expected);
         }
     }
 
     #[test]
     fn the_trace_goes_where_it_is_absent() {
-        let trace = [Some("00-1"), Some("a=\"b\"")];
-        let members = r#""traceparent":"00-1","tracestate":"a=\"b\"""#;
+        let trace = [Some("00-1"), Some("a=\"b\""), Some("k=v")];
+        let members = r#""traceparent":"00-1","tracestate":"a=\"b\"","baggage":"k=v""#;
         for (rest, expected) in [
             ("", format!(r#"{{"params":{{"_meta":{{{members}}}}},"jsonrpc":"2.0","id":42,"method":"a"}}"#)),
             (
@@ -136,11 +142,22 @@ mod tests {
             ),
             (
                 r#","params":{"_meta":{"traceparent":"x"}}"#,
-                r#"{"jsonrpc":"2.0","id":42,"method":"a","params":{"_meta":{"traceparent":"x"}}}"#.into(),
+                r#"{"jsonrpc":"2.0","id":42,"method":"a","params":{"_meta":{"baggage":"k=v","traceparent":"x"}}}"#
+                    .into(),
+            ),
+            (
+                r#","params":{"_meta":{"tracestate":"x","baggage":"y"}}"#,
+                r#"{"jsonrpc":"2.0","id":42,"method":"a","params":{"_meta":{"tracestate":"x","baggage":"y"}}}"#
+                    .into(),
+            ),
+            (
+                r#","params":{"_meta":{"baggage":"y"}}"#,
+                r#"{"jsonrpc":"2.0","id":42,"method":"a","params":{"_meta":{"traceparent":"00-1","tracestate":"a=\"b\"","baggage":"y"}}}"#
+                    .into(),
             ),
         ] {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a"{rest}}}"#);
-            assert_eq!(written(message.leak(), trace), expected);
+            assert_eq!(written(message.leak(), &trace), expected);
         }
     }
 

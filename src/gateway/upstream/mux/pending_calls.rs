@@ -127,6 +127,11 @@ impl<H> PendingCalls<H> {
         self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Own)
     }
 
+    /// True if the gateway itself asks this.
+    pub(crate) fn is_own_call(&self, own: u64) -> bool {
+        self.calls.get(&own).is_some_and(|call| call.role == CallRole::Own)
+    }
+
     pub(crate) fn abandon_own(&mut self) {
         let is_own = |call: &PendingCall<H>| call.role == CallRole::Own && call.handle.is_some();
         let own: Vec<u64> = self.calls.iter().filter(|(_, call)| is_own(call)).map(|(own, _)| *own).collect();

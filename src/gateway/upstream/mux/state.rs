@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::incoming_message::IncomingKind;
 use super::listener::NotificationListener;
-use super::pending_calls::{CallRole, PendingCalls};
+use super::pending_calls::{CallRole, PendingCall, PendingCalls};
 use super::queue::{MuxPiece, NotSent, QueueRoom};
 use super::state_owner::StateOwner;
 use super::{ONLY_SESSION, outgoing, queue};
@@ -167,7 +167,7 @@ impl MuxState {
                 self.deliver_part(own, &id.replaced(message, &caller_id, None))
             }
             IncomingKind::Cancelled { id } if self.kind == MuxKind::Modern => {
-                done(id.own.and_then(|own| self.pending.leave(own)).is_some())
+                done(id.own.is_some_and(|own| self.end_by_server(own)))
             }
             IncomingKind::Request { id, is_ping } if self.answers_itself(*is_ping) => CallDelivery::Reply(
                 unasked_answer(message.get(id.clone()).unwrap_or_default(), *is_ping).into(),
@@ -265,6 +265,14 @@ impl MuxState {
         self.used = clock::now();
         let handle = self.pending.leave(own).and_then(|call| call.handle);
         handle.map(|handle| handle.sender.break_off_with(fault)).is_some()
+    }
+
+    /// The other side says that it has given up a request. It may end subscriptions so; a call that somebody waits for goes
+    /// on, since its answer is owed. False: nothing ended.
+    fn end_by_server(&mut self, own: u64) -> bool {
+        let may_end =
+            |call: &mut PendingCall<_>| call.role == CallRole::Subscription || call.handle.is_none();
+        self.pending.get_mut(own).is_some_and(may_end) && self.pending.leave(own).is_some()
     }
 
     /// A call's own client has cancelled it.

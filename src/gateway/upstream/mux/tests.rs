@@ -20,6 +20,22 @@ fn message(text: &str) -> (Bytes, Envelope) {
     (message, envelope)
 }
 
+/// A request in the one session.
+fn asking<'a>(message: &'a Bytes, envelope: &'a Envelope, era: Era) -> MuxRequest<'a> {
+    MuxRequest {
+        payer: Payer::GATEWAY,
+        session: ONLY_SESSION,
+        message,
+        envelope,
+        trace: &[None; 3],
+        is_own: false,
+        era,
+        deadline: None,
+        place: None,
+        owner: None,
+    }
+}
+
 async fn call(
     connection: &MuxConnection,
     session: u64,
@@ -28,18 +44,7 @@ async fn call(
 ) -> (queue::PieceReceiver, MuxCall) {
     let (message, envelope) = message(text);
     let far = clock::now() + Duration::from_mins(1);
-    let request = MuxRequest {
-        payer: Payer::GATEWAY,
-        session,
-        message: &message,
-        envelope: &envelope,
-        trace: [None; 2],
-        is_own: false,
-        era,
-        deadline: Some(far),
-        place: None,
-        owner: None,
-    };
+    let request = MuxRequest { session, deadline: Some(far), ..asking(&message, &envelope, era) };
     connection.call(request).await.expect("sent")
 }
 
@@ -145,18 +150,7 @@ async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
     let (connection, _write_half, mut read_half) = connection();
     connection.begin_session();
     let (message, envelope) = message(&request("1"));
-    let own = MuxRequest {
-        payer: Payer::GATEWAY,
-        session: ONLY_SESSION,
-        message: &message,
-        envelope: &envelope,
-        trace: [None; 2],
-        is_own: true,
-        era: Era::Legacy,
-        deadline: None,
-        place: None,
-        owner: None,
-    };
+    let own = MuxRequest { is_own: true, ..asking(&message, &envelope, Era::Legacy) };
     let (mut own, _own) = connection.call(own).await.expect("sent");
     receive(&mut read_half, r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#);
     receive(&mut read_half, &answer(1));
@@ -192,18 +186,7 @@ async fn a_reader_that_leaves_cancels_a_modern_call_only() {
 async fn a_legacy_call_is_cancelled_when_it_is_too_late() {
     let (connection, mut write_half, _read_half) = connection();
     let (message, envelope) = message(&request("1"));
-    let request = MuxRequest {
-        payer: Payer::GATEWAY,
-        session: 0,
-        message: &message,
-        envelope: &envelope,
-        trace: [None; 2],
-        is_own: false,
-        era: Era::Legacy,
-        deadline: Some(clock::now()),
-        place: None,
-        owner: None,
-    };
+    let request = MuxRequest { deadline: Some(clock::now()), ..asking(&message, &envelope, Era::Legacy) };
     drop(connection.call(request).await.expect("sent"));
     write_half.next().await.expect("the request");
     assert!(text(&write_half.next().await.expect("sent")).contains("notifications/cancelled"));
@@ -268,18 +251,7 @@ async fn what_is_about_to_end_takes_no_call() {
     receive(&mut read_half, &answer(1));
     assert!(connection.close_if_unused_for(Duration::ZERO) && connection.is_over());
     let (message, envelope) = message(&request("2"));
-    let late = MuxRequest {
-        payer: Payer::GATEWAY,
-        session: ONLY_SESSION,
-        message: &message,
-        envelope: &envelope,
-        trace: [None; 2],
-        is_own: false,
-        era: Era::Modern,
-        deadline: None,
-        place: None,
-        owner: None,
-    };
+    let late = asking(&message, &envelope, Era::Modern);
     assert_eq!(connection.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
 }
 
@@ -308,18 +280,7 @@ async fn a_request_that_reaches_no_client_is_answered_at_once() {
     assert!(text(&write_half.next().await.expect("an answer")).contains(r#""id":5,"error""#));
     connection.begin_session();
     let (message, envelope) = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
-    let initialize = MuxRequest {
-        payer: Payer::GATEWAY,
-        session: ONLY_SESSION,
-        message: &message,
-        envelope: &envelope,
-        trace: [None; 2],
-        is_own: true,
-        era: Era::Legacy,
-        deadline: None,
-        place: None,
-        owner: None,
-    };
+    let initialize = MuxRequest { is_own: true, ..asking(&message, &envelope, Era::Legacy) };
     let (mut opening, _opening) = connection.call(initialize).await.expect("sent");
     write_half.next().await.expect("initialize");
     receive(&mut read_half, PING);

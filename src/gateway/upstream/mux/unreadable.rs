@@ -11,7 +11,7 @@ use protocol::error::UpstreamError;
 use protocol::json::{Scratch, fault};
 
 /// Longer messages are looked at apart from the thread that answers others.
-const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
 
 /// Fails the call that the message answers. Returns what is wrong with the message.
 pub(crate) async fn refuse(host: &Host, connection: &MuxConnection, message: &Bytes) -> String {

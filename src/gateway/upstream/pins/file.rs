@@ -75,6 +75,9 @@ struct FileTool {
 #[derive(Serialize, Deserialize)]
 struct FileDefinition {
     sha256: String,
+    /// See [`Pending::is_beside`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    beside: bool,
     definition: Box<RawValue>,
 }
 
@@ -121,7 +124,7 @@ impl Folder {
                 approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
                 pending: pending
                     .iter()
-                    .map(|one| one.read(&mut scratch).map(Pending::kept))
+                    .map(|one| Ok(Pending::kept(one.read(&mut scratch)?, one.beside)))
                     .collect::<io::Result<_>>()?,
             };
             if kept.tools.insert(name, tool).is_some() {
@@ -198,12 +201,14 @@ fn present(opened: io::Result<Dir>) -> io::Result<Option<Dir>> {
 pub(crate) fn text_of(book: &PinBook) -> String {
     let definition = |definition: &Definition| {
         let text = RawValue::from_string(definition.text.to_string()).ok()?;
-        Some(FileDefinition { sha256: definition.hash.to_string(), definition: text })
+        Some(FileDefinition { sha256: definition.hash.to_string(), beside: false, definition: text })
     };
+    let waiting =
+        |one: &Pending| Some(FileDefinition { beside: one.is_beside, ..definition(&one.definition)? });
     let tools = book.tools().iter().map(|(name, tool)| FileTool {
         name: name.clone(),
         approved: tool.approved.iter().filter_map(definition).collect(),
-        pending: tool.pending.iter().filter_map(|pending| definition(&pending.definition)).collect(),
+        pending: tool.pending.iter().filter_map(waiting).collect(),
     });
     let file = PinFile { layout: LAYOUT, complete: book.is_complete(), tools: tools.collect() };
     // Nothing in it can fail to be JSON.

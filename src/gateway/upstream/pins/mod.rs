@@ -18,7 +18,7 @@ pub(crate) mod pin_book;
 pub(crate) mod file;
 pub mod pending;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ use protocol::error::{Error, PolicyError, UpstreamError};
 
 /// What is told of a name, in characters.
 const NAME_CHARS_MAX: usize = 300;
+const VARIES: &str = "the definition of a tool differs from process to process, so that no approval lasts; mend the server, or let pins = \"warn\"";
 
 /// The pins of one upstream; shared by all threads, and by what it becomes on reload.
 #[derive(Debug)]
@@ -74,8 +75,8 @@ struct Current {
 
 #[derive(Debug, Default)]
 struct PinnedNames {
-    /// These must not be called.
-    refused: HashSet<String>,
+    /// These must not be called; with the member that differs from process to process, where one does.
+    refused: HashMap<String, Option<Arc<str>>>,
     /// These have an approved definition.
     approved: HashSet<String>,
 }
@@ -178,6 +179,7 @@ impl Pins {
         }
         let mut inner = self.inner();
         let mut verdict = inner.book.look(source, pins.mode, listed, is_whole);
+        verdict.is_dirty |= inner.book.note_processes(upstream.is_child());
         inner.report(&self.series, upstream, &verdict.findings);
         inner.is_dirty |= verdict.is_dirty;
         if verdict.is_turn || verdict.is_dirty || verdict.is_doubt {
@@ -187,6 +189,20 @@ impl Pins {
         }
         verdict.is_turn &= pins.is_strict();
         verdict
+    }
+
+    /// Which of these tools may be shown, by what is pinned already.
+    pub(crate) fn allowed(&self, upstream: &Upstream, listed: &[ListedTool]) -> Vec<bool> {
+        let is_strict = upstream.config.pins.is_strict();
+        let is_open = self.is_open();
+        let inner = self.inner();
+        let is_approved = |tool: &ListedTool| {
+            let pinned = tool.name.as_ref().and_then(|name| inner.book.tools().get(name));
+            pinned.is_some_and(|pinned| {
+                pinned.approved.iter().any(|approved| approved.hash == tool.definition.hash)
+            })
+        };
+        listed.iter().map(|tool| !is_strict || is_open && is_approved(tool)).collect()
     }
 
     /// Approves a definition that waits. False if this one does not.
@@ -228,6 +244,15 @@ impl Pins {
         waiting.take(max).map(|(name, _)| beginning(name)).collect()
     }
 
+    /// Tools whose definitions differ from process to process, by name, with the member that differs, at most `max` of
+    /// them.
+    pub(crate) fn varying(&self, max: usize) -> Vec<(String, String)> {
+        let inner = self.inner();
+        let names = inner.book.tools().keys();
+        let varying = names.filter_map(|name| Some((beginning(name), inner.book.varying_member(name)?)));
+        varying.take(max).collect()
+    }
+
     /// The last round, unless something put it in doubt.
     pub(crate) fn round(&self) -> Option<Round> {
         self.current.load().round
@@ -264,7 +289,9 @@ impl Pins {
     fn publish(&self, inner: &PinState, change: impl FnOnce(&mut Current)) {
         let book = &inner.book;
         let mut current = Current::clone(&self.current.load());
-        let refused: HashSet<String> = book.refused().into_iter().cloned().collect();
+        let member = |name: &String| book.varying_member(name).map(|member| beginning(&member).into());
+        let refused: HashMap<String, Option<Arc<str>>> =
+            book.refused().into_iter().map(|name| (name.clone(), member(name))).collect();
         let approved = book.tools().iter().filter(|(_, tool)| !tool.approved.is_empty());
         let approved: HashSet<String> = approved.map(|(name, _)| name.clone()).collect();
         if refused != current.names.refused || approved != current.names.approved {
@@ -340,10 +367,14 @@ impl Current {
         let PinnedNames { refused, approved } = &*self.names;
         let is_refused = match pins.mode {
             PinMode::Off | PinMode::Warn => false,
-            PinMode::Quarantine => refused.contains(tool),
+            PinMode::Quarantine => refused.contains_key(tool),
             PinMode::Block => !refused.is_empty() || !approved.contains(tool),
         };
-        Some(if is_refused { Err(PolicyError::Pinned.into()) } else { Ok(()) })
+        if !is_refused {
+            return Some(Ok(()));
+        }
+        let varying = refused.get(tool).cloned().flatten();
+        Some(Err(varying.map_or(PolicyError::Pinned, |member| PolicyError::PinnedVaries { member }).into()))
     }
 }
 
@@ -361,27 +392,10 @@ impl PinState {
             match what {
                 PinChange::Changed => {
                     let compared = self.book.compare(full_name, *hash);
-                    let is_beside = compared.as_ref().is_some_and(|compared| compared.is_beside);
-                    let member = compared.map(|compared| shorten(&compared.member));
-                    if upstream.is_child() && is_beside {
-                        tracing::warn!(
-                            upstream = name,
-                            tool,
-                            sha256,
-                            mode,
-                            member,
-                            "the definition of a tool differs from process to process, so that no approval lasts; mend the server, or let pins = \"warn\""
-                        );
-                    } else {
-                        tracing::warn!(
-                            upstream = name,
-                            tool,
-                            sha256,
-                            mode,
-                            member,
-                            "the definition of a tool changed"
-                        );
-                    }
+                    let varies = compared.as_ref().is_some_and(|(pending, _)| pending.is_beside);
+                    let member = compared.map(|(_, member)| shorten(&member));
+                    let what = if varies { VARIES } else { "the definition of a tool changed" };
+                    tracing::warn!(upstream = name, tool, sha256, mode, member, "{what}");
                 }
                 PinChange::New => {
                     tracing::warn!(upstream = name, tool, sha256, mode, "a new tool waits for approval");

@@ -14,6 +14,9 @@ pub struct PendingDefinition {
     pub before: Option<Definition>,
     /// What the upstream offers instead.
     pub definition: Definition,
+    /// The first member that differs from what is pinned, where another process of the same server shows an approved
+    /// definition meanwhile: then no approval lasts.
+    pub varying_member: Option<String>,
 }
 
 /// What waits of these tools.
@@ -24,6 +27,10 @@ pub fn of(tools: &BTreeMap<String, PinnedTool>) -> Vec<PendingDefinition> {
             tool: name.clone(),
             before: before.clone(),
             definition: pending.definition.clone(),
+            varying_member: before
+                .as_ref()
+                .filter(|_| pending.is_beside)
+                .map(|before| pending.differing_member(before)),
         });
         waiting.collect::<Vec<_>>()
     };

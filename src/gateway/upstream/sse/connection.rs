@@ -20,6 +20,8 @@ use crate::clock;
 use crate::upstream::exchange::{ReplicaTarget, ReplyFields, ReplyHead, UpstreamClient};
 use crate::upstream::get_stream::Messages;
 use crate::upstream::mux::host::Host;
+use crate::upstream::mux::passed_message::{NotKept, PassedMessage};
+use crate::upstream::mux::unreadable::READ_INLINE_BYTES_MAX;
 use crate::upstream::mux::{Disposition, MuxConnection, ReadHalf, WriteHalf, unreadable};
 use crate::upstream::request::{ExpectedReply, RequestKind, UpstreamRequest};
 use crate::upstream::sending::Sending;
@@ -28,7 +30,7 @@ use protocol::envelope::{Envelope, MessageKind};
 use protocol::error::{Error, UpstreamError};
 use protocol::json::Scratch;
 use protocol::splice::Segments;
-use protocol::sse::Event;
+use protocol::sse::{DataScan, Event};
 use protocol::sse_endpoint::{Base, EndpointFault, resolve};
 use protocol::version::Era;
 
@@ -38,6 +40,8 @@ const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages on their way up.
 const POSTS_MAX: usize = 32;
+/// So much of an event that is not kept is looked at before others have their turn.
+const PASSED_BYTES: usize = 64 * 1024;
 /// How often a connection that is to end is looked at.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -153,8 +157,9 @@ pub(super) async fn run(
     mut write_half: WriteHalf,
     mut read_half: ReadHalf,
 ) {
-    let SseConnection { client, upstream, replica, target, mut events } = opened;
+    let SseConnection { client, upstream, replica, target, events } = opened;
     let (connection, name) = (read_half.connection().clone(), &upstream.config.name);
+    let mut events = SseEvents::new(events, &upstream, &connection, host.shared.limits().message_bytes_max);
     let to = ReplicaTarget { replica, target: Some(&target) };
     let mut over = pin!(over(&host, &connection, &retired));
     let mut posts = FuturesUnordered::new();
@@ -166,13 +171,13 @@ pub(super) async fn run(
             // Nothing more is read while a client who has the stream to itself takes less than it says.
             _ = read_half.settle(), if is_stalled => {}
             event = events.next(), if !is_stalled => {
-                let Ok(Some(event)) = event else {
+                let Some(event) = event else {
                     tracing::debug!(upstream = name, "a stream of HTTP+SSE ended");
                     return;
                 };
                 let message = event.data.as_ref().filter(|_| kind(&event) == b"message");
                 if let Some(message) = message
-                    && read_half.offer(message) == Some(Disposition::Garbage)
+                    && take_in(&host, &mut read_half, message).await == Some(Disposition::Garbage)
                 {
                     let why = unreadable::refuse(&host, &connection, message).await;
                     tracing::debug!(upstream = name, why, "an event that is no message");
@@ -203,6 +208,110 @@ pub(super) async fn run(
                     post(client, upstream, to, request, id).await
                 });
             }
+        }
+    }
+}
+
+async fn take_in(host: &Host, read_half: &mut ReadHalf, message: &Bytes) -> Option<Disposition> {
+    match message.len() {
+        ..=READ_INLINE_BYTES_MAX => read_half.offer(message),
+        _ => read_half.offer_long(host, message).await,
+    }
+}
+
+/// The events of the stream. One that is too large, or finds no room, is read to its end and dropped: the call that it answers
+/// fails, and the stream goes on.
+struct SseEvents<'a> {
+    messages: Messages,
+    connection: &'a MuxConnection,
+    /// The name of the upstream.
+    name: &'a str,
+    /// The longest that an event may be.
+    bytes_max: usize,
+    /// The longest time that one may take that is not kept.
+    patience: Duration,
+    passing: Option<PassingEvent>,
+}
+
+/// An event that is not kept, on its way past.
+struct PassingEvent {
+    message: PassedMessage,
+    data: DataScan,
+    /// The part that has arrived and was not looked at.
+    rest: Bytes,
+    is_whole: bool,
+}
+
+impl<'a> SseEvents<'a> {
+    fn new(
+        messages: Messages,
+        upstream: &'a Upstream,
+        connection: &'a MuxConnection,
+        bytes_max: usize,
+    ) -> Self {
+        let (name, patience) = (upstream.config.name.as_str(), upstream.config.response_timeout);
+        Self { messages, connection, name, bytes_max, patience, passing: None }
+    }
+
+    /// The next event that is kept; `None` at the end. May be dropped and called again.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.passing.is_some() {
+                self.pass().await?;
+                continue;
+            }
+            let why = match self.messages.next().await {
+                Ok(event) => return event,
+                Err(UpstreamError::TooLarge) => NotKept::TooLong,
+                Err(UpstreamError::NoBuffers) => NotKept::NoRoom,
+                Err(_) => return None,
+            };
+            self.passing = Some(PassingEvent {
+                message: PassedMessage::new(why),
+                data: DataScan::default(),
+                rest: Bytes::new(),
+                is_whole: false,
+            });
+        }
+    }
+
+    /// Lets go of a part of the event that is not kept. `None`: the stream has ended, or the event does not.
+    #[cold]
+    async fn pass(&mut self) -> Option<()> {
+        let PassingEvent { message, data, rest, is_whole } = self.passing.as_mut()?;
+        if !rest.is_empty() {
+            let part = rest.split_to(rest.len().min(PASSED_BYTES));
+            data.push(&part, |text| message.push(text));
+            tokio::task::yield_now().await;
+        } else if *is_whole {
+            self.end();
+        } else if message.is_endless(self.patience) {
+            return None;
+        } else {
+            (*rest, *is_whole) = self.messages.pass().await?;
+        }
+        Some(())
+    }
+
+    fn end(&mut self) {
+        let Some(PassingEvent { message, .. }) = self.passing.take() else { return };
+        let (upstream, reply_bytes_max) = (self.name, self.bytes_max);
+        let is_answer = message.fail(self.connection, reply_bytes_max);
+        let bytes = message.bytes();
+        match message.why() {
+            NotKept::TooLong => tracing::warn!(
+                upstream,
+                bytes,
+                reply_bytes_max,
+                is_answer,
+                "an event of HTTP+SSE is larger than reply_bytes_max: it is skipped"
+            ),
+            NotKept::NoRoom => tracing::warn!(
+                upstream,
+                bytes,
+                is_answer,
+                "a long event of HTTP+SSE came while the gateway held as many messages as buffered_bytes_max allows: it is skipped"
+            ),
         }
     }
 }

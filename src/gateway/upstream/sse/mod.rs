@@ -73,7 +73,11 @@ impl Connect for SseUpstream {
         &self.sessions
     }
 
-    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
+    async fn modern(
+        &self,
+        asking: ConnectRequest<'_>,
+        _post: &MuxPost<'_>,
+    ) -> Result<MuxConnection, UpstreamError> {
         if asking.upstream.eras().is_some() {
             return Err(UpstreamError::OtherEra);
         }

@@ -5,50 +5,69 @@
 //! the operator lets sessions share one. A process that is found not to be modern is the next that the gateway itself
 //! initializes: it is asked both on the same one.
 //!
-//! Invariants: no more processes run than allowed, of one upstream and of all; an upstream that does not start is not
-//! started all the time; what one child does is seen by its own callers alone.
+//! Invariants: no more processes run, and start at once, than allowed, of one upstream and of all; a start goes on whoever
+//! gives up ([`launch`]); an upstream that does not start is not started all the time; what one child does is seen by its
+//! own callers alone.
 
+pub(crate) mod launch;
 mod log_line;
+mod modern;
+mod npx;
 mod output;
+mod own_initialize;
 mod process;
+mod processes;
 pub(crate) mod program;
 pub(crate) mod room;
+mod session_start;
 mod shared;
+mod standard_error;
+pub(crate) mod start_queue;
 mod starts;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::process::ExitStatus;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use self::log_line::{clean, masked};
-use self::room::RoomSearch;
-use self::shared::SharedChildren;
+use self::log_line::clean;
+use self::process::{ChildEnd, RunningChild};
+use self::processes::{ModernChild, ModernOutcome, SessionOutcome, UnclaimedStart};
+use self::shared::{SharedChildren, SharedOutcome};
 use self::starts::Starts;
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
-use crate::access::limit::shares::{Shares, is_scarce};
+use crate::access::limit::shares::{Share, Shares, is_scarce};
 use crate::clock;
+use crate::flight::Flights;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
+use crate::upstream::fault::{Fault, LastFault};
+use crate::upstream::masking::{masked, plain};
 use crate::upstream::mux::MuxConnection;
-use crate::upstream::mux::exchange::{CloseOnDrop, Connect, ConnectRequest, MuxPost, open_session, pass};
+use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, pass};
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::mux::state_owner::{StateKeys, StateOwner};
+use crate::upstream::start_state::{Start, StartWatch};
 use crate::upstream::throttle::LogPace;
 use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::UpstreamError;
-use protocol::initialize::discover_params;
+
+/// Lines of standard error that are kept.
+const LAST_LINES_MAX: usize = 5;
+/// So much of each.
+const LAST_LINE_BYTES_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Children {
@@ -59,25 +78,33 @@ pub(crate) struct Children {
     response_timeout: Duration,
     series: ChildSeries,
     sessions: MuxSessions,
-    /// By caller.
+    /// Those that are up, by caller.
     modern: Mutex<HashMap<Box<[u8]>, ModernChild>>,
+    modern_starts: Arc<Flights<Box<[u8]>, ModernOutcome>>,
+    /// The gateway's own that has been asked how it introduces itself, and has not answered.
+    introducing: Mutex<Option<MuxConnection>>,
+    session_starts: Arc<Flights<u64, SessionOutcome>>,
+    unclaimed: Mutex<Vec<UnclaimedStart>>,
+    next_start: AtomicU64,
     shared: SharedChildren,
+    shared_starts: Arc<Flights<Box<[u8]>, SharedOutcome>>,
     /// Seals the states of those who share a process.
-    state_keys: OnceLock<Option<Arc<StateKeys>>>,
+    state_keys: OnceLock<Arc<StateKeys>>,
+    /// Where its upstream stands in the configuration.
+    order: usize,
+    /// The number of calls and lists that wait for a process.
+    wanted: Arc<AtomicUsize>,
     starts: Mutex<Starts>,
+    start_watch: Arc<StartWatch>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
+    /// Why the last of them ended, or was not started.
+    fault: LastFault,
+    /// The last lines of standard error.
+    last_lines: Mutex<VecDeque<Box<[u8]>>>,
     /// Since when they end before they answer, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
     retired: CancellationToken,
-}
-
-/// The process of one caller of the modern era.
-#[derive(Debug)]
-struct ModernChild {
-    connection: MuxConnection,
-    /// Who is charged for it.
-    payer: Payer,
 }
 
 /// How often its lines are logged.
@@ -93,6 +120,7 @@ impl Children {
         upstream: &config::UpstreamConfig,
         command: &CommandConfig,
         secrets: Vec<(String, Secret)>,
+        order: usize,
         metrics: &Metrics,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -103,11 +131,22 @@ impl Children {
             series: metrics.children.of(&upstream.name),
             sessions: MuxSessions::default(),
             modern: Mutex::default(),
+            modern_starts: Arc::default(),
+            introducing: Mutex::default(),
+            session_starts: Arc::default(),
+            unclaimed: Mutex::default(),
+            next_start: AtomicU64::new(0),
             shared: SharedChildren::default(),
+            shared_starts: Arc::default(),
+            order,
+            wanted: Arc::default(),
             state_keys: OnceLock::new(),
             starts: Mutex::default(),
+            start_watch: Arc::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
+            fault: LastFault::default(),
+            last_lines: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             retired: CancellationToken::new(),
         })
@@ -118,8 +157,28 @@ impl Children {
         Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
     }
 
+    /// Why the last of them ended unasked, or was not started.
+    pub(crate) fn fault(&self) -> &LastFault {
+        &self.fault
+    }
+
+    /// The last lines of standard error before one ended unasked, as they may be shown.
+    pub(crate) fn last_lines(&self) -> Vec<String> {
+        self.last_lines.lock().iter().map(|line| plain(&self.logged(line)).into()).collect()
+    }
+
     pub(crate) fn series(&self) -> &ChildSeries {
         &self.series
+    }
+
+    /// The number of calls and lists that wait for a process.
+    pub(crate) fn wanted(&self) -> &Arc<AtomicUsize> {
+        &self.wanted
+    }
+
+    /// How far its processes are.
+    pub(crate) fn start_watch(&self) -> &Arc<StartWatch> {
+        &self.start_watch
     }
 
     /// The upstream is no longer configured: no child is started any more, and those that run end.
@@ -178,9 +237,19 @@ impl Children {
         self.sessions.has_any()
     }
 
+    /// True if the process of this session runs.
+    pub(crate) fn carries(&self, session: &HeaderValue) -> bool {
+        self.sessions.get(session).is_some()
+    }
+
     /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
     pub(crate) fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
         self.sessions.get(session)?.connection.quiet_since(self.response_timeout)
+    }
+
+    /// The time that one may take to answer anything.
+    fn start_timeout(&self) -> Duration {
+        self.command.start_timeout
     }
 
     /// How long one may take to end.
@@ -192,23 +261,27 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// Starts a child for `payer` on this thread.
-    fn start(self: &Arc<Self>, host: &Rc<Host>, payer: Payer) -> Result<MuxConnection, UpstreamError> {
-        if self.retired.is_cancelled() || host.is_leaving() {
-            return Err(UpstreamError::Unreachable);
-        }
+    /// When the next one may be started, unless that is now.
+    pub(crate) fn start_pause(&self, now: Instant) -> Option<Duration> {
+        self.starts.lock().wait(now)
+    }
+
+    fn is_retired(&self) -> bool {
+        self.retired.is_cancelled()
+    }
+
+    /// Starts a child on this thread.
+    fn start(
+        self: &Arc<Self>,
+        host: &Rc<Host>,
+        places: (Share, Share),
+        begun: Start,
+    ) -> Result<MuxConnection, UpstreamError> {
         let now = clock::now();
-        if let Some(wait) = self.starts.lock().wait(now) {
-            return Err(not_started(wait));
-        }
-        let places = self.running.take(payer).and_then(|own| Ok((own, host.shared.children.take(payer)?)));
-        let Ok(places) = places else {
-            tracing::debug!(upstream = self.name, "as many child processes as may run");
-            return Err(UpstreamError::TooManyChildren);
-        };
-        match process::start(&self.command, &self.secrets, places) {
-            Ok(started) => {
+        match process::start(&self.command, &self.secrets) {
+            Ok(child) => {
                 self.series.starts.ok.inc();
+                let started = RunningChild { child, start: begun, _places: places };
                 let (connection, write_half, read_half) =
                     MuxConnection::new(host.shared.limits().bounds(Payer::upstream(&self.name)));
                 host.run(process::run(Arc::clone(self), Rc::clone(host), started, write_half, read_half));
@@ -217,101 +290,12 @@ impl Children {
             Err(error) => {
                 self.series.starts.error.inc();
                 let wait = self.note_vain_start(now, now);
+                self.fault.note(Fault::NotStarted(plain(&error.to_string())), 0, true);
                 tracing::warn!(upstream = self.name, %error, "a child process cannot be started");
+                begun.fail(error.to_string());
                 Err(not_started(wait))
             }
         }
-    }
-
-    /// As [`start`](Self::start), once there is room.
-    async fn start_in_time(
-        self: &Arc<Self>,
-        asking: ConnectRequest<'_>,
-        payer: Payer,
-    ) -> Result<MuxConnection, UpstreamError> {
-        let mut room = None;
-        loop {
-            let started = self.start(&asking.client.host, payer);
-            if !self.is_worth_another_try(&started, &mut room, asking, payer).await {
-                return started;
-            }
-        }
-    }
-
-    /// The child of this caller, which has to be started.
-    #[cold]
-    async fn start_modern(
-        self: &Arc<Self>,
-        asking: ConnectRequest<'_>,
-        caller: &[u8],
-    ) -> Result<MuxConnection, UpstreamError> {
-        let is_own = asking.payer == Payer::GATEWAY;
-        let payer = if caller.is_empty() { Payer::GATEWAY } else { asking.payer };
-        let mut room = None;
-        loop {
-            let (children, caller) = (Arc::clone(self), Box::from(caller));
-            let start = move |host: &Rc<Host>| children.modern_on(host, caller, (payer, is_own));
-            let started = asking.client.host.on_worker(start).await;
-            if !self.is_worth_another_try(&started, &mut room, asking, payer).await {
-                return started;
-            }
-        }
-    }
-
-    /// A child that sessions share, once there is room.
-    async fn start_for_sessions(
-        self: &Arc<Self>,
-        asking: ConnectRequest<'_>,
-        payer: Payer,
-    ) -> Result<MuxConnection, UpstreamError> {
-        let mut room = None;
-        loop {
-            let children = Arc::clone(self);
-            let started = asking.client.host.on_worker(move |host| children.start(host, payer)).await;
-            if !self.is_worth_another_try(&started, &mut room, asking, payer).await {
-                return started;
-            }
-        }
-    }
-
-    /// After a start: whether there was no room, and there may be by now. The gateway itself takes what is left.
-    async fn is_worth_another_try(
-        self: &Arc<Self>,
-        started: &Result<MuxConnection, UpstreamError>,
-        room: &mut Option<RoomSearch>,
-        asking: ConnectRequest<'_>,
-        payer: Payer,
-    ) -> bool {
-        if !matches!(started, Err(UpstreamError::TooManyChildren)) || asking.payer == Payer::GATEWAY {
-            return false;
-        }
-        let room = room.get_or_insert_with(|| RoomSearch::new(asking.deadline));
-        Box::pin(room.wait(self, &asking.client.host, payer)).await
-    }
-
-    /// The child of this caller, on this thread if it has to be started.
-    fn modern_on(
-        self: &Arc<Self>,
-        host: &Rc<Host>,
-        caller: Box<[u8]>,
-        (payer, is_own): (Payer, bool),
-    ) -> Result<MuxConnection, UpstreamError> {
-        // Under the lock, so that callers who come together start one child.
-        let mut modern = self.modern.lock();
-        modern.retain(|_, child| !child.connection.is_over());
-        if let Some(child) = modern.get(&caller) {
-            return Ok(child.connection.clone());
-        }
-        let connection = self.start(host, payer)?;
-        if !is_own {
-            // Before the client's call: who answers this has started, whatever that call does to it.
-            connection.ask_in_passing("server/discover", &discover_params());
-        }
-        if self.is_for_all() {
-            connection.make_common();
-        }
-        modern.insert(caller, ModernChild { connection: connection.clone(), payer });
-        Ok(connection)
     }
 
     /// A start came to nothing. Returns the pause until the next.
@@ -331,6 +315,7 @@ impl Children {
     }
 
     fn note_answer(&self) {
+        self.fault.is_good();
         if self.starts.lock().succeed() {
             self.series.crash_loop.set(0);
             self.loop_since_s.store(0, Ordering::Relaxed);
@@ -341,6 +326,7 @@ impl Children {
     fn note_end(
         &self,
         connection: &MuxConnection,
+        start: &Start,
         is_crash: bool,
         why: &str,
         status: Option<ExitStatus>,
@@ -353,6 +339,10 @@ impl Children {
         }
         self.series.crashes.inc();
         let now = clock::now();
+        let said = self.last_lines().pop().unwrap_or_default().into();
+        // One that has answered is started again when somebody needs it.
+        let told = if why == ChildEnd::Closed.as_str() { &*status } else { why };
+        self.fault.note(Fault::Ended { status: told.into(), said }, 0, !connection.has_answered());
         let lived_ms = now.duration_since(since).as_millis();
         if let Some(left_out) = self.paces.lock().ends.next(now) {
             let upstream = &self.name;
@@ -367,6 +357,7 @@ impl Children {
         }
         if !connection.has_answered() {
             self.note_vain_start(since, now);
+            start.fail([why, &status].join(": "));
         }
     }
 
@@ -416,30 +407,41 @@ impl Children {
         }
     }
 
-    fn note_stderr(&self, line: &[u8]) {
+    /// Lines that were said at once.
+    fn note_stderr(&self, lines: &[Bytes]) {
+        if lines.is_empty() {
+            return;
+        }
+        for line in lines {
+            self.keep_line(line);
+        }
         match self.paces.lock().stderr.next(clock::now()) {
             Some(left_out) => {
-                let (upstream, line) = (&self.name, self.logged(line));
-                tracing::info!(upstream, line, left_out = (left_out > 0).then_some(left_out), "stderr");
+                let (upstream, line) = (&self.name, self.logged(&lines.join(&b" | "[..])));
+                let lines = (lines.len() > 1).then_some(lines.len());
+                tracing::info!(
+                    upstream,
+                    line,
+                    lines,
+                    left_out = (left_out > 0).then_some(left_out),
+                    "stderr"
+                );
             }
-            None => self.series.stderr_dropped.inc(),
+            None => self.series.stderr_dropped.inc_by(lines.len() as u64),
         }
     }
 
-    /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
-    fn take_asked_in_vain(&self, asking: ConnectRequest<'_>) -> Option<MuxConnection> {
-        let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
-        // Of a session's own the session pays, and this one is the gateway's.
-        let is_anothers = self.command.isolation == Isolation::Session && asking.payer != Payer::GATEWAY;
-        if asking.principal.is_some() || is_anothers || is_modern {
-            return None;
+    /// Keeps a line for whoever asks why a process ended.
+    fn keep_line(&self, line: &[u8]) {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return;
         }
-        let mut modern = self.modern.lock();
-        let is_free = |child: &ModernChild| !child.connection.is_over() && child.connection.is_own();
-        if !modern.get(&[][..]).is_some_and(is_free) {
-            return None;
+        let mut lines = self.last_lines.lock();
+        if lines.len() >= LAST_LINES_MAX {
+            lines.pop_front();
         }
-        modern.remove(&[][..]).map(|child| child.connection)
+        lines.push_back(line[..line.len().min(LAST_LINE_BYTES_MAX)].into());
     }
 }
 
@@ -448,22 +450,32 @@ impl Connect for Arc<Children> {
         &self.sessions
     }
 
-    async fn modern(&self, asking: ConnectRequest<'_>) -> Result<MuxConnection, UpstreamError> {
+    async fn modern(
+        &self,
+        asking: ConnectRequest<'_>,
+        post: &MuxPost<'_>,
+    ) -> Result<MuxConnection, UpstreamError> {
         let principal = asking.principal.filter(|_| !self.is_for_all());
         let caller = principal.unwrap_or_default().as_bytes();
         if let Some(child) = self.modern.lock().get(caller).filter(|child| !child.connection.is_over()) {
             return Ok(child.connection.clone());
         }
-        Box::pin(self.start_modern(asking, caller)).await
+        Box::pin(self.start_modern(asking, post, caller)).await
     }
 
-    fn state_owner(&self, asking: ConnectRequest<'_>) -> Option<Arc<StateOwner>> {
+    fn state_owner(&self, asking: ConnectRequest<'_>) -> Result<Option<Arc<StateOwner>>, UpstreamError> {
         if !self.is_for_all() || asking.payer == Payer::GATEWAY {
-            return None;
+            return Ok(None);
         }
-        let keys = self.state_keys.get_or_init(StateKeys::new).as_ref()?;
+        let keys = if let Some(keys) = self.state_keys.get() {
+            keys
+        } else {
+            // Unsealed, the states of one would serve all.
+            let keys = StateKeys::new().ok_or(UpstreamError::Unreachable)?;
+            self.state_keys.get_or_init(|| keys)
+        };
         let depth_max = asking.client.limits().json_depth_max;
-        Some(StateOwner::new(keys, asking.principal.unwrap_or_default(), depth_max))
+        Ok(Some(StateOwner::new(keys, asking.principal.unwrap_or_default(), depth_max)))
     }
 
     async fn initialize(
@@ -472,31 +484,8 @@ impl Connect for Arc<Children> {
         post: MuxPost<'_>,
     ) -> Result<Reply, UpstreamError> {
         match self.command.isolation {
-            Isolation::Session => {
-                let Some(connection) = self.take_asked_in_vain(asking) else {
-                    let connection = Box::pin(self.start_in_time(asking, asking.payer)).await?;
-                    return open_session(&self.sessions, connection, post).await;
-                };
-                let reply = open_session(&self.sessions, connection.clone(), post).await;
-                // What it has not answered by now, it does not answer.
-                connection.abandon_own();
-                reply
-            }
-            Isolation::Principal | Isolation::Shared => {
-                let is_for_all = self.command.isolation == Isolation::Shared;
-                let principal = asking.principal.filter(|_| !is_for_all);
-                // What serves all whom nobody tells apart is nobody's own.
-                let payer = if principal.is_some() { asking.payer } else { Payer::GATEWAY };
-                let start = async || {
-                    if let Some(connection) = self.take_asked_in_vain(asking) {
-                        return Ok(CloseOnDrop::new(connection));
-                    }
-                    let started = Box::pin(self.start_for_sessions(asking, payer)).await?;
-                    Ok(CloseOnDrop::new(started))
-                };
-                let caller = principal.unwrap_or_default().as_bytes();
-                self.shared.initialize(caller, payer, &self.sessions, start, post).await
-            }
+            Isolation::Session => Box::pin(self.open_session(asking, post)).await,
+            Isolation::Principal | Isolation::Shared => Box::pin(self.open_shared(asking, post)).await,
         }
     }
 

@@ -2,8 +2,6 @@
 //!
 //! A line that cannot be kept or read fails the call that it answers, and no other: it is read to its end, and dropped.
 
-use std::time::Instant;
-
 use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStdout;
@@ -11,58 +9,59 @@ use tokio::process::ChildStdout;
 use super::Children;
 use super::process::ChildEnd;
 use crate::access::limit::shares::Share;
-use crate::clock;
 use crate::upstream::mux::host::Host;
+use crate::upstream::mux::passed_message::{NotKept, PassedMessage};
+use crate::upstream::mux::unreadable::READ_INLINE_BYTES_MAX;
 use crate::upstream::mux::{Disposition, ReadHalf, unreadable};
+use crate::upstream::start_state::Start;
 use net::lines::{LineBuffer, TooLong};
-use protocol::answer_number::AnswerNumber;
-use protocol::error::UpstreamError;
 
 /// How much is read at once.
 const READ_BYTES: usize = 64 * 1024;
 /// So many lines are taken in before others have their turn.
 const LINES_IN_A_ROW: usize = 128;
 
+/// What some runtimes write before their first line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The reader of one child's output.
 pub(super) struct Output<'a> {
     children: &'a Children,
     host: &'a Host,
+    start: &'a Start,
     read_half: ReadHalf,
     bytes_max: usize,
     lines: LineBuffer,
     /// What has arrived of a long line.
     held: Option<Share>,
-    skipping: Option<SkippedLine>,
+    skipping: Option<PassedMessage>,
     in_a_row: usize,
-}
-
-/// A line that is not kept, on its way past.
-struct SkippedLine {
-    why: NotKept,
-    since: Instant,
-    bytes: u64,
-    answer: AnswerNumber,
-}
-
-/// Why a line is not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NotKept {
-    /// It is longer than a message may be.
-    TooLong,
-    /// The process may hold no more now.
-    NoRoom,
+    has_answered: bool,
+    /// Lines before its first answer that are no messages; of those the first is logged.
+    banner_lines: usize,
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(children: &'a Children, host: &'a Host, read_half: ReadHalf) -> Self {
+    pub(super) fn new(children: &'a Children, host: &'a Host, start: &'a Start, read_half: ReadHalf) -> Self {
         let bytes_max = host.shared.limits().message_bytes_max;
         let lines = LineBuffer::default();
-        Self { children, host, read_half, bytes_max, lines, held: None, skipping: None, in_a_row: 0 }
+        Self {
+            children,
+            host,
+            start,
+            read_half,
+            bytes_max,
+            lines,
+            held: None,
+            skipping: None,
+            in_a_row: 0,
+            has_answered: false,
+            banner_lines: 0,
+        }
     }
 
     /// Reads until the child comes to its end.
     pub(super) async fn read(mut self, stdout: &mut ChildStdout) -> ChildEnd {
-        let mut has_answered = false;
         loop {
             self.lines.buffer.reserve(READ_BYTES);
             if !matches!(stdout.read_buf(&mut self.lines.buffer).await, Ok(count) if count > 0) {
@@ -75,8 +74,9 @@ impl<'a> Output<'a> {
             if let Err(end) = self.take_lines().await {
                 return end;
             }
-            if !has_answered && self.read_half.connection().has_answered() {
-                has_answered = true;
+            if !self.has_answered && self.read_half.connection().has_answered() {
+                self.has_answered = true;
+                self.start.succeed();
                 self.children.note_answer();
             }
         }
@@ -93,9 +93,9 @@ impl<'a> Output<'a> {
                 Ok(None) if self.count() => return Ok(()),
                 Ok(None) => {
                     self.children.note_no_room();
-                    self.skipping = Some(SkippedLine::new(NotKept::NoRoom));
+                    self.skipping = Some(PassedMessage::new(NotKept::NoRoom));
                 }
-                Err(TooLong) => self.skipping = Some(SkippedLine::new(NotKept::TooLong)),
+                Err(TooLong) => self.skipping = Some(PassedMessage::new(NotKept::TooLong)),
             }
             self.in_a_row += 1;
             if self.in_a_row >= LINES_IN_A_ROW {
@@ -140,16 +140,34 @@ impl<'a> Output<'a> {
                 let why = unreadable::refuse(self.host, self.read_half.connection(), line).await;
                 self.children.note_garbage(line, &why);
             }
+            Disposition::Garbage if self.is_in_banner() => self.children.series.invalid_lines.inc(),
             Disposition::Garbage => self.children.note_garbage(line, "it is no object"),
         }
     }
 
+    /// True if one such line was logged that came before the first answer.
+    fn is_in_banner(&mut self) -> bool {
+        if !self.has_answered {
+            self.banner_lines += 1;
+        }
+        !self.has_answered && self.banner_lines > 1
+    }
+
     /// Nothing more is read while a client who has the child to itself takes less than it writes.
     async fn offer(&mut self, line: &Bytes) -> Disposition {
-        if line.first() != Some(&b'{') {
-            return Disposition::Garbage;
-        }
-        match self.read_half.offer(line) {
+        let unmarked;
+        let line = if line.first() == Some(&b'{') {
+            line
+        } else {
+            let Some(rest) = without_mark(line) else { return Disposition::Garbage };
+            unmarked = rest;
+            &unmarked
+        };
+        let offered = match line.len() {
+            ..=READ_INLINE_BYTES_MAX => self.read_half.offer(line),
+            _ => Box::pin(self.read_half.offer_long(self.host, line)).await,
+        };
+        match offered {
             Some(taken) => taken,
             None => self.read_half.settle().await,
         }
@@ -160,20 +178,23 @@ impl<'a> Output<'a> {
     async fn skip(&mut self) -> Result<bool, ChildEnd> {
         let Some(skipped) = &mut self.skipping else { return Ok(true) };
         let (piece, is_end) = self.lines.pass();
-        skipped.follow(&piece).await;
+        // The piece may be as long as a message: others have their turn meanwhile.
+        let line = piece.strip_suffix(b"\n").unwrap_or(&piece);
+        for (index, part) in line.chunks(READ_BYTES).enumerate() {
+            if index > 0 {
+                tokio::task::yield_now().await;
+            }
+            skipped.push(part);
+        }
         drop(piece);
         self.held = None;
         if !is_end {
-            let is_endless = clock::since(skipped.since) > self.children.response_timeout;
+            let is_endless = skipped.is_endless(self.children.response_timeout);
             return if is_endless { Err(ChildEnd::TooLong) } else { Ok(false) };
         }
-        let SkippedLine { why, bytes, answer, .. } = *skipped;
+        let is_answer = skipped.fail(self.read_half.connection(), self.bytes_max);
+        let (why, bytes) = (skipped.why(), skipped.bytes());
         self.skipping = None;
-        let fault = match why {
-            NotKept::TooLong => UpstreamError::LineTooLarge { bytes, bytes_max: self.bytes_max },
-            NotKept::NoRoom => UpstreamError::NoBuffers,
-        };
-        let is_answer = answer.number().is_some_and(|own| self.read_half.connection().fail(own, fault));
         self.children.series.invalid_lines.inc();
         if why == NotKept::TooLong {
             self.children.note_too_long(bytes, self.bytes_max, is_answer);
@@ -182,20 +203,8 @@ impl<'a> Output<'a> {
     }
 }
 
-impl SkippedLine {
-    fn new(why: NotKept) -> Self {
-        Self { why, since: clock::now(), bytes: 0, answer: AnswerNumber::default() }
-    }
-
-    /// What has arrived may be as long as a message: others have their turn meanwhile.
-    async fn follow(&mut self, piece: &[u8]) {
-        for (index, part) in piece.chunks(READ_BYTES).enumerate() {
-            if index > 0 {
-                tokio::task::yield_now().await;
-            }
-            self.answer.push(part);
-        }
-        let line = piece.strip_suffix(b"\n").unwrap_or(piece);
-        self.bytes += u64::try_from(line.len()).unwrap_or_default();
-    }
+/// The object that follows a byte order mark.
+#[cold]
+fn without_mark(line: &Bytes) -> Option<Bytes> {
+    line.strip_prefix(BYTE_ORDER_MARK)?.starts_with(b"{").then(|| line.slice(BYTE_ORDER_MARK.len()..))
 }

@@ -6,37 +6,38 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{ChildStderr, ChildStdin};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::ChildStdin;
 use tokio::time::{sleep, timeout};
 
 use super::output::Output;
-use super::{Children, program};
+use super::standard_error::tell;
+use super::{Children, npx, program};
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{MuxConnection, ReadHalf, WriteHalf};
+use crate::upstream::start_state::Start;
 use net::guardian::{self, Guarded};
-use net::lines::{LineBuffer, discard};
+use net::lines::discard;
 use net::secret::Secret;
+use protocol::splice::Segments;
 
 /// How much is gathered into one write.
 const WRITE_BYTES: usize = 64 * 1024;
-/// Longer pieces of a line on standard error are logged by themselves.
-const STDERR_LINE_BYTES_MAX: usize = 16 * 1024;
-/// Standard error is read this much at once, and no faster than with this pause.
-const STDERR_READ_BYTES: usize = 16 * 1024;
-const STDERR_PAUSE: Duration = Duration::from_millis(10);
 /// How long the last words of a child are waited for that has ended, or can be written to no more.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_millis(500);
+/// The pause between two looks whether a child has read its first message.
+const READ_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a child that is to end is looked at.
 const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -51,41 +52,50 @@ pub(super) enum ChildEnd {
     TooLong,
     /// It has not read what it was sent.
     Deaf,
+    /// It has not answered anything within `start_timeout`.
+    NeverUp,
 }
 
 impl ChildEnd {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Asked => "no longer needed",
             Self::Closed => "it ended",
             Self::TooLong => "its message is larger than reply_bytes_max and does not end",
             Self::Deaf => "it does not read its input",
+            Self::NeverUp => "it has not answered anything within start_timeout",
         }
     }
 }
 
-/// A child that runs, with its place among all.
+/// A child that runs, with its place among all, and how far it is.
 pub(super) struct RunningChild {
-    child: Guarded,
-    _places: (Share, Share),
+    pub(super) child: Guarded,
+    pub(super) start: Start,
+    pub(super) _places: (Share, Share),
 }
 
-pub(super) fn start(
-    command: &config::CommandConfig,
-    secrets: &[(String, Secret)],
-    places: (Share, Share),
-) -> io::Result<RunningChild> {
-    let file = program::find(command).map_err(io::Error::other)?;
-    let mut building = guardian::command(file.as_os_str())?;
+pub(super) fn start(command: &config::CommandConfig, secrets: &[(String, Secret)]) -> io::Result<Guarded> {
+    let environment = program::environment(command);
+    let fetched = npx::fetched(command, &environment);
+    let mut building = if let Some(fetched) = &fetched {
+        let mut building = guardian::command(fetched.file.as_os_str())?;
+        building.args(&fetched.args);
+        building
+    } else {
+        let file = program::find(command).map_err(io::Error::other)?;
+        let mut building = guardian::command(file.as_os_str())?;
+        building.args(&command.args);
+        building
+    };
     building
-        .args(&command.args)
         .env_clear()
-        .envs(program::environment(command))
+        .envs(npx::with_folder(environment, fetched.as_ref()))
         .envs(secrets.iter().map(|(name, secret)| (name, OsStr::from_bytes(secret.expose()))));
     if let Some(directory) = &command.directory {
         building.current_dir(directory);
     }
-    Ok(RunningChild { child: Guarded::spawn(&mut building)?, _places: places })
+    Guarded::spawn(&mut building)
 }
 
 pub(super) async fn run(
@@ -95,19 +105,20 @@ pub(super) async fn run(
     write_half: WriteHalf,
     read_half: ReadHalf,
 ) {
-    let RunningChild { mut child, _places } = started;
+    let RunningChild { mut child, start, _places } = started;
     let Some((stdin, mut stdout, stderr)) = child.streams() else { return };
     let since = clock::now();
     let counted = GaugeGuard::new(&children.series.running);
     let connection = read_half.connection().clone();
-    let mut telling = pin!(tell(&children, stderr));
+    let mut telling = Box::pin(tell(&start, stderr, |lines: &[Bytes]| children.note_stderr(lines)));
     let end = {
         // Each is looked at when it is woken, as nearly always only one of the first two is.
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
-        let output = Output::new(&children, &host, read_half);
+        let output = Output::new(&children, &host, &start, read_half);
         ends.push(Box::pin(output.read(&mut stdout)));
-        ends.push(Box::pin(write(stdin, write_half, &connection, children.response_timeout)));
-        ends.push(Box::pin(asked(&children, &host, &connection)));
+        ends.push(Box::pin(write(stdin, write_half, &connection, &start, children.response_timeout)));
+        ends.push(Box::pin(never_up(&start, children.start_timeout())));
+        ends.push(Box::pin(asked(&children, &host, &start, &connection)));
         ends.push(Box::pin(async {
             telling.as_mut().await;
             ChildEnd::Closed
@@ -127,8 +138,11 @@ pub(super) async fn run(
         () = discard(&mut stdout) => None,
         () = &mut telling => None,
     };
+    // Its last words come before its end.
+    let _ = telling.as_mut().now_or_never();
+    drop(telling);
     drop(counted);
-    children.note_end(&connection, end != ChildEnd::Asked, end.as_str(), status, since);
+    children.note_end(&connection, &start, end != ChildEnd::Asked, end.as_str(), status, since);
 }
 
 /// Writes what is queued, as much at once as there is.
@@ -136,10 +150,12 @@ async fn write(
     mut stdin: ChildStdin,
     mut write_half: WriteHalf,
     connection: &MuxConnection,
+    start: &Start,
     patience: Duration,
 ) -> ChildEnd {
     let mut buffer = Vec::with_capacity(4096);
-    while let Some(message) = write_half.next().await {
+    let mut progress = ReadProgress::NothingWritten;
+    while let Some(message) = next(&mut write_half, &stdin, &mut progress, start).await {
         let mut next = Some(message);
         while let Some(message) = next {
             message.iter().for_each(|piece| buffer.extend_from_slice(piece));
@@ -163,8 +179,52 @@ async fn write(
             buffer = Vec::new();
         }
         buffer.clear();
+        if progress == ReadProgress::NothingWritten {
+            progress = ReadProgress::Unread;
+        }
     }
     ChildEnd::Asked
+}
+
+/// A child's progress in reading its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadProgress {
+    NothingWritten,
+    /// Not yet all of what was written first.
+    Unread,
+    /// All of that: from now on nobody looks.
+    Read,
+}
+
+/// The next message to be written. Until the child has read the first, it is looked now and then whether it did.
+async fn next(
+    write_half: &mut WriteHalf,
+    stdin: &ChildStdin,
+    progress: &mut ReadProgress,
+    start: &Start,
+) -> Option<Segments> {
+    while *progress == ReadProgress::Unread {
+        if let Ok(next) = timeout(READ_INTERVAL, write_half.next()).await {
+            return next;
+        }
+        // Where the system does not say, it counts as read.
+        if rustix::io::ioctl_fionread(stdin).is_ok_and(|unread| unread > 0) {
+            continue;
+        }
+        *progress = ReadProgress::Read;
+        start.note_read();
+    }
+    write_half.next().await
+}
+
+/// Completes when a child has not answered anything for so long.
+async fn never_up(start: &Start, start_timeout: Duration) -> ChildEnd {
+    let up = start.up();
+    if timeout(start_timeout, up.cancelled()).await.is_ok() {
+        // It is up, and ends otherwise.
+        std::future::pending::<()>().await;
+    }
+    ChildEnd::NeverUp
 }
 
 /// Waits for what a child has said before it ended; where a client is still to read it, for as long as that takes.
@@ -179,48 +239,23 @@ async fn last_words(connection: &MuxConnection) {
     }
 }
 
-/// Logs what the child says on standard error. Never completes.
-async fn tell(children: &Children, mut stderr: ChildStderr) {
-    let mut lines = LineBuffer::default();
-    loop {
-        lines.buffer.reserve(STDERR_READ_BYTES);
-        let count = stderr.read_buf(&mut lines.buffer).await.unwrap_or(0);
-        let is_open = count > 0;
-        while let Ok(Some(line)) = lines.next(usize::MAX) {
-            children.note_stderr(&line);
-        }
-        if !is_open || lines.buffer.len() > STDERR_LINE_BYTES_MAX {
-            let rest = lines.rest();
-            if !rest.is_empty() {
-                children.note_stderr(&rest);
-            }
-        }
-        if !is_open {
-            // A child may close it and go on.
-            return std::future::pending().await;
-        }
-        if count >= STDERR_READ_BYTES {
-            // It says more than anybody reads: it waits, not the thread.
-            sleep(STDERR_PAUSE).await;
-        }
-    }
-}
-
 /// Completes when the child is to end.
-async fn asked(children: &Children, host: &Host, connection: &MuxConnection) -> ChildEnd {
+async fn asked(children: &Children, host: &Host, start: &Start, connection: &MuxConnection) -> ChildEnd {
     tokio::select! {
         () = connection.closing() => {}
         () = host.cut() => {}
-        () = unneeded(children, host, connection) => {}
+        () = unneeded(children, host, start, connection) => {}
     }
     ChildEnd::Asked
 }
 
 /// Completes when nobody needs the child any more.
-async fn unneeded(children: &Children, host: &Host, connection: &MuxConnection) {
+async fn unneeded(children: &Children, host: &Host, start: &Start, connection: &MuxConnection) {
     let idle = children.command.idle_timeout;
     let interval = (idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10));
     let unused = async {
+        // Those who wait for its start have not asked it anything yet.
+        start.up().cancelled().await;
         loop {
             sleep(interval).await;
             if connection.close_if_unused_for(idle) {

@@ -90,6 +90,7 @@ pub(super) mod tests {
             children_max: 1,
             stop_timeout: Duration::ZERO,
             idle_timeout: Duration::ZERO,
+            start_timeout: Duration::ZERO,
         }
     }
 

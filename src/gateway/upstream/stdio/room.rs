@@ -21,7 +21,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// How many processes make room for one: others may take what they leave.
 const OUSTED_MAX: usize = 4;
 /// How long a call waits for room.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A search for room.
 #[derive(Debug)]

@@ -5,22 +5,27 @@
 //! verbose, so that no session changes what another sees.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::Mutex as Turn;
+use tokio::time::timeout;
 
+use super::Children;
+use super::own_initialize::answer_to;
 use super::room::PATIENCE;
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
+use crate::flight::{FlightRole, Landing};
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::mux::exchange::{CloseOnDrop, MuxPost, pass};
-use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
+use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest, MuxPost, ask_to_initialize, pass};
+use crate::upstream::mux::host::Host;
+use crate::upstream::mux::sessions::SessionHandle;
 use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
-use protocol::envelope::{Envelope, MessageKind};
+use protocol::envelope::MessageKind;
 use protocol::error::UpstreamError;
 use protocol::initialize::{self, INITIALIZED, Initialize};
 use protocol::json::{Document, Scratch, Value, quote};
@@ -28,16 +33,13 @@ use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::version::LegacyVersion;
 
-/// The children, by who shares them.
+/// The children that are up, by who shares them.
 #[derive(Debug, Default)]
-pub(super) struct SharedChildren(Mutex<HashMap<Box<[u8]>, ChildSlot>>);
-
-/// Where a child runs, or is opened by whoever has the turn.
-type ChildSlot = Arc<Turn<Option<InitializedChild>>>;
+pub(super) struct SharedChildren(Mutex<HashMap<Box<[u8]>, InitializedChild>>);
 
 /// A child that was initialized.
-#[derive(Debug)]
-struct InitializedChild {
+#[derive(Clone, Debug)]
+pub(super) struct InitializedChild {
     connection: MuxConnection,
     /// The result object of `initialize`.
     result: Bytes,
@@ -45,14 +47,36 @@ struct InitializedChild {
     payer: Payer,
 }
 
+/// The outcome of a start.
+pub(super) type SharedOutcome = Result<SharedOpening, UpstreamError>;
+
+/// A child, or what it answered to `initialize` where it refused that.
+#[derive(Clone, Debug)]
+pub(super) enum SharedOpening {
+    Opened(InitializedChild),
+    Refused(Bytes),
+}
+
+/// One start, as a task of its own.
+struct SharedStart {
+    children: Arc<Children>,
+    landing: Landing<Box<[u8]>, SharedOutcome>,
+    caller: Box<[u8]>,
+    payer: Payer,
+    /// True if the gateway itself asks, which makes nobody give way.
+    is_own: bool,
+    version: LegacyVersion,
+    json_depth_max: usize,
+    /// A process that runs already.
+    running: Option<MuxConnection>,
+}
+
 impl SharedChildren {
     /// Those that no session has. What is given up is not waited for longer than this.
     pub(super) fn resting(&self, patience: Duration) -> Vec<Resting<MuxConnection>> {
-        let slots: Vec<ChildSlot> = self.0.lock().values().map(Arc::clone).collect();
-        let resting = slots.iter().filter_map(|slot| {
-            // One that is being opened does not rest.
-            let opened = slot.try_lock().ok()?;
-            let InitializedChild { connection, payer, .. } = opened.as_ref()?;
+        let opened = self.0.lock();
+        let resting = opened.values().filter_map(|opened| {
+            let InitializedChild { connection, payer, .. } = opened;
             let is_free = !connection.is_over() && !connection.has_sessions();
             let since = connection.quiet_since(patience).filter(|_| is_free)?;
             // Without a session, it need not rest as well.
@@ -62,55 +86,136 @@ impl SharedChildren {
         resting.collect()
     }
 
-    /// Answers `initialize`, by starting and initializing the child if it does not run.
-    pub(super) async fn initialize(
-        &self,
-        caller: &[u8],
-        payer: Payer,
-        sessions: &MuxSessions,
-        start: impl AsyncFnOnce() -> Result<CloseOnDrop, UpstreamError>,
-        post: MuxPost<'_>,
-    ) -> Result<Reply, UpstreamError> {
-        let turn = Arc::clone(self.0.lock().entry(caller.into()).or_default());
-        let mut opened = turn.lock().await;
-        if opened.as_ref().is_none_or(|opened| opened.connection.is_over()) {
-            *opened = None;
-            let starting = start().await?;
-            match open(starting.connection(), post).await? {
-                Ok(result) => *opened = Some(InitializedChild { connection: starting.keep(), result, payer }),
-                Err(refusal) => return Ok(Reply::json(refusal)),
-            }
-        }
-        let Some(InitializedChild { connection, result, .. }) = &*opened else {
-            return Err(UpstreamError::Reset);
-        };
-        let handle = SessionHandle { connection: connection.clone(), session: connection.add_session() };
-        let id = sessions.keep(handle).ok_or(UpstreamError::Reset)?;
-        let mut reply = Reply::json(answer(&post, result));
-        reply.head.fields.set_session_id(id);
-        Ok(reply)
+    fn running(&self, caller: &[u8]) -> Option<InitializedChild> {
+        self.0.lock().get(caller).filter(|opened| !opened.connection.is_over()).cloned()
+    }
+
+    fn keep(&self, caller: Box<[u8]>, opened: InitializedChild) {
+        let mut all = self.0.lock();
+        all.retain(|_, opened| !opened.connection.is_over());
+        all.insert(caller, opened);
     }
 }
 
-/// Initializes a child. Its refusal, if it refuses, is addressed to the caller.
-async fn open(connection: &MuxConnection, post: MuxPost<'_>) -> Result<Result<Bytes, Bytes>, UpstreamError> {
+impl Children {
+    /// Answers `initialize` of a session that shares its process, which is started and initialized if it does not run.
+    pub(super) async fn open_shared(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        post: MuxPost<'_>,
+    ) -> Result<Reply, UpstreamError> {
+        let principal = asking.principal.filter(|_| !self.is_for_all());
+        let caller = principal.unwrap_or_default().as_bytes();
+        let opened = match self.shared.running(caller) {
+            Some(running) => running,
+            None => match self.start_shared(asking, &post, caller).await? {
+                SharedOpening::Opened(opened) => opened,
+                SharedOpening::Refused(refusal) => {
+                    let (refusal, _) = answer_to(post.id(), &refusal, post.json_depth_max)?;
+                    return Ok(Reply::json(refusal));
+                }
+            },
+        };
+        let InitializedChild { connection, result, .. } = opened;
+        let handle = SessionHandle { session: connection.add_session(), connection };
+        let id = self.sessions.keep(handle).ok_or(UpstreamError::Reset)?;
+        let mut reply = Reply::json(answer(&post, &result));
+        reply.head.fields.set_session_id(id);
+        Ok(reply)
+    }
+
+    async fn start_shared(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        post: &MuxPost<'_>,
+        caller: &[u8],
+    ) -> SharedOutcome {
+        let flight = match self.shared_starts.join(&caller.into()) {
+            FlightRole::Wait(flight) => flight,
+            FlightRole::Begin(landing) => {
+                if let Some(running) = self.shared.running(caller) {
+                    landing.land(Ok(SharedOpening::Opened(running.clone())));
+                    return Ok(SharedOpening::Opened(running));
+                }
+                let flight = Arc::clone(&landing.flight);
+                let start = SharedStart {
+                    children: Arc::clone(self),
+                    landing,
+                    caller: caller.into(),
+                    // A process for all whom nobody tells apart is nobody's own.
+                    payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
+                    is_own: asking.payer == Payer::GATEWAY,
+                    version: version_in(post).unwrap_or(LegacyVersion::NEWEST),
+                    json_depth_max: post.json_depth_max,
+                    running: self.take_asked_in_vain(asking),
+                };
+                let run = move |host: &Rc<Host>| {
+                    host.run(start.run(Rc::clone(host)));
+                    Ok(())
+                };
+                asking.client.host.on_worker(run).await?;
+                flight
+            }
+        };
+        self.wait_for_start(asking, flight.landed()).await
+    }
+}
+
+impl SharedStart {
+    async fn run(self, host: Rc<Host>) {
+        let Self { children, landing, caller, payer, is_own, version, json_depth_max, running } = self;
+        let opened = if let Some(connection) = running {
+            let starting = CloseOnDrop::new(connection);
+            let opened = open(starting.connection(), version, payer, json_depth_max);
+            let opened = timeout(children.start_timeout(), opened).await;
+            opened.unwrap_or(Err(UpstreamError::TimedOut)).map(|opened| (starting, opened))
+        } else {
+            let seeks_room = || !is_own && Arc::strong_count(&landing.flight) > 2;
+            match children.launch(&host, payer, seeks_room).await {
+                Ok(mut launched) => {
+                    let connection = launched.connection.connection().clone();
+                    let watched = async { launched.up(&children, &host).await };
+                    let opened = tokio::select! {
+                        biased;
+                        opened = open(&connection, version, payer, json_depth_max) => opened,
+                        Err(error) = watched => Err(error),
+                    };
+                    opened.map(|opened| (launched.connection, opened))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        landing.land(opened.map(|(starting, opened)| match opened {
+            Ok(result) => {
+                let opened = InitializedChild { connection: starting.keep(), result, payer };
+                children.shared.keep(caller, opened.clone());
+                SharedOpening::Opened(opened)
+            }
+            Err(refusal) => SharedOpening::Refused(refusal),
+        }));
+    }
+}
+
+fn version_in(post: &MuxPost<'_>) -> Option<LegacyVersion> {
     let mut scratch = Scratch::default();
-    let version = {
-        let root = scratch.index(post.message, post.json_depth_max).ok().map(Document::root);
-        root.and_then(|root| initialize::version(root.get("params")?))
-    };
-    let id = String::from_utf8_lossy(post.id());
-    let initialize = Initialize::own(version.unwrap_or(LegacyVersion::NEWEST));
-    let message = Bytes::from(initialize.request(&id));
-    let envelope = Envelope::parse(&mut scratch, &message, post.json_depth_max);
-    let envelope = envelope.map_err(|_| UpstreamError::Nonsense)?;
+    let root = scratch.index(post.message, post.json_depth_max).ok()?.root();
+    initialize::version(root.get("params")?)
+}
+
+/// Initializes a child: the result, or the answer of one that refuses.
+async fn open(
+    connection: &MuxConnection,
+    version: LegacyVersion,
+    payer: Payer,
+    json_depth_max: usize,
+) -> Result<Result<Bytes, Bytes>, UpstreamError> {
+    let message = Bytes::from(Initialize::own(version).request("1"));
     connection.share();
-    let reply =
-        pass(connection, ONLY_SESSION, MuxPost { message: &message, envelope: &envelope, ..post }).await?;
+    let answer = ask_to_initialize(connection, ONLY_SESSION, &message, payer, json_depth_max).await?;
     // What it was asked before and has not answered by now, it does not answer.
     connection.abandon_own();
-    let Incoming::Whole(Some(answer)) = reply.body else { return Err(UpstreamError::Nonsense) };
-    let root = scratch.index(&answer, post.json_depth_max).ok().map(Document::root);
+    let mut scratch = Scratch::default();
+    let root = scratch.index(&answer, json_depth_max).ok().map(Document::root);
     let Some(result) = root.and_then(|root| root.get("result")).map(Value::span) else {
         return Ok(Err(answer));
     };

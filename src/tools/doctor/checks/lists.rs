@@ -1,10 +1,10 @@
 //! The lists: their form, their order, how long they may be kept, and what they cost.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::doctor::facts::{Facts, ListEnd, ListKind, ListPage, Listing, clip};
+use crate::doctor::facts::{Facts, ListEnd, ListKind, ListPage, Listing, Reached, clip};
 use crate::doctor::measured::Measured;
 use crate::doctor::rules::lists as rules;
 use crate::doctor::sheet::Sheet;
@@ -193,7 +193,7 @@ fn hint_fault(page: &ListPage) -> Option<String> {
 fn stability(facts: &Facts, sheet: &mut Sheet) {
     let whole = |listing: &&Listing| listing.kind == ListKind::Tools && listing.end == ListEnd::Complete;
     let readings: Vec<_> = facts.listings.iter().filter(whole).collect();
-    let (mut order, mut varies, mut eras) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut order, mut varies, mut definitions, mut eras) = (vec![], vec![], vec![], vec![]);
     let (mut is_compared, mut is_across) = (false, false);
     for (at, reading) in readings.iter().enumerate() {
         let Some(first) = readings[..at].iter().find(|first| first.era == reading.era) else {
@@ -204,16 +204,26 @@ fn stability(facts: &Facts, sheet: &mut Sheet) {
             continue;
         };
         is_compared = true;
-        let place = if reading.session == first.session { "read again" } else { "read in another session" };
+        let place = match facts.reached {
+            _ if reading.session == first.session => "read again",
+            Reached::Program => "read in another process",
+            Reached::Http { .. } => "read in another session",
+        };
+        definitions.extend(redefined(first, reading).map(|redefined| format!("{place}: {redefined}")));
         if let Some(difference) = difference(first, reading) {
             varies.push(format!("{place}: {difference}"));
         } else if let Some(difference) = reordered(first, reading) {
             order.push(format!("{place}: {difference}"));
         }
     }
+    if let [before, after] = &facts.called.listings[..] {
+        is_compared = true;
+        varies.extend(difference(before, after).map(|difference| format!("after the call: {difference}")));
+    }
     if is_compared {
         sheet.judge(&rules::VARIES, varies);
         sheet.judge(&rules::ORDER, order);
+        sheet.judge(&rules::DEFINITIONS, definitions);
     }
     if is_across {
         sheet.judge(&rules::ERAS, eras);
@@ -242,23 +252,32 @@ fn difference(first: &Listing, second: &Listing) -> Option<String> {
     }
 }
 
-/// Where two readings with the same names differ.
+/// Where two readings with the same names have them, or the members of one, in another order.
 fn reordered(first: &Listing, second: &Listing) -> Option<String> {
-    let name = |item: &Value| clip(item.get("name").and_then(Value::as_str).unwrap_or_default(), 60);
     for (at, (a, b)) in first.items().zip(second.items()).enumerate() {
         if name(a) != name(b) {
             return Some(format!("entry {} is {} instead of {}", at + 1, name(b), name(a)));
         }
         // Members in another order are equal values and other bytes.
         let (text_of_a, text_of_b) = (a.to_string(), b.to_string());
-        if text_of_a != text_of_b {
-            if a == b {
-                return Some(format!("{} has its members in another order", name(a)));
-            }
-            return Some(format!("{} has another definition: {}", name(a), clip(&place(a, b), 200)));
+        if a == b && text_of_a != text_of_b {
+            return Some(format!("{} has its members in another order", name(a)));
         }
     }
     None
+}
+
+/// The first tool that both readings have and define differently, and the member that differs.
+fn redefined(first: &Listing, second: &Listing) -> Option<String> {
+    let known: HashMap<String, &Value> = first.items().map(|item| (name(item), item)).collect();
+    second.items().find_map(|item| {
+        let before = known.get(&name(item)).filter(|before| **before != item)?;
+        Some(format!("{} differs in {}", name(item), clip(&place(before, item), 200)))
+    })
+}
+
+fn name(item: &Value) -> String {
+    clip(item.get("name").and_then(Value::as_str).unwrap_or_default(), 60)
 }
 
 /// The first member that differs between two values.
@@ -403,5 +422,8 @@ mod tests {
         let mut turned = first();
         turned.pages[0].items[0] = json!({"inputSchema": {}, "name": "a"});
         assert_eq!(broken(vec![first(), turned]), ["order"]);
+        let mut other = first();
+        other.pages[0].items[1]["inputSchema"] = json!({"properties": {"n": {"default": 7}}});
+        assert_eq!(broken(vec![first(), other]), ["varying-definitions"]);
     }
 }

@@ -23,18 +23,36 @@ const TASTES: &[Taste] = &[
 /// Of a flag, as in `gbeng` with its end.
 const FLAG_TAGS_MAX: usize = 7;
 
-/// Whose APIs refuse a tool of this name, and why.
+/// The prefix that a host puts before names, where it knows the server by a name of usual length.
+const HOST_PREFIX: &str = "mcp__trunkline__";
+
+/// Whose APIs refuse a tool of this name, and why; or would as soon as a host puts its own name for the server before it.
 pub(super) fn refused_by(name: &str) -> Option<String> {
+    let by_itself = refusals(|taste| taste.refusal(name));
+    let refusals = if by_itself.is_empty() {
+        let length = HOST_PREFIX.len() + name.len();
+        refusals(|taste| {
+            let most = taste.chars_max;
+            (length > most).then(|| format!("has more than {most} characters with `{HOST_PREFIX}` before it"))
+        })
+    } else {
+        by_itself
+    };
+    let texts: Vec<_> = refusals.iter().map(|(why, who)| format!("{why} ({})", who.join(", "))).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
+/// The interfaces that refuse, by reason.
+fn refusals(refusal: impl Fn(&Taste) -> Option<String>) -> Vec<(String, Vec<&'static str>)> {
     let mut refusals: Vec<(String, Vec<&str>)> = Vec::new();
     for taste in TASTES {
-        let Some(why) = taste.refusal(name) else { continue };
+        let Some(why) = refusal(taste) else { continue };
         match refusals.iter_mut().find(|(known, _)| *known == why) {
             Some((_, who)) => who.push(taste.who),
             None => refusals.push((why, vec![taste.who])),
         }
     }
-    let texts: Vec<_> = refusals.iter().map(|(why, who)| format!("{why} ({})", who.join(", "))).collect();
-    (!texts.is_empty()).then(|| texts.join("; "))
+    refusals
 }
 
 impl Taste {
@@ -122,7 +140,10 @@ mod tests {
             assert_eq!(is_specified(name), specified, "{name}");
             assert_eq!(refused_by(name).as_deref(), refused, "{name}");
         }
-        assert!(refused_by(&"x".repeat(64)).is_none() && is_specified(&"x".repeat(128)));
+        assert!(refused_by(&"x".repeat(48)).is_none() && is_specified(&"x".repeat(128)));
+        let refusal = refused_by(&"x".repeat(64));
+        let expected = "has more than 64 characters with `mcp__trunkline__` before it (OpenAI, Bedrock)";
+        assert_eq!(refusal.as_deref(), Some(expected));
         let refusal = refused_by(&"x".repeat(65));
         assert_eq!(refusal.as_deref(), Some("has more than 64 characters (OpenAI, Bedrock)"));
         assert!(!is_specified(&"x".repeat(129)));

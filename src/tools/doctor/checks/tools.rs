@@ -154,11 +154,11 @@ fn strings(value: &Value, take: &mut impl FnMut(&str)) {
 }
 
 fn calls(facts: &Facts, sheet: &mut Sheet) {
-    if facts.calls.is_empty() {
+    if facts.called.calls.is_empty() {
         return;
     }
     let (mut failures, mut misfits) = (Vec::new(), Vec::new());
-    for call in &facts.calls {
+    for call in &facts.called.calls {
         match &call.outcome {
             Err(why) => failures.push(format!("{}: {why}", clip(&call.tool, 100))),
             Ok(result) if result.get("isError") == Some(&Value::Bool(true)) => {
@@ -192,7 +192,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::doctor::facts::{ListEnd, ListPage, ToolCall};
+    use crate::doctor::facts::{CalledTools, ListEnd, ListPage, ToolCall};
     use protocol::version::Era;
 
     fn broken(tools: &Value, calls: Vec<ToolCall>) -> Vec<&'static str> {
@@ -200,7 +200,8 @@ mod tests {
         let pages = vec![ListPage { items, ttl_ms: None, scope: None }];
         let listing =
             Listing { kind: ListKind::Tools, era: Era::Modern, session: 0, pages, end: ListEnd::Complete };
-        let facts = Facts { listings: vec![listing], calls, ..Facts::default() };
+        let called = CalledTools { calls, ..CalledTools::default() };
+        let facts = Facts { listings: vec![listing], called, ..Facts::default() };
         let mut sheet = Sheet::default();
         check(&facts, &mut sheet);
         sheet.outcomes.iter().filter(|outcome| !outcome.is_kept).map(|outcome| outcome.rule.id).collect()

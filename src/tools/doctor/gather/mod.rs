@@ -145,7 +145,7 @@ async fn gather(server: &Server, settings: &InspectSettings, told: &dyn Fn(&str)
         && inspection.facts.not_inspected.is_none()
     {
         inspection.say("calling the tool");
-        inspection.facts.calls = call::call(server, tool, arguments, *times, settings.timeout).await;
+        inspection.facts.called = call::call(server, tool, arguments, *times, settings.timeout).await;
     }
     let Budget { requests, spent, .. } = inspection.budget;
     Facts { requests, cut_short: spent, ..inspection.facts }

@@ -45,8 +45,20 @@ impl Inspection<'_> {
         self.garbage(&mut program_io, &dialect).await;
         self.say("ending its input");
         let mut process = program_io.close(EXIT_TIMEOUT).await;
+        if self.facts.modern.is_some() {
+            self.read_tools_in_another(program, &mut process).await;
+        }
         self.ask_other_processes(program, &mut process).await;
         self.facts.process = Some(process);
+    }
+
+    /// Reads the tools in a second process: each may define them otherwise.
+    async fn read_tools_in_another(&mut self, program: &StdioServer, process: &mut Process) {
+        self.say("starting it again for its tools");
+        let Ok(mut program_io) = StdioTransport::start(program, Era::Modern, &self.tasks) else { return };
+        self.read_tools_again(&mut program_io, &SpokenEra::Modern, 1, 1).await;
+        let ended = program_io.close(patience(process)).await;
+        process.noise.total += ended.noise.total;
     }
 
     /// Every other version needs a process of its own: the first `initialize` settles what it speaks.
@@ -68,9 +80,7 @@ impl Inspection<'_> {
                     self.read_tools_again(&mut program_io, dialect, session, 1).await;
                 }
             }
-            // One that did not exit the first time is not waited for again.
-            let patience = if process.exit.is_some() { EXIT_TIMEOUT } else { Duration::ZERO };
-            let ended = program_io.close(patience).await;
+            let ended = program_io.close(patience(process)).await;
             process.noise.total += ended.noise.total;
             // The first was asked by the rules of 2026, which is wrong for a server of before.
             if session == 2 && self.facts.modern.is_none() {
@@ -97,4 +107,9 @@ impl Inspection<'_> {
         let answer = answer.map_or("nothing".to_owned(), Exchange::words);
         format!("the program is no MCP server: initialize got {answer}{said}")
     }
+}
+
+/// How long the end of another process is waited for: one that did not exit the first time is not waited for again.
+fn patience(process: &Process) -> Duration {
+    if process.exit.is_some() { EXIT_TIMEOUT } else { Duration::ZERO }
 }

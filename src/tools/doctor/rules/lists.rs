@@ -52,7 +52,15 @@ rules! {
         good "the list of tools does not depend on the session"
         bad "the list of tools differs between requests or sessions of one client"
         why "It cannot be cached, and calls fail where a tool is missing."
-        fix "Let the list depend on who asks, never on the session or on what was asked before."
+        fix "Let the list depend on who asks, never on the session or on what was called before; where it \
+             must, tell this session with notifications/tools/list_changed."
+        section "2026-07-28/server/tools#capabilities";
+    DEFINITIONS: Warning Lists "varying-definitions"
+        good "a tool is defined the same each time"
+        bad "tools are defined otherwise in another reading, session or process"
+        why "Gateways and hosts that pin what was approved take it for a change and withhold the tool; no \
+             approval lasts."
+        fix "Write defaults, sets and examples the same each time, not at random nor by the clock."
         section "2026-07-28/server/tools#capabilities";
     ERAS: Warning Lists "eras-differ"
         good "clients of all revisions see the same tools"

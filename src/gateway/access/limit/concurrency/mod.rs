@@ -66,7 +66,7 @@ pub(crate) struct Permit {
 
 /// Its place is free when it is dropped.
 const HELD: u64 = 0;
-/// Its place is kept when it is dropped, until its time is over.
+/// Its place is kept when it is dropped, until its time is over, or was given back.
 const LEFT: u64 = 1;
 /// From here on: its place is kept until it is dropped, or its time is over, under the number above this.
 const KEPT: u64 = 2;
@@ -180,6 +180,16 @@ impl Permit {
         Self { gate, who, state: AtomicU64::new(HELD) }
     }
 
+    /// Gives the place back before this is dropped.
+    fn give_back(&self) {
+        let mut queue = self.gate.queue.lock();
+        match self.state.swap(LEFT, Ordering::Relaxed) {
+            HELD => queue.release(self.who, clock::now()),
+            LEFT => {}
+            kept => queue.give_back(KeptId(kept - KEPT), clock::now()),
+        }
+    }
+
     /// Keeps the place until then, or for as long as it was kept already, whatever becomes of this.
     fn leave(&self, until: Instant) {
         self.keep(until);
@@ -214,10 +224,8 @@ impl Drop for QueuedCall {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        match *self.state.get_mut() {
-            HELD => self.gate.queue.lock().release(self.who, clock::now()),
-            LEFT => {}
-            kept => self.gate.queue.lock().give_back(KeptId(kept - KEPT), clock::now()),
+        if *self.state.get_mut() != LEFT {
+            self.give_back();
         }
     }
 }

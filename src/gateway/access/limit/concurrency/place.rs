@@ -41,7 +41,7 @@ pub(crate) enum EndSeen {
     ByAnswer,
 }
 
-/// Shared by all who have to do with the call; given back, or kept, with the last of them.
+/// Shared by all who have to do with the call; given back, or kept, with the last of them, or once it is answered.
 #[derive(Debug)]
 pub(crate) struct CallPlace {
     permit: Permit,
@@ -65,6 +65,14 @@ impl CallPlace {
     pub(crate) fn end(&self, is_cancelled: bool) {
         if !(is_cancelled && self.end_seen == EndSeen::Bridged) {
             self.is_at_work.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`end`](Self::end), where the call is not made again: the place is free, whoever else still holds it.
+    pub(crate) fn finish(&self, is_cancelled: bool) {
+        self.end(is_cancelled);
+        if !self.is_at_work.load(Ordering::Relaxed) {
+            self.permit.give_back();
         }
     }
 

@@ -122,6 +122,7 @@ impl CallDriver {
             forwarded: call.forwarded.clone(),
             trail: call.trail.clone(),
             silence: call.silence.clone(),
+            place: None,
             is_safe_to_repeat: false,
             deadline: None,
         };

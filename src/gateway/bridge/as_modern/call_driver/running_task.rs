@@ -92,6 +92,7 @@ impl CallDriver {
             forwarded: self.made.forwarded.clone(),
             trail: self.made.trail.clone(),
             silence: None,
+            place: None,
             is_safe_to_repeat: true,
             deadline: None,
         };

@@ -301,7 +301,7 @@ impl Carrier {
                 }
                 let changed = self.feed.settle(&ask, &acknowledged, has_gap, now);
                 for index in changed.indexes() {
-                    self.thread.state.hub.list_changed(&upstream, ChangedList::ALL[index]);
+                    self.thread.state.hub.list_doubted(&upstream, ChangedList::ALL[index]);
                 }
                 self.trial_accepted(now);
                 tracing::debug!(upstream = upstream.config.name, lane = ?self.lane, has_gap, "listening");
@@ -334,7 +334,7 @@ impl Carrier {
                 if self.failures == 0 {
                     tracing::warn!(
                         upstream = upstream.config.name,
-                        error = error.fault(),
+                        error = upstream.fault_of(&error, upstream.config.response_timeout).to_string(),
                         "cannot listen to this upstream"
                     );
                 }
@@ -371,7 +371,7 @@ impl Carrier {
             StreamEnd::Lost(error) => {
                 tracing::warn!(
                     upstream = upstream.config.name,
-                    error = error.fault(),
+                    error = upstream.fault_of(error, upstream.config.response_timeout).to_string(),
                     "lost a subscription, opening it again"
                 );
             }

@@ -20,7 +20,7 @@ use crate::upstream::facts::Fact;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::pool::ConnectionLease;
 use crate::upstream::request::UpstreamRequest;
-use protocol::error::UpstreamError;
+use protocol::error::{Refusal, UpstreamError};
 use protocol::json::Scratch;
 use protocol::media::Media;
 use protocol::method::Method;
@@ -155,6 +155,13 @@ fn refusal(status: StatusCode, heard: Heard) -> SubscribeError {
         (_, Heard::Refused(Some(code))) if code != -32603 => SubscribeError::Rejected,
         (StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _) => SubscribeError::Refused,
         (status, _) if status.is_client_error() => SubscribeError::Rejected,
+        (_, Heard::Refused(Some(code))) => {
+            let refusal = Refusal { method: Method::Listen.label(), code, message: Box::default() };
+            SubscribeError::Failed(UpstreamError::Refused(refusal.into()))
+        }
+        (status, _) if status.is_server_error() => {
+            SubscribeError::Failed(UpstreamError::Status { status, media: None })
+        }
         _ => SubscribeError::Failed(UpstreamError::Nonsense),
     }
 }

@@ -135,8 +135,14 @@ impl Carrier {
     /// The upstream could not be asked: everything is tried again. Where it failed at the request, it may be one name at
     /// which it fails: the others must not wait for that.
     pub(super) fn trial_failed(&mut self, trial: Trial, error: &UpstreamError, now: Instant) {
-        let failed_at_request =
-            matches!(error, UpstreamError::Nonsense | UpstreamError::TimedOut | UpstreamError::Reset);
+        let failed_at_request = matches!(
+            error,
+            UpstreamError::Nonsense
+                | UpstreamError::Refused(_)
+                | UpstreamError::Status { .. }
+                | UpstreamError::TimedOut
+                | UpstreamError::Reset
+        );
         let may_others_do = match trial {
             Trial::Group(group) if failed_at_request && group.is_empty() => {
                 // It may be a name that the lost stream carried.

@@ -27,7 +27,7 @@ use crate::session::{SessionId, UpstreamSession};
 use crate::tables::subscriptions::feed::{Feed, Lane};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
-use crate::upstream::ask::{AskRequest, SessionHeaders, legacy_headers};
+use crate::upstream::ask::{AskRequest, SessionHeaders};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::get_stream::{self, GetResult, Messages};
 use crate::upstream::initialize::InitializeOffer;
@@ -66,7 +66,9 @@ async fn pass_on(thread: &Thread, feed: &Feed) -> Infallible {
     feed.upstream.changes.forget_overheard();
     loop {
         for index in feed.upstream.changes.overheard().await.indexes() {
-            thread.state.hub.tell(&feed.upstream, ChangedList::ALL[index]);
+            let changed = ChangedList::ALL[index];
+            let told = feed.upstream.changes.take_told(changed);
+            thread.state.hub.tell_others(&feed.upstream, changed, &told);
         }
     }
 }
@@ -203,7 +205,8 @@ impl ResourceWatch {
     async fn hear_stream(&mut self, upstream: &Upstream, session: &Arc<UpstreamSession>) -> WatchEnd {
         let thread = Rc::clone(&self.thread);
         let named = session.named();
-        let reply = match get_stream::open(&thread.client, upstream, named, self.after.as_ref()).await {
+        let after = self.after.as_ref();
+        let reply = match get_stream::open(&thread.client, upstream, named.clone(), after).await {
             GetResult::Stream(reply) => *reply,
             GetResult::Refused => return WatchEnd::Refused(session.ended.clone()),
             GetResult::Failed(error) => {
@@ -225,7 +228,7 @@ impl ResourceWatch {
             thread.limits().reply_bytes_max,
             thread.state.buffered.open(upstream.payer()),
         );
-        let ended = self.read(upstream, named, messages).await;
+        let ended = self.read(upstream, &named, messages).await;
         drop(standing);
         if clock::since(since) >= STEADY_AFTER {
             self.failures = 0;
@@ -265,7 +268,7 @@ impl ResourceWatch {
     async fn read(
         &mut self,
         upstream: &Upstream,
-        session: SessionHeaders<'_>,
+        session: &SessionHeaders<'_>,
         mut messages: Messages,
     ) -> Result<(), UpstreamError> {
         loop {
@@ -274,7 +277,7 @@ impl ResourceWatch {
             upstream.changes.watch(told);
             if std::mem::take(&mut self.has_gap) {
                 for changed in ChangedList::ALL.into_iter().filter(|changed| had.has(*changed as usize)) {
-                    self.thread.state.hub.list_changed(upstream, changed);
+                    self.thread.state.hub.list_doubted(upstream, changed);
                 }
             }
             let mut learned = pin!(learned);
@@ -289,7 +292,7 @@ impl ResourceWatch {
         }
     }
 
-    fn take(&mut self, upstream: &Upstream, session: SessionHeaders<'_>, event: Event) {
+    fn take(&mut self, upstream: &Upstream, session: &SessionHeaders<'_>, event: Event) {
         self.retry = get_stream::retry(&event).unwrap_or(self.retry);
         let id = get_stream::id(&event);
         let message = get_stream::message(event).filter(|message| !message.is_empty());
@@ -302,7 +305,7 @@ impl ResourceWatch {
         }
     }
 
-    fn hear(&self, upstream: &Upstream, session: SessionHeaders<'_>, message: &Bytes) {
+    fn hear(&self, upstream: &Upstream, session: &SessionHeaders<'_>, message: &Bytes) {
         let depth_max = self.thread.limits().json_depth_max;
         let envelope = Envelope::parse(&mut self.thread.scratch.borrow_mut(), message, depth_max);
         let Ok(envelope) = envelope else { return };
@@ -322,12 +325,12 @@ impl ResourceWatch {
     }
 
     /// Answers a request in a task of its own.
-    fn answer(&self, session: SessionHeaders<'_>, id: &[u8], is_ping: bool) {
+    fn answer(&self, session: &SessionHeaders<'_>, id: &[u8], is_ping: bool) {
         if Rc::strong_count(&self.answering) > ANSWERING_MAX {
             return;
         }
         let question = AskRequest {
-            headers: legacy_headers(session.version, session.id),
+            headers: session.to_map(),
             body: unasked_answer(id, is_ping),
             is_safe_to_repeat: true,
             replica: session.replica,

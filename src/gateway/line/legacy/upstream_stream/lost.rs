@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use tokio::time::sleep;
 
 use super::{PAUSE_MAX, RETRY, UpstreamStream, ensure, events, in_session, wait_for_room};
@@ -22,7 +23,7 @@ pub(super) async fn take(listening: UpstreamStream) {
     drop((claim, place));
     let Some(lost) = upstream_session.upgrade() else { return };
     let view = worker.view();
-    let holder = SessionHolder::Client(session.clone());
+    let holder = SessionHolder::Client(session.clone(), lost.shown.get());
     legacy::lose(&worker, &view, &upstream, &holder, &lost);
     drop(lost);
     if upstream.is_irreplaceable() {
@@ -38,18 +39,19 @@ pub(super) async fn take(listening: UpstreamStream) {
 }
 
 /// Has the session with an upstream opened again, for a client that comes back to hear of what it subscribed to. If that
-/// cannot be done now, the next call does it.
+/// cannot be done now, the next call does it. `shown`: what the client shows now of the headers that are handed on.
 pub(crate) fn come_back(
     worker: &Rc<Worker>,
     upstream: &Arc<Upstream>,
     session: &Session,
     outbox: &Arc<SessionOutbox>,
+    shown: Option<Arc<HeaderMap>>,
 ) {
     let (owner, upstream, session, outbox) =
         (Rc::clone(worker), Arc::clone(upstream), session.clone(), Arc::clone(outbox));
     worker.client.tasks.spawn(async move {
         let view = owner.view();
-        let holder = SessionHolder::Client(session.clone());
+        let holder = SessionHolder::Client(session.clone(), shown);
         if let Ok(opened) = legacy::upstream_session(&owner, &view, &upstream, &holder).await
             && let Some(session) = in_session(&view, &upstream, &session, &outbox, opened)
         {

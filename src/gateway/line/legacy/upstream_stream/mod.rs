@@ -31,6 +31,7 @@ use crate::session::{Session, UpstreamSession};
 use crate::upstream::ask::SessionHeaders;
 use crate::upstream::exchange::Reply;
 use crate::upstream::get_stream::{self, Messages};
+use crate::upstream::headers::ShownHeaders;
 use crate::upstream::{ReplicaKey, Upstream};
 use net::jitter::jittered;
 use protocol::error::UpstreamError;
@@ -71,6 +72,7 @@ pub(crate) fn ensure(worker: &Rc<Worker>, session: &InSession, after: Option<Byt
         id,
         version: upstream_session.version.as_str(),
         replica: upstream_session.replica,
+        shown: Arc::clone(&upstream_session.shown),
         ended: upstream_session.ended.clone(),
         claim: Claim { stream: Arc::clone(stream), is_held: true },
         session: session.session.clone(),
@@ -145,6 +147,7 @@ struct UpstreamStream {
     id: HeaderValue,
     version: &'static str,
     replica: Option<ReplicaKey>,
+    shown: Arc<ShownHeaders>,
     ended: CancellationToken,
     claim: Claim,
     session: Session,
@@ -256,9 +259,10 @@ impl UpstreamStream {
     }
 
     async fn get(&self) -> StreamAttempt {
-        let session = SessionHeaders { id: Some(&self.id), version: self.version, replica: self.replica };
-        let opened =
-            get_stream::open(&self.worker.client, &self.upstream, session, self.after.as_ref()).await;
+        let (version, replica, shown) = (self.version, self.replica, self.shown.get());
+        let session = SessionHeaders { id: Some(&self.id), version, replica, shown };
+        let (client, after) = (&self.worker.client, self.after.as_ref());
+        let opened = get_stream::open(client, &self.upstream, session.clone(), after).await;
         match opened {
             get_stream::GetResult::Stream(reply) => StreamAttempt::Stream(reply),
             get_stream::GetResult::Refused => StreamAttempt::Refused,

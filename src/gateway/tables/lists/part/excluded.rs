@@ -9,6 +9,18 @@ use protocol::param_headers::{self, Annotation, InvalidAnnotation};
 /// Of an entry that says its name several times, so many count.
 pub(super) const NAMES_MAX: usize = 8;
 
+/// Entries of one list of which is kept why they were left out. Of more, only their number is: a reply has room for
+/// millions, and each takes many times the bytes that it is written in.
+pub(crate) const EXCLUDED_MAX: usize = 10_000;
+
+/// The entries of a list that no client may see, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExcludedEntries {
+    first: Vec<Excluded>,
+    /// How many there are beside the first.
+    others: u64,
+}
+
 /// An entry that no client may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Excluded {
@@ -32,6 +44,44 @@ pub(crate) enum ExcludeReason {
     /// A tool says in an invalid way which of its parameters are mirrored.
     #[error(transparent)]
     Annotations(#[from] InvalidAnnotation),
+}
+
+impl ExcludedEntries {
+    pub(crate) fn push(&mut self, excluded: Excluded) {
+        if self.first.len() < EXCLUDED_MAX {
+            self.first.push(excluded);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    /// Adds those of the next page.
+    pub(crate) fn append(&mut self, more: Self) {
+        more.first.into_iter().for_each(|excluded| self.push(excluded));
+        self.others += more.others;
+    }
+
+    /// The first of them, each with the reason.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Excluded> {
+        self.first.iter()
+    }
+
+    pub(crate) fn others(&self) -> u64 {
+        self.others
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let of = |entry: &Excluded| {
+            size_of::<Excluded>()
+                + entry.names.iter().map(String::len).sum::<usize>()
+                + entry.definition.len()
+        };
+        self.iter().map(of).sum()
+    }
 }
 
 /// The mirrored parameters of an entry that clients may see, where they count. `depth_max`: how deep it may nest, where

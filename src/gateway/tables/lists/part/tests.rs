@@ -1,4 +1,4 @@
-use super::excluded::NAMES_MAX;
+use super::excluded::{EXCLUDED_MAX, NAMES_MAX};
 use super::*;
 
 fn tools(result: &str) -> Result<PartRead, UpstreamError> {
@@ -42,10 +42,16 @@ fn what_is_no_answer_is_refused() {
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"result":{"tools":[]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]},"Error":{}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"resultType":"input_required"}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":""}}"#,
     ] {
         let read = read(body.as_bytes(), &tools, &mut Scratch::default(), 128);
         assert_eq!(read.err(), Some(UpstreamError::Nonsense), "{body}");
+    }
+    let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no database"}}"#;
+    match read(refused, &tools, &mut Scratch::default(), 128) {
+        Err(UpstreamError::Refused(refusal)) => {
+            assert_eq!((refusal.code, &*refusal.message), (-32603, "no database"));
+        }
+        other => panic!("{other:?}"),
     }
     let absent = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":""}}"#;
     assert!(matches!(read(absent, &tools, &mut Scratch::default(), 128), Ok(PartRead::Absent)));
@@ -114,6 +120,20 @@ fn freshness_is_never_guessed() {
     }
 }
 
+/// The first entry that was left out.
+fn first(read: &ReadPage) -> &Excluded {
+    read.excluded.iter().next().expect("one that was left out")
+}
+
+#[test]
+fn of_many_malformed_entries_some_are_remembered_and_all_counted() {
+    let page = || page(&format!(r#"{{"tools":[{}{{}}]}}"#, "null,".repeat(EXCLUDED_MAX + 1)));
+    let mut all = page().excluded;
+    assert_eq!((all.iter().count(), all.others()), (EXCLUDED_MAX, 2));
+    all.append(page().excluded);
+    assert_eq!((all.iter().count() as u64, all.others()), (EXCLUDED_MAX as u64, EXCLUDED_MAX as u64 + 4));
+}
+
 #[test]
 fn tools_with_invalid_annotations_are_left_out() {
     let tool = |name: &str, header: &str| {
@@ -127,23 +147,23 @@ fn tools_with_invalid_annotations_are_left_out() {
         tool("bad", "no token")
     );
     let read = page(&result);
-    assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (2, 1, 1));
-    assert_eq!((&*read.excluded[0].names, &*read.annotated[0].0), (&["bad".to_owned()][..], "good"));
+    assert_eq!((read.items.len(), read.excluded.iter().count(), read.annotated.len()), (2, 1, 1));
+    assert_eq!((&*first(&read).names, &*read.annotated[0].0), (&["bad".to_owned()][..], "good"));
 }
 
 #[test]
 fn an_entry_that_readers_see_differently_is_left_out_with_all_its_names() {
     let two = r#"{"name":"b","n\u0061me":"a","NAME":"c","title":"name","name":7}"#;
     let read = page(&format!(r#"{{"tools":[{two},{{"name":"plain","inputSchema":{{"type":"object"}}}}]}}"#));
-    assert_eq!((read.items.len(), read.excluded.len(), read.annotated.len()), (1, 1, 0));
+    assert_eq!((read.items.len(), read.excluded.iter().count(), read.annotated.len()), (1, 1, 0));
     assert_eq!(
-        (&read.excluded[0].why, read.excluded[0].names.join(" ")),
+        (&first(&read).why, first(&read).names.join(" ")),
         (&ExcludeReason::Ambiguous, "a b c".into())
     );
-    assert_eq!(&*read.excluded[0].definition, two.as_bytes());
+    assert_eq!(&*first(&read).definition, two.as_bytes());
     let many: Vec<String> = (0..1000).map(|index| format!(r#""name":"{index}""#)).collect();
     let read = page(&format!(r#"{{"tools":[{{{}}}]}}"#, many.join(",")));
-    assert_eq!(read.excluded[0].names.len(), NAMES_MAX);
+    assert_eq!(first(&read).names.len(), NAMES_MAX);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Feed, FeedState, Lane, ResourceName};
-use crate::tables::subscriptions::inbox::{HeldNotice, UpdateTarget};
+use crate::tables::subscriptions::inbox::{HeldNotice, Inbox, UpdateTarget};
+use crate::upstream::changes::ToldSession;
 use protocol::subscription::Lists;
 
 /// A list that changes more often is told of this often; the last change is never left out.
@@ -14,8 +15,9 @@ pub(super) const LIST_INTERVAL: Duration = Duration::from_millis(100);
 const SLASHES_MAX: usize = 64;
 
 impl Feed {
-    /// Tells clients that a list has changed, or has the lane tell them a little later.
-    pub(crate) fn list_changed(&self, index: usize, now: Instant) {
+    /// Tells clients that a list has changed, or has the lane tell them a little later. Those who are `told` already are
+    /// left out, unless it is later.
+    pub(crate) fn list_changed(&self, index: usize, told: &[ToldSession], now: Instant) {
         let mut shared = self.shared();
         let list = &mut shared.lists[index];
         if list.told.is_some_and(|told| now < told + LIST_INTERVAL) {
@@ -24,7 +26,17 @@ impl Feed {
             self.wakes[Lane::Lists as usize].notify_one();
             return;
         }
-        shared.tell(index, now);
+        shared.tell(index, told, now);
+    }
+
+    /// Those who are to be told that a list has changed; they are told by the caller, now.
+    pub(crate) fn told_of_list(&self, index: usize, now: Instant) -> Vec<Arc<Inbox>> {
+        let mut shared = self.shared();
+        let list = &mut shared.lists[index];
+        list.told = Some(now);
+        list.is_held = false;
+        let clients = shared.clients.iter().flatten().filter(|client| client.lists.has(index));
+        clients.map(|client| Arc::clone(&client.inbox)).collect()
     }
 
     /// Tells of the changes that were held back. Returns when the next one is due.
@@ -36,7 +48,7 @@ impl Feed {
             match due {
                 _ if !shared.lists[index].is_held => {}
                 Some(due) if due > now => next = Some(next.map_or(due, |next: Instant| next.min(due))),
-                _ => shared.tell(index, now),
+                _ => shared.tell(index, &[], now),
             }
         }
         next
@@ -87,12 +99,14 @@ impl Feed {
 }
 
 impl FeedState {
-    fn tell(&mut self, index: usize, now: Instant) {
+    fn tell(&mut self, index: usize, told: &[ToldSession], now: Instant) {
         let list = &mut self.lists[index];
         list.told = Some(now);
         list.is_held = false;
         for client in self.clients.iter().flatten().filter(|client| client.lists.has(index)) {
-            client.inbox.list_changed(index);
+            if !client.inbox.is_among(told) {
+                client.inbox.list_changed(index);
+            }
         }
     }
 

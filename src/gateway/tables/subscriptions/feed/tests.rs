@@ -127,10 +127,10 @@ fn a_list_is_told_at_intervals_and_its_last_change_is_not_lost() {
     feed.join(Arc::clone(&inbox), 0, Lists::one(0), &[]);
     let start = clock::now();
     let told = || inbox.take().0.has(0);
-    feed.list_changed(0, start);
+    feed.list_changed(0, &[], start);
     assert!(told());
-    feed.list_changed(0, start + LIST_INTERVAL / 2);
-    feed.list_changed(0, start + LIST_INTERVAL / 2);
+    feed.list_changed(0, &[], start + LIST_INTERVAL / 2);
+    feed.list_changed(0, &[], start + LIST_INTERVAL / 2);
     assert!(!told());
     assert_eq!(feed.release(start + LIST_INTERVAL / 2), Some(start + LIST_INTERVAL));
     assert_eq!(feed.release(start + LIST_INTERVAL), None);

@@ -55,6 +55,8 @@ pub struct Pending {
     pub definition: Definition,
     /// A bit for each source in whose last list it was.
     sources: u8,
+    /// Another process of the same server shows an approved definition meanwhile.
+    pub is_beside: bool,
 }
 
 /// What is pinned of one tool.
@@ -126,15 +128,6 @@ pub(crate) struct PinBook {
     reported: HashSet<(String, Hash)>,
 }
 
-/// How a definition that waits stands to those that were approved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Comparison {
-    /// The first member that is another one than in the latest approved definition.
-    pub member: String,
-    /// One of the gateway's own lists shows an approved definition meanwhile.
-    pub is_beside: bool,
-}
-
 impl PinBook {
     /// A book of nothing yet, with room for about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
@@ -183,14 +176,34 @@ impl PinBook {
         self.refused.iter().flatten().collect()
     }
 
-    /// How a definition of a tool that waits stands to those that were approved. `None`: there is no such definition.
-    pub(crate) fn compare(&self, name: &str, hash: Hash) -> Option<Comparison> {
+    /// The definition of a tool that waits under this hash, and the first member in which it differs from the latest
+    /// approved one. `None`: there are no such definitions.
+    pub(crate) fn compare(&self, name: &str, hash: Hash) -> Option<(&Pending, String)> {
         let tool = self.tools.get(name)?;
         let pending = tool.pending.iter().find(|pending| pending.definition.hash == hash)?;
-        let is_approved = |shown: &Hash| tool.approved.iter().any(|approved| approved.hash == *shown);
-        let is_beside = self.shown.iter().any(|shown| shown.get(name).is_some_and(is_approved));
-        let approved = tool.approved.last()?;
-        Some(Comparison { member: first_difference(&approved.text, &pending.definition.text), is_beside })
+        Some((pending, pending.differing_member(tool.approved.last()?)))
+    }
+
+    /// The member in which the definition of a tool differs from process to process, if it does.
+    pub(crate) fn varying_member(&self, name: &str) -> Option<String> {
+        let tool = self.tools.get(name)?;
+        let varying = tool.pending.iter().find(|pending| pending.is_beside)?;
+        Some(varying.differing_member(tool.approved.last()?))
+    }
+
+    /// Notes which of the definitions that wait stand beside an approved one that another process of the same server shows.
+    /// `has_processes`: each list may be of another one. True if anything is not as it was.
+    pub(crate) fn note_processes(&mut self, has_processes: bool) -> bool {
+        let mut is_other = false;
+        for (name, tool) in self.tools.iter_mut().filter(|(_, tool)| !tool.pending.is_empty()) {
+            let is_approved = |shown: &Hash| tool.approved.iter().any(|approved| approved.hash == *shown);
+            let is_beside =
+                has_processes && self.shown.iter().any(|shown| shown.get(name).is_some_and(is_approved));
+            for pending in &mut tool.pending {
+                is_other |= std::mem::replace(&mut pending.is_beside, is_beside) != is_beside;
+            }
+        }
+        is_other
     }
 
     /// How many tools have an approved definition; a changed one that waits; only one that waits.
@@ -332,7 +345,7 @@ impl PinBook {
         verdict.is_dirty = true;
         self.bytes += cost(name, definition);
         let tool = self.tools.entry(name.to_owned()).or_default();
-        tool.pending.push(Pending { definition: definition.clone(), sources: bit });
+        tool.pending.push(Pending { definition: definition.clone(), sources: bit, is_beside: false });
         if tool.pending.len() > PENDING_MAX {
             // What the gateway itself was given matters more.
             let at =
@@ -411,8 +424,13 @@ impl ListSource {
 
 impl Pending {
     /// A definition that waited when it was last written down.
-    pub fn kept(definition: Definition) -> Self {
-        Self { definition, sources: 0 }
+    pub fn kept(definition: Definition, is_beside: bool) -> Self {
+        Self { definition, sources: 0, is_beside }
+    }
+
+    /// The first member that is another one than in this approved definition.
+    pub fn differing_member(&self, approved: &Definition) -> String {
+        first_difference(&approved.text, &self.definition.text)
     }
 }
 

@@ -64,9 +64,12 @@ impl<K: Eq + Hash, V> Flights<K, V> {
     }
 }
 
-impl<K, V> Flights<K, V> {}
-
 impl<V: Clone> Flight<V> {
+    /// The outcome, where there is one by now.
+    pub(crate) fn outcome(&self) -> Option<V> {
+        self.outcome.borrow().clone()
+    }
+
     /// Waits for the outcome. `None`: it was given up.
     pub(crate) async fn landed(&self) -> Option<V> {
         let mut outcome = self.outcome.clone();

@@ -1,0 +1,291 @@
+//! The last complete lists of upstreams, kept in the state directory across restarts: `lists/NAME` for each upstream.
+//!
+//! A file is sealed with the keys of the sessions, and bound to how its upstream is reached and to what it is shown: under
+//! another configuration, with other credentials, or after a damage it does not open, and the start is a fresh one. It is
+//! written whole, some time after its lists have changed, and read before the first call. All of it is a shortcut: where
+//! the directory cannot be read or written, lists are fetched as if there were none.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+
+use super::fetch::{self, note_annotated};
+use super::keep::publish;
+use super::owner::ListOwner;
+use super::pinned;
+use crate::clock;
+use crate::context::state::State;
+use crate::directory::Dir;
+use crate::snapshot::Snapshot;
+use crate::tables::lists::CatalogQuery;
+use crate::tables::lists::cache::{PartKey, Scope};
+use crate::tables::lists::kept::{self, KeptPart, WrittenPart};
+use crate::tables::lists::part::{Content, ListPart, PartRead, read};
+use crate::upstream::{Upstream, UpstreamId};
+use net::tasks::Tasks;
+use protocol::json::Scratch;
+use protocol::version::Era;
+use tokens::sealing::SealingKeys;
+
+const LISTS: &str = "lists";
+/// The beginning of a file; those of another layout are left aside.
+const LAYOUT: &[u8] = b"trunkline lists 1\n";
+/// A longer file is not read; `kept_lists_bytes_max` is at most a GiB.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+/// Changes that come together are written together.
+const WRITE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Reads and writes the files.
+#[derive(Debug)]
+pub(crate) struct KeptFiles {
+    state: Arc<State>,
+    folder: Folder,
+    followed: Arc<Snapshot>,
+    /// The last complaint, so that the log does not repeat itself.
+    complaint: Option<String>,
+}
+
+/// The place in the state directory, which it holds the path of.
+#[derive(Clone, Debug)]
+struct Folder(PathBuf);
+
+/// A list that was kept, as it is given out.
+type ReadPart = (KeptPart, PartKey);
+
+impl KeptFiles {
+    /// Reads what was kept of the upstreams there are now, so that it counts before the first call. `None`: there is no
+    /// place for it.
+    pub(crate) fn open(state: &Arc<State>, state_directory: Option<PathBuf>) -> Option<Self> {
+        let folder = Folder(state_directory?);
+        let followed = state.snapshot.load_full();
+        for upstream in &followed.upstreams {
+            if let Some(parts) = Reading::new(state, &folder, &followed, upstream).run() {
+                take_up(state, upstream, parts);
+            }
+        }
+        Some(Self { state: Arc::clone(state), folder, followed, complaint: None })
+    }
+
+    /// Writes until the process ends.
+    pub(crate) async fn run(mut self, tasks: Tasks) {
+        self.clear(&tasks).await;
+        loop {
+            // A change that is missed here is seen with the next one.
+            let _ =
+                tokio::time::timeout(WRITE_INTERVAL * 4, self.state.catalog.kept.changed.notified()).await;
+            tokio::time::sleep(WRITE_INTERVAL).await;
+            self.follow(&tasks).await;
+            for (id, parts) in self.state.catalog.kept.take_unwritten() {
+                self.write(&tasks, id, parts).await;
+            }
+        }
+    }
+
+    /// Takes up the upstreams of a new configuration.
+    async fn follow(&mut self, tasks: &Tasks) {
+        let snapshot = self.state.snapshot.load_full();
+        if Arc::ptr_eq(&snapshot, &self.followed) {
+            return;
+        }
+        let known: HashSet<UpstreamId> = self.followed.upstreams.iter().map(|upstream| upstream.id).collect();
+        let living = snapshot.upstreams.iter().map(|upstream| upstream.id).collect();
+        self.state.catalog.kept.retain(&living);
+        for upstream in snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id)) {
+            let reading = Reading::new(&self.state, &self.folder, &snapshot, upstream);
+            if let Some(parts) = tasks.compute(move || reading.run()).await {
+                take_up(&self.state, upstream, parts);
+            }
+        }
+        self.followed = snapshot;
+    }
+
+    async fn write(&mut self, tasks: &Tasks, id: UpstreamId, parts: Vec<KeptPart>) {
+        let Some(upstream) = self.followed.upstreams.iter().find(|upstream| upstream.id == id) else {
+            return;
+        };
+        let (folder, name, clear) = (self.folder.clone(), upstream.config.name.clone(), binding(upstream));
+        let keys = self.state.sessions.keys();
+        let written = tasks.compute(move || folder.write(&name, &clear, &keys, &parts)).await;
+        match written {
+            Ok(()) => {
+                if self.complaint.take().is_some() {
+                    tracing::info!("the lists of upstreams are kept in the state directory again");
+                }
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if self.complaint.as_ref() != Some(&error) {
+                    let path = self.folder.0.join(LISTS);
+                    tracing::warn!(path = %path.display(), error, "the lists of upstreams cannot be kept for the next start");
+                }
+                self.complaint = Some(error);
+            }
+        }
+    }
+
+    /// Removes what is kept of upstreams that are not configured.
+    async fn clear(&self, tasks: &Tasks) {
+        let names: HashSet<OsString> =
+            self.followed.upstreams.iter().map(|upstream| upstream.config.name.clone().into()).collect();
+        let folder = self.folder.clone();
+        match tasks.compute(move || folder.clear(&names)).await {
+            Ok(0) => {}
+            Ok(removed) => {
+                tracing::info!(
+                    removed,
+                    "lists of upstreams that are no longer configured are not kept any more"
+                );
+            }
+            Err(error) => tracing::debug!(%error, "the kept lists of former upstreams stay"),
+        }
+    }
+}
+
+impl Folder {
+    /// The file of an upstream; `None`: there is none.
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let opened = Dir::open(&self.0).and_then(|state| state.subdirectory(LISTS));
+        let file = match opened {
+            Ok(lists) => lists.file(name.as_ref())?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        file.map(|file| file.bytes(FILE_BYTES_MAX)).transpose()
+    }
+
+    fn write(&self, name: &str, clear: &[u8], keys: &SealingKeys, parts: &[KeptPart]) -> io::Result<()> {
+        let sealed = keys.seal_record(clear, &kept::write(parts));
+        let sealed = sealed.ok_or_else(|| io::Error::other("they are too long to be sealed"))?;
+        let lists = Dir::open(&self.0)?.make_subdirectory(LISTS)?;
+        lists.replace(name.as_ref(), &[LAYOUT, &sealed].concat(), None)
+    }
+
+    /// Removes all files but those of these names, and counts them.
+    fn clear(&self, names: &HashSet<OsString>) -> io::Result<usize> {
+        let lists = match Dir::open(&self.0).and_then(|state| state.subdirectory(LISTS)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            lists => lists?,
+        };
+        let found: Vec<OsString> = lists.names()?.collect::<io::Result<_>>()?;
+        let strange: Vec<&OsString> = found.iter().filter(|name| !names.contains(*name)).collect();
+        for name in &strange {
+            lists.remove(name)?;
+        }
+        Ok(strange.len())
+    }
+}
+
+/// Reading the file of one upstream.
+struct Reading {
+    folder: Folder,
+    keys: Arc<SealingKeys>,
+    upstream: Arc<Upstream>,
+    depth_max: usize,
+}
+
+impl Reading {
+    fn new(state: &State, folder: &Folder, snapshot: &Snapshot, upstream: &Arc<Upstream>) -> Self {
+        Self {
+            folder: folder.clone(),
+            keys: state.sessions.keys(),
+            upstream: Arc::clone(upstream),
+            depth_max: snapshot.limits.json_depth_max,
+        }
+    }
+
+    fn run(&self) -> Option<Vec<ReadPart>> {
+        let name = &self.upstream.config.name;
+        let why = match self.folder.read(name) {
+            Ok(None) => return None,
+            Ok(Some(file)) => match self.open(&file) {
+                Ok(parts) => return Some(parts),
+                Err(why) => why.to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(
+            upstream = name,
+            why,
+            "the kept lists of an upstream are not used: they are fetched as at a first start"
+        );
+        None
+    }
+
+    fn open(&self, file: &[u8]) -> Result<Vec<ReadPart>, &'static str> {
+        let sealed = file.strip_prefix(LAYOUT).ok_or("the file is of another version")?;
+        let opened = self.keys.open_record(&binding(&self.upstream), sealed);
+        let text = opened.ok_or(
+            "the file is damaged, or was written with another configuration, other credentials or another key",
+        )?;
+        let written = kept::read(&text.into()).ok_or("the file is of another version")?;
+        // A part that cannot be read is no reason against the rest.
+        Ok(written.into_iter().filter_map(|part| self.part(part)).collect())
+    }
+
+    fn part(&self, written: WrittenPart) -> Option<ReadPart> {
+        let WrittenPart { list, dialect, is_absent, replies } = written;
+        let kind = CatalogQuery::List(list);
+        let mut content =
+            if is_absent { Content::absent() } else { self.content(kind, dialect.era(), replies)? };
+        pinned::leave_out_now(&self.upstream, list, &mut content, self.depth_max);
+        let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
+        Some((KeptPart { list, dialect, content: content.into() }, key))
+    }
+
+    fn content(&self, kind: CatalogQuery, era: Era, replies: Vec<Bytes>) -> Option<Content> {
+        let reading = fetch::reading(&self.upstream, kind, era, self.depth_max);
+        let mut scratch = Scratch::default();
+        let mut content = Content { is_public: true, ..Content::default() };
+        let mut annotated = HashMap::new();
+        for reply in replies {
+            let Ok(PartRead::Page(page)) = read(&reply, &reading, &mut scratch, self.depth_max) else {
+                return None;
+            };
+            note_annotated(&mut annotated, &page);
+            // All pages are there.
+            let _ = fetch::add(&mut content, kind, reply, page);
+        }
+        content.annotated = Arc::new(annotated);
+        Some(content)
+    }
+}
+
+/// Gives out what was kept until it can be fetched, unless that was done already.
+fn take_up(state: &State, upstream: &Upstream, parts: Vec<ReadPart>) {
+    let config = &upstream.config;
+    let patience = config.stale_if_error.max(config.stale_while_revalidate);
+    if patience.is_zero() {
+        return;
+    }
+    let now = clock::now();
+    for (part, key) in parts {
+        if state.catalog.parts.contains_key(&key) {
+            continue;
+        }
+        let content = Arc::clone(&part.content);
+        if !state.catalog.kept.restore(upstream.id, part) {
+            continue;
+        }
+        publish(upstream, (&key, &ListOwner::Gateway), &content);
+        let count = key.kind.changed().map_or(0, |changed| upstream.changes.count(changed));
+        let old = ListPart { stale_until: now + patience, count, ..ListPart::old(content, now) };
+        state.catalog.parts.insert(key, Arc::new(old));
+        upstream.listing.note_kept(key.kind.index());
+    }
+}
+
+/// The binding of a file: how the upstream is reached, and what it is shown.
+fn binding(upstream: &Upstream) -> Vec<u8> {
+    let config = &upstream.config;
+    let mut digest = Sha256::new();
+    let settings = format!("{:?} {:?} {:?}", config.credentials, config.host, config.transport);
+    digest.update(settings);
+    digest.update(upstream.access.material.fingerprint());
+    [LAYOUT, upstream.session_key.as_bytes(), &digest.finalize()[..]].concat()
+}

@@ -1,0 +1,69 @@
+//! Programs that are still starting: a list goes without them, or waits where it would be empty, and then says which
+//! they are.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::timeout_at;
+
+use crate::upstream::Upstream;
+use crate::upstream::start_state::StartState;
+use protocol::error::{StillStarting, UpstreamError};
+
+/// How long a list waits that would be empty: clients give up at ten seconds.
+pub(super) const EMPTY_PATIENCE: Duration = Duration::from_secs(8);
+/// How long a list waits for a program that is not up, where there is an old part.
+pub(super) const STALE_PATIENCE: Duration = Duration::from_millis(500);
+/// So many programs are named.
+const NAMED_MAX: usize = 5;
+/// When a client may ask again.
+const RETRY_AFTER_S: u32 = 2;
+
+/// True for a program that has yet to say what it is.
+pub(super) fn is_starting(upstream: &Upstream) -> bool {
+    let state = upstream.starts().map(|starts| starts.state());
+    upstream.is_starting() && !matches!(state, Some(StartState::Failed(_)))
+        || state == Some(StartState::NotStarted)
+}
+
+/// True for a program none of whose processes has answered.
+pub(super) fn is_down(upstream: &Upstream) -> bool {
+    upstream.starts().is_some_and(|starts| !matches!(starts.state(), StartState::Up { .. }))
+}
+
+/// Waits until one of these programs is further than it is now. False: none is, in time.
+pub(super) async fn one_moves(upstreams: &[&Arc<Upstream>], deadline: Instant) -> bool {
+    let moves = upstreams.iter().filter_map(|upstream| {
+        let mut changes = upstream.starts()?.changes();
+        Some(async move {
+            tokio::select! {
+                // A watch that is gone does not move.
+                Ok(()) = changes.changed() => {}
+                () = upstream.facts.changed() => {}
+            }
+        })
+    });
+    let mut moves: FuturesUnordered<_> = moves.collect();
+    matches!(timeout_at(deadline.into(), moves.next()).await, Ok(Some(())))
+}
+
+/// Why there is no list, if some of these programs are still starting.
+pub(super) fn error(upstreams: &[&Arc<Upstream>]) -> Option<UpstreamError> {
+    let starting: Vec<&str> = upstreams
+        .iter()
+        .filter(|upstream| is_starting(upstream))
+        .map(|upstream| upstream.config.name.as_str())
+        .collect();
+    let first = starting.get(..NAMED_MAX).unwrap_or(&starting).join(", ");
+    let more = starting.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let (up, of) = (upstreams.iter().filter(|upstream| is_up(upstream)).count(), upstreams.len());
+    let names = format!("{first}{more}").into();
+    (!starting.is_empty()).then(|| StillStarting { names, up, of, retry_after_s: RETRY_AFTER_S }.into())
+}
+
+/// As far as is known: a server elsewhere is up once it was found to be one.
+fn is_up(upstream: &Upstream) -> bool {
+    !is_down(upstream) && !is_starting(upstream) && upstream.eras().is_some()
+}

@@ -1,0 +1,171 @@
+//! The questions to a program: asked while it starts, however long that takes, and of the process that serves afterwards.
+//!
+//! A program is spoken to in one era. The first message of its process says in which: the one that is remembered, else
+//! `server/discover`, which servers of the older era refuse or do not answer, and then `initialize` on the same process. The
+//! session that `initialize` opens stays the gateway's own, for lists.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::ask::{EraFinding, discover, initialized, not_initialized};
+use crate::clock;
+use crate::session::{SessionId, SessionOwner, Sessions, UpstreamSession, UpstreamSessionError};
+use crate::upstream::Upstream;
+use crate::upstream::ask::Asker;
+use crate::upstream::facts::{EraFacts, EraIntroduction, Fact};
+use crate::upstream::fault::Fault;
+use crate::upstream::initialize::{
+    CLOSE_TIMEOUT, InitializeError, InitializeOffer, InitializedSession, open,
+};
+use crate::upstream::start_state::StartState;
+use config::Isolation;
+use protocol::error::UpstreamError;
+use protocol::version::{Era, Eras, LegacyVersion};
+
+/// A start is bounded by `start_timeout`, and waits for its turn before that: longer than for this nobody asks.
+const START_TIME_MAX: Duration = Duration::from_hours(24);
+/// The word of a program holds for its process, and none is started to hear it again.
+const FRESH_FOR: Duration = Duration::from_hours(24);
+/// Of so many processes that may run the gateway keeps one for lists.
+const KEPT_OF_CHILDREN_MIN: usize = 32;
+
+/// Asks a program about one era.
+pub(super) async fn find(
+    asker: &Asker<'_>,
+    sessions: &Sessions,
+    upstream: &Upstream,
+    era: Era,
+) -> EraFinding {
+    if let Some(known) = known_at_rest(upstream, era) {
+        return known;
+    }
+    let deadline = clock::now() + START_TIME_MAX;
+    let found = async {
+        match era {
+            Era::Modern => discover(asker, upstream, deadline, upstream.config.response_timeout).await,
+            Era::Legacy => {
+                // It may have died of the question before this one.
+                if let Some(pause) = upstream.start_pause() {
+                    sleep(pause).await;
+                }
+                initialize(asker, sessions, upstream).await
+            }
+        }
+    };
+    tokio::select! {
+        found = found => found,
+        () = silence(upstream) => match era {
+            // Over a pipe nothing stands in between: silence is the server's own.
+            Era::Modern => EraFinding::Lacks { fault: Fault::TimedOut(upstream.config.response_timeout) },
+            Era::Legacy => EraFinding::Unknown { fault: Fault::TimedOut(upstream.config.response_timeout) },
+        },
+    }
+}
+
+/// The finding of a program that has ended, as nobody needs it: it is not started to be asked again.
+fn known_at_rest(upstream: &Upstream, era: Era) -> Option<EraFinding> {
+    let is_at_rest =
+        upstream.starts().is_some_and(|starts| matches!(starts.state(), StartState::Ended { .. }));
+    let known = upstream.facts.known();
+    let introduction = known.of(era).introduction().filter(|_| is_at_rest)?;
+    Some(again(introduction))
+}
+
+/// The same as was known.
+fn again(introduction: &EraIntroduction) -> EraFinding {
+    EraFinding::Speaks { introduction: introduction.clone(), fresh_for: FRESH_FOR }
+}
+
+/// True for a program that is spoken to in one era: the bridge serves clients of the other.
+pub(super) fn is_of_one_era(upstream: &Upstream) -> bool {
+    upstream.is_child() && upstream.config.eras.is_none() && upstream.config.bridge.is_on
+}
+
+/// The facts of a program in one era, where more is remembered.
+pub(super) fn in_one_era(known: EraFacts) -> EraFacts {
+    match (&known.modern, &known.legacy) {
+        (Fact::Present(_), _) => EraFacts { legacy: Fact::Unknown, was_tried: true, ..known },
+        (_, Fact::Present(_)) => EraFacts { was_tried: true, ..known },
+        _ => known,
+    }
+}
+
+/// The eras that a program is to be asked about, as far as this is known of it.
+pub(super) fn asked(known: &EraFacts) -> Eras {
+    match (&known.modern, &known.legacy) {
+        (Fact::Present(_), _) => Eras::only(Era::Modern),
+        (_, Fact::Present(_)) => Eras::only(Era::Legacy),
+        _ => Eras::BOTH,
+    }
+}
+
+/// Completes when a program that is up, or does not start, has had its time.
+async fn silence(upstream: &Upstream) {
+    if let Some(starts) = upstream.starts() {
+        let is_over = |state: &StartState| {
+            !matches!(state, StartState::NotStarted | StartState::Queued { .. } | StartState::Running { .. })
+        };
+        // It is gone only with its upstream.
+        let _ = starts.changes().wait_for(is_over).await;
+    }
+    sleep(upstream.config.response_timeout).await;
+}
+
+/// True if the gateway keeps the process that it has initialized: where there are few, all are for clients.
+fn is_kept(asker: &Asker<'_>, upstream: &Upstream) -> bool {
+    upstream.config.command.as_ref().is_some_and(|command| {
+        command.isolation != Isolation::Session
+            || command.children_max.min(asker.limits.children_max) >= KEPT_OF_CHILDREN_MIN
+    })
+}
+
+async fn initialize(asker: &Asker<'_>, sessions: &Sessions, upstream: &Upstream) -> EraFinding {
+    let version = LegacyVersion::NEWEST;
+    let deadline = clock::now() + START_TIME_MAX;
+    upstream.facts.revisions.forget();
+    if !is_kept(asker, upstream) {
+        return open_and_close(asker, upstream, deadline).await;
+    }
+    let own = SessionId::own(version);
+    if let Some(before) = sessions.opened(own, &upstream.session_key)
+        && upstream.has_ended(before.id.as_ref())
+    {
+        sessions.lose(own, &upstream.session_key, &before);
+    }
+    let told: RefCell<Option<InitializedSession>> = RefCell::default();
+    let open_anew = || async {
+        let opened = open(asker, upstream, InitializeOffer::own(version), deadline).await?;
+        let session = UpstreamSession::new(opened.id.clone(), opened.version).at(opened.replica);
+        told.replace(Some(opened));
+        Ok::<_, InitializeError>(session)
+    };
+    let owner = SessionOwner::gateway(own, u64::MAX);
+    let session = sessions.upstream_session(owner, &upstream.session_key, open_anew).await;
+    match (session, told.take()) {
+        (Ok(_), Some(opened)) => initialized(asker, &opened, FRESH_FOR),
+        // The session was there already.
+        (Ok(_), None) => match upstream.facts.known().legacy.introduction() {
+            Some(known) => again(known),
+            None => open_and_close(asker, upstream, deadline).await,
+        },
+        (Err(UpstreamSessionError::Failed(error)), _) => {
+            not_initialized(upstream, error, upstream.config.response_timeout)
+        }
+        (Err(UpstreamSessionError::NoState(_)), _) => {
+            let error = UpstreamError::TooManyListSessions;
+            EraFinding::Unknown { fault: upstream.fault_of(&error, upstream.config.response_timeout) }
+        }
+    }
+}
+
+async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
+    match open(asker, upstream, InitializeOffer::own(LegacyVersion::NEWEST), deadline).await {
+        Ok(opened) => {
+            asker.close(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
+            initialized(asker, &opened, FRESH_FOR)
+        }
+        Err(error) => not_initialized(upstream, error, upstream.config.response_timeout),
+    }
+}

@@ -1,0 +1,58 @@
+//! Waiting until it is known which eras an upstream speaks: the first message of a connection may decide that.
+//!
+//! Of a program it is known once it has answered, however long its start takes. All who need it wait as long as
+//! it has time, and is told that the program is still starting then.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::time::{timeout, timeout_at};
+
+use super::start_state::StartState;
+use super::stdio::launch::{Wanted, call_told_at, still_starting};
+use super::{Transport, Upstream};
+use crate::clock;
+use protocol::error::UpstreamError;
+
+impl Upstream {
+    /// Waits as a call may: for `patience`, or as long as the program starts within the time of the call.
+    #[cold]
+    pub(crate) async fn known_for_call(&self, patience: Duration) -> Result<(), UpstreamError> {
+        let Transport::Stdio(children) = &self.transport else {
+            self.facts.tried_within(patience).await;
+            return Ok(());
+        };
+        let _wanted = Wanted::new(children.wanted());
+        let told_at = call_told_at(self.config.response_timeout);
+        timeout_at(told_at.into(), self.facts.tried()).await.map_err(|_| still_starting())
+    }
+
+    /// Waits as a list may: for `patience`, after which a program is still starting.
+    pub(crate) async fn known_for_list(&self, patience: Duration) -> Result<(), UpstreamError> {
+        let Transport::Stdio(children) = &self.transport else {
+            self.facts.tried_within(patience).await;
+            return Ok(());
+        };
+        let _wanted = Wanted::new(children.wanted());
+        timeout(patience, self.facts.tried()).await.map_err(|_| still_starting())
+    }
+
+    /// True if a session with it is one with a process that has ended.
+    pub(crate) fn has_ended(&self, session: Option<&HeaderValue>) -> bool {
+        let (Transport::Stdio(children), Some(id)) = (&self.transport, session) else { return false };
+        !children.carries(id)
+    }
+
+    /// The time until a program may be started that has ended before it answered anything.
+    pub(crate) fn start_pause(&self) -> Option<Duration> {
+        let Transport::Stdio(children) = &self.transport else { return None };
+        children.start_pause(clock::now())
+    }
+
+    /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.
+    pub(crate) fn is_starting(&self) -> bool {
+        let Some(starts) = self.starts() else { return false };
+        matches!(starts.state(), StartState::Queued { .. } | StartState::Running { .. })
+            || (self.eras().is_none() && !self.facts.known().was_tried)
+    }
+}

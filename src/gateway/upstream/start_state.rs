@@ -1,0 +1,211 @@
+//! How far the program of an upstream is: waiting for its turn to start, starting, up, or failed.
+//!
+//! A start is under way until its process has answered anything. An upstream may have several processes; the one that is
+//! furthest speaks for it. Whoever starts a process holds its [`Start`]; everybody else reads [`StartWatch`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock;
+
+/// How far the program of one upstream is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StartState {
+    /// Nobody needed it yet.
+    #[default]
+    NotStarted,
+    /// As many programs start as may, and it waits for its turn.
+    Queued { since: Instant },
+    /// It runs, and has answered nothing yet.
+    Running { since: Instant },
+    /// It has answered.
+    Up { since: Instant },
+    /// It was up, and has ended.
+    Ended { at: Instant },
+    /// The last start came to nothing.
+    Failed(Arc<StartFailure>),
+}
+
+/// Why a start came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StartFailure {
+    /// For operators.
+    pub why: String,
+    pub at: Instant,
+    /// The same in seconds since 1970.
+    pub at_s: u64,
+}
+
+/// How far the processes of one upstream are; shared by all threads.
+#[derive(Debug)]
+pub(crate) struct StartWatch {
+    starts: Mutex<StartStages>,
+    state: watch::Sender<StartState>,
+}
+
+#[derive(Debug, Default)]
+struct StartStages {
+    next: u64,
+    /// Those that are not over, in the order in which they began.
+    stages: BTreeMap<u64, Stage>,
+    /// How the last one ended.
+    last: Option<StartState>,
+    /// When the last one that began had read all that it was sent.
+    read: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Up(Instant),
+    Running(Instant),
+    Queued(Instant),
+}
+
+/// One process on its way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Start {
+    watch: Arc<StartWatch>,
+    number: u64,
+    up: CancellationToken,
+}
+
+impl Default for StartWatch {
+    fn default() -> Self {
+        Self { starts: Mutex::default(), state: watch::Sender::new(StartState::default()) }
+    }
+}
+
+impl StartWatch {
+    pub(crate) fn state(&self) -> StartState {
+        self.state.borrow().clone()
+    }
+
+    /// Tells of each change from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<StartState> {
+        self.state.subscribe()
+    }
+
+    /// Since when a process has read all that it was sent, and says nothing; `None`: it may still be on its way.
+    pub(crate) fn silent_since(&self) -> Option<Instant> {
+        self.starts.lock().read
+    }
+
+    /// A start that waits for its turn.
+    pub(crate) fn begin(self: &Arc<Self>) -> Start {
+        let number = self.update(|starts| {
+            starts.read = None;
+            let number = starts.next;
+            starts.next += 1;
+            starts.stages.insert(number, Stage::Queued(clock::now()));
+            number
+        });
+        Start { watch: Arc::clone(self), number, up: CancellationToken::new() }
+    }
+
+    fn update<T>(&self, change: impl FnOnce(&mut StartStages) -> T) -> T {
+        let mut starts = self.starts.lock();
+        let value = change(&mut starts);
+        let state = starts.state();
+        // Under the lock, so that the last change is the one that is told.
+        self.state.send_if_modified(|told| {
+            let is_news = *told != state;
+            *told = state;
+            is_news
+        });
+        value
+    }
+}
+
+impl StartStages {
+    fn state(&self) -> StartState {
+        match self.stages.values().min() {
+            Some(Stage::Up(since)) => StartState::Up { since: *since },
+            Some(Stage::Running(since)) => StartState::Running { since: *since },
+            Some(Stage::Queued(since)) => StartState::Queued { since: *since },
+            None => self.last.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl Start {
+    /// It has its turn.
+    pub(crate) fn run(&self) {
+        self.set(Stage::Running(clock::now()));
+    }
+
+    /// It has read all that it was sent.
+    pub(crate) fn note_read(&self) {
+        self.watch.starts.lock().read = Some(clock::now());
+    }
+
+    /// It has answered.
+    pub(crate) fn succeed(&self) {
+        self.set(Stage::Up(clock::now()));
+        self.up.cancel();
+    }
+
+    /// Cancelled once it has answered.
+    pub(crate) fn up(&self) -> CancellationToken {
+        self.up.clone()
+    }
+
+    /// It came to nothing.
+    pub(crate) fn fail(&self, why: String) {
+        let failure = StartFailure { why, at: clock::now(), at_s: clock::now_s() };
+        self.watch.update(|starts| {
+            starts.stages.remove(&self.number);
+            starts.last = Some(StartState::Failed(failure.into()));
+        });
+    }
+
+    fn set(&self, stage: Stage) {
+        self.watch.update(|starts| starts.stages.insert(self.number, stage));
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        self.watch.update(|starts| {
+            if let Some(Stage::Up(_)) = starts.stages.remove(&self.number) {
+                starts.last = Some(StartState::Ended { at: clock::now() });
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_that_is_furthest_speaks_for_all() {
+        let watch = Arc::new(StartWatch::default());
+        let mut changes = watch.changes();
+        assert_eq!(watch.state(), StartState::NotStarted);
+        let first = watch.begin();
+        assert!(matches!(watch.state(), StartState::Queued { .. }));
+        first.run();
+        let second = watch.begin();
+        assert!(matches!(watch.state(), StartState::Running { .. }));
+        second.run();
+        second.succeed();
+        assert!(changes.has_changed().expect("it is there"));
+        assert!(matches!(*changes.borrow_and_update(), StartState::Up { .. }));
+        first.fail("it ended".into());
+        assert!(matches!(watch.state(), StartState::Up { .. }), "one of them is up");
+        drop(second);
+        assert!(matches!(watch.state(), StartState::Ended { .. }));
+        let third = watch.begin();
+        third.run();
+        third.fail("exit status: 3".into());
+        let StartState::Failed(failure) = watch.state() else { panic!("{:?}", watch.state()) };
+        assert_eq!(failure.why, "exit status: 3");
+        drop(watch.begin());
+        assert!(matches!(watch.state(), StartState::Failed(_)), "one that was given up says nothing");
+    }
+}

@@ -1,0 +1,191 @@
+//! One start of a program: room for it, its turn, and the time until it has answered anything.
+//!
+//! A start belongs to the program and not to who asked: it is a task of its own, and ends by an answer, by the end of its
+//! process, by `start_timeout` ([`process`](super::process)), or with its upstream. All who need the process wait for that
+//! one start, each as long as it may.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::room::{RoomSearch, WAIT_MAX};
+use super::start_queue::{StartPlace, StartTurn};
+use super::{Children, not_started};
+use crate::access::limit::payer::Payer;
+use crate::access::limit::shares::Share;
+use crate::clock;
+use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest};
+use crate::upstream::mux::host::Host;
+use protocol::error::UpstreamError;
+
+/// The time for which a start keeps its turn. One that takes longer waits for something else than this machine, such as a download.
+pub(super) const TURN_TIME_MAX: Duration = Duration::from_secs(15);
+/// The time before its end at which a call is told that the program is still starting; at most half of what it has.
+const CALL_MARGIN: Duration = Duration::from_secs(5);
+/// The same of what the gateway asks.
+const OWN_MARGIN: Duration = Duration::from_millis(50);
+/// When it may be tried again.
+const RETRY_AFTER_S: u32 = 5;
+
+/// A process that was started, and has answered nothing yet.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) connection: CloseOnDrop,
+    up: CancellationToken,
+    turn: Option<StartTurn>,
+}
+
+/// Counts one that waits for a program while it lives.
+#[derive(Debug)]
+pub(crate) struct Wanted(Arc<AtomicUsize>);
+
+impl Wanted {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Wanted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Children {
+    /// Starts a process for `payer` on this thread, once there is room and it is its turn. `seeks_room`: whether one that
+    /// rests is to make room, asked until there is some.
+    pub(super) async fn launch(
+        self: &Arc<Self>,
+        host: &Rc<Host>,
+        payer: Payer,
+        seeks_room: impl Fn() -> bool,
+    ) -> Result<Launched, UpstreamError> {
+        tokio::select! {
+            biased;
+            launched = self.launch_in_turn(host, payer, seeks_room) => launched,
+            () = self.ended(host) => Err(UpstreamError::Unreachable),
+        }
+    }
+
+    async fn launch_in_turn(
+        self: &Arc<Self>,
+        host: &Rc<Host>,
+        payer: Payer,
+        seeks_room: impl Fn() -> bool,
+    ) -> Result<Launched, UpstreamError> {
+        self.check_start(host)?;
+        let begun = self.start_watch.begin();
+        let queued = GaugeGuard::new(&self.series.starts_waiting);
+        let places = self.places_in_time(host, payer, seeks_room).await?;
+        let place = StartPlace { order: self.order, wanted: Arc::clone(&self.wanted) };
+        let turn = host.shared.starting.turn(place).await;
+        drop(queued);
+        self.check_start(host)?;
+        begun.run();
+        let up = begun.up();
+        let connection = CloseOnDrop::new(self.start(host, places, begun)?);
+        Ok(Launched { connection, up, turn: Some(turn) })
+    }
+
+    /// Its places among all processes.
+    async fn places_in_time(
+        self: &Arc<Self>,
+        host: &Rc<Host>,
+        payer: Payer,
+        seeks_room: impl Fn() -> bool,
+    ) -> Result<(Share, Share), UpstreamError> {
+        let mut room = RoomSearch::new(clock::now() + WAIT_MAX);
+        loop {
+            let places =
+                self.running.take(payer).and_then(|own| Ok((own, host.shared.children.take(payer)?)));
+            if let Ok(places) = places {
+                return Ok(places);
+            }
+            if !(seeks_room() && Box::pin(room.wait(self, host, payer)).await) {
+                tracing::debug!(upstream = self.name(), "as many child processes as may run");
+                return Err(UpstreamError::TooManyChildren);
+            }
+        }
+    }
+
+    /// Fails if none may be started now.
+    fn check_start(&self, host: &Host) -> Result<(), UpstreamError> {
+        if self.is_retired() || host.is_leaving() {
+            return Err(UpstreamError::Unreachable);
+        }
+        self.start_pause(clock::now()).map_or(Ok(()), |wait| Err(not_started(wait)))
+    }
+
+    /// Completes when nothing is to be started any more.
+    async fn ended(&self, host: &Host) {
+        tokio::select! {
+            () = self.retired() => {}
+            () = host.leaving() => {}
+        }
+    }
+
+    /// The outcome of a start, for one who waits as long as it may.
+    pub(super) async fn wait_for_start<T>(
+        &self,
+        asking: ConnectRequest<'_>,
+        landed: impl Future<Output = Option<Result<T, UpstreamError>>>,
+    ) -> Result<T, UpstreamError> {
+        let is_own = asking.payer == Payer::GATEWAY;
+        let _wanted = (!is_own).then(|| Wanted::new(&self.wanted));
+        let until = told_at(asking.deadline, if is_own { OWN_MARGIN } else { CALL_MARGIN });
+        match timeout_at(until.into(), landed).await {
+            Ok(landed) => landed.unwrap_or(Err(UpstreamError::Unreachable)),
+            Err(_) => Err(still_starting()),
+        }
+    }
+}
+
+impl Launched {
+    /// Waits until it has answered anything.
+    pub(super) async fn up(&mut self, children: &Children, host: &Host) -> Result<(), UpstreamError> {
+        let connection = self.connection.connection().clone();
+        let up = self.up.clone();
+        let answered = async {
+            tokio::select! {
+                biased;
+                () = up.cancelled() => Ok(()),
+                () = connection.gone() => {
+                    let pause = children.start_pause(clock::now());
+                    Err(not_started(pause.unwrap_or_default()))
+                }
+                () = children.ended(host) => Err(UpstreamError::Unreachable),
+            }
+        };
+        let mut answered = std::pin::pin!(answered);
+        let outcome = tokio::select! {
+            outcome = &mut answered => Some(outcome),
+            () = sleep(TURN_TIME_MAX) => None,
+        };
+        self.turn = None;
+        match outcome {
+            Some(outcome) => outcome,
+            None => answered.await,
+        }
+    }
+}
+
+/// When one is told that a program is still starting who has until `deadline`.
+fn told_at(deadline: Instant, margin: Duration) -> Instant {
+    let left = deadline.saturating_duration_since(clock::now());
+    deadline.checked_sub(margin.min(left / 2)).unwrap_or(deadline)
+}
+
+/// When a call that begins now, and has so long, is told that the program is still starting.
+pub(crate) fn call_told_at(response_timeout: Duration) -> Instant {
+    told_at(clock::now() + response_timeout, CALL_MARGIN)
+}
+
+pub(crate) fn still_starting() -> UpstreamError {
+    UpstreamError::Starting { retry_after_s: RETRY_AFTER_S }
+}

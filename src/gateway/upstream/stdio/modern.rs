@@ -1,0 +1,156 @@
+//! The processes of requests that stand for themselves: one for each caller, or one for all.
+//!
+//! A process is first asked how it introduces itself, by the gateway where nobody asks that anyway. It is known, and
+//! found, once it has answered; callers who come before wait for its start.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::Children;
+use super::processes::{ModernChild, ModernOutcome};
+use crate::access::limit::payer::Payer;
+use crate::flight::{FlightRole, Landing};
+use crate::upstream::mux::MuxConnection;
+use crate::upstream::mux::exchange::{ConnectRequest, MuxPost};
+use crate::upstream::mux::host::Host;
+use config::Isolation;
+use protocol::error::UpstreamError;
+use protocol::initialize::discover_params;
+use protocol::version::Era;
+
+/// One start, as a task of its own.
+struct ModernStart {
+    children: Arc<Children>,
+    landing: Landing<Box<[u8]>, ModernOutcome>,
+    caller: Box<[u8]>,
+    payer: Payer,
+    /// True if the gateway itself asks, which makes nobody give way.
+    is_own: bool,
+    /// Told of the process as soon as it runs, where that is who introduces it.
+    introducer: Option<oneshot::Sender<MuxConnection>>,
+}
+
+impl Children {
+    /// The process of this caller, which has to be started.
+    #[cold]
+    pub(super) async fn start_modern(
+        self: &Arc<Self>,
+        asking: ConnectRequest<'_>,
+        post: &MuxPost<'_>,
+        caller: &[u8],
+    ) -> Result<MuxConnection, UpstreamError> {
+        let is_introduction = asking.payer == Payer::GATEWAY && post.is("server/discover");
+        let (flight, introduced) = match self.modern_starts.join(&caller.into()) {
+            FlightRole::Wait(flight) => (flight, None),
+            FlightRole::Begin(landing) => {
+                if let Some(running) = self.running_modern(caller) {
+                    landing.land(Ok(running.clone()));
+                    return Ok(running);
+                }
+                let (introducer, running) = oneshot::channel();
+                let flight = Arc::clone(&landing.flight);
+                let start = ModernStart {
+                    children: Arc::clone(self),
+                    landing,
+                    caller: caller.into(),
+                    payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
+                    is_own: asking.payer == Payer::GATEWAY,
+                    introducer: is_introduction.then_some(introducer),
+                };
+                let run = move |host: &Rc<Host>| {
+                    host.run(start.run(Rc::clone(host)));
+                    Ok(())
+                };
+                asking.client.host.on_worker(run).await?;
+                (flight, is_introduction.then_some(running))
+            }
+        };
+        if let Some(introduced) = introduced
+            && let Ok(connection) = introduced.await
+        {
+            return Ok(connection);
+        }
+        let connection = self.wait_for_start(asking, flight.landed()).await?;
+        if !is_introduction && asking.upstream.eras().is_none() {
+            // Its answer may have been that it is of the other era.
+            let tried = async {
+                asking.upstream.facts.tried().await;
+                Some(Ok(()))
+            };
+            self.wait_for_start(asking, tried).await?;
+            if asking.upstream.lacks(Era::Modern) {
+                return Err(UpstreamError::OtherEra);
+            }
+        }
+        Ok(connection)
+    }
+
+    /// The process of this caller, if it has one.
+    pub(super) fn running_modern(&self, caller: &[u8]) -> Option<MuxConnection> {
+        let modern = self.modern.lock();
+        let child = modern.get(caller).filter(|child| !child.connection.is_over())?;
+        Some(child.connection.clone())
+    }
+
+    /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
+    pub(super) fn take_asked_in_vain(&self, asking: ConnectRequest<'_>) -> Option<MuxConnection> {
+        let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
+        // Of a session's own the session pays, and this one is the gateway's.
+        let is_anothers = self.command.isolation == Isolation::Session && asking.payer != Payer::GATEWAY;
+        if asking.principal.is_some() || is_anothers || is_modern {
+            return None;
+        }
+        let is_free = |connection: &MuxConnection| !connection.is_over() && connection.is_own();
+        let mut introducing = self.introducing.lock();
+        if introducing.as_ref().is_some_and(is_free) {
+            return introducing.take();
+        }
+        drop(introducing);
+        let mut modern = self.modern.lock();
+        if !modern.get(&[][..]).is_some_and(|child| is_free(&child.connection)) {
+            return None;
+        }
+        modern.remove(&[][..]).map(|child| child.connection)
+    }
+}
+
+impl ModernStart {
+    async fn run(self, host: Rc<Host>) {
+        let Self { children, landing, caller, payer, is_own, introducer } = self;
+        // One that leaves before there is room is started nothing for: the flight and this task hold it, too.
+        let seeks_room = || !is_own && Arc::strong_count(&landing.flight) > 2;
+        let mut launched = match children.launch(&host, payer, seeks_room).await {
+            Ok(launched) => launched,
+            Err(error) => return landing.land(Err(error)),
+        };
+        let connection = launched.connection.connection().clone();
+        if children.is_for_all() {
+            connection.make_common();
+        }
+        if caller.is_empty() {
+            *children.introducing.lock() = Some(connection.clone());
+        }
+        if introducer.is_none_or(|introducer| introducer.send(connection.clone()).is_err()) {
+            // Before any call: who answers this has started, whatever that call does to it.
+            connection.ask_in_passing("server/discover", &discover_params());
+        }
+        let up = launched.up(&children, &host).await;
+        let is_taken = caller.is_empty() && children.introducing.lock().take().is_none();
+        if let Err(error) = up {
+            return landing.land(Err(error));
+        }
+        launched.connection.keep();
+        if is_taken {
+            // It carries a session by now.
+            return landing.land(Err(UpstreamError::OtherEra));
+        }
+        {
+            let mut modern = children.modern.lock();
+            modern.retain(|_, child| !child.connection.is_over());
+            modern.insert(caller, ModernChild { connection: connection.clone(), payer });
+        }
+        landing.land(Ok(connection));
+    }
+}

@@ -1,0 +1,217 @@
+//! The program that `npx PACKAGE@1.2.3` runs once it has fetched the package: then it is started by itself, without the
+//! `npm exec` and the shell that would stay beside it for as long as it runs.
+//!
+//! Only where it is sure to be the same: an exact version, no other option, the very place where `npx` keeps it, the version
+//! that stands there, and no project in the working directory whose own packages go first.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha512};
+
+use config::CommandConfig;
+use tokens::sealing::hex;
+
+/// A longer description of a package is not read.
+const MANIFEST_BYTES_MAX: u64 = 1024 * 1024;
+/// Bytes of the digest that names a place of `npx`.
+const PLACE_BYTES: usize = 8;
+
+/// A program as `npx` would run it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fetched {
+    pub(super) file: PathBuf,
+    pub(super) args: Vec<String>,
+    /// The folder that `npx` puts before all others in `PATH`.
+    pub(super) folder: PathBuf,
+}
+
+/// The program, if it is there. `environment`: that of the child; of a name that stands twice the last counts.
+pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsString)]) -> Option<Fetched> {
+    if Path::new(&command.program).file_name() != Some(OsStr::new("npx")) {
+        return None;
+    }
+    let (package, args) = asked(&command.args)?;
+    let (name, version) =
+        package.rsplit_once('@').filter(|(name, version)| is_name(name) && is_exact(version))?;
+    let of = |name: &str| environment.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value);
+    let cache = match of("npm_config_cache") {
+        Some(cache) => PathBuf::from(cache),
+        None => Path::new(of("HOME")?).join(".npm"),
+    };
+    let place = hex(&Sha512::digest(package)[..PLACE_BYTES]);
+    let modules = cache.join("_npx").join(place).join("node_modules");
+    if has_project(command) {
+        return None;
+    }
+    let home = modules.join(name);
+    let manifest = home.join("package.json");
+    if manifest.metadata().ok()?.len() > MANIFEST_BYTES_MAX {
+        return None;
+    }
+    let manifest: Value = serde_json::from_slice(&std::fs::read(manifest).ok()?).ok()?;
+    if manifest["name"] != name || manifest["version"] != version {
+        return None;
+    }
+    let folder = modules.join(".bin");
+    let file = folder.join(program_of(name, &manifest["bin"])?);
+    let real = file.canonicalize().ok()?;
+    let is_executable =
+        real.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
+    let is_its_own = real.starts_with(home.canonicalize().ok()?);
+    (is_executable && is_its_own).then(|| Fetched { file, args: args.to_vec(), folder })
+}
+
+/// The environment with the folder of the package before all others in `PATH`.
+pub(super) fn with_folder(
+    mut environment: Vec<(OsString, OsString)>,
+    fetched: Option<&Fetched>,
+) -> Vec<(OsString, OsString)> {
+    if let Some(Fetched { folder, .. }) = fetched {
+        let path = environment.iter().rev().find(|(name, _)| name == "PATH").map(|(_, path)| path);
+        let folders = std::iter::once(folder.clone())
+            .chain(path.iter().flat_map(|path| std::env::split_paths(path)).collect::<Vec<_>>());
+        if let Ok(path) = std::env::join_paths(folders) {
+            environment.push(("PATH".into(), path));
+        }
+    }
+    environment
+}
+
+/// The package that is asked for and its arguments, where no other option stands before it.
+fn asked(words: &[String]) -> Option<(&str, &[String])> {
+    let begin = words.iter().position(|word| !["-y", "--yes", "-q", "--quiet"].contains(&word.as_str()))?;
+    let (package, args) = words[begin..].split_first()?;
+    // npx takes one that stands right behind for its own.
+    let args = args.strip_prefix(&["--".to_owned()]).unwrap_or(args);
+    (!package.starts_with('-')).then_some((package, args))
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |part: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !part.is_empty() && !part.starts_with('.') && part.bytes().all(is_allowed)
+    };
+    match name.strip_prefix('@').map(|scoped| scoped.split_once('/')) {
+        Some(Some((scope, name))) => is_plain(scope) && is_plain(name),
+        Some(None) => false,
+        None => is_plain(name),
+    }
+}
+
+/// True for one version, and no range or tag.
+fn is_exact(version: &str) -> bool {
+    let (numbers, more) =
+        version.split_once(['-', '+']).map_or((version, ""), |(numbers, more)| (numbers, more));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_more = |byte: u8| byte.is_ascii_alphanumeric() || b"-+.".contains(&byte);
+    numbers.split('.').count() == 3 && numbers.split('.').all(is_number) && more.bytes().all(is_more)
+}
+
+/// True if the working directory is a project of npm, whose own packages would go first.
+fn has_project(command: &CommandConfig) -> bool {
+    let directory = command.directory.as_deref().unwrap_or(Path::new("."));
+    ["package.json", "node_modules"].iter().any(|name| directory.join(name).exists())
+}
+
+/// The program that is run of a package: the only one, or that of its name.
+fn program_of<'m>(name: &'m str, programs: &'m Value) -> Option<&'m str> {
+    let own = name.rsplit('/').next()?;
+    let Value::Object(programs) = programs else { return programs.is_string().then_some(own) };
+    let mut all = programs.iter();
+    let (first, file) = all.next()?;
+    let name = if all.all(|(_, other)| other == file) { first } else { programs.get_key_value(own)?.0 };
+    // It is a name, not a path to somewhere else.
+    (!name.contains('/') && !name.starts_with('.')).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::super::program::tests::command;
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_an_exact_version_without_options_is_asked_for() {
+        for (line, expected) in [
+            ("-y a@1.2.3 x --y", Some(("a@1.2.3", "x --y"))),
+            ("--yes --quiet a@1.2.3 -- -x", Some(("a@1.2.3", "-x"))),
+            ("-p a@1.2.3 b", None),
+            ("-y", None),
+        ] {
+            let line = words(line);
+            let asked = asked(&line).map(|(package, args)| (package, args.join(" ")));
+            assert_eq!(asked, expected.map(|(package, args)| (package, args.to_owned())), "{line:?}");
+        }
+        for (version, expected) in [
+            ("1.2.3", true),
+            ("1.2.3-beta.1", true),
+            ("1.2", false),
+            ("^1.2.3", false),
+            ("latest", false),
+            ("1.x.3", false),
+        ] {
+            assert_eq!(is_exact(version), expected, "{version}");
+        }
+        for (name, expected) in [
+            ("a", true),
+            ("@s/a-b", true),
+            ("@s", false),
+            ("../a", false),
+            ("@s/../a", false),
+            ("a/b", false),
+        ] {
+            assert_eq!(is_name(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_npx_has_fetched_is_found_where_it_keeps_it() {
+        let cache = tempfile::tempdir().expect("a folder");
+        // As npx names it.
+        let modules = cache.path().join("_npx/8d15d4caa834b7f0/node_modules");
+        let home = modules.join("mcp-remote");
+        std::fs::create_dir_all(home.join("dist")).expect("a folder");
+        std::fs::create_dir_all(modules.join(".bin")).expect("a folder");
+        let program = home.join("dist/proxy.js");
+        std::fs::write(&program, "#!/usr/bin/env node\n").expect("a file");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+        symlink(&program, modules.join(".bin/mcp-remote")).expect("a link");
+        let write = |version: &str| {
+            let bin = r#"{"mcp-remote":"dist/proxy.js","mcp-remote-client":"dist/client.js"}"#;
+            let manifest = format!(r#"{{"name":"mcp-remote","version":"{version}","bin":{bin}}}"#);
+            std::fs::write(home.join("package.json"), manifest).expect("a file");
+        };
+        write("0.15.1");
+        let environment = [("npm_config_cache".into(), cache.path().into())];
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        let of = |line: &str| {
+            let directory = Some(elsewhere.path().to_path_buf());
+            let npx = CommandConfig { args: words(line), directory, ..command("npx") };
+            fetched(&npx, &environment)
+        };
+        let found = of("-y mcp-remote@0.15.1 https://x.example/mcp").expect("it is there");
+        assert_eq!(
+            (found.file, found.args),
+            (modules.join(".bin/mcp-remote"), words("https://x.example/mcp"))
+        );
+        assert_eq!(of("-y mcp-remote https://x.example/mcp"), None);
+        assert_eq!(of("-y mcp-remote@0.15.2"), None);
+        std::fs::write(elsewhere.path().join("package.json"), "{}").expect("a file");
+        assert_eq!(of("-y mcp-remote@0.15.1"), None, "its own packages go first");
+        std::fs::remove_file(elsewhere.path().join("package.json")).expect("removed");
+        write("0.15.9");
+        assert_eq!(of("-y mcp-remote@0.15.1"), None);
+        write("0.15.1");
+        std::fs::remove_file(modules.join(".bin/mcp-remote")).expect("removed");
+        symlink("/bin/sh", modules.join(".bin/mcp-remote")).expect("a link");
+        assert_eq!(of("-y mcp-remote@0.15.1"), None, "it is another's");
+    }
+}

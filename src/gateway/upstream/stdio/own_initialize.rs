@@ -1,0 +1,68 @@
+//! `initialize` where a start outlives its caller: as it is sent whoever asks, and its answer for each who does.
+
+use bytes::Bytes;
+
+use protocol::error::UpstreamError;
+use protocol::json::{Document, Scratch, Span};
+use protocol::splice::{Edit, splice};
+
+/// The id under which `initialize` is sent, whatever its caller calls it.
+const START_ID: &[u8] = b"1";
+
+/// `initialize` as it is sent, whoever asks. `id`: where its caller's id stands.
+pub(super) fn with_start_id(message: &Bytes, id: Option<Span>) -> Bytes {
+    let edit = id.map(|span| Edit { span, with: Bytes::from_static(START_ID) });
+    splice(message, edit.as_slice()).to_bytes()
+}
+
+/// The answer to it, under the id of this caller, and whether that opened a session.
+pub(super) fn answer_to(
+    id: &[u8],
+    answer: &[u8],
+    json_depth_max: usize,
+) -> Result<(Bytes, bool), UpstreamError> {
+    let mut scratch = Scratch::default();
+    let root = scratch.index(answer, json_depth_max).map(Document::root);
+    let root = root.map_err(|_| UpstreamError::Nonsense)?;
+    let told = |name: &str| root.get(name).map(|value| (format!(",\"{name}\":"), value.raw()));
+    let is_open = root.get("result").is_some();
+    let (name, said) = told("result").or_else(|| told("error")).ok_or(UpstreamError::Nonsense)?;
+    let answer = [&br#"{"jsonrpc":"2.0","id":"#[..], id, name.as_bytes(), said, b"}"].concat();
+    Ok((answer.into(), is_open))
+}
+
+/// True if that opened a session.
+pub(super) fn has_result(answer: &[u8], json_depth_max: usize) -> bool {
+    let mut scratch = Scratch::default();
+    let root = scratch.index(answer, json_depth_max).map(Document::root);
+    root.is_ok_and(|root| root.get("result").is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_with_ids_of_their_own_ask_the_same_and_hear_the_same() {
+        let one = Bytes::from_static(br#"{"id":"a-7","method":"initialize"}"#);
+        let other = Bytes::from_static(br#"{"id":12,"method":"initialize"}"#);
+        assert_eq!(with_start_id(&one, Some(6..11)), with_start_id(&other, Some(6..8)));
+        for (answer, expected) in [
+            (
+                r#"{"id":1,"result":{"a":[1]}}"#,
+                Some((r#"{"jsonrpc":"2.0","id":12,"result":{"a":[1]}}"#, true)),
+            ),
+            (
+                r#"{"error":{"code":1},"id":1}"#,
+                Some((r#"{"jsonrpc":"2.0","id":12,"error":{"code":1}}"#, false)),
+            ),
+            (r#"{"id":1}"#, None),
+            ("[", None),
+        ] {
+            let told = answer_to(b"12", answer.as_bytes(), 8).ok();
+            let expected = expected.map(|(text, is_open)| (Bytes::from_static(text.as_bytes()), is_open));
+            assert_eq!(told, expected, "{answer}");
+            assert_eq!(has_result(answer.as_bytes(), 8), told.is_some_and(|(_, is_open)| is_open));
+        }
+    }
+}

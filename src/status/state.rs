@@ -1,0 +1,389 @@
+//! The state of an upstream, by what its questions and calls met. Pure.
+//!
+//! The gateway writes what it knows of an upstream, [`standing`] says how it is by that, and every view shows it in these
+//! words.
+
+use crate::servers::{FaultStatus, ReplicaStatus, UpstreamStatus};
+use crate::words::{number_of, span};
+
+/// An upstream that fails more of its calls gets a warning, if it is not only one or two of them.
+const FAILING_SHARE: f64 = 0.05;
+const FAILING_CALLS_MIN: f64 = 3.0;
+
+/// The state of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamState {
+    /// It is told nothing, as its `enabled` is false.
+    Off,
+    /// It answers.
+    Up,
+    /// It answers those who show it credentials of their own.
+    WantsCallersCredentials,
+    /// It was not asked yet, or its program is about to start.
+    Starting,
+    /// It answers some, or answers with errors.
+    Failing,
+    /// It answers, but not what it offers.
+    NotListed,
+    /// Something else answers in its place.
+    NotMcp,
+    /// It does not take the credentials of the gateway.
+    RefusesCredentials,
+    /// Nothing answers.
+    Down,
+}
+
+/// The state of an upstream, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The state.
+    pub state: UpstreamState,
+    /// Why it is not up.
+    pub why: Option<String>,
+    /// The same without any text of a server's; empty: it is up.
+    pub cause: String,
+    /// Since when, in seconds since 1970.
+    pub since_s: Option<u64>,
+    /// True if calls get through, at least some.
+    pub is_usable: bool,
+}
+
+impl UpstreamState {
+    /// Every state.
+    pub const ALL: [Self; 9] = [
+        Self::Off,
+        Self::Up,
+        Self::WantsCallersCredentials,
+        Self::Starting,
+        Self::Failing,
+        Self::NotListed,
+        Self::NotMcp,
+        Self::RefusesCredentials,
+        Self::Down,
+    ];
+
+    /// As all views say it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Up => "up",
+            Self::WantsCallersCredentials => "wants the caller's own credentials",
+            Self::Starting => "starting",
+            Self::Failing => "failing",
+            Self::NotListed => "cannot be listed",
+            Self::NotMcp => "is no MCP server",
+            Self::RefusesCredentials => "refuses our credentials",
+            Self::Down => "down",
+        }
+    }
+
+    /// The state of this word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.word() == word)
+    }
+}
+
+impl Standing {
+    fn new(state: UpstreamState, is_usable: bool) -> Self {
+        Self { state, why: None, cause: String::new(), since_s: None, is_usable }
+    }
+
+    fn because(mut self, why: impl Into<String>, cause: &str) -> Self {
+        self.why = Some(why.into()).filter(|why: &String| !why.is_empty());
+        cause.clone_into(&mut self.cause);
+        self
+    }
+
+    fn since(self, since_s: Option<u64>) -> Self {
+        Self { since_s, ..self }
+    }
+
+    /// True if it is wrong, be it that calls get through.
+    pub fn is_wrong(&self) -> bool {
+        use UpstreamState as State;
+        !matches!(self.state, State::Off | State::Up | State::WantsCallersCredentials | State::Starting)
+    }
+}
+
+/// The state of this upstream. `interval_s`: the time that its recent figures are of.
+pub fn standing(upstream: &UpstreamStatus, interval_s: Option<f64>, now_s: u64) -> Standing {
+    if upstream.enabled == Some(false) {
+        return Standing::new(UpstreamState::Off, false);
+    }
+    let found = of_process(upstream)
+        .or_else(|| of_replicas(upstream))
+        .or_else(|| of_start(upstream, now_s))
+        .or_else(|| of_questions(upstream))
+        .or_else(|| of_lists(upstream))
+        .or_else(|| of_calls(upstream, interval_s));
+    found.unwrap_or_else(|| match upstream.healthy {
+        // As an older gateway tells it.
+        Some(false) => Standing::new(UpstreamState::Down, false).since(upstream.down_since_s),
+        _ => Standing::new(UpstreamState::Up, true),
+    })
+}
+
+fn of_process(upstream: &UpstreamStatus) -> Option<Standing> {
+    let children = upstream.children.as_ref()?;
+    let fault = upstream.fault.as_ref().filter(|fault| fault.kind == "process");
+    if children.crash_loop {
+        let crashes = number_of(children.crashes, "crash", "crashes");
+        let last = fault.map(|fault| format!(": {}", fault.why)).unwrap_or_default();
+        let why = format!("its child process is in a crash loop, {crashes} so far{last}");
+        let down = Standing::new(UpstreamState::Down, false).because(why, "crash loop");
+        return Some(down.since(upstream.down_since_s.or(fault.map(|fault| fault.since_s))));
+    }
+    let fault = fault.filter(|fault| fault.stands)?;
+    Some(of_fault(fault, upstream))
+}
+
+fn of_start(upstream: &UpstreamStatus, now_s: u64) -> Option<Standing> {
+    let Some(start) = &upstream.start else {
+        let is_new = upstream.asked == Some(false) && standing_fault(upstream).is_none();
+        return is_new.then(|| Standing::new(UpstreamState::Starting, false).because("not asked yet", ""));
+    };
+    let lasted = start.since_s.map_or(0, |since_s| now_s.saturating_sub(since_s));
+    let told = format!("{} for {}", start.phase, span(lasted));
+    let is_late = start.timeout_s.is_some_and(|timeout_s| lasted > timeout_s) && start.phase == "running";
+    let state = if is_late { UpstreamState::Down } else { UpstreamState::Starting };
+    let cause = if is_late { "slow start" } else { "" };
+    let said = if is_late { format!("has not started: {told}") } else { told };
+    Some(Standing::new(state, false).because(said, cause).since(start.since_s))
+}
+
+fn standing_fault(upstream: &UpstreamStatus) -> Option<&FaultStatus> {
+    upstream.fault.as_ref().filter(|fault| fault.stands)
+}
+
+/// The state that replicas have in common, or that some of them fail.
+fn of_replicas(upstream: &UpstreamStatus) -> Option<Standing> {
+    let all = &upstream.replicas;
+    let found: Vec<(&ReplicaStatus, Standing)> =
+        all.iter().filter_map(|replica| Some((replica, of_replica(replica, upstream)?))).collect();
+    let (first, worst) = found.first()?;
+    if found.len() == all.len() {
+        // The least of it: one that lets calls through does.
+        let best = found.iter().find(|(_, standing)| standing.is_usable).map_or(worst, |(_, best)| best);
+        let mut common = best.clone();
+        if all.len() > 1 {
+            let why = common.why.take().unwrap_or_default();
+            common.why = Some(format!("all {} replicas: {why}", all.len()));
+        }
+        return Some(common);
+    }
+    let replicas = number_of(all.len() as u64, "replica", "replicas");
+    let why = worst.why.as_deref().unwrap_or_default();
+    let why = format!("{} of {replicas} down: {}: {why}", found.len(), first.address);
+    let since_s = found.iter().filter_map(|(_, standing)| standing.since_s).min();
+    Some(Standing::new(UpstreamState::Failing, true).because(why, &worst.cause).since(since_s))
+}
+
+fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Standing> {
+    let fault = replica.fault.as_ref();
+    if replica.is_down() {
+        let breaker = "its circuit breaker is open";
+        let unresolved = "DNS: its name does not resolve";
+        let (why, cause) = match fault {
+            Some(fault) if replica.breaker == "open" => (format!("{}; {breaker}", fault.why), &*fault.cause),
+            Some(fault) => (fault.why.clone(), &*fault.cause),
+            None if replica.breaker == "open" => (breaker.to_owned(), "breaker"),
+            None => (unresolved.to_owned(), unresolved),
+        };
+        let down = Standing::new(UpstreamState::Down, false).because(why, cause);
+        return Some(down.since(replica.down_since_s));
+    }
+    if let Some(fault) = fault.filter(|fault| fault.stands) {
+        return Some(of_fault(fault, upstream));
+    }
+    let is_tried = replica.breaker == "half_open";
+    let last = fault.map(|fault| format!(": {}", fault.why)).unwrap_or_default();
+    let tried = Standing::new(UpstreamState::Failing, true);
+    is_tried.then(|| {
+        tried.because(format!("is being probed after failures{last}"), "breaker").since(replica.down_since_s)
+    })
+}
+
+/// The state by questions about the server itself came to.
+fn of_questions(upstream: &UpstreamStatus) -> Option<Standing> {
+    Some(of_fault(standing_fault(upstream)?, upstream))
+}
+
+fn of_fault(fault: &FaultStatus, upstream: &UpstreamStatus) -> Standing {
+    use UpstreamState as State;
+    let state = match (&*fault.kind, fault.http_status) {
+        ("connect" | "dns" | "tls" | "process", _) => State::Down,
+        ("http", Some(401 | 403 | 407)) if upstream.forwards_credentials == Some(true) => {
+            State::WantsCallersCredentials
+        }
+        ("http", Some(401 | 403 | 407)) => State::RefusesCredentials,
+        ("http", Some(408 | 429 | 500..)) => State::Failing,
+        ("http" | "redirect" | "encoding" | "not_mcp", _) => State::NotMcp,
+        _ => State::Failing,
+    };
+    let is_usable = state == State::WantsCallersCredentials;
+    Standing::new(state, is_usable).because(&*fault.why, &fault.cause).since(Some(fault.since_s))
+}
+
+fn of_lists(upstream: &UpstreamStatus) -> Option<Standing> {
+    let fault = upstream.list_fault.as_ref().filter(|fault| fault.stands)?;
+    let state = Standing::new(UpstreamState::NotListed, false);
+    Some(state.because(&*fault.why, &fault.cause).since(Some(fault.since_s)))
+}
+
+/// The state by the share of the latest calls that failed, if that is worth a word.
+fn of_calls(upstream: &UpstreamStatus, interval_s: Option<f64>) -> Option<Standing> {
+    let recent = &upstream.figures.recent;
+    let (calls, errors) = (recent.calls_per_s?, recent.errors_per_s?);
+    let is_worth_it = errors * interval_s? >= FAILING_CALLS_MIN && errors >= calls * FAILING_SHARE;
+    let share = (errors / calls * 100.0).round().min(100.0);
+    let most = upstream.figures.reasons.iter().max_by_key(|(_, times)| **times);
+    let mostly = most.map(|(why, _)| format!(" (mostly {why})")).unwrap_or_default();
+    let why = format!("{share} % of its calls failed lately{mostly}");
+    is_worth_it.then(|| Standing::new(UpstreamState::Failing, true).because(why, "calls fail"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::object::Object;
+
+    const NOW_S: u64 = 1_800_000_000;
+
+    fn told(upstream: &Value) -> (String, String, bool) {
+        let upstream = UpstreamStatus::read(upstream).unwrap_or_default();
+        let Standing { state, why, is_usable, .. } = standing(&upstream, Some(5.0), NOW_S);
+        (state.word().to_owned(), why.unwrap_or_default(), is_usable)
+    }
+
+    fn fault(kind: &str, why: &str, http_status: Option<u64>) -> Value {
+        json!({"kind": kind, "why": why, "cause": why, "http_status": http_status, "since_s": 7, "stands": true})
+    }
+
+    #[test]
+    fn each_cause_has_its_state() {
+        let with = |fault: Value| json!({"asked": true, "replicas": [{"breaker": "closed", "fault": fault}]});
+        for (upstream, state, why, is_usable) in [
+            (json!({}), "up", "", true),
+            (json!({"enabled": false}), "off", "", false),
+            (json!({"healthy": false}), "down", "", false),
+            (json!({"asked": false}), "starting", "not asked yet", false),
+            (
+                json!({"start": {"phase": "queued", "since_s": NOW_S - 12}}),
+                "starting",
+                "queued for 12 s",
+                false,
+            ),
+            (
+                json!({"start": {"phase": "running", "since_s": NOW_S - 200, "timeout_s": 180}}),
+                "down",
+                "has not started: running for 3 min",
+                false,
+            ),
+            (with(fault("connect", "connect: refused", None)), "down", "connect: refused", false),
+            (with(fault("tls", "TLS: certificate expired", None)), "down", "TLS: certificate expired", false),
+            (with(fault("http", "HTTP 401", Some(401))), "refuses our credentials", "HTTP 401", false),
+            (
+                with(fault("http", "HTTP 404 text/html", Some(404))),
+                "is no MCP server",
+                "HTTP 404 text/html",
+                false,
+            ),
+            (
+                with(fault("http", "HTTP 200 text/html", Some(200))),
+                "is no MCP server",
+                "HTTP 200 text/html",
+                false,
+            ),
+            (
+                with(fault("redirect", "HTTP 307 to /mcp/", Some(307))),
+                "is no MCP server",
+                "HTTP 307 to /mcp/",
+                false,
+            ),
+            (
+                with(fault("encoding", "Content-Encoding gzip", None)),
+                "is no MCP server",
+                "Content-Encoding gzip",
+                false,
+            ),
+            (with(fault("http", "HTTP 500 text/plain", Some(500))), "failing", "HTTP 500 text/plain", false),
+            (with(fault("timeout", "timed out after 5 s", None)), "failing", "timed out after 5 s", false),
+            (
+                json!({"list_fault": fault("error", "tools/list: fetch failed (-32603)", None)}),
+                "cannot be listed",
+                "tools/list: fetch failed (-32603)",
+                false,
+            ),
+            (
+                json!({"fault": fault("error", "initialize: database is down (-32603)", None)}),
+                "failing",
+                "initialize: database is down (-32603)",
+                false,
+            ),
+            (
+                json!({"recent": {"calls_per_s": 10.0, "errors_per_s": 1.0}, "calls": 1}),
+                "failing",
+                "10 % of its calls failed lately",
+                true,
+            ),
+            (
+                json!({"children": {"crash_loop": true, "crashes": 3}, "fault": fault("process", "its process ended: no key", None)}),
+                "down",
+                "its child process is in a crash loop, 3 crashes so far: its process ended: no key",
+                false,
+            ),
+            (json!({"replicas": [{"breaker": "open"}]}), "down", "its circuit breaker is open", false),
+            (json!({"replicas": [{"resolved": false}]}), "down", "DNS: its name does not resolve", false),
+            (
+                json!({"replicas": [{"breaker": "open", "fault": fault("timeout", "timed out after 5 s", None)}]}),
+                "down",
+                "timed out after 5 s; its circuit breaker is open",
+                false,
+            ),
+            (
+                json!({"replicas": [{"breaker": "half_open"}]}),
+                "failing",
+                "is being probed after failures",
+                true,
+            ),
+            (
+                json!({"replicas": [{"breaker": "open", "address": "a:1"}, {"breaker": "closed"}]}),
+                "failing",
+                "1 of 2 replicas down: a:1: its circuit breaker is open",
+                true,
+            ),
+        ] {
+            assert_eq!(told(&upstream), (state.to_owned(), why.to_owned(), is_usable), "{upstream}");
+        }
+    }
+
+    #[test]
+    fn whose_callers_have_their_own_is_up() {
+        let refused = json!({
+            "asked": true, "forwards_credentials": true,
+            "replicas": [{"breaker": "closed", "fault": fault("http", "HTTP 401", Some(401))}],
+        });
+        let upstream = UpstreamStatus::read(&refused).unwrap_or_default();
+        let found = standing(&upstream, None, NOW_S);
+        assert_eq!(found.state, UpstreamState::WantsCallersCredentials);
+        assert!(found.is_usable && !found.is_wrong());
+    }
+
+    #[test]
+    fn what_is_over_is_no_reason() {
+        let mut old = fault("connect", "connect: refused", None);
+        old["stands"] = false.into();
+        let upstream =
+            json!({"asked": true, "fault": old, "replicas": [{"breaker": "closed", "fault": old}]});
+        assert_eq!(told(&upstream).0, "up");
+    }
+
+    #[test]
+    fn every_state_has_a_word_of_its_own() {
+        for state in UpstreamState::ALL {
+            assert_eq!(UpstreamState::of_word(state.word()), Some(state));
+        }
+    }
+}

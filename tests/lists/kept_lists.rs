@@ -1,0 +1,160 @@
+//! Lists that outlive restarts, of programs and of the gateway.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, eventually, in_session, legacy, list,
+    open_session, tool_names,
+};
+
+const KEPT: &str = "the kept lists of an upstream are not used";
+
+/// Two programs, and what is kept of them.
+struct Programs {
+    children: [Child; 2],
+    folder: Folder,
+}
+
+impl Programs {
+    fn new(words: &[&str]) -> Self {
+        Self { children: [Child::new(words), Child::new(words)], folder: Folder::new() }
+    }
+
+    fn config(&self) -> Config {
+        let [one, two] = &self.children;
+        let secret = |child: &Child, value: &str| child.keys(&format!("env = {{ SECRET = {value:?} }}"));
+        Config::new()
+            .raw("one", &secret(one, "a"))
+            .raw("two", &secret(two, "b"))
+            .top(&self.folder.key())
+            .admin()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join("lists").join(name)
+    }
+
+    /// Runs until all that is known is kept.
+    fn run_once(&self, config: &Config) {
+        let mut daemon = Daemon::start(config);
+        let all = eventually("the list is complete", || {
+            Some(list_once(&daemon)).filter(|response| names(response).len() == 2)
+        });
+        assert_eq!(names(&all), ["one__echo", "two__echo"]);
+        eventually("all is kept", || {
+            let upstreams = fs::read_to_string(self.folder.path().join("upstreams.json")).ok()?;
+            let is_known = upstreams.matches("\"present\"").count() >= 2;
+            (is_known && self.file("one").exists() && self.file("two").exists()).then_some(())
+        });
+        daemon.terminate();
+        assert_eq!(daemon.wait_exit().code(), Some(0));
+    }
+}
+
+fn list_once(daemon: &Daemon) -> Response {
+    daemon.send(&list("1", "tools/list"))
+}
+
+fn names(response: &Response) -> Vec<String> {
+    if response.status == 200 { tool_names(response) } else { Vec::new() }
+}
+
+fn timed(daemon: &Daemon, request: &Request) -> (Response, Duration) {
+    let since = Instant::now();
+    (daemon.send(request), since.elapsed())
+}
+
+#[test]
+fn the_first_list_after_a_restart_is_complete_at_once_in_both_eras() {
+    for words in [&[][..], &["modern"]] {
+        let programs = Programs::new(words);
+        programs.run_once(&programs.config());
+        programs.children.iter().for_each(|child| child.starts_in(60));
+        let daemon = Daemon::start(&programs.config());
+        let (first, took) = timed(&daemon, &list("1", "tools/list"));
+        assert_eq!(names(&first), ["one__echo", "two__echo"], "{words:?}");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert_eq!(first.json()["result"]["ttlMs"], 0);
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let (second, took) = timed(&daemon, &in_session(&session, legacy("2", "tools/list", "{}")));
+        assert_eq!(names(&second), ["one__echo", "two__echo"], "{words:?}");
+        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(daemon.metric("trunkline_lists_kept_bytes") > 100);
+    }
+}
+
+#[test]
+fn a_program_that_restarts_keeps_its_tools_listed() {
+    let programs = Programs::new(&[]);
+    let daemon = Daemon::start(&programs.config());
+    eventually("the list is complete", || (names(&list_once(&daemon)).len() == 2).then_some(()));
+    programs.children[0].starts_in(60);
+    let started = programs.children[0].pids();
+    for pid in &started {
+        // Some may have ended already.
+        let _ = kill_process(Pid::from_raw(*pid).expect("a process"), Signal::KILL);
+    }
+    for id in 3..6 {
+        let response = daemon.send(&list(&id.to_string(), "tools/list"));
+        assert_eq!(names(&response), ["one__echo", "two__echo"]);
+    }
+    assert!(programs.children[0].pids().len() > started.len(), "it was started again");
+}
+
+#[test]
+fn what_was_kept_otherwise_is_left_aside_and_said_so() {
+    let programs = Programs::new(&[]);
+    let config = programs.config();
+    programs.run_once(&config);
+    let good = fs::read(programs.file("one")).expect("a file");
+    let damage = |bytes: Vec<u8>| fs::write(programs.file("one"), bytes).expect("written");
+    let expect_fresh = |config: &Config, why: &str| {
+        let mut daemon = Daemon::start(config);
+        let said = daemon.wait_for_log(0, why, |line| line.contains(KEPT) && line.contains(why));
+        assert!(said.contains("one"), "{said}");
+        assert!(daemon.log().iter().filter(|line| line.contains(KEPT)).count() == 1, "{:?}", daemon.log());
+        eventually("it starts afresh", || (names(&list_once(&daemon)).len() == 2).then_some(()));
+        eventually("it is kept anew", || fs::read(programs.file("one")).ok().filter(|file| *file != good));
+        daemon.terminate();
+        daemon.wait_exit();
+    };
+    damage(good[..good.len() - 1].to_vec());
+    expect_fresh(&config, "damaged");
+    damage(Vec::new());
+    expect_fresh(&config, "another version");
+    damage([&b"trunkline lists 2\n"[..], &good[18..]].concat());
+    expect_fresh(&config, "another version");
+    damage(good.clone());
+    let other = config.to_string().replacen("SECRET = \"a\"", "SECRET = \"c\"", 1);
+    let mut daemon = Daemon::start(&other);
+    daemon.wait_for_log(0, "other credentials", |line| {
+        line.contains(KEPT) && line.contains("other credentials")
+    });
+    daemon.terminate();
+    daemon.wait_exit();
+    // A file of an upstream that is gone goes as well.
+    fs::write(programs.file("gone"), "x").expect("written");
+    let _daemon = Daemon::start(&config);
+    eventually("it is removed", || (!programs.file("gone").exists()).then_some(()));
+}
+
+#[test]
+fn a_gateway_works_where_nothing_can_be_kept() {
+    let programs = Programs::new(&[]);
+    fs::write(programs.folder.path().join("lists"), "in the way").expect("a file");
+    let daemon = Daemon::start(&programs.config());
+    eventually("the list is complete", || (names(&list_once(&daemon)).len() == 2).then_some(()));
+    daemon.wait_for_log(0, "it says so", |line| line.contains("cannot be kept for the next start"));
+    // Nothing is kept where nothing may be.
+    let programs = Programs::new(&[]);
+    let daemon = Daemon::start(&programs.config().limits("kept_lists_bytes_max = \"0B\""));
+    eventually("the list is complete", || (names(&list_once(&daemon)).len() == 2).then_some(()));
+    eventually("it is counted", || {
+        (daemon.metric("trunkline_lists_not_kept_total{upstream=\"one\"}") > 0).then_some(())
+    });
+    assert_eq!(daemon.metric("trunkline_lists_kept_bytes"), 0);
+}

@@ -1,0 +1,517 @@
+//! The words that operators are told of an upstream that is not up: the same cause everywhere, and in the server's own words.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::{
+    Authority, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Terminal, TlsEar,
+    Upstream, call, eventually, in_session, legacy_call, list, open_session, refusing_address, trunkline,
+};
+
+/// Questions come soon, and each is answered soon.
+const PACE: &str = "list_timeout = \"1s\"\nresponse_timeout = \"1s\"\nconnect_timeout = \"1s\"\n\
+                    health = { interval = \"500ms\", timeout = \"500ms\" }\n";
+
+fn status(daemon: &Daemon) -> Value {
+    daemon.get_admin("/status").json()
+}
+
+/// The words of `/status` about one upstream.
+fn upstream(status: &Value, name: &str) -> Value {
+    let all = status["upstreams"].as_array().expect("a list");
+    all.iter().find(|upstream| upstream["name"] == name).cloned().unwrap_or_default()
+}
+
+/// The problem that names this upstream.
+fn problem(status: &Value, name: &str) -> Value {
+    let all = status["problems"].as_array().expect("a list");
+    let names = |problem: &&Value| {
+        problem["names"].as_array().is_some_and(|names| names.iter().any(|one| one == name))
+    };
+    all.iter().find(names).cloned().unwrap_or_default()
+}
+
+/// Waits until `/status` says this of an upstream, and checks that every other view says it, too.
+#[track_caller]
+fn expect(daemon: &Daemon, name: &str, state: &str, why: &str, cause: &str) {
+    let says = |told: &Value| {
+        let found = upstream(told, name);
+        found["state"] == state && found["why"].as_str().is_some_and(|told| told.contains(why))
+    };
+    let told = eventually(&format!("{name} is {state}: {why}"), || Some(status(daemon)).filter(says));
+    let found = problem(&told, name);
+    let what = found["what"].as_str().unwrap_or_default().to_owned();
+    assert!(what.contains(state) && what.contains(why), "{found:#}");
+    assert!(found["runbook"].as_str().is_some_and(|section| section.starts_with("Trunkline")), "{found:#}");
+    let metric =
+        format!("trunkline_upstream_usable{{cause=\"{cause}\",state=\"{state}\",upstream=\"{name}\"}}");
+    eventually(&metric, || (daemon.find_metric(&metric) == Some(0)).then_some(()));
+}
+
+type Answer = fn(&Received) -> Reply;
+
+/// Servers of which each does one thing wrong, by what that is.
+const WRONG: [(&str, Answer, &str, &str, &str); 9] = [
+    ("s401", |_| Reply::http("401 Unauthorized", "", ""), "refuses our credentials", "HTTP 401", "HTTP 401"),
+    (
+        "s403",
+        |_| Reply::http("403 Forbidden", "Content-Type: text/plain\r\n", "no"),
+        "refuses our credentials",
+        "HTTP 403 text/plain",
+        "HTTP 403",
+    ),
+    (
+        "s404",
+        |_| Reply::http("404 Not Found", "Content-Type: text/html; charset=utf-8\r\n", "<html>"),
+        "is no MCP server",
+        "HTTP 404 text/html",
+        "HTTP 404",
+    ),
+    (
+        "s421",
+        |_| Reply::http("421 Misdirected Request", "Content-Type: text/plain\r\n", "?"),
+        "is no MCP server",
+        "HTTP 421 text/plain",
+        "HTTP 421",
+    ),
+    (
+        "s307",
+        |_| Reply::http("307 Temporary Redirect", "Location: /mcp/?key=hunter2\r\n", ""),
+        "is no MCP server",
+        "HTTP 307 to /mcp/",
+        "HTTP 307",
+    ),
+    (
+        "html",
+        |_| Reply::http("200 OK", "Content-Type: text/html\r\n", "<html>"),
+        "is no MCP server",
+        "HTTP 200 text/html",
+        "HTTP 200",
+    ),
+    (
+        "gzip",
+        |_| Reply::http("200 OK", "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "x"),
+        "is no MCP server",
+        "Content-Encoding gzip",
+        "Content-Encoding",
+    ),
+    (
+        "database",
+        |request| match request.method().as_str() {
+            "initialize" => Reply::error(request, "200 OK", -32603, "database is down"),
+            _ => Reply::error(request, "200 OK", -32601, "Method not found"),
+        },
+        "failing",
+        "initialize: database is down (-32603)",
+        "initialize: error",
+    ),
+    (
+        "list",
+        |request| match request.method().as_str() {
+            "tools/list" => Reply::error(request, "200 OK", -32603, "fetch failed"),
+            _ => Legacy::new(Offer::tools(&["echo"])).and_modern().answer(request),
+        },
+        "cannot be listed",
+        "tools/list: fetch failed (-32603)",
+        "tools/list: error",
+    ),
+];
+
+/// Each upstream of its own by its lines, at one endpoint.
+fn config(upstreams: &[(&str, String)]) -> Config {
+    upstreams
+        .iter()
+        .fold(Config::new(), |config, (name, lines)| config.raw(name, &format!("{lines}\n{PACE}")))
+        .admin()
+}
+
+fn at(address: SocketAddr) -> String {
+    format!("url = \"http://{address}/mcp\"")
+}
+
+#[test]
+fn whatever_a_server_answers_instead_is_named_alike_everywhere() {
+    let servers: Vec<Upstream> =
+        WRONG.iter().map(|(_, answer, ..)| Upstream::taking_anything(*answer)).collect();
+    let named = WRONG.iter().zip(&servers);
+    let upstreams: Vec<_> = named.map(|((name, ..), server)| (*name, at(server.address))).collect();
+    let daemon = Daemon::start(&config(&upstreams));
+    // Lists are asked for by clients.
+    daemon.send(&list("1", "tools/list"));
+    for (name, _, state, why, cause) in WRONG {
+        println!("{name}");
+        expect(&daemon, name, state, why, cause);
+    }
+    views(&daemon, &WRONG.map(|(name, _, state, why, _)| (name, state, why)));
+    let text = status(&daemon).to_string();
+    assert!(!text.contains("hunter2"), "{text}");
+    assert!(!daemon.log().join("\n").contains("hunter2"));
+}
+
+/// The words of `trunkline status` and `top` are the same words.
+#[track_caller]
+fn views(daemon: &Daemon, expected: &[(&str, &str, &str)]) {
+    let admin = daemon.admin().to_string();
+    let (output, _) = trunkline(&["status", "--all", "--admin", &admin], None);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut top = Terminal::start(&["top", "--interval", "1", "--admin", &admin], &[], (200, 60));
+    top.wait_for("UPSTREAM");
+    for (name, state, why) in expected {
+        let problem =
+            said.lines().any(|line| line.contains(name) && line.contains(state) && line.contains(why));
+        assert!(problem, "{name}: {state}: {why} is not in\n{said}");
+    }
+    top.keys("5");
+    let screen = eventually("top shows all problems", || {
+        let screen = top.screen();
+        expected.iter().all(|(_, state, why)| screen.contains(&format!("{state}: {why}"))).then_some(screen)
+    });
+    drop(screen);
+    let ready = daemon.get_admin("/readyz");
+    assert_eq!(ready.status, 200);
+}
+
+/// A server of HTTP that says so to whoever speaks TLS.
+fn plain_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn whatever_keeps_a_connection_from_coming_about_is_named_alike_everywhere() {
+    let (folder, authority) = (Folder::new(), Authority::new());
+    let ca = authority.file(&folder, "ca.pem");
+    let well = Upstream::with_tools(&["echo"]);
+    let expired = TlsEar::before(well.address, &authority.issue_for_years(&["localhost"], 2000, 2001), None);
+    let other = TlsEar::before(well.address, &authority.issue(&["tools.example"]), None);
+    let tls = |address: SocketAddr| {
+        format!("url = \"https://localhost:{}/mcp\"\ntls = {{ ca = \"{}\" }}", address.port(), ca.display())
+    };
+    let plain = plain_server();
+    let (refused, _socket) = refusing_address();
+    let upstreams = [
+        ("refused", at(refused)),
+        ("unroutable", "url = \"http://255.255.255.255/mcp\"".to_owned()),
+        ("unnamed", "url = \"http://nowhere.invalid/mcp\"".to_owned()),
+        ("expired", tls(expired.address)),
+        ("other", tls(other.address)),
+        ("plain", tls(plain)),
+    ];
+    let daemon = Daemon::start(&config(&upstreams));
+    let causes = [
+        ("refused", "connect: refused"),
+        ("unroutable", "connect: no route to host"),
+        ("unnamed", "DNS: its name does not resolve"),
+        ("expired", "TLS: certificate expired"),
+        ("other", "TLS: certificate for another name"),
+        ("plain", "TLS: the server does not speak TLS"),
+    ];
+    for (name, cause) in causes {
+        println!("{name}");
+        expect(&daemon, name, "down", cause, cause);
+    }
+    views(&daemon, &causes.map(|(name, cause)| (name, "down", cause)));
+    // In the log of a call, whatever the breaker says by then, and in what failed lately; not in the answer.
+    for (name, cause) in causes {
+        let from = daemon.log().len();
+        let answer = daemon.send(&call("7", &format!("{name}__echo")));
+        assert!(!answer.text().contains(cause), "{}", answer.text());
+        let line = daemon.wait_for_log(from, cause, |line| {
+            line.contains("call failed") && line.contains(&format!("upstream=\"{name}\""))
+        });
+        assert!(line.contains(&format!("why=\"{cause}\"")), "{line}");
+        let error = eventually("it is told as an error", || {
+            let told = status(&daemon);
+            let all = told["recent_errors"].as_array().cloned().unwrap_or_default();
+            all.into_iter().find(|error| error["upstream"] == name)
+        });
+        assert_eq!(error["message"], cause, "{error:#}");
+        assert!(error["request_id"].as_str().is_some_and(|id| !id.is_empty()), "{error:#}");
+    }
+}
+
+#[test]
+fn a_server_that_fails_or_hangs_is_named_before_and_after_its_breaker_opens() {
+    let failing = Upstream::taking_anything(|_| {
+        Reply::http("500 Internal Server Error", "Content-Type: text/plain\r\n", "oops")
+    });
+    let hanging = Upstream::taking_anything(|_| Reply::silence());
+    let daemon =
+        Daemon::start(&config(&[("failing", at(failing.address)), ("hanging", at(hanging.address))]));
+    for (name, why, cause) in
+        [("failing", "HTTP 500 text/plain", "HTTP 500"), ("hanging", "timed out after", "timed out")]
+    {
+        expect(&daemon, name, "down", why, cause);
+        let told = upstream(&status(&daemon), name);
+        assert!(
+            told["why"].as_str().is_some_and(|why| why.ends_with("; its circuit breaker is open")),
+            "{told:#}"
+        );
+        let fault = &told["replicas"][0]["fault"];
+        assert!(
+            fault["at_s"].as_u64() >= fault["since_s"].as_u64() && fault["at_s"].as_u64() > Some(0),
+            "{fault:#}"
+        );
+    }
+}
+
+#[test]
+fn a_state_ends_with_the_next_answer() {
+    let (upstream_server, gate) =
+        (Legacy::new(Offer::tools(&["echo"])).and_modern(), crate::harness::Gate::default());
+    let open = gate.clone();
+    let server = Upstream::taking_anything(move |request| {
+        if open.is_open() { upstream_server.answer(request) } else { Reply::http("401 Unauthorized", "", "") }
+    });
+    let daemon = Daemon::start(&config(&[("up", at(server.address))]));
+    expect(&daemon, "up", "refuses our credentials", "HTTP 401", "HTTP 401");
+    gate.open();
+    eventually("it is up", || (upstream(&status(&daemon), "up")["state"] == "up").then_some(()));
+    let told = upstream(&status(&daemon), "up");
+    assert_eq!((&told["why"], &told["usable"]), (&Value::Null, &Value::Bool(true)), "{told:#}");
+    assert_eq!(told["replicas"][0]["fault"]["why"], "HTTP 401", "it is still the last error: {told:#}");
+    assert_eq!(told["replicas"][0]["fault"]["stands"], false);
+}
+
+#[test]
+fn a_server_of_callers_with_credentials_of_their_own_is_up() {
+    let server = Upstream::taking_anything(|request| {
+        if request.headers("x-user-token").is_empty() {
+            Reply::http("401 Unauthorized", "WWW-Authenticate: Bearer\r\n", "")
+        } else {
+            Legacy::new(Offer::tools(&["echo"])).and_modern().answer(request)
+        }
+    });
+    let lines = format!("{}\nforward_headers = [\"x-user-token\"]", at(server.address));
+    let daemon = Daemon::start(&config(&[("up", lines)]));
+    let state = "wants the caller's own credentials";
+    let told =
+        eventually(state, || Some(status(&daemon)).filter(|told| upstream(told, "up")["state"] == state));
+    assert_eq!(told["problems"], serde_json::json!([]), "{told:#}");
+    let metric = format!("trunkline_upstream_usable{{cause=\"HTTP 401\",state=\"{state}\",upstream=\"up\"}}");
+    eventually(&metric, || (daemon.find_metric(&metric) == Some(1)).then_some(()));
+}
+
+#[test]
+fn a_program_that_crashes_says_its_last_words_and_no_secret() {
+    let script = "echo about to read the key hunter2-and-more >&2; echo no database at db:5432 >&2; exit 4";
+    let command =
+        format!("command = [\"sh\", \"-c\", \"{script}\"]\nenv = {{ KEY = {{ env = \"SECRET_KEY\" }} }}");
+    let config = Config::new().raw("crash", &command).admin();
+    let daemon = Daemon::start_with(&config, &[("SECRET_KEY", "hunter2-and-more")]);
+    let told = eventually("it is in a crash loop", || {
+        let told = status(&daemon);
+        let why = upstream(&told, "crash")["why"].as_str().unwrap_or_default().to_owned();
+        why.contains("crash loop").then_some(told)
+    });
+    let found = upstream(&told, "crash");
+    assert_eq!(found["state"], "down", "{found:#}");
+    let lines = found["last_lines"].as_array().expect("lines");
+    assert!(lines.iter().any(|line| line == "about to read the key ***"), "{found:#}");
+    assert!(lines.iter().any(|line| line == "no database at db:5432"), "{found:#}");
+    let what = problem(&told, "crash")["what"].as_str().unwrap_or_default().to_owned();
+    assert!(what.contains("exit status: 4") && what.contains("no database at db:5432"), "{what}");
+    assert!(!told.to_string().contains("hunter2"), "{told}");
+}
+
+#[test]
+fn what_does_not_start_is_named() {
+    let config = Config::new().raw("gone", "command = [\"/nowhere/server\"]").admin();
+    let daemon = Daemon::start(&config);
+    let why = "its process cannot be started: there is no program `/nowhere/server`";
+    let told = eventually(why, || {
+        let told = upstream(&status(&daemon), "gone");
+        told["why"].as_str().is_some_and(|told| told.contains(why)).then_some(told)
+    });
+    assert_eq!(told["state"], "down", "{told:#}");
+}
+
+#[test]
+fn upstreams_of_one_cause_are_one_problem() {
+    let (refused, _socket) = refusing_address();
+    let names = ["one", "two", "three"];
+    let upstreams: Vec<_> = names.iter().map(|name| (*name, at(refused))).collect();
+    let daemon = Daemon::start(&config(&upstreams));
+    let told = eventually("all are down", || {
+        let told = status(&daemon);
+        names.iter().all(|name| upstream(&told, name)["replicas"][0]["breaker"] == "open").then_some(told)
+    });
+    let problems = told["problems"].as_array().expect("a list");
+    assert_eq!(problems.len(), 1, "{told:#}");
+    assert_eq!(problems[0]["subject"], "upstreams one, two, three", "{told:#}");
+    let what = problems[0]["what"].as_str().unwrap_or_default();
+    assert!(what.contains("connect: refused") && what.contains("every call at /mcp fails"), "{what}");
+}
+
+#[test]
+fn a_server_s_words_are_cut_and_hold_no_secret() {
+    let long = "x".repeat(5000);
+    let server = Upstream::taking_anything(move |request| {
+        let said = format!(
+            "no answer of https://ada:hunter2@db.example/a?token=hunter2 for Bearer hunter2 \\u001b[31m {long}"
+        );
+        let method = request.method();
+        let code = if method == "initialize" { -32603 } else { -32601 };
+        Reply::json(
+            "200 OK",
+            &request.with_id(&format!(
+                r#"{{"jsonrpc":"2.0","id":0,"error":{{"code":{code},"message":"{said}"}}}}"#
+            )),
+        )
+    });
+    let daemon = Daemon::start(&config(&[("up", at(server.address))]));
+    let why = eventually("it is told", || {
+        let told = upstream(&status(&daemon), "up");
+        told["why"].as_str().filter(|why| why.starts_with("initialize: ")).map(str::to_owned)
+    });
+    assert!(why.chars().count() < 260, "{why}");
+    assert!(
+        why.contains("https://db.example/a?…") && why.contains("Bearer ***") && !why.contains('\u{1b}'),
+        "{why}"
+    );
+    let all = status(&daemon).to_string() + &daemon.log().join("\n");
+    assert!(!all.contains("hunter2"), "{all}");
+}
+
+#[test]
+fn a_gateway_without_upstreams_and_an_endpoint_without_one_that_is_on_serve_empty_lists() {
+    let well = Upstream::with_tools(&["echo"]);
+    let off = Config::new().raw("off", &format!("{}\nenabled = false", at(well.address))).admin();
+    let none = "[listener]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = []\n";
+    for (config, said) in [
+        (off.to_string(), "none of its upstreams is switched on"),
+        (none.to_owned(), "no upstream is configured"),
+    ] {
+        let daemon = Daemon::start(&config);
+        for method in ["tools/list", "prompts/list"] {
+            let listed = daemon.send(&list("1", method));
+            assert_eq!(listed.status, 200, "{}", listed.text());
+            let field = method.split('/').next().unwrap_or_default();
+            assert_eq!(listed.json()["result"][field], serde_json::json!([]), "{}", listed.text());
+        }
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let answer = daemon.send(&in_session(&session, legacy_call("2", "echo")));
+        assert!(answer.text().contains("unknown tool"), "{}", answer.text());
+        let told = status(&daemon);
+        assert!(told["problems"][0]["what"].as_str().is_some_and(|what| what.contains(said)), "{told:#}");
+        if said.contains("switched") {
+            assert_eq!(upstream(&told, "off")["state"], "off", "{told:#}");
+        }
+    }
+}
+
+#[test]
+fn a_list_that_takes_too_long_is_one_that_cannot_be_had() {
+    let server = Upstream::taking_anything(|request| match request.method().as_str() {
+        "tools/list" => Reply::silence(),
+        _ => Legacy::new(Offer::tools(&["echo"])).and_modern().answer(request),
+    });
+    let daemon = Daemon::start(&config(&[("up", at(server.address))]));
+    daemon.send(&list("1", "tools/list"));
+    expect(&daemon, "up", "cannot be listed", "timed out after 1 s", "timed out");
+}
+
+#[test]
+fn names_that_models_refuse_are_told() {
+    let long = "x".repeat(60);
+    let one = Upstream::with_tools(&[&long, &"y".repeat(50), "short"]);
+    let two = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(
+        &Config::new().upstream("one", one.address, "").upstream("two", two.address, "").admin(),
+    );
+    let told = eventually("the long name is told", || {
+        daemon.send(&list("1", "tools/list")).assert_ok();
+        let told = status(&daemon);
+        (!told["endpoints"][0]["long_names"].is_null()).then_some(told)
+    });
+    let long_names = &told["endpoints"][0]["long_names"];
+    assert_eq!((&long_names["alone"], &long_names["with_host"]), (&1.into(), &2.into()), "{told:#}");
+    let what = told["problems"][0]["what"].as_str().unwrap_or_default();
+    assert!(what.contains("over 64 characters") && what.contains(&long), "{what}");
+}
+
+/// A program that has no method at all.
+const REFUSING: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        error = {"code": -32601, "message": "no such method"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"#;
+
+#[test]
+fn a_program_is_not_asked_for_its_url_and_a_valid_error_is_told_as_one() {
+    let command = format!("command = [\"python3\", \"-c\", {}]", Value::from(REFUSING));
+    let daemon = Daemon::start(&Config::new().raw("up", &command).admin());
+    let line =
+        daemon.wait_for_log(0, "that it speaks neither era", |line| line.contains("speaks neither era"));
+    assert!(!line.contains("URL") && line.contains("no such method (-32601)"), "{line}");
+    let told = eventually("it is told", || {
+        let told = upstream(&status(&daemon), "up");
+        told["why"].as_str().is_some_and(|why| why.contains("no such method (-32601)")).then_some(told)
+    });
+    assert_eq!(told["state"], "failing", "{told:#}");
+}
+
+/// Waits no longer than an operator does.
+#[test]
+fn a_refused_call_is_told_within_two_seconds() {
+    let server = Upstream::with_tools(&["echo"]);
+    let address = server.address;
+    let lines = format!("{}\neras = [\"modern\"]\nhealth = {{ interval = \"10m\" }}", at(address));
+    let daemon = Daemon::start(&Config::new().raw("up", &lines).admin());
+    daemon.send(&call("1", "echo")).assert_ok();
+    drop(server);
+    daemon.send(&call("2", "echo"));
+    let since = std::time::Instant::now();
+    let told = eventually("the state is told", || {
+        let told = upstream(&status(&daemon), "up");
+        (told["state"] != "up").then_some(told)
+    });
+    assert!(since.elapsed() < Duration::from_secs(2), "{told:#}");
+    assert!(
+        told["why"].as_str().is_some_and(|why| why.contains("connect: refused") || why.contains("closed")),
+        "{told:#}"
+    );
+}
+
+#[test]
+fn a_client_that_looks_for_metadata_everywhere_has_one_line() {
+    let server = Upstream::with_tools(&["echo"]);
+    let daemon = Daemon::start(&Config::transparent(&server).admin());
+    for number in 0..10 {
+        let path = format!("/.well-known/oauth-authorization-server/{number}");
+        let asked = daemon.send(&call("0", "echo").target(&path));
+        assert_eq!(asked.status, 404, "{}", asked.text());
+    }
+    daemon.send(&call("1", "echo")).assert_ok();
+    let lines: Vec<_> =
+        daemon.log().into_iter().filter(|line| line.contains("reason=\"no_endpoint\"")).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn what_the_gateway_asks_itself_is_no_call() {
+    let server = Upstream::with_tools(&["echo"]);
+    let lines = "eras = [\"modern\"]\nhealth = { interval = \"100ms\" }";
+    let daemon = Daemon::start(&Config::new().upstream("up", server.address, lines).admin());
+    server.wait_for("server/discover", 4);
+    daemon.send(&call("1", "echo")).assert_ok();
+    let told = eventually("the call is counted", || {
+        let told = upstream(&status(&daemon), "up");
+        (told["calls"].as_u64() > Some(0)).then_some(told)
+    });
+    assert_eq!((&told["calls"], &told["errors"]), (&1.into(), &0.into()), "{told:#}");
+}
