@@ -130,7 +130,7 @@ impl<'r> ListQuery<'r> {
         let entered = clock::now();
         let starting = || self.upstreams().filter(|upstream| starting::is_starting(upstream)).collect();
         let mut awaited: Vec<&Arc<Upstream>> = starting();
-        let mut had = self.parts(members, (entered, None)).await;
+        let mut had = self.parts(members, entered, None).await;
         let until = entered + EMPTY_PATIENCE;
         while self.key.kind != CatalogQuery::Discover
             && is_empty(&had)
@@ -142,7 +142,7 @@ impl<'r> ListQuery<'r> {
             if !awaited.is_empty() && !starting::one_moves(&awaited, until).await {
                 break;
             }
-            had = self.parts(members, (entered, Some(until.max(clock::now() + STALE_PATIENCE)))).await;
+            had = self.parts(members, entered, Some(until.max(clock::now() + STALE_PATIENCE))).await;
         }
         had
     }
@@ -152,38 +152,43 @@ impl<'r> ListQuery<'r> {
     async fn parts(
         &self,
         members: &[Option<&Arc<Upstream>>],
-        (entered, again): (Instant, Option<Instant>),
+        entered: Instant,
+        again: Option<Instant>,
     ) -> Vec<CachedPart> {
         let thread = &fetch_context(self.worker, self.view);
         let depth_max = self.view.snapshot.limits.json_depth_max;
         let dialects = &UpstreamDialects::new(self.dialect, self.key.kind, depth_max);
         let parts = members.iter().enumerate().map(|(index, member)| async move {
             let Some(upstream) = *member else { return CachedPart::Hidden };
-            self.part(upstream, (index, dialects), thread, (entered, again)).await
+            let owner = self.owners.get(index).cloned().unwrap_or_default();
+            self.part(upstream, &owner, dialects, thread, self.deadline(upstream, entered, again)).await
         });
         stream::iter(parts).buffered(CONCURRENT_MAX).collect().await
     }
 
-    async fn part(
-        &self,
-        upstream: &Arc<Upstream>,
-        (index, dialects): (usize, &UpstreamDialects<'_>),
-        thread: &FetchContext,
-        (entered, again): (Instant, Option<Instant>),
-    ) -> CachedPart {
-        let kind = self.key.kind;
+    /// The time until which the part of `upstream` is waited for.
+    fn deadline(&self, upstream: &Upstream, entered: Instant, again: Option<Instant>) -> Instant {
         let list_timeout = upstream.config.list_timeout;
-        let deadline = match (kind, again) {
+        match (self.key.kind, again) {
             (CatalogQuery::Discover, _) => entered + PATIENCE,
             (_, Some(_)) if starting::is_starting(upstream) => clock::now(),
             (_, Some(until)) => until,
             (_, None) if starting::is_starting(upstream) => entered + list_timeout.min(EMPTY_PATIENCE),
             (_, None) => entered + list_timeout,
-        };
+        }
+    }
+
+    async fn part(
+        &self,
+        upstream: &Arc<Upstream>,
+        owner: &ListOwner,
+        dialects: &UpstreamDialects<'_>,
+        thread: &FetchContext,
+        deadline: Instant,
+    ) -> CachedPart {
         let wanted = |dialect| {
-            let owner = self.owners.get(index).cloned().unwrap_or_default();
             let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
-            PartRequest { payer, ..wanted(upstream, kind, dialect) }.owned_by(owner)
+            PartRequest { payer, ..wanted(upstream, self.key.kind, dialect) }.owned_by(owner.clone())
         };
         if upstream.eras().is_none() {
             let unknown = wanted(UpstreamDialect::of(self.dialect, 0).keyed());

@@ -59,7 +59,7 @@ impl PartRequest {
         });
         catalog.parts.insert(self.key, Arc::clone(&part));
         if !is_same {
-            publish(&self.upstream, (&self.key, &self.owner), &part.content);
+            publish(&self.upstream, &self.key, &self.owner, &part.content);
             self.note_kept(thread, &part.content);
         }
         self.report(thread, &part.content, is_same);
@@ -177,7 +177,7 @@ impl PartRequest {
 }
 
 /// Tells calls what a list says of its tools.
-pub(super) fn publish(upstream: &Upstream, (key, owner): (&PartKey, &ListOwner), content: &Content) {
+pub(super) fn publish(upstream: &Upstream, key: &PartKey, owner: &ListOwner, content: &Content) {
     let is_of_tools = key.kind == CatalogQuery::List(List::Tools);
     let is_modern = matches!(key.dialect, DialectKey::Modern(_));
     if !is_of_tools || owner.is_session() || !(is_modern || upstream.lacks(Era::Modern)) {

@@ -272,7 +272,7 @@ fn take_up(state: &State, upstream: &Upstream, parts: Vec<ReadPart>) {
         if !state.catalog.kept.restore(upstream.id, part) {
             continue;
         }
-        publish(upstream, (&key, &ListOwner::Gateway), &content);
+        publish(upstream, &key, &ListOwner::Gateway, &content);
         let count = key.kind.changed().map_or(0, |changed| upstream.changes.count(changed));
         let old = ListPart { stale_until: now + patience, count, ..ListPart::old(content, now) };
         state.catalog.parts.insert(key, Arc::new(old));
