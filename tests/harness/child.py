@@ -9,7 +9,7 @@ it does.
 It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `banner` writes lines that are no
-messages before that, `shows-roots` lists a tool more to clients that have roots, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
+messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 """
 
 import json
@@ -64,6 +64,10 @@ def initialize(request):
         die()
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
     version = request["params"]["protocolVersion"]
+    if given("speaks") not in (None, version):
+        data = {"supported": [given("speaks")], "requested": version}
+        send({"id": request["id"], "error": {"code": -32602, "message": "Unsupported protocol version", "data": data}})
+        return
     if "roots" in request["params"]["capabilities"]:
         declares_roots.append(True)
     value = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child", "version": "1"}}

@@ -18,6 +18,7 @@
 //! | [`states`] | What are operators told of an upstream that is not up? |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
 //! | [`starting`] | How often is a program started that takes its time, who waits for it, and in which turn? |
+//! | [`session_era`] | Which revision does a session speak with a program that knows several, and over which process? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
 //! | [`shared_process`] | How far are principals kept apart whose modern calls share a process? |
 //! | [`floods`] | Who waits, and who loses what, where a child process writes faster than its client reads? |
@@ -38,6 +39,7 @@ mod openings;
 mod process_end;
 mod replicas;
 mod retries;
+mod session_era;
 mod shared_process;
 mod starting;
 mod states;

@@ -104,11 +104,17 @@ pub(crate) async fn open(
 ) -> Result<InitializedSession, InitializeError> {
     let wanted = offer.initialize.version;
     let mut refused = RefusedRevisions::default();
+    let mut is_trial = upstream.opens_own_sessions();
     offer.initialize.version = upstream.facts.revisions.offer(wanted);
     loop {
         let offered = offer.initialize.version;
         let opened = open_as_offered(asker, upstream, &offer, deadline).await;
         match opened {
+            // The program speaks the other era alone, as it turns out.
+            Err(_) if is_trial && !upstream.opens_own_sessions() => {
+                is_trial = false;
+                offer.initialize.version = wanted;
+            }
             Err(InitializeError::Refused { instead: Some(instead), .. })
                 if refused.may_offer(offered, instead) =>
             {

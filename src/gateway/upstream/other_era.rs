@@ -104,5 +104,6 @@ pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: Repl
     }
     let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
     let era = request.era();
-    (!eras.contains(era)).then_some(era)
+    let is_spoken = eras.contains(era) || (era == Era::Legacy && upstream.opens_own_sessions());
+    (!is_spoken).then_some(era)
 }

@@ -55,7 +55,7 @@ impl RefusedRevisions {
 
 /// What to offer next, where this error refuses the revision that was offered. `None`: it is about something else, or there
 /// is no other.
-pub(super) fn instead_of(offered: LegacyVersion, code: i64, error: Value<'_>) -> Option<LegacyVersion> {
+pub(crate) fn instead_of(offered: LegacyVersion, code: i64, error: Value<'_>) -> Option<LegacyVersion> {
     if let Some(supported) = error.get("data").and_then(|data| data.get("supported")) {
         let known = supported
             .items()

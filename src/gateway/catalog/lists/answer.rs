@@ -204,7 +204,7 @@ impl<'r> ListQuery<'r> {
                 return unknown.last_good(thread, error);
             }
         }
-        match dialects.of(upstream) {
+        match dialects.of(upstream, owner) {
             Ok(dialect) => wanted(dialect.clone()).get_by(thread, deadline).await,
             Err(error) => CachedPart::Missing(error),
         }

@@ -120,7 +120,7 @@ pub(crate) async fn own_part(
 ) -> Option<Arc<ListPart>> {
     let depth_max = view.snapshot.limits.json_depth_max;
     let dialects = UpstreamDialects::new(dialect, CatalogQuery::List(list), depth_max);
-    let dialect = dialects.of(upstream).ok()?.clone();
+    let dialect = dialects.of(upstream, &owner).ok()?.clone();
     let wanted = wanted(upstream, CatalogQuery::List(list), dialect).owned_by(owner);
     wanted.get(&fetch_context(worker, view)).await.part().cloned()
 }

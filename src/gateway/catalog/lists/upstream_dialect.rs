@@ -72,9 +72,14 @@ impl<'d> UpstreamDialects<'d> {
         }
     }
 
-    pub(super) fn of(&self, upstream: &Upstream) -> Result<&(UpstreamDialect, DialectKey), UpstreamError> {
+    /// `owner`: in whose name it is asked. The session of a client is of the client's era.
+    pub(super) fn of(
+        &self,
+        upstream: &Upstream,
+        owner: &ListOwner,
+    ) -> Result<&(UpstreamDialect, DialectKey), UpstreamError> {
         let own = self.dialect.era();
-        let era = upstream.era_for(own)?;
+        let era = if owner.is_session() { own } else { upstream.era_for(own)? };
         Ok(if era == Era::Legacy && upstream.is_child() {
             if upstream.list_sessions_max() == 1 {
                 self.alike.get_or_init(|| UpstreamDialect::of_no_client().keyed())

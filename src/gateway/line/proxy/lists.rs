@@ -84,8 +84,7 @@ impl Proxy {
     async fn list_owner(&self, cx: &RequestContext<'_>, member: usize, list: List) -> ListOwner {
         let Some(upstream) = cx.upstream(member) else { return ListOwner::Gateway };
         let shown = headers::shown(cx.fields, &upstream.access.forward);
-        let Some(session) = cx.session.as_ref().filter(|_| upstream.era_for(Era::Legacy) == Ok(Era::Legacy))
-        else {
+        let Some(session) = cx.session.as_ref().filter(|_| upstream.session_era() == Ok(Era::Legacy)) else {
             return shown.map_or(ListOwner::Gateway, ListOwner::Shown);
         };
         let sessions = &self.worker.state.sessions;

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::log_line::clean;
 use self::process::{ChildEnd, RunningChild};
-use self::processes::{ModernChild, ModernOutcome, SessionOutcome, UnclaimedStart};
+use self::processes::{ModernChild, ModernOutcome, SessionOpening, SessionOutcome, UnclaimedStart};
 use self::shared::{SharedChildren, SharedOutcome};
 use self::starts::Starts;
 use crate::access::limit::fair::Resting;
@@ -84,6 +84,7 @@ pub(crate) struct Children {
     /// The gateway's own that has been asked how it introduces itself, and has not answered.
     introducing: Mutex<Option<MuxConnection>>,
     session_starts: Arc<Flights<u64, SessionOutcome>>,
+    opening: SessionOpening,
     unclaimed: Mutex<Vec<UnclaimedStart>>,
     next_start: AtomicU64,
     shared: SharedChildren,
@@ -134,6 +135,7 @@ impl Children {
             modern_starts: Arc::default(),
             introducing: Mutex::default(),
             session_starts: Arc::default(),
+            opening: SessionOpening::default(),
             unclaimed: Mutex::default(),
             next_start: AtomicU64::new(0),
             shared: SharedChildren::default(),
@@ -194,6 +196,11 @@ impl Children {
     /// Whether each session has one for itself.
     pub(crate) fn is_for_one_session(&self) -> bool {
         self.command.isolation == Isolation::Session
+    }
+
+    /// Whether a session may be opened over a process of its own: none was refused before one was opened.
+    pub(crate) fn may_open_sessions(&self) -> bool {
+        self.is_for_one_session() && !self.opening.is_refused()
     }
 
     /// How many of them this payer is charged for.

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
+use crate::upstream::revisions::instead_of;
 use protocol::error::UpstreamError;
+use protocol::initialize;
 use protocol::json::{Document, Scratch, Span};
 use protocol::splice::{Edit, splice};
 
@@ -36,6 +38,18 @@ pub(super) fn has_result(answer: &[u8], json_depth_max: usize) -> bool {
     let mut scratch = Scratch::default();
     let root = scratch.index(answer, json_depth_max).map(Document::root);
     root.is_ok_and(|root| root.get("result").is_some())
+}
+
+/// True if the revision was refused that this `initialize` names, and another is worth an attempt.
+pub(super) fn refuses_revision(message: &[u8], answer: &[u8], json_depth_max: usize) -> bool {
+    let (mut asked, mut answered) = (Scratch::default(), Scratch::default());
+    let root = asked.index(message, json_depth_max).map(Document::root).ok();
+    let offered = root.and_then(|root| initialize::version(root.get("params")?));
+    let root = answered.index(answer, json_depth_max).map(Document::root).ok();
+    let error = root.and_then(|root| root.get("error"));
+    let code = error.and_then(|error| error.get("code")?.as_integer());
+    let (Some(offered), Some(error), Some(code)) = (offered, error, code) else { return false };
+    instead_of(offered, code, error).is_some()
 }
 
 #[cfg(test)]

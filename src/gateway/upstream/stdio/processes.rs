@@ -1,6 +1,6 @@
 //! The processes of one upstream, as they are found and waited for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
@@ -36,6 +36,21 @@ pub(super) struct SessionWish {
     pub(super) payer: Payer,
     /// `initialize`, under the same id whoever asks.
     pub(super) message: Bytes,
+}
+
+/// The outcome of the first session that was to be opened. It tells whether the program knows sessions.
+#[derive(Debug, Default)]
+pub(super) struct SessionOpening(OnceLock<bool>);
+
+impl SessionOpening {
+    /// Returns whether that is news.
+    pub(super) fn note(&self, is_open: bool) -> bool {
+        self.0.set(is_open).is_ok()
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.0.get() == Some(&false)
+    }
 }
 
 /// A start that nobody waits for.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
 use super::Children;
-use super::own_initialize::{answer_to, has_result, with_start_id};
+use super::own_initialize::{answer_to, has_result, refuses_revision, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
 use crate::access::limit::payer::Payer;
 use crate::flight::{FlightRole, Landing};
@@ -165,6 +165,9 @@ impl SessionStart {
                         answer = asked => answer,
                         Err(error) = watched => Err(error),
                     };
+                    if answer.is_err() && connection.is_over() && !children.is_retired() && !is_own {
+                        children.note_opening(false);
+                    }
                     answer.map(|answer| (launched.connection, answer))
                 }
                 Err(error) => Err(error),
@@ -172,11 +175,16 @@ impl SessionStart {
         };
         match opened {
             Ok((starting, answer)) if has_result(&answer, json_depth_max) => {
+                children.note_opening(true);
                 let opened = OpenedSession { connection: starting.keep(), answer };
                 landing.land(Ok(opened.clone()));
                 Some(opened)
             }
             Ok((starting, answer)) => {
+                let is_own = wish.payer == Payer::GATEWAY;
+                if !is_own && !refuses_revision(&wish.message, &answer, json_depth_max) {
+                    children.note_opening(false);
+                }
                 landing.land(Ok(OpenedSession { connection: starting.connection().clone(), answer }));
                 None
             }
@@ -189,6 +197,17 @@ impl SessionStart {
 }
 
 impl Children {
+    /// A process was asked to open a session, and did or did not. The first one tells whether the program knows sessions;
+    /// where it does, later refusals have other causes.
+    fn note_opening(&self, is_open: bool) {
+        if self.opening.note(is_open) && !is_open {
+            tracing::info!(
+                upstream = self.name,
+                "the program opens no session: its clients come over the bridge"
+            );
+        }
+    }
+
     /// True if nobody waits for this start.
     fn forget_unclaimed(&self, number: u64) -> bool {
         let mut unclaimed = self.unclaimed.lock();

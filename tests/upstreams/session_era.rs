@@ -1,0 +1,148 @@
+//! Sessions of clients with programs that the gateway itself speaks to in the newer revision.
+
+use serde_json::Value;
+
+use crate::harness::{
+    Child, Config, Daemon, LEGACY_VERSION, Request, Response, api_key, call, in_session, legacy, list,
+    open_session, side_by_side, with_key,
+};
+
+const NO_ARGUMENTS: &str = r#"{"name":"echo","arguments":{}}"#;
+
+fn daemon(child: &Child, lines: &str) -> Daemon {
+    Daemon::start(&Config::new().raw("up", &child.keys(lines)).admin())
+}
+
+fn open(daemon: &Daemon) -> String {
+    open_session(daemon.address(), LEGACY_VERSION).0
+}
+
+fn said(response: &Response) -> String {
+    let events = response.text();
+    let answer: Value = match events.lines().filter_map(|line| line.strip_prefix("data: ")).next_back() {
+        Some(data) => serde_json::from_str(data).expect("JSON"),
+        None => response.json(),
+    };
+    let said = answer["result"]["content"][0]["text"].as_str();
+    said.unwrap_or_else(|| panic!("no content: {events}")).to_owned()
+}
+
+/// The process that answers in this session.
+fn pid(daemon: &Daemon, session: &str) -> String {
+    said(&daemon.send(&in_session(session, legacy("1", "tools/call", NO_ARGUMENTS))))
+}
+
+fn data(event: &str) -> Value {
+    let line = event.lines().find_map(|line| line.strip_prefix("data: ")).expect("data");
+    serde_json::from_str(line).expect("JSON")
+}
+
+#[test]
+fn a_session_speaks_its_own_revision_to_the_process_that_it_has() {
+    side_by_side([&["modern"][..], &["modern", "fixes-era"]], |words| {
+        let child = Child::new(words);
+        let daemon = daemon(&child, "");
+        // The gateway itself asks in the newer revision.
+        assert!(daemon.send(&list("1", "tools/list")).text().contains("echo"));
+        let of_gateway = said(&daemon.send(&call("1", "echo")));
+        let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}"#;
+        let opened = daemon.send(&legacy("0", "initialize", params));
+        let session = opened.header("mcp-session-id").expect("a session").to_owned();
+        let of_session = pid(&daemon, &session);
+        assert_ne!(of_session, of_gateway);
+        let initialized = child.received("initialize");
+        assert_eq!(initialized.len(), 1, "{words:?}");
+        assert_eq!(initialized[0]["params"]["protocolVersion"], "2025-06-18");
+        assert_eq!(initialized[0]["params"]["capabilities"]["roots"], serde_json::json!({}));
+        assert_eq!(pid(&daemon, &session), of_session);
+        assert_ne!(pid(&daemon, &open(&daemon)), of_session);
+
+        // A question of the program reaches its client, and so does what the client says while it is asked.
+        let mut calling = daemon.connect();
+        let asking = legacy("7", "tools/call", r#"{"name":"ask","arguments":{}}"#);
+        calling.write(&in_session(&session, asking).bytes());
+        assert_eq!(calling.head().status, 200);
+        let question = data(&calling.event().expect("a question"));
+        assert_eq!(question["method"], "roots/list");
+        let tell = |body: &str| {
+            let told = in_session(&session, legacy("1", "x", "{}").body(body.to_owned()));
+            assert_eq!(daemon.send(&told).status, 202);
+        };
+        tell(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#);
+        child.wait_received("notifications/roots/list_changed", 1);
+        tell(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"roots":[]}}}}"#, question["id"]));
+        let last = data(&calling.event().expect("an answer"));
+        assert_eq!(last["result"]["content"][0]["text"], r#"{"roots": []}"#);
+    });
+}
+
+#[test]
+fn lists_of_such_a_session_are_those_of_its_process() {
+    let child = Child::new(&["modern", "fixes-era", "varies"]);
+    let daemon = daemon(&child, "");
+    let session = open(&daemon);
+    let listed = || daemon.send(&in_session(&session, legacy("1", "tools/list", "{}"))).text();
+    let before = listed();
+    let of_gateway = child.pids()[0].to_string();
+    assert!(before.contains(&of_gateway), "{before}");
+    assert_eq!(child.pids().len(), 1, "a list starts nothing");
+    let of_session = pid(&daemon, &session);
+    let after = listed();
+    assert!(after.contains(&of_session) && !after.contains(&of_gateway), "{after}");
+}
+
+#[test]
+fn a_program_that_opens_no_session_is_asked_once_and_bridged_to() {
+    side_by_side([&["modern-only"][..], &["modern", "dies-in-initialize"]], |words| {
+        let child = Child::new(words);
+        let daemon = daemon(&child, "");
+        assert!(daemon.send(&list("1", "tools/list")).text().contains("echo"));
+        let of_gateway = said(&daemon.send(&call("1", "echo")));
+        for _ in 0..3 {
+            let session = open(&daemon);
+            assert_eq!(pid(&daemon, &session), of_gateway, "{words:?}");
+            assert_eq!(pid(&daemon, &session), of_gateway, "{words:?}");
+        }
+        assert_eq!(child.received("initialize").len(), 1, "{words:?}");
+        assert_eq!(child.pids().len(), 2, "{words:?}");
+        daemon.wait_for_log(0, "that it is bridged to", |line| line.contains("opens no session"));
+    });
+}
+
+#[test]
+fn what_a_revision_refuses_is_not_the_whole_era() {
+    let child = Child::new(&["modern", "fixes-era", "speaks=2025-03-26"]);
+    let daemon = daemon(&child, "");
+    let session = open(&daemon);
+    let of_session = pid(&daemon, &session);
+    let last = child.received("initialize").pop().expect("one");
+    assert_eq!(last["params"]["protocolVersion"], "2025-03-26");
+    assert_ne!(of_session, child.pids()[0].to_string());
+}
+
+#[test]
+fn sessions_that_share_a_process_come_over_the_bridge() {
+    side_by_side(["principal", "shared"], |isolation| {
+        let child = Child::new(&["modern", "fixes-era"]);
+        let lines = format!("isolation = \"{isolation}\"");
+        let config = Config::new().raw("up", &child.keys(&lines)).section(&api_key("alice", "key")).admin();
+        let daemon = Daemon::start(&config);
+        let as_alice = |request: Request| with_key(request, "key");
+        let params =
+            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
+        let mut pids: Vec<String> = (0..10)
+            .map(|_| {
+                let opened = daemon.send(&as_alice(legacy("0", "initialize", params)));
+                let session = opened.header("mcp-session-id").expect("a session").to_owned();
+                let calling = in_session(&session, legacy("1", "tools/call", NO_ARGUMENTS));
+                said(&daemon.send(&as_alice(calling)))
+            })
+            .collect();
+        pids.push(said(&daemon.send(&as_alice(call("1", "echo")))));
+        pids.dedup();
+        assert_eq!(pids.len(), 1, "{isolation}");
+        assert!(child.received("initialize").is_empty(), "{isolation}");
+        let most = if isolation == "shared" { 1 } else { 2 };
+        assert!(child.pids().len() <= most, "{isolation}: {:?}", child.pids());
+    });
+}
