@@ -82,6 +82,23 @@ fn files_are_included_and_errors_say_which() {
     assert!(said.contains(&format!("cannot read {team}: it is no regular file")), "{said}");
     fs::remove_file(&team).expect("removed");
 
+    // The file itself may be a pipe, as long as somebody writes to it.
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("it runs").success());
+    let pipe = pipe.display().to_string();
+    let (code, said) = check(&[&pipe], &[]);
+    assert_eq!(code, Some(78), "{said}");
+    assert!(said.contains(&format!("cannot read {pipe}: nobody writes to this pipe")), "{said}");
+    let written_to = pipe.clone();
+    let text = fs::read_to_string(&main).expect("text");
+    // One that reads before there is a writer may be gone when there is one.
+    let writing = std::thread::spawn(move || while fs::write(&written_to, &text).is_err() {});
+    let (code, said) = eventually("a writer is there", || {
+        Some(check(&[&pipe], &[])).filter(|(_, said)| !said.contains("nobody writes"))
+    });
+    assert_eq!(code, Some(0), "{said}");
+    writing.join().expect("written");
+
     // What includes all files of its own directory does not include itself.
     let all =
         written(&folder, "conf.d/all.toml", &MAIN.replace("\"keys.toml\", \"conf.d/*.toml\"", "\"*.toml\""));

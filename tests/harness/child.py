@@ -8,7 +8,7 @@ it does.
 
 It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
-`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `banner` writes lines that are no
+`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 """
 
@@ -21,6 +21,7 @@ import time
 LOG = sys.argv[1]
 WORDS = sys.argv[2:]
 OUT = sys.stdout.buffer
+IS_FIRST = not os.path.exists(LOG)
 
 
 def given(word):
@@ -39,6 +40,13 @@ def write(data):
 
 
 def send(message):
+    if "fractions" in WORDS and isinstance(message.get("id"), int):
+        message = {**message, "id": float(message["id"])}
+    if "batches" in WORDS:
+        noise = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}
+        batch = [noise, {"jsonrpc": "2.0", **message}]
+        write(json.dumps(batch).encode() + b"\n")
+        return
     write(json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode() + b"\n")
 
 
@@ -173,6 +181,14 @@ def call(request):
         if token is not None:
             send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
         text(request, "late")
+    elif tool == "doze":
+        time.sleep(1.5)
+        text(request, "awake")
+    elif tool == "busy":
+        for step in range(25):
+            time.sleep(0.1)
+            send({"method": "notifications/progress", "params": {"progressToken": token, "progress": step}})
+        text(request, "done")
     elif tool == "nap":
         time.sleep(1)
         text(request, "awake")
@@ -400,6 +416,8 @@ def main():
     if given("starts-in") is not None:
         time.sleep(float(given("starts-in")))
         note(event="up")
+    if given("later-starts-in") is not None and not IS_FIRST:
+        time.sleep(float(given("later-starts-in")))
     if os.path.exists(LOG + ".starts-in"):
         time.sleep(float(open(LOG + ".starts-in").read()))
     if "slow" in WORDS:

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Offer, Received, Request, Response, Upstream, call,
-    eventually, eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Offer, Received, Request, Response, Upstream, api_key,
+    call, eventually, eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names,
+    with_key,
 };
 
 /// The kinds of servers there are, by what they do with messages of the other era.
@@ -121,6 +122,52 @@ fn a_call_waits_for_the_start_and_is_told_that_it_was_not_executed() {
             assert!(child.pids().len() <= most, "{case:?}: {} starts", child.pids().len());
         },
     );
+}
+
+#[test]
+fn a_call_waits_once_for_the_program_and_for_its_own_process() {
+    side_by_side([false, true], |is_modern| {
+        let kind = if is_modern { "modern-only" } else { "strict" };
+        let child = Child::new(&[kind, "starts-in=6", "later-starts-in=60"]);
+        let keys = child.keys("response_timeout = \"12s\"");
+        let config = Config::new().raw("up", &keys).section(&api_key("alice", "key")).admin();
+        let daemon = Daemon::start(&config);
+        let request = if is_modern {
+            with_key(call("1", "echo"), "key")
+        } else {
+            let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
+            let opened = daemon.send(&with_key(legacy("0", "initialize", params), "key"));
+            let session = opened.header("mcp-session-id").expect("a session").to_owned();
+            with_key(
+                in_session(&session, legacy("1", "tools/call", r#"{"name":"echo","arguments":{}}"#)),
+                "key",
+            )
+        };
+        let since = Instant::now();
+        let refused = daemon.send(&request);
+        let waited = since.elapsed();
+        let error = refused.assert_error(if is_modern { 503 } else { 200 }, 503, Some("1")).to_string();
+        assert!(error.contains("still starting; the call was not executed"), "{error}");
+        assert_eq!(child.pids().len(), 2, "it had waited for both");
+        assert!(waited > Duration::from_secs(6) && waited < Duration::from_secs(12), "{waited:?}");
+    });
+}
+
+#[test]
+fn a_program_that_an_empty_list_waits_for_starts_before_others() {
+    let children = ["3", "1", "1"].map(|seconds| slow(seconds, &["modern-only"]));
+    let keys = |child: &Child| child.keys("list_timeout = \"200ms\"");
+    let mut config = Config::new().limits("children_starting_max = 1");
+    for (name, child) in ["a", "b", "c"].into_iter().zip(&children) {
+        config = config.raw(name, &keys(child));
+    }
+    let endpoint = "[[endpoint]]\npath = \"/last\"\nauth = []\nupstreams = [\"c\"]";
+    let daemon = Daemon::start(&config.section(endpoint).admin());
+    children[0].wait_for("started", 1);
+    let response = daemon.send(&list("1", "tools/list").target("/last"));
+    assert_eq!(listed(&response), 1, "{}", response.text());
+    let started = |child: &Child| child.wait_for("started", 1)[0]["at"].as_f64().expect("a time");
+    assert!(started(&children[2]) < started(&children[1]), "it did not wait for its turn by order");
 }
 
 /// When each process of a program was started, and when it was up.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -756,6 +757,80 @@ fn a_process_that_is_gone_before_its_session_begins_has_executed_nothing() {
     let response = calling.response();
     let error = response.assert_error(200, 502, Some("1"));
     assert!(error.to_string().contains("not executed"), "{error}");
+}
+
+/// The process that answers, once one does.
+fn served(daemon: &Daemon, request: &Request) -> String {
+    eventually("it is served", || {
+        let response = daemon.send(request);
+        response.text().contains("content").then(|| said(&response))
+    })
+}
+
+#[test]
+fn one_that_is_stopped_is_replaced() {
+    side_by_side([true, false], |is_modern| {
+        let child = Child::new(if is_modern { &["modern"] } else { &[] });
+        let lines = "response_timeout = \"1s\"\nstop_timeout = \"200ms\"";
+        let config = if is_modern { modern_child(&child, lines) } else { legacy_child(&child, lines) };
+        let daemon = Daemon::start(&config);
+        let session = (!is_modern).then(|| open(&daemon));
+        let request = match &session {
+            Some(session) => in_session(session, tool("1", "echo", "{}")),
+            None => call("1", "echo"),
+        };
+        let stopped = served(&daemon, &request);
+        let pid = stopped.parse().ok().and_then(Pid::from_raw).expect("a process");
+        kill_process(pid, Signal::STOP).expect("it lives");
+        let from = daemon.log().len();
+        // A short message fits into the pipe: the call times out alone.
+        assert!(daemon.send(&request).text().contains("error"));
+        daemon.wait_for_log(from, "its end", |line| line.contains("it does not read its input"));
+        assert_ne!(served(&daemon, &request), stopped);
+    });
+}
+
+#[test]
+fn one_that_works_for_long_and_reads_nothing_meanwhile_goes_on() {
+    let child = Child::new(&["modern"]);
+    let daemon = Daemon::start(&modern_child(&child, "response_timeout = \"1s\""));
+    let before = served(&daemon, &call("1", "echo"));
+    // It is told that its call is cancelled, which it reads after half a second more.
+    for _ in 0..3 {
+        assert!(daemon.send(&call("2", "doze")).text().contains("error"));
+        assert_eq!(served(&daemon, &call("3", "echo")), before);
+    }
+    // One that says how far it is has as long as it says something.
+    let mut calling = daemon.connect();
+    let params = format!(
+        r#"{{"name":"busy","arguments":{{}},"_meta":{}}}"#,
+        META.replacen('{', r#"{"progressToken":"t","#, 1)
+    );
+    calling.write(&modern("tools/call", Some("busy"), body("4", "tools/call", &params)).bytes());
+    child.wait_received("tools/call", 5);
+    assert!(daemon.send(&call("5", "echo")).text().contains("error"), "it waits for too long");
+    assert_eq!(served(&daemon, &call("6", "echo")), before);
+}
+
+#[test]
+fn answers_in_batches_and_ids_with_a_fraction_are_understood() {
+    for words in [&["batches"][..], &["fractions"], &["batches", "fractions"]] {
+        for is_modern in [true, false] {
+            let child = Child::new(&[words, if is_modern { &["modern"] } else { &[] }].concat());
+            let config = if is_modern { modern_child(&child, "") } else { legacy_child(&child, "") };
+            let daemon = Daemon::start(&config);
+            let request = if is_modern {
+                call("\"own\"", "echo")
+            } else {
+                in_session(&open(&daemon), tool("\"own\"", "echo", "{}"))
+            };
+            let response = daemon.send(&request);
+            assert_eq!(said(&response), child.pids().last().expect("one").to_string(), "{words:?}");
+            assert!(response.text().contains("\"own\""), "{words:?} {}", response.text());
+            let log = daemon.log();
+            assert!(!log.iter().any(|line| line.contains("that is no message")), "{words:?}: {log:?}");
+        }
+    }
 }
 
 #[test]

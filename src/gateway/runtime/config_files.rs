@@ -1,12 +1,14 @@
 //! Reads a configuration: the file that is named, those that it includes, and what the environment has for its variables.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use config::{Admin, Config, ConfigSource};
 use globset::Glob;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// Files that may be included.
 const FILES_MAX: usize = 1000;
@@ -87,12 +89,27 @@ impl ConfigFiles {
     }
 }
 
+/// Opens a file, or a pipe without waiting for whoever writes to it: there may be nobody. Says whether it is a pipe.
+fn open(path: &Path) -> io::Result<(File, bool)> {
+    let without_waiting = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(without_waiting).open(path)?;
+    // What a writer has yet to say is waited for.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    let is_pipe = file.metadata()?.file_type().is_fifo();
+    Ok((file, is_pipe))
+}
+
 /// The text of a file of at most so many bytes: what all files together may have, and those before it leave.
 fn text_of(path: &Path, bytes_max: u64) -> anyhow::Result<String> {
     let cannot_read = || format!("cannot read {}", path.display());
     let mut text = String::new();
-    let file = File::open(path).with_context(cannot_read)?;
+    let (file, is_pipe) = open(path).with_context(cannot_read)?;
     file.take(bytes_max + 1).read_to_string(&mut text).with_context(cannot_read)?;
+    anyhow::ensure!(
+        !(is_pipe && text.is_empty()),
+        "cannot read {}: nobody writes to this pipe",
+        path.display()
+    );
     let is_whole = text.len() as u64 <= bytes_max;
     anyhow::ensure!(is_whole, "cannot read {}: it is longer than {bytes_max} bytes", path.display());
     Ok(text)

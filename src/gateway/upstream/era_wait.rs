@@ -3,7 +3,7 @@
 //! Of a program it is known once it has answered, however long its start takes. All who need it wait as long as
 //! it has time, and is told that the program is still starting then.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use tokio::time::{timeout, timeout_at};
@@ -15,16 +15,18 @@ use crate::clock;
 use protocol::error::UpstreamError;
 
 impl Upstream {
-    /// Waits as a call may: for `patience`, or as long as the program starts within the time of the call.
+    /// Waits as a call may: for `patience`, or as long as the program starts within the time of the call. Returns the end of
+    /// that time, if it has begun.
     #[cold]
-    pub(crate) async fn known_for_call(&self, patience: Duration) -> Result<(), UpstreamError> {
+    pub(crate) async fn known_for_call(&self, patience: Duration) -> Result<Option<Instant>, UpstreamError> {
         let Transport::Stdio(children) = &self.transport else {
             self.facts.tried_within(patience).await;
-            return Ok(());
+            return Ok(None);
         };
         let _wanted = Wanted::new(children.wanted());
-        let told_at = call_told_at(self.config.response_timeout);
-        timeout_at(told_at.into(), self.facts.tried()).await.map_err(|_| still_starting())
+        let deadline = clock::now() + self.config.response_timeout;
+        let tried = timeout_at(call_told_at(deadline).into(), self.facts.tried()).await;
+        tried.map(|()| Some(deadline)).map_err(|_| still_starting())
     }
 
     /// Waits as a list may: for `patience`, after which a program is still starting.
@@ -35,6 +37,12 @@ impl Upstream {
         };
         let _wanted = Wanted::new(children.wanted());
         timeout(patience, self.facts.tried()).await.map_err(|_| still_starting())
+    }
+
+    /// While it lives, a program is among those that somebody waits for.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        let Transport::Stdio(children) = &self.transport else { return None };
+        Some(Wanted::new(children.wanted()))
     }
 
     /// True if a session with it is one with a process that has ended.

@@ -204,6 +204,7 @@ impl<'r> ListQuery<'r> {
                 return unknown.last_good(thread, error);
             }
         }
+        let _wanted = starting::is_starting(upstream).then(|| upstream.wanted()).flatten();
         match dialects.of(upstream, owner) {
             Ok(dialect) => wanted(dialect.clone()).get_by(thread, deadline).await,
             Err(error) => CachedPart::Missing(error),

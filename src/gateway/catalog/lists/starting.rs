@@ -36,7 +36,9 @@ pub(super) fn is_down(upstream: &Upstream) -> bool {
 pub(super) async fn one_moves(upstreams: &[&Arc<Upstream>], deadline: Instant) -> bool {
     let moves = upstreams.iter().filter_map(|upstream| {
         let mut changes = upstream.starts()?.changes();
+        let wanted = upstream.wanted();
         Some(async move {
+            let _wanted = wanted;
             tokio::select! {
                 // A watch that is gone does not move.
                 Ok(()) = changes.changed() => {}

@@ -105,12 +105,14 @@ impl SessionHolder {
 }
 
 /// The holder's session with an upstream. An opening that has begun goes on even if nobody waits for it any more, so
-/// that no upstream is left with a session that the gateway forgot.
+/// that no upstream is left with a session that the gateway forgot. `until`: the end of the time of a call that has waited
+/// for something else already; without it, an opening has as long as any call.
 pub(crate) async fn upstream_session(
     worker: &Rc<Worker>,
     view: &Rc<View>,
     upstream: &Arc<Upstream>,
     holder: &SessionHolder,
+    until: Option<Instant>,
 ) -> Result<Arc<UpstreamSession>, Error> {
     let key = &upstream.session_key;
     if upstream.is_one_for_all() {
@@ -118,7 +120,7 @@ pub(crate) async fn upstream_session(
         let opened = worker.state.sessions.opened(shared.id(), key);
         let opened = match opened {
             Some(opened) => opened,
-            None => open_apart(worker, view, upstream, &shared).await?,
+            None => open_apart(worker, view, upstream, &shared, until).await?,
         };
         if opened.id.is_none() {
             return Ok(opened);
@@ -130,7 +132,7 @@ pub(crate) async fn upstream_session(
     if let Some(opened) = worker.state.sessions.opened(holder.id(), key) {
         return Ok(opened);
     }
-    let opened = open_apart(worker, view, upstream, holder).await?;
+    let opened = open_apart(worker, view, upstream, holder, until).await?;
     if opened.id.is_none() && upstream.is_one_for_all() {
         // From the next call on, one serves all. This call has one that ends with nobody.
         worker.state.sessions.lose(holder.id(), key, &opened);
@@ -183,9 +185,10 @@ async fn open_apart(
     view: &Rc<View>,
     upstream: &Arc<Upstream>,
     holder: &SessionHolder,
+    until: Option<Instant>,
 ) -> Result<Arc<UpstreamSession>, Error> {
     // Whoever has to wait for another's opening does so at the cost of its own time.
-    let deadline = clock::now() + upstream.config.response_timeout;
+    let deadline = until.unwrap_or_else(|| clock::now() + upstream.config.response_timeout);
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let (worker_of_task, view, upstream) = (Rc::clone(worker), Rc::clone(view), Arc::clone(upstream));
     let holder = holder.clone();

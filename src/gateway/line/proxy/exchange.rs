@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -82,8 +82,9 @@ impl Proxy {
         call: &mut Call,
     ) -> Result<ClientResponse, Error> {
         let new_task = self.new_task(view, (message, outbound), None, call);
+        let mut begun_until = None;
         if upstream.eras().is_none() {
-            Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
+            begun_until = Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
         }
         upstream.era_for(Era::Modern)?;
         let place = Self::acquire_slot(upstream, call).await?;
@@ -104,7 +105,7 @@ impl Proxy {
             request.attributes.place = Some(Arc::clone(place));
         }
         let now = clock::now();
-        let deadline = now + upstream.config.response_timeout;
+        let deadline = begun_until.unwrap_or(now + upstream.config.response_timeout);
         let delivery = send_options(outbound, ReplicaSelection::Any, call);
         let result = match self.worker.client.send(upstream, &mut request, delivery, now, deadline).await {
             Ok(mut reply) => {
@@ -140,8 +141,9 @@ impl Proxy {
     ) -> Result<ClientResponse, Error> {
         let Some(endpoint) = call.endpoint.clone() else { return Err(ClientError::NoEndpoint.into()) };
         let Outbound { member, rewrite, uri, .. } = outbound;
+        let mut begun_until = None;
         if upstream.eras().is_none() && upstream.is_child() {
-            Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
+            begun_until = Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
         }
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);
@@ -159,6 +161,7 @@ impl Proxy {
         let subscription = ResourceSubscription { sessions, session, upstream: key, uri: uri.as_deref() };
         let shown = forwarded.shown(&upstream.access.forward);
         let mut attempts = SessionAttempts::new(self, view, upstream, session, shown);
+        attempts.begun_until = begun_until;
         loop {
             let upstream_session = attempts.begin().await?;
             let in_session = InSession {
@@ -276,6 +279,8 @@ pub(super) struct SessionAttempts<'a> {
     /// The client's session ends with that of this upstream, and there was one.
     ends_with_it: bool,
     may_reopen: bool,
+    /// The end of the time of a call that has waited already.
+    begun_until: Option<Instant>,
     /// How the upstream refused what was sent without a session.
     refused: Option<UpstreamError>,
 }
@@ -289,7 +294,18 @@ impl<'a> SessionAttempts<'a> {
         shown: Option<Arc<HeaderMap>>,
     ) -> Self {
         let holder = SessionHolder::Client(session.clone(), shown);
-        Self { proxy, view, upstream, session, holder, ends_with_it: false, may_reopen: true, refused: None }
+        let (ends_with_it, may_reopen) = (false, true);
+        Self {
+            proxy,
+            view,
+            upstream,
+            session,
+            holder,
+            ends_with_it,
+            may_reopen,
+            begun_until: None,
+            refused: None,
+        }
     }
 
     /// The session there is, if any.
@@ -309,8 +325,9 @@ impl<'a> SessionAttempts<'a> {
             }
             return Ok(opened);
         }
-        let opening = legacy::upstream_session(&self.proxy.worker, self.view, self.upstream, &self.holder);
-        let opened = opening.await?;
+        let until = self.begun_until.take();
+        let (worker, view) = (&self.proxy.worker, self.view);
+        let opened = legacy::upstream_session(worker, view, self.upstream, &self.holder, until).await?;
         match self.refused.take() {
             // Without a session before and after, nothing was lost: what was sent is not sent again.
             Some(refused) if opened.id.is_none() => Err(refused.into()),

@@ -110,7 +110,7 @@ impl Proxy {
             (None, None) => ListOwner::Gateway,
             (None, Some(shown)) => {
                 let holder = SessionHolder::Client(session.clone(), Some(Arc::clone(&shown)));
-                match legacy::upstream_session(&self.worker, cx.view, upstream, &holder).await {
+                match legacy::upstream_session(&self.worker, cx.view, upstream, &holder, None).await {
                     Ok(opened) => ListOwner::Session(opened, Some(shown)),
                     // Why it cannot be opened shows in the list.
                     Err(_) => ListOwner::Shown(shown),

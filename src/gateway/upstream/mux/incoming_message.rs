@@ -71,8 +71,8 @@ pub(crate) struct OwnNumber {
 impl OwnNumber {
     fn at(span: Span, message: &[u8]) -> Self {
         let literal = message.get(span.clone()).and_then(|literal| str::from_utf8(literal).ok());
-        // A number has many spellings in JSON, but a server gives back the one it got.
-        let own = literal.and_then(|literal| literal.parse().ok());
+        // A number has many spellings in JSON, but a server gives back the one it got, or that of a fraction.
+        let own = literal.and_then(|literal| literal.parse().ok().or_else(|| whole(literal)));
         Self { own, span }
     }
 
@@ -148,6 +148,23 @@ fn read_notification(
     None
 }
 
+/// The number that is spelled as a fraction (`39.0`), as languages do that have one kind of number.
+#[cold]
+fn whole(literal: &str) -> Option<u64> {
+    let (number, fraction) = literal.split_once('.')?;
+    let is_whole = !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0');
+    number.parse().ok().filter(|_| is_whole)
+}
+
+/// The messages of a batch: an array of objects. `None`: it is none.
+#[cold]
+pub(crate) fn batch(message: &[u8], depth_max: usize) -> Option<Vec<Span>> {
+    let mut scratch = Scratch::default();
+    let root = scratch.index(message, depth_max.saturating_add(1)).ok().map(Document::root)?;
+    let messages: Vec<Span> = root.items().filter(|item| item.is_object()).map(Value::span).collect();
+    (!messages.is_empty() && messages.len() == root.items().count()).then_some(messages)
+}
+
 /// The id of the subscription that a result ends.
 fn repeated_id(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<Span> {
     let root = scratch.index(message, depth_max).ok().map(Document::root)?;
@@ -180,6 +197,8 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":7,"result":{}}"#,
             r#"{"error":{"code":1,"message":"id"}, "id" : 7 ,"jsonrpc":"2.0"}"#,
             r#"{"jsonrpc":"2.0","id":7,"result":{},"result":1}"#,
+            r#"{"jsonrpc":"2.0","id":7.0,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7.00,"result":{}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/x","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}}"#,
@@ -189,6 +208,8 @@ mod tests {
         for message in [
             r#"{"jsonrpc":"2.0","id":"7","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7.5,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":"7.0","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":99999999999999999999999,"result":{}}"#,
         ] {
             let incoming = incoming(message);
@@ -239,6 +260,21 @@ mod tests {
         for line in ["", "starting…", "{", "[]", "7", "null", "{}", r#"{"jsonrpc":"2.0"}"#, r#"{"id":null}"#]
         {
             assert_eq!(incoming(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_an_array_of_objects() {
+        for (message, expected) in [
+            (r#"[{"id":7}, {"id":8}]"#, Some(vec![1..9, 11..19])),
+            (r#"[{"id":[[]]}]"#, Some(vec![1..12])),
+            ("[]", None),
+            ("[7]", None),
+            (r#"[{"id":7},7]"#, None),
+            (r#"{"id":7}"#, None),
+            ("[INFO] starting", None),
+        ] {
+            assert_eq!(batch(message.as_bytes(), 3), expected, "{message}");
         }
     }
 

@@ -181,9 +181,9 @@ fn told_at(deadline: Instant, margin: Duration) -> Instant {
     deadline.checked_sub(margin.min(left / 2)).unwrap_or(deadline)
 }
 
-/// When a call that begins now, and has so long, is told that the program is still starting.
-pub(crate) fn call_told_at(response_timeout: Duration) -> Instant {
-    told_at(clock::now() + response_timeout, CALL_MARGIN)
+/// When a call that has until `deadline` is told that the program is still starting.
+pub(crate) fn call_told_at(deadline: Instant) -> Instant {
+    told_at(deadline, CALL_MARGIN)
 }
 
 pub(crate) fn still_starting() -> UpstreamError {

@@ -9,6 +9,7 @@
 //! gives up ([`launch`]); an upstream that does not start is not started all the time; what one child does is seen by its
 //! own callers alone.
 
+mod deaf;
 pub(crate) mod launch;
 mod log_line;
 mod modern;

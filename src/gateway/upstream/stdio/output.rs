@@ -2,6 +2,8 @@
 //!
 //! A line that cannot be kept or read fails the call that it answers, and no other: it is read to its end, and dropped.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStdout;
@@ -12,7 +14,7 @@ use crate::access::limit::shares::Share;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::passed_message::{NotKept, PassedMessage};
 use crate::upstream::mux::unreadable::READ_INLINE_BYTES_MAX;
-use crate::upstream::mux::{Disposition, ReadHalf, unreadable};
+use crate::upstream::mux::{Disposition, ReadHalf, incoming_message, unreadable};
 use crate::upstream::start_state::Start;
 use net::lines::{LineBuffer, TooLong};
 
@@ -29,6 +31,8 @@ pub(super) struct Output<'a> {
     children: &'a Children,
     host: &'a Host,
     start: &'a Start,
+    /// How often anything was read.
+    heard: &'a Cell<u64>,
     read_half: ReadHalf,
     bytes_max: usize,
     lines: LineBuffer,
@@ -42,13 +46,20 @@ pub(super) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(children: &'a Children, host: &'a Host, start: &'a Start, read_half: ReadHalf) -> Self {
+    pub(super) fn new(
+        children: &'a Children,
+        host: &'a Host,
+        start: &'a Start,
+        heard: &'a Cell<u64>,
+        read_half: ReadHalf,
+    ) -> Self {
         let bytes_max = host.shared.limits().message_bytes_max;
         let lines = LineBuffer::default();
         Self {
             children,
             host,
             start,
+            heard,
             read_half,
             bytes_max,
             lines,
@@ -71,6 +82,7 @@ impl<'a> Output<'a> {
                 }
                 return ChildEnd::Closed;
             }
+            self.heard.set(self.heard.get() + 1);
             if let Err(end) = self.take_lines().await {
                 return end;
             }
@@ -127,7 +139,51 @@ impl<'a> Output<'a> {
     }
 
     async fn take(&mut self, line: &Bytes) {
-        match self.offer(line).await {
+        let disposition = self.offer(line).await;
+        if disposition != Disposition::Delivered {
+            Box::pin(self.note(line, disposition)).await;
+        }
+    }
+
+    /// Takes the messages of a batch, as if each had come by itself.
+    #[cold]
+    async fn take_batch(&mut self, line: &Bytes) {
+        let depth_max = self.read_half.connection().json_depth_max();
+        let messages = if line.len() <= READ_INLINE_BYTES_MAX {
+            incoming_message::batch(line, depth_max)
+        } else {
+            let line = line.clone();
+            self.host.compute(move || incoming_message::batch(&line, depth_max)).await
+        };
+        let Some(messages) = messages else { return self.note_no_object(line) };
+        for message in messages {
+            let message = line.slice(message);
+            let disposition = self.offer(&message).await;
+            self.note_message(&message, disposition).await;
+        }
+    }
+
+    fn note_no_object(&mut self, line: &Bytes) {
+        if self.is_in_banner() {
+            self.children.series.invalid_lines.inc();
+        } else {
+            self.children.note_garbage(line, "it is no object");
+        }
+    }
+
+    #[cold]
+    async fn note(&mut self, line: &Bytes, disposition: Disposition) {
+        if disposition == Disposition::Garbage && line.first() != Some(&b'{') {
+            if line.first() == Some(&b'[') {
+                return self.take_batch(line).await;
+            }
+            return self.note_no_object(line);
+        }
+        self.note_message(line, disposition).await;
+    }
+
+    async fn note_message(&mut self, line: &Bytes, disposition: Disposition) {
+        match disposition {
             Disposition::Delivered => {}
             Disposition::Unasked => {
                 self.children.series.invalid_lines.inc();
@@ -136,12 +192,10 @@ impl<'a> Output<'a> {
                     "a message of a child process belongs to nobody"
                 );
             }
-            Disposition::Garbage if line.first() == Some(&b'{') => {
+            Disposition::Garbage => {
                 let why = unreadable::refuse(self.host, self.read_half.connection(), line).await;
                 self.children.note_garbage(line, &why);
             }
-            Disposition::Garbage if self.is_in_banner() => self.children.series.invalid_lines.inc(),
-            Disposition::Garbage => self.children.note_garbage(line, "it is no object"),
         }
     }
 

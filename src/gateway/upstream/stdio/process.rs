@@ -3,6 +3,7 @@
 //! Whatever it does – garbage, floods, silence, death – harms only its own calls. It is stopped as the protocol says:
 //! its input is closed, then its process group is asked to end, then it is made to.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,6 +19,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::ChildStdin;
 use tokio::time::{sleep, timeout};
 
+use super::deaf::DeafWatch;
 use super::output::Output;
 use super::standard_error::tell;
 use super::{Children, npx, program};
@@ -111,12 +113,14 @@ pub(super) async fn run(
     let counted = GaugeGuard::new(&children.series.running);
     let connection = read_half.connection().clone();
     let mut telling = Box::pin(tell(&start, stderr, |lines: &[Bytes]| children.note_stderr(lines)));
+    let heard = Cell::new(0);
     let end = {
         // Each is looked at when it is woken, as nearly always only one of the first two is.
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
-        let output = Output::new(&children, &host, &start, read_half);
+        let watch = DeafWatch::new(&connection, &heard, children.response_timeout);
+        let output = Output::new(&children, &host, &start, &heard, read_half);
         ends.push(Box::pin(output.read(&mut stdout)));
-        ends.push(Box::pin(write(stdin, write_half, &connection, &start, children.response_timeout)));
+        ends.push(Box::pin(write(stdin, write_half, &start, watch)));
         ends.push(Box::pin(never_up(&start, children.start_timeout())));
         ends.push(Box::pin(asked(&children, &host, &start, &connection)));
         ends.push(Box::pin(async {
@@ -149,14 +153,17 @@ pub(super) async fn run(
 async fn write(
     mut stdin: ChildStdin,
     mut write_half: WriteHalf,
-    connection: &MuxConnection,
     start: &Start,
-    patience: Duration,
+    mut watch: DeafWatch<'_>,
 ) -> ChildEnd {
     let mut buffer = Vec::with_capacity(4096);
     let mut progress = ReadProgress::NothingWritten;
-    while let Some(message) = next(&mut write_half, &stdin, &mut progress, start).await {
-        let mut next = Some(message);
+    loop {
+        let mut next = match next(&mut write_half, &stdin, &mut progress, start, &mut watch).await {
+            Ok(Some(message)) => Some(message),
+            Ok(None) => return ChildEnd::Asked,
+            Err(end) => return end,
+        };
         while let Some(message) = next {
             message.iter().for_each(|piece| buffer.extend_from_slice(piece));
             buffer.push(b'\n');
@@ -164,17 +171,18 @@ async fn write(
         }
         let mut written = 0;
         while written < buffer.len() {
-            match timeout(patience, stdin.write(&buffer[written..])).await {
+            match timeout(watch.patience(), stdin.write(&buffer[written..])).await {
                 Ok(Ok(count)) if count > 0 => written += count,
                 Ok(_) => {
                     // From now on others get another.
                     drop(write_half);
-                    last_words(connection).await;
+                    last_words(watch.connection()).await;
                     return ChildEnd::Closed;
                 }
                 Err(_) => return ChildEnd::Deaf,
             }
         }
+        watch.note_written(written);
         if buffer.capacity() > 4 * WRITE_BYTES {
             buffer = Vec::new();
         }
@@ -183,7 +191,6 @@ async fn write(
             progress = ReadProgress::Unread;
         }
     }
-    ChildEnd::Asked
 }
 
 /// A child's progress in reading its input.
@@ -196,25 +203,40 @@ enum ReadProgress {
     Read,
 }
 
-/// The next message to be written. Until the child has read the first, it is looked now and then whether it did.
+/// The next message to be written. Until the child has read the first, it is looked now and then whether it did; from then
+/// on, less often, whether it reads at all.
 async fn next(
     write_half: &mut WriteHalf,
     stdin: &ChildStdin,
     progress: &mut ReadProgress,
     start: &Start,
-) -> Option<Segments> {
+    watch: &mut DeafWatch<'_>,
+) -> Result<Option<Segments>, ChildEnd> {
     while *progress == ReadProgress::Unread {
         if let Ok(next) = timeout(READ_INTERVAL, write_half.next()).await {
-            return next;
+            return Ok(next);
         }
         // Where the system does not say, it counts as read.
         if rustix::io::ioctl_fionread(stdin).is_ok_and(|unread| unread > 0) {
+            if watch.is_deaf(stdin) {
+                return Err(ChildEnd::Deaf);
+            }
             continue;
         }
         *progress = ReadProgress::Read;
         start.note_read();
     }
-    write_half.next().await
+    loop {
+        tokio::select! {
+            biased;
+            next = write_half.next() => return Ok(next),
+            () = watch.due() => {
+                if watch.is_deaf(stdin) {
+                    return Err(ChildEnd::Deaf);
+                }
+            }
+        }
+    }
 }
 
 /// Completes when a child has not answered anything for so long.

@@ -52,7 +52,7 @@ pub(crate) fn come_back(
     worker.client.tasks.spawn(async move {
         let view = owner.view();
         let holder = SessionHolder::Client(session.clone(), shown);
-        if let Ok(opened) = legacy::upstream_session(&owner, &view, &upstream, &holder).await
+        if let Ok(opened) = legacy::upstream_session(&owner, &view, &upstream, &holder, None).await
             && let Some(session) = in_session(&view, &upstream, &session, &outbox, opened)
         {
             ensure(&owner, &session, None);
@@ -95,7 +95,7 @@ async fn reopen(
             return;
         }
         let view = worker.view();
-        match legacy::upstream_session(worker, &view, upstream, holder).await {
+        match legacy::upstream_session(worker, &view, upstream, holder, None).await {
             Ok(opened) => {
                 if let Some(session) = in_session(&view, upstream, session, outbox, opened) {
                     ensure(worker, &session, None);
