@@ -91,8 +91,10 @@ pub(crate) fn read(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> O
     let envelope = match Envelope::parse(scratch, message, depth_max) {
         Ok(envelope) => envelope,
         Err(EnvelopeError::NotJsonRpc { .. }) => {
-            let id = find_id(scratch, message, depth_max)?;
-            return Some(IncomingKind::Doubtful { id: OwnNumber::at(id, message) });
+            return match find_id(scratch, message, depth_max) {
+                Some(id) => Some(IncomingKind::Doubtful { id: OwnNumber::at(id, message) }),
+                None => read_with_fraction(scratch, message, depth_max),
+            };
         }
         Err(_) => return None,
     };
@@ -156,6 +158,24 @@ fn whole(literal: &str) -> Option<u64> {
     number.parse().ok().filter(|_| is_whole)
 }
 
+/// Reads an answer whose id is spelled as a fraction, which no id may be.
+#[cold]
+fn read_with_fraction(scratch: &mut Scratch, message: &[u8], depth_max: usize) -> Option<IncomingKind> {
+    let root = scratch.index(message, depth_max).ok().map(Document::root)?;
+    let span = root.get("id")?.span();
+    let literal = str::from_utf8(message.get(span.clone())?).ok()?;
+    let (own, digits) = (whole(literal)?, literal.find('.')?);
+    // Everything else stays where it is.
+    let mut spelled = message.to_vec();
+    spelled.get_mut(span.start + digits..span.end)?.fill(b' ');
+    match read(scratch, &spelled, depth_max)? {
+        IncomingKind::Response { repeated, .. } => {
+            Some(IncomingKind::Response { id: OwnNumber { own: Some(own), span }, repeated })
+        }
+        _ => None,
+    }
+}
+
 /// The messages of a batch: an array of objects. `None`: it is none.
 #[cold]
 pub(crate) fn batch(message: &[u8], depth_max: usize) -> Option<Vec<Span>> {
@@ -208,7 +228,6 @@ mod tests {
         for message in [
             r#"{"jsonrpc":"2.0","id":"7","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#,
-            r#"{"jsonrpc":"2.0","id":7.5,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":"7.0","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":99999999999999999999999,"result":{}}"#,
         ] {
@@ -257,7 +276,9 @@ mod tests {
 
     #[test]
     fn anything_else_is_no_message() {
-        for line in ["", "starting…", "{", "[]", "7", "null", "{}", r#"{"jsonrpc":"2.0"}"#, r#"{"id":null}"#]
+        let fraction = r#"{"jsonrpc":"2.0","id":7.5,"result":{}}"#;
+        let incomplete = r#"{"jsonrpc":"2.0"}"#;
+        for line in ["", "starting…", "{", "[]", "7", "null", "{}", incomplete, r#"{"id":null}"#, fraction]
         {
             assert_eq!(incoming(line), None, "{line}");
         }
