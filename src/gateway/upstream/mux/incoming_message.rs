@@ -287,15 +287,17 @@ mod tests {
     #[test]
     fn a_batch_is_an_array_of_objects() {
         for (message, expected) in [
-            (r#"[{"id":7}, {"id":8}]"#, Some(vec![1..9, 11..19])),
-            (r#"[{"id":[[]]}]"#, Some(vec![1..12])),
+            (r#"[{"id":7}, {"id":8}]"#, Some(&[r#"{"id":7}"#, r#"{"id":8}"#][..])),
+            (r#"[{"id":[[]]}]"#, Some(&[r#"{"id":[[]]}"#])),
             ("[]", None),
             ("[7]", None),
             (r#"[{"id":7},7]"#, None),
             (r#"{"id":7}"#, None),
             ("[INFO] starting", None),
         ] {
-            assert_eq!(batch(message.as_bytes(), 3), expected, "{message}");
+            let found = batch(message.as_bytes(), 3);
+            let found = found.map(|spans| spans.into_iter().map(|span| &message[span]).collect::<Vec<_>>());
+            assert_eq!(found.as_deref(), expected, "{message}");
         }
     }
 
