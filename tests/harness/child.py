@@ -10,12 +10,14 @@ It is a server of the legacy era; `modern` makes it one of both, and with `fixes
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
+With `storms`, it says fifty times at once that its list has changed, again and again.
 """
 
 import json
 import os
 import signal
 import sys
+import threading
 import time
 
 LOG = sys.argv[1]
@@ -384,6 +386,8 @@ def handle(message):
         calls[:] = [call for call in calls if call["request"] != message["params"].get("requestId")]
     elif method == "initialize":
         initialize(message)
+    elif method == "notifications/initialized" and "storms" in WORDS:
+        initialized.append(True)
     elif method == "notifications/initialized" and "dies-when-initialized" in WORDS:
         die()
     elif method == "tools/list":
@@ -403,6 +407,16 @@ def handle(message):
         call(message)
     elif "id" in message:
         result(message, {})
+
+
+def storm():
+    while True:
+        for _ in range(50):
+            for subscription in listening:
+                tell_change(subscription, "tools/list_changed")
+            if initialized:
+                send({"method": "notifications/tools/list_changed"})
+        time.sleep(0.5)
 
 
 def main():
@@ -428,6 +442,8 @@ def main():
         signal.signal(signal.SIGTERM, lambda *_: note(event="SIGTERM"))
     else:
         signal.signal(signal.SIGTERM, lambda *_: (note(event="SIGTERM"), die()))
+    if "storms" in WORDS:
+        threading.Thread(target=storm, daemon=True).start()
     for line in sys.stdin.buffer:
         message = json.loads(line)
         note(event="received", message=message)
@@ -447,6 +463,7 @@ calls = []
 #: Calls of `hang`.
 hung = []
 listening = []
+initialized = []
 #: Not empty if its client declared roots.
 declares_roots = []
 #: The methods of all requests so far, and their eras.

@@ -11,6 +11,7 @@
 //! | [`list_sessions`] | In which sessions does the gateway ask legacy upstreams for lists, how many, at whose expense? |
 //! | [`kept_lists`] | Which lists outlive restarts, of programs and of the gateway, and what can be wrong with them? |
 //! | [`starting`] | What do clients see while programs start, and from which of their processes do lists come? |
+//! | [`program_changes`] | How often are clients told that lists of programs have changed? |
 //! | [`own_lists`] | Which lists are one client's own, and who is shown them? |
 //! | [`subscriptions`] | What does `subscriptions/listen` tell to whom, and is anything lost? |
 //! | [`subscription_faults`] | Who notices when an upstream refuses what one client wants to listen to? |
@@ -23,6 +24,7 @@ mod mapping;
 mod merging;
 mod naming;
 mod own_lists;
+mod program_changes;
 mod starting;
 mod subscription_faults;
 mod subscriptions;

@@ -6,7 +6,7 @@
 use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep_until};
@@ -28,12 +28,14 @@ pub(super) struct SessionEvents {
     keep_alive_interval: Duration,
     /// The end of silence.
     clock: Pin<Box<Sleep>>,
+    /// When a change that is held back is due.
+    later: Option<Pin<Box<Sleep>>>,
 }
 
 impl SessionEvents {
     pub(super) fn new(reader: Option<ReaderGuard>, news: Subscriber, keep_alive_interval: Duration) -> Self {
         let clock = Box::pin(sleep_until((clock::now() + keep_alive_interval).into()));
-        Self { reader, news, keep_alive_interval, clock }
+        Self { reader, news, keep_alive_interval, clock, later: None }
     }
 
     /// To be called before anything is looked for. True: the stream is to end.
@@ -52,18 +54,34 @@ impl SessionEvents {
         write: impl Fn(SentEvent) -> Bytes,
     ) -> bool {
         let Some(reader) = &self.reader else { return is_over };
-        for index in self.news.take_lists().indexes() {
-            let data = Bytes::from(session_list_changed(index));
-            events.extend_from_slice(&write(SentEvent { id: None, data }));
-        }
-        while !is_over && events.len() < PIECE_BYTES_MAX {
+        let mut has_ended = is_over;
+        while !has_ended && events.len() < PIECE_BYTES_MAX {
             match reader.poll(cx) {
                 Poll::Ready(Some(event)) => events.extend_from_slice(&write(event)),
-                Poll::Ready(None) => return true,
+                Poll::Ready(None) => has_ended = true,
                 Poll::Pending => break,
             }
         }
-        is_over
+        let (lists, next) = reader.take_lists(self.news.take_lists());
+        for index in lists.indexes() {
+            let data = Bytes::from(session_list_changed(index));
+            events.extend_from_slice(&write(SentEvent { id: None, data }));
+        }
+        if next.is_some() || self.later.is_some() {
+            self.wake_at(cx, next);
+        }
+        has_ended
+    }
+
+    /// Has the connection look again when the next change is due.
+    #[cold]
+    fn wake_at(&mut self, cx: &mut Context<'_>, next: Option<Instant>) {
+        self.later = next.map(|next| Box::pin(sleep_until(next.into())));
+        if let Some(later) = &mut self.later
+            && later.as_mut().poll(cx).is_ready()
+        {
+            cx.waker().wake_by_ref();
+        }
     }
 
     /// The next piece, of these events; a comment after a silence.

@@ -19,6 +19,9 @@ use tokio::sync::Notify;
 use crate::clock;
 use protocol::subscription::Lists;
 
+/// Clients are told no oftener that a list of programs has changed: several that come up say so one after the other, and
+/// some that are up say so many times at once.
+pub(crate) const PROGRAM_CHANGES_INTERVAL: Duration = Duration::from_secs(2);
 /// A client that is wrong again and again must not have the lists fetched as often.
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 

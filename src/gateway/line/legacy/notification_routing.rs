@@ -13,6 +13,7 @@ use bytes::Bytes;
 use memchr::memmem::Finder;
 
 use super::{answers, pending_answers};
+use crate::clock;
 use crate::context::in_session::InSession;
 use crate::context::worker::Worker;
 use crate::mapper::{FoundNames, Mapper, is_same_text};
@@ -100,6 +101,9 @@ pub(crate) fn in_reply(
         if let Some(changed) = changed {
             session.upstream_session.lists.note(changed);
             session.upstream.changes.overhear_in(session.outbox.as_told(), changed);
+            if session.upstream.is_child() && !is_told_now(session, changed, awaited) {
+                return Ok((NotificationRouting::Withheld, false));
+            }
         }
     }
     if matches!(seen, CrossingMessage::Answer(_)) {
@@ -124,6 +128,14 @@ pub(crate) fn in_reply(
         CrossingMessage::Notification(_) => map(worker, mapper, message, None)?,
     };
     Ok((crossing, matches!(seen, CrossingMessage::Answer(_))))
+}
+
+/// Whether the client is told now that a list of a program has changed, or later by its stream. A reply tells it at once
+/// where the client holds no stream.
+#[cold]
+fn is_told_now(session: &InSession, changed: ChangedList, awaited: AwaitedAnswer<'_>) -> bool {
+    let has_stream = matches!(awaited, AwaitedAnswer::Nothing) || session.outbox.has_client();
+    !has_stream || session.outbox.admit_list_change(changed as usize, clock::now())
 }
 
 /// Whether a message answers a call of the gateway, whichever.

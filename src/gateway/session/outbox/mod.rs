@@ -15,6 +15,7 @@
 //! the client asks its upstream to repeat it.
 
 mod calls;
+mod list_pace;
 mod positions;
 mod queue;
 mod reply_ids;
@@ -23,12 +24,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub(crate) use self::calls::{CallInFlight, InFlightCall, UpstreamCall};
+use self::list_pace::ListPace;
 use self::positions::Positions;
 pub(crate) use self::queue::OutboundMessage;
 use self::queue::OutboxQueue;
@@ -42,8 +45,10 @@ use super::streams::StreamBounds;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::access::policy::Class;
+use crate::clock;
 use crate::upstream::changes::ToldSession;
 use protocol::event_id;
+use protocol::subscription::Lists;
 
 /// How many requests of upstreams one client may owe answers to, and how many may wait for its stream.
 const QUESTIONS_MAX: usize = 128;
@@ -66,6 +71,8 @@ pub(crate) struct SessionOutbox {
     knows_given: AtomicBool,
     /// Of which reload its client was told that it made other lists.
     lists_since_ms: AtomicU64,
+    /// How often its client is told that a program's list has changed.
+    list_pace: ListPace,
 }
 
 #[derive(Debug, Default)]
@@ -151,6 +158,7 @@ impl SessionOutbox {
             room: Notify::new(),
             knows_given: AtomicBool::new(false),
             lists_since_ms: AtomicU64::new(0),
+            list_pace: ListPace::default(),
         }
     }
 
@@ -218,6 +226,17 @@ impl SessionOutbox {
     /// Whether the client holds a stream.
     pub(crate) fn has_client(&self) -> bool {
         self.inner.lock().reader.is_some()
+    }
+
+    /// A program says in the session that the list with this index has changed. False: the client's stream tells it,
+    /// a little later.
+    pub(crate) fn admit_list_change(&self, index: usize, now: Instant) -> bool {
+        let is_told = self.list_pace.admit(index, now);
+        if !is_told {
+            let waker = self.inner.lock().reader.as_mut().and_then(|reader| reader.waker.take());
+            waker.into_iter().for_each(Waker::wake);
+        }
+        is_told
     }
 
     /// Waits for as long as the client's stream would be ended by one more message.
@@ -375,6 +394,16 @@ impl SessionOutbox {
 }
 
 impl ReaderGuard {
+    /// Lists of which the client is told now, of these that `changed` and of those that were held back; and when the
+    /// next one is due. To be called after [`Self::poll`], which registers whom to wake.
+    pub(crate) fn take_lists(&self, changed: Lists) -> (Lists, Option<Instant>) {
+        let pace = &self.outbox.list_pace;
+        if changed.is_empty() && !pace.holds_any() {
+            return (changed, None);
+        }
+        pace.take(changed, clock::now())
+    }
+
     /// The next message. `None`: the stream is over.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<SentEvent>> {
         let mut inner = self.outbox.inner.lock();

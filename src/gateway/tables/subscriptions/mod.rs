@@ -78,15 +78,16 @@ impl Hub {
     /// The same, but for these, whom their upstream has told itself.
     pub(crate) fn tell_others(&self, upstream: &Upstream, changed: ChangedList, told: &[ToldSession]) {
         // Lists are the same for all.
-        let feed = self.feeds().by_upstream.get(&(upstream.id, None)).cloned();
-        if let Some(feed) = feed {
-            feed.list_changed(changed as usize, told, clock::now());
+        let Some(feed) = self.feeds().by_upstream.get(&(upstream.id, None)).cloned() else { return };
+        let now = clock::now();
+        if !upstream.is_child() || self.returns.admit(upstream, changed, told, now) {
+            feed.list_changed(changed as usize, told, now);
         }
     }
 
     /// A list is there that clients went without, or had as it was before the start: they are told soon.
     pub(crate) fn list_returned(&self, upstream: &Upstream, changed: ChangedList) {
-        self.returns.add(upstream, changed);
+        self.returns.add(upstream, changed, &[]);
     }
 
     /// A list may have changed while its upstream was not heard. Programs come up one after the other.
@@ -99,17 +100,20 @@ impl Hub {
         }
     }
 
-    /// Tells each client once of all lists that returned, if that is due.
+    /// Tells each client once of all lists of programs that returned or changed, if that is due.
     pub(crate) fn tell_returned(&self, now: Instant) {
         for (index, upstreams) in self.returns.take(now) {
-            let feeds: Vec<Arc<Feed>> = {
+            let feeds: Vec<(Arc<Feed>, Vec<ToldSession>)> = {
                 let feeds = self.feeds();
-                upstreams.iter().filter_map(|id| feeds.by_upstream.get(&(*id, None)).cloned()).collect()
+                let feed = |id| feeds.by_upstream.get(&(id, None)).cloned();
+                upstreams.into_iter().filter_map(|(id, told)| Some((feed(id)?, told))).collect()
             };
             let mut told: HashSet<*const Inbox> = HashSet::new();
-            for inbox in feeds.iter().flat_map(|feed| feed.told_of_list(index, now)) {
-                if told.insert(Arc::as_ptr(&inbox)) {
-                    inbox.list_changed(index);
+            for (feed, told_itself) in &feeds {
+                for inbox in feed.told_of_list(index, now) {
+                    if !inbox.is_among(told_itself) && told.insert(Arc::as_ptr(&inbox)) {
+                        inbox.list_changed(index);
+                    }
                 }
             }
         }
