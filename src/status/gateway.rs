@@ -167,6 +167,16 @@ impl Status {
         (!names.is_empty()).then(|| format!("starting: {some}{more} ({up} of {} are up)", on.len()))
     }
 
+    /// A sentence on upstreams whose lists are given out as they were before the start; `None`: there is none.
+    pub fn kept_lists(&self, now_s: u64) -> Option<String> {
+        let kept: Vec<&UpstreamStatus> =
+            self.upstreams.iter().filter(|upstream| upstream.lists_kept_s.is_some()).collect();
+        let words = kept.iter().min_by_key(|upstream| upstream.lists_kept_s)?.kept_lists(now_s)?;
+        let names = kept.iter().take(STARTING_MAX).map(|upstream| &*upstream.name).collect::<Vec<_>>();
+        let more = if kept.len() > STARTING_MAX { " …" } else { "" };
+        Some(format!("{words}: {}{more}", names.join(", ")))
+    }
+
     /// The upstream of this name.
     pub fn upstream(&self, name: &str) -> Option<&UpstreamStatus> {
         self.upstreams.iter().find(|upstream| upstream.name == name)

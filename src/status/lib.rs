@@ -6,6 +6,7 @@
 //! | `servers.rs` | its endpoints and upstreams |
 //! | `state.rs` | how an upstream is, by what the gateway knows of it |
 //! | `problem.rs`, `problems.rs` | what is wrong, worst first |
+//! | `seen.rs` | counts a minute ago, by which it is told what happens now |
 //! | `words.rs` | numbers as sentences have them |
 //! | `calls.rs` | how many calls, how they ended, how long they took |
 //! | `callers.rs` | who calls |
@@ -31,6 +32,7 @@ mod history;
 pub mod problem;
 pub mod problems;
 mod query;
+mod seen;
 mod servers;
 mod state;
 mod tools;
@@ -45,6 +47,7 @@ pub use self::gateway::{
 pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};
+pub use self::seen::{Seen, SeenCalls};
 pub use self::servers::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, LongNames, PinStatus,
     ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,

@@ -17,6 +17,9 @@ objects! {
         word: String,
         /// What is wrong.
         what: String,
+        /// Why its calls failed, in the last minute where some did, else since the start; null: none failed, or it is not
+        /// about calls.
+        reasons: Option<String>,
         /// Since when, in seconds since 1970, as far as the gateway knows.
         since_s: Option<u64>,
         /// What to do: a command.
@@ -75,6 +78,12 @@ impl Problem {
         known.unwrap_or_default()
     }
 
+    /// What is wrong, since when, and why its calls failed, in one line.
+    pub fn words(&self, now_s: u64) -> String {
+        let reasons = self.reasons.as_ref().map(|reasons| format!("; {reasons}")).unwrap_or_default();
+        format!("{}{}{reasons}", self.what, self.since_words(now_s))
+    }
+
     /// The place in the runbook.
     pub fn runbook_place(&self) -> Option<String> {
         self.runbook.as_ref().map(|section| format!("docs/operate/runbook.md#{}", section.to_lowercase()))
@@ -91,6 +100,10 @@ impl Problem {
 
     pub(crate) fn word(self, word: &str) -> Self {
         Self { word: word.to_owned(), ..self }
+    }
+
+    pub(crate) fn reasons(self, reasons: Option<String>) -> Self {
+        Self { reasons, ..self }
     }
 
     pub(crate) fn since(self, since_s: Option<u64>) -> Self {

@@ -1,10 +1,11 @@
 //! Finding the problems of a gateway, worst first, and what to do about each. Pure.
 //!
 //! The gateway tells them in `/status`, and every view shows those: what counts as an error and what as a warning is
-//! decided here alone. Problems of one cause are one.
+//! decided here alone. Problems of one cause are one. Counts that rise are told by what was seen a minute before.
 
 use crate::gateway::Status;
 use crate::problem::{Problem, error, warning};
+use crate::seen::{Seen, SeenCalls, more, reasons};
 use crate::servers::{EndpointStatus, HOST_PREFIX, UpstreamStatus, VaryingTool};
 use crate::state::{Standing, UpstreamState, standing};
 use crate::words::{number_of, span};
@@ -21,19 +22,24 @@ const NAMES_MAX: usize = 8;
 /// Lines of a program that are shown.
 const LINES_MAX: usize = 3;
 
-/// Everything that is wrong, worst first; `now_s` is the time since 1970.
-pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
+/// Everything that is wrong, worst first; `before` is what was seen a minute ago, and `now_s` the time since 1970.
+pub fn problems(status: &Status, before: Option<&Seen>, now_s: u64) -> Vec<Problem> {
     let mut found = Vec::new();
+    let calls = |name: &str| before?.upstreams.get(name);
     of_process(status, &mut found);
     let standings: Vec<(&UpstreamStatus, Standing)> = status
         .upstreams
         .iter()
-        .map(|upstream| (upstream, standing(upstream, status.sample.interval_s, now_s)))
+        .map(|upstream| (upstream, standing(upstream, calls(&upstream.name), now_s)))
         .collect();
     of_endpoints(status, &standings, &mut found);
-    of_upstreams(&standings, &lost(status, &standings), &mut found);
+    of_upstreams(&standings, &lost(status, &standings), calls, &mut found);
     of_certificates(status, now_s, &mut found);
     of_bounds(status, &mut found);
+    if let Some(before) = before {
+        of_calls(status, before, &mut found);
+        of_counts(status, before, &mut found);
+    }
     found.sort_by_key(Problem::severity);
     found
 }
@@ -41,7 +47,7 @@ pub fn problems(status: &Status, now_s: u64) -> Vec<Problem> {
 impl Status {
     /// The problems that the gateway tells; of an older one, what can be told by what it says.
     pub fn told_problems(&self, now_s: u64) -> Vec<Problem> {
-        self.problems.clone().unwrap_or_else(|| problems(self, now_s))
+        self.problems.clone().unwrap_or_else(|| problems(self, None, now_s))
     }
 }
 
@@ -148,7 +154,12 @@ fn lost<'s>(status: &'s Status, standings: &[(&UpstreamStatus, Standing)]) -> Ve
 }
 
 /// Upstreams of one cause are one problem.
-fn of_upstreams(standings: &[(&UpstreamStatus, Standing)], lost: &[(&str, &str)], found: &mut Vec<Problem>) {
+fn of_upstreams<'b>(
+    standings: &[(&UpstreamStatus, Standing)],
+    lost: &[(&str, &str)],
+    before: impl Fn(&str) -> Option<&'b SeenCalls>,
+    found: &mut Vec<Problem>,
+) {
     let mut told: Vec<(&Standing, Vec<&UpstreamStatus>)> = Vec::new();
     for (upstream, standing) in standings.iter().filter(|(_, standing)| standing.is_wrong()) {
         let is_alike = |other: &Standing| {
@@ -161,7 +172,11 @@ fn of_upstreams(standings: &[(&UpstreamStatus, Standing)], lost: &[(&str, &str)]
             None => told.push((standing, vec![upstream])),
         }
     }
-    found.extend(told.iter().filter_map(|(standing, all)| of_cause(standing, all, lost)));
+    found.extend(told.iter().filter_map(|(standing, all)| {
+        let problem = of_cause(standing, all, lost)?;
+        let [only] = &all[..] else { return Some(problem) };
+        Some(problem.reasons(reasons(&only.figures, before(&only.name))))
+    }));
     for (upstream, _) in standings {
         of_pins(upstream, found);
         if let Some(bound) = upstream.concurrency.as_ref().filter(|bound| bound.waiting > 0) {
@@ -312,6 +327,53 @@ fn of_bounds(status: &Status, found: &mut Vec<Problem>) {
     }
 }
 
+/// Endpoints many of whose calls fail for no reason that is told already.
+fn of_calls(status: &Status, before: &Seen, found: &mut Vec<Problem>) {
+    let is_told = |kind: &str, name: &String| {
+        found.iter().any(|problem: &Problem| problem.kind == kind && problem.names.contains(name))
+    };
+    let failing = |endpoint: &EndpointStatus| {
+        let EndpointStatus { path, upstreams, figures, .. } = endpoint;
+        let seen = before.endpoints.get(path)?;
+        let percent = seen.failing_percent(figures)?;
+        let is_known = is_told("endpoint", path) || upstreams.iter().any(|name| is_told("upstream", name));
+        let what = format!("{percent} % of its calls failed in the last minute");
+        let problem = warning(format!("endpoint {path}"), what).of("endpoint", [path]).word("failing");
+        let problem = problem.since(seen.failing_since_s).reasons(reasons(figures, Some(seen)));
+        let problem = problem.advice(journal("-15min", "call failed")).runbook("TrunklineRequestsFail");
+        (!is_known).then_some(problem)
+    };
+    let all: Vec<Problem> = status.endpoints.iter().filter_map(failing).collect();
+    found.extend(all);
+}
+
+/// Counts that should stand still and do not.
+fn of_counts(status: &Status, before: &Seen, found: &mut Vec<Problem>) {
+    let refused = "refused";
+    for limit in &status.limits {
+        let then = before.limits.get(&limit.name).copied();
+        if let Some(what) = more(limit.refused, then, "call", "calls", refused) {
+            let problem = warning(format!("limit {}", limit.name), what).word("limit");
+            found.push(problem.runbook("TrunklineRateLimited"));
+        }
+    }
+    let then = Some(before.connections_refused);
+    if let Some(what) = more(status.connections.refused, then, "connection", "connections", refused) {
+        let problem = warning("connections", what).word("full");
+        found.push(problem.runbook("TrunklineConnectionsRefused"));
+    }
+    if let Some(traces) = &status.traces {
+        for (now, then, how) in [
+            (traces.dropped, before.spans_dropped, "dropped"),
+            (traces.failed, before.spans_failed, "failed"),
+        ] {
+            if let Some(what) = more(now, Some(then), "span", "spans", how) {
+                found.push(warning("traces", what).word("traces").runbook("TrunklineTracesLost"));
+            }
+        }
+    }
+}
+
 /// Words as a shell reads them.
 fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
@@ -339,10 +401,21 @@ mod tests {
 
     const NOW_S: u64 = 1_800_000_000;
 
+    /// A minute ago nothing had been called yet.
+    fn before() -> Seen {
+        let calls = |name: &str| (name.to_owned(), SeenCalls::default());
+        Seen {
+            endpoints: ["/mcp", "/b"].map(calls).into(),
+            upstreams: ["a", "b"].map(calls).into(),
+            limits: [("burst".to_owned(), 7)].into(),
+            ..Seen::default()
+        }
+    }
+
     fn found(status: &Value) -> Vec<String> {
         let said =
             |problem: Problem| format!("{:?} {}: {}", problem.severity(), problem.subject, problem.what);
-        problems(&Status::read(status).unwrap(), NOW_S).into_iter().map(said).collect()
+        problems(&Status::read(status).unwrap(), Some(&before()), NOW_S).into_iter().map(said).collect()
     }
 
     #[test]
@@ -387,13 +460,7 @@ mod tests {
                 upstream(json!({"replicas": [{"breaker": "half_open"}]})),
                 "Warning upstream a: failing: is being probed",
             ),
-            (
-                json!({
-                    "sample": {"interval_s": 5.0},
-                    "upstreams": [{"name": "a", "recent": {"calls_per_s": 10.0, "errors_per_s": 1.0}}],
-                }),
-                "Warning upstream a: failing: 10 % of its calls",
-            ),
+            (upstream(json!({"calls": 50, "errors": 5})), "Warning upstream a: failing: 10 % of its calls"),
             (
                 upstream(json!({"pins": {
                     "changed": 1, "waiting": ["t"], "varying": [{"name": "t", "member": "a.b"}],
@@ -469,17 +536,54 @@ mod tests {
     }
 
     #[test]
+    fn counts_that_rise_are_told_with_how_much() {
+        let status = json!({
+            "limits": [{"name": "burst", "refused": 12}],
+            "connections": {"refused": 1},
+            "traces": {"dropped": 2, "failed": 0},
+        });
+        assert_eq!(
+            found(&status),
+            [
+                "Warning limit burst: 5 calls refused in the last minute",
+                "Warning connections: 1 connection refused in the last minute",
+                "Warning traces: 2 spans dropped in the last minute",
+            ]
+        );
+        let read = Status::read(&status).unwrap();
+        assert!(problems(&read, None, NOW_S).is_empty(), "nothing is known of a minute ago");
+    }
+
+    #[test]
+    fn an_endpoint_fails_for_reasons_of_its_own() {
+        let figures = json!({"calls": 8, "errors": 8, "reasons": {"timeout": 8}});
+        let endpoint = |path: &str| {
+            let mut endpoint = json!({"path": path, "healthy": true, "upstreams": ["a"]});
+            endpoint.as_object_mut().unwrap().extend(figures.as_object().unwrap().clone());
+            endpoint
+        };
+        let status = |upstream: Value| json!({"endpoints": [endpoint("/mcp")], "upstreams": [upstream]});
+        let well = status(json!({"name": "a", "healthy": true}));
+        let all = problems(&Status::read(&well).unwrap(), Some(&before()), NOW_S);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert_eq!(all[0].what, "100 % of its calls failed in the last minute");
+        assert_eq!(all[0].reasons.as_deref(), Some("timeout 8 in the last minute"));
+        let down = status(json!({"name": "a", "healthy": false}));
+        assert_eq!(found(&down), ["Error upstream a: down; every call at /mcp fails"]);
+    }
+
+    #[test]
     fn what_is_well_or_unknown_is_no_trouble() {
         for status in [
             json!({}),
             json!({"endpoints": [{}], "upstreams": [{"replicas": [{}]}], "certificates": [{"file": "c"}]}),
             json!({
-                "sample": {"interval_s": 5.0},
                 "upstreams": [
-                    {"name": "few", "recent": {"calls_per_s": 0.4, "errors_per_s": 0.4}},
-                    {"name": "busy", "recent": {"calls_per_s": 100.0, "errors_per_s": 1.0}},
-                    {"name": "idle", "recent": {"calls_per_s": 0.0, "errors_per_s": 0.0}},
+                    {"name": "a", "calls": 2, "errors": 2},
+                    {"name": "b", "calls": 100, "errors": 4},
+                    {"name": "new", "calls": 100, "errors": 100},
                 ],
+                "limits": [{"name": "burst", "refused": 7}, {"name": "new", "refused": 7}],
             }),
             json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400 * 60}], "connections": {"max": 0}}),
         ] {
@@ -518,7 +622,7 @@ mod tests {
     fn the_worst_is_first() {
         let status = json!({"panics": 1, "endpoints": [{"path": "/", "healthy": false}]});
         assert!(found(&status)[0].starts_with("Error"));
-        let all = problems(&Status::read(&status).unwrap(), NOW_S);
+        let all = problems(&Status::read(&status).unwrap(), None, NOW_S);
         assert_eq!(summary(&all).as_deref(), Some("1 problem, 1 warning"));
         assert_eq!(summary(&[]), None);
     }

@@ -1,6 +1,7 @@
 //! Endpoints and upstreams.
 
 use crate::calls::Figures;
+use crate::words::span;
 
 /// The interfaces of models take no longer names.
 const NAME_CHARS_MAX: usize = 64;
@@ -71,6 +72,9 @@ objects! {
         fault: Option<FaultStatus>,
         /// Why one of its lists cannot be had; null: all can.
         list_fault: Option<FaultStatus>,
+        /// When its lists were written that clients get as they were before the start, until they can be fetched, in seconds
+        /// since 1970; null: there is none.
+        lists_kept_s: Option<u64>,
         /// The last lines of its program's standard error, where that ended unasked.
         last_lines: Vec<String>,
         tools: Option<u64>,
@@ -211,6 +215,12 @@ impl UpstreamStatus {
     /// How many replicas are down, and how many there are.
     pub fn replicas_down(&self) -> (usize, usize) {
         (self.replicas.iter().filter(|replica| replica.is_down()).count(), self.replicas.len())
+    }
+
+    /// In words, that clients get its lists as they were before the start; `None`: they do not.
+    pub fn kept_lists(&self, now_s: u64) -> Option<String> {
+        let age = span(now_s.saturating_sub(self.lists_kept_s?));
+        Some(format!("lists of {age} ago, kept over a restart"))
     }
 
     /// Whether its processes end again and again.

@@ -3,12 +3,9 @@
 //! The gateway writes what it knows of an upstream, [`standing`] says how it is by that, and every view shows it in these
 //! words.
 
+use crate::seen::SeenCalls;
 use crate::servers::{FaultStatus, ReplicaStatus, UpstreamStatus};
 use crate::words::{number_of, span};
-
-/// An upstream that fails more of its calls gets a warning, if it is not only one or two of them.
-const FAILING_SHARE: f64 = 0.05;
-const FAILING_CALLS_MIN: f64 = 3.0;
 
 /// The state of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +102,8 @@ impl Standing {
     }
 }
 
-/// The state of this upstream. `interval_s`: the time that its recent figures are of.
-pub fn standing(upstream: &UpstreamStatus, interval_s: Option<f64>, now_s: u64) -> Standing {
+/// The state of this upstream. `before`: its calls as they were a minute ago; `None`: they say nothing of it.
+pub fn standing(upstream: &UpstreamStatus, before: Option<&SeenCalls>, now_s: u64) -> Standing {
     if upstream.enabled == Some(false) {
         return Standing::new(UpstreamState::Off, false);
     }
@@ -115,7 +112,7 @@ pub fn standing(upstream: &UpstreamStatus, interval_s: Option<f64>, now_s: u64) 
         .or_else(|| of_start(upstream, now_s))
         .or_else(|| of_questions(upstream))
         .or_else(|| of_lists(upstream))
-        .or_else(|| of_calls(upstream, interval_s));
+        .or_else(|| of_calls(upstream, before?));
     found.unwrap_or_else(|| match upstream.healthy {
         // As an older gateway tells it.
         Some(false) => Standing::new(UpstreamState::Down, false).since(upstream.down_since_s),
@@ -231,15 +228,11 @@ fn of_lists(upstream: &UpstreamStatus) -> Option<Standing> {
 }
 
 /// The state by the share of the latest calls that failed, if that is worth a word.
-fn of_calls(upstream: &UpstreamStatus, interval_s: Option<f64>) -> Option<Standing> {
-    let recent = &upstream.figures.recent;
-    let (calls, errors) = (recent.calls_per_s?, recent.errors_per_s?);
-    let is_worth_it = errors * interval_s? >= FAILING_CALLS_MIN && errors >= calls * FAILING_SHARE;
-    let share = (errors / calls * 100.0).round().min(100.0);
-    let most = upstream.figures.reasons.iter().max_by_key(|(_, times)| **times);
-    let mostly = most.map(|(why, _)| format!(" (mostly {why})")).unwrap_or_default();
-    let why = format!("{share} % of its calls failed lately{mostly}");
-    is_worth_it.then(|| Standing::new(UpstreamState::Failing, true).because(why, "calls fail"))
+fn of_calls(upstream: &UpstreamStatus, before: &SeenCalls) -> Option<Standing> {
+    let percent = before.failing_percent(&upstream.figures)?;
+    let why = format!("{percent} % of its calls failed in the last minute");
+    let failing = Standing::new(UpstreamState::Failing, true).because(why, "calls fail");
+    Some(failing.since(before.failing_since_s))
 }
 
 #[cfg(test)]
@@ -253,7 +246,7 @@ mod tests {
 
     fn told(upstream: &Value) -> (String, String, bool) {
         let upstream = UpstreamStatus::read(upstream).unwrap_or_default();
-        let Standing { state, why, is_usable, .. } = standing(&upstream, Some(5.0), NOW_S);
+        let Standing { state, why, is_usable, .. } = standing(&upstream, Some(&SeenCalls::default()), NOW_S);
         (state.word().to_owned(), why.unwrap_or_default(), is_usable)
     }
 
@@ -323,9 +316,9 @@ mod tests {
                 false,
             ),
             (
-                json!({"recent": {"calls_per_s": 10.0, "errors_per_s": 1.0}, "calls": 1}),
+                json!({"calls": 50, "errors": 5}),
                 "failing",
-                "10 % of its calls failed lately",
+                "10 % of its calls failed in the last minute",
                 true,
             ),
             (

@@ -23,6 +23,9 @@ fn hear(stream: &mut Connection, opened: Instant, times: u32, who: &str) {
     assert!(took >= least, "{who} was told {heard} times in {took:?}");
 }
 
+/// Opens a stream of a client.
+type Open = fn(&Daemon) -> Connection;
+
 fn subscription(daemon: &Daemon) -> Connection {
     let mut stream = daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#));
     assert_eq!(stream.head().status, 200);
@@ -53,8 +56,7 @@ fn bursts_of_programs_are_told_once_in_two_seconds() {
             config.raw(name, &child.keys(&format!("isolation = \"{isolation}\"")))
         });
         let daemon = Daemon::start(&config);
-        let open: [(&str, fn(&Daemon) -> Connection); 2] =
-            [("a subscription", subscription), ("a session", stream_of_session)];
+        let open: [(&str, Open); 2] = [("a subscription", subscription), ("a session", stream_of_session)];
         side_by_side(open, |(who, open)| {
             let opened = Instant::now();
             hear(&mut open(&daemon), opened, 4, who);

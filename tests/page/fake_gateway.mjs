@@ -322,6 +322,7 @@ export const problem = (level, kind, names, word, what, more = {}) => ({
   what,
   subject: kind === 'gateway' ? names[0] : `${kind} ${names.join(', ')}`,
   since_s: null,
+  reasons: null,
   advice: null,
   runbook: null,
   ...more,
@@ -330,6 +331,7 @@ export const problem = (level, kind, names, word, what, more = {}) => ({
 const PROBLEMS = () => [
   problem('error', 'upstream', ['billing'], 'down', 'down: connect: refused; every call at /mcp/finance fails', {
     since_s: before_s(245),
+    reasons: 'upstream_unreachable 41, upstream_unhealthy 12 since the start',
     advice: 'trunkline doctor http://billing.internal:8080/mcp',
     runbook: 'TrunklineUpstreamDown',
   }),
@@ -341,6 +343,11 @@ const PROBLEMS = () => [
   problem('warning', 'upstream', ['notes'], 'pins', '1 tool has changed, waiting for approval: delete_note', {
     advice: 'trunkline pins approve -- notes delete_note',
     runbook: 'TrunklinePinsWait',
+  }),
+  problem('warning', 'upstream', ['tickets'], 'failing', 'failing: 30 % of its calls failed in the last minute', {
+    since_s: before_s(240),
+    reasons: 'upstream_timeout 310, upstream_invalid 4 since the start',
+    runbook: 'TrunklineUpstreamErrors',
   }),
 ];
 
@@ -507,7 +514,7 @@ export function hostile() {
       request_id: name,
     })),
     callers: { known: 'x', unidentified: 7, busiest: callers, most_refused: callers },
-    problems: names.map((name, at) => problem(at % 2 ? 'error' : name, ['upstream', 'endpoint', name][at % 3], names, name, name, { since_s: name, advice: name, runbook: name })),
+    problems: names.map((name, at) => problem(at % 2 ? 'error' : name, ['upstream', 'endpoint', name][at % 3], names, name, name, { since_s: name, reasons: name, advice: name, runbook: name })),
     version: names[0],
     drain: names[1],
     panics: 3,

@@ -179,10 +179,10 @@ test('a finding says since when, why, and what to do', () =>
     assert.equal(copied, 'trunkline doctor http://billing.internal:8080/mcp');
   }));
 
-test('the reasons are those of the last minute where some came', () =>
+test('the reasons are those that the gateway tells', () =>
   shown(ordinary(true), async (page, gateway, scene) => {
     await reads(page, '.findings', /upstream_timeout 310, upstream_invalid 4 since the start/);
-    scene.upstreams[1].reasons = { upstream_timeout: 322, upstream_invalid: 4 };
+    scene.more.problems[3].reasons = 'upstream_timeout 12 in the last minute';
     await reads(page, '.findings', /upstream_timeout 12 in the last minute/);
   }));
 
@@ -252,15 +252,13 @@ test('curves have a scale and times, and tell each value to pointers and keys', 
     assert.deepEqual(await barriers(page), []);
   }));
 
-test('counts that rise are told, and those that stand are not', () =>
+test('a problem that comes up is shown', () =>
   shown(ordinary(), async (page, gateway, scene) => {
     await headline(page, /^Everything is up$/);
     scene.more = {
-      limits: [
-        { name: 'burst', calls: 200, period_s: 60, shared: true, refused: 23, overflowed: 0, keys: 31 },
-      ],
+      problems: [problem('warning', 'gateway', ['limit burst'], 'limit', '5 calls refused in the last minute')],
     };
-    await reads(page, '.findings', /limit\s+burst\s+5 calls refused in the last minute/);
+    await reads(page, '.findings', /limit\s+limit burst\s+5 calls refused in the last minute/);
   }));
 
 test('it is live: figures change, rows stay, the focus stays', () =>

@@ -12,7 +12,7 @@
 //! | `latest.rs` | one answer for all who wait for it |
 //! | `status.rs`, `servers.rs` | the state of the gateway |
 //! | `tools.rs` | its tools, as they are asked for |
-//! | `sampler.rs`, `samples.rs` | what went on lately |
+//! | `sampler.rs`, `samples.rs`, `minute.rs` | what went on lately |
 //! | `page.rs`, `page/` | the page that shows it |
 //!
 //! Served by the control thread, so that a busy data path does not delay it and it never delays a call; what takes long is
@@ -25,6 +25,7 @@ mod connections;
 mod door;
 mod latest;
 pub(crate) mod metrics;
+mod minute;
 mod page;
 mod routes;
 mod sampler;

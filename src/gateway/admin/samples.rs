@@ -18,6 +18,8 @@ pub(super) const SAMPLES_MAX: usize = 60;
 pub(super) const INTERVAL_MIN: Duration = Duration::from_secs(5);
 /// The longest.
 const INTERVAL_MAX: Duration = Duration::from_mins(1);
+/// A line without a failed call for as long fails no more.
+const QUIET: Duration = Duration::from_mins(1);
 /// For each second that a sample takes, this many pass before the next one.
 const REST_FACTOR: u32 = 100;
 
@@ -119,6 +121,26 @@ impl Samples {
     /// The latest interval of a line.
     pub(super) fn recent(&self, subject: Subject<'_>) -> Recent {
         self.line(subject).and_then(|line| line.intervals.back().cloned().flatten()).unwrap_or_default()
+    }
+
+    /// Since when some calls of a line fail in every few samples, in seconds since 1970: since the first of these after a
+    /// minute without.
+    pub(super) fn failing_since_s(&self, subject: Subject<'_>) -> Option<u64> {
+        let line = self.line(subject)?;
+        let mut first = None;
+        let mut quiet = Duration::ZERO;
+        for (moment, interval) in self.moments.iter().rev().zip(line.intervals.iter().rev()) {
+            if quiet >= QUIET {
+                break;
+            }
+            let errors_per_s = interval.as_ref().and_then(|recent| recent.errors_per_s).unwrap_or_default();
+            if errors_per_s > 0.0 {
+                (first, quiet) = (Some(moment.at_s), Duration::ZERO);
+            } else {
+                quiet += moment.since;
+            }
+        }
+        first
     }
 
     /// How often a tool was called in the latest interval, by these names at these endpoints.
@@ -294,6 +316,19 @@ mod tests {
         assert_eq!(json_of(&history.lines())["endpoints"]["/b"]["calls_per_s"], json!([null, null, 0.0]));
         let back = &json_of(&history.lines())["upstreams"]["u"]["calls_per_s"];
         assert_eq!(back, &json!([null, null, null]), "what was counted meanwhile is no rate");
+    }
+
+    #[test]
+    fn a_line_fails_since_the_first_error_after_a_quiet_minute() {
+        let mut history = begun();
+        let mut add = |at: u64, errors: u64| {
+            history.add(moment(100 + at * 5), figures(&[0.05; 10], errors), &names(&["/a"]), &names(&["u"]));
+            history.failing_since_s(Subject::Upstream("u"))
+        };
+        assert_eq!([add(1, 0), add(2, 1), add(3, 1), add(4, 2)], [None, Some(110), Some(110), Some(110)]);
+        let quiet: Vec<_> = (5..17).map(|at| add(at, 2)).collect();
+        assert_eq!((quiet[10], quiet[11]), (Some(110), None));
+        assert_eq!(add(17, 3), Some(185));
     }
 
     #[test]

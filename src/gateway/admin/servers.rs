@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{IntCounter, IntGauge};
 use status::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, LongNames, PinStatus, Recent,
-    ReplicaStatus, StartStatus, UpstreamState, UpstreamStatus, VaryingTool,
+    ReplicaStatus, Seen, SeenCalls, StartStatus, UpstreamState, UpstreamStatus, VaryingTool,
 };
 
 use super::samples::{Samples, Subject};
@@ -40,6 +40,8 @@ pub(super) struct StatusSources<'s> {
     pub(super) figures: Option<&'s Counts>,
     /// What went on lately.
     pub(super) history: &'s Samples,
+    /// Counts of a minute ago.
+    pub(super) before: Option<&'s Seen>,
 }
 
 impl StatusSources<'_> {
@@ -176,6 +178,7 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         start: start(upstream),
         fault: upstream_fault(upstream),
         list_fault: upstream.listing.fault(clock::now()).map(|noted| fault(&noted, true)),
+        lists_kept_s: upstream.listing.kept_s(),
         last_lines: last_lines(upstream),
         down_since_s: down_since_s(upstream),
         replicas: upstream.replicas.load().iter().map(|one| replica(one, upstream)).collect(),
@@ -224,7 +227,8 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
     };
     let mut all: Vec<UpstreamStatus> = snapshot.upstreams.iter().map(one).collect();
     for upstream in &mut all {
-        say_state(upstream, seen.history.sample().interval_s);
+        let before = seen.before.and_then(|before| before.upstreams.get(&upstream.name));
+        say_state(upstream, before);
     }
     // One that is off has no place among the others: endpoints find their upstreams by number.
     all.extend(snapshot.off.iter().map(|name| off(name)));
@@ -256,9 +260,9 @@ fn bridge(series: &BridgeSeries) -> BridgeStatus {
     }
 }
 
-/// Says how an upstream is by what is known of it.
-fn say_state(upstream: &mut UpstreamStatus, interval_s: Option<f64>) {
-    let found = status::standing(upstream, interval_s, clock::now_s());
+/// Says how an upstream is by what is known of it, and by its calls of a minute ago.
+fn say_state(upstream: &mut UpstreamStatus, before: Option<&SeenCalls>) {
+    let found = status::standing(upstream, before, clock::now_s());
     let is_starting = found.state == UpstreamState::Starting;
     upstream.healthy = (found.state != UpstreamState::Off).then_some(found.is_usable || is_starting);
     upstream.state = Some(found.state.word().to_owned());

@@ -52,7 +52,13 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
     // Before the lock: it may take long.
     let figures = sampler.figures();
     let history = sampler.history();
-    let seen = StatusSources { tools: &known, figures: figures.as_deref(), history: &history };
+    let before = sampler.before(&history);
+    let seen = StatusSources {
+        tools: &known,
+        figures: figures.as_deref(),
+        history: &history,
+        before: before.as_ref(),
+    };
     let upstreams = servers::upstreams(state, &snapshot, &seen);
     let mut status = Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -85,7 +91,7 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
         shared: shared(state),
         traces: traces(state),
     };
-    status.problems = Some(problems(&status, clock::now_s()));
+    status.problems = Some(problems(&status, before.as_ref(), clock::now_s()));
     status
 }
 
@@ -174,13 +180,17 @@ fn certificates(state: &State) -> Vec<Certificate> {
     state.tls.expiries().iter().map(one).collect()
 }
 
-fn connections(state: &State) -> ConnectionsStatus {
+pub(super) fn connections_refused(state: &State) -> u64 {
     let refused = |bound| state.metrics.connections.refused.with_label_values(&[bound]).get();
+    CONNECTION_BOUNDS.into_iter().map(refused).sum()
+}
+
+fn connections(state: &State) -> ConnectionsStatus {
     ConnectionsStatus {
         open: count(state.connections.open()),
         max: Some(count(state.connections.max())),
         accepted: state.metrics.connections.accepted.get(),
-        refused: CONNECTION_BOUNDS.into_iter().map(refused).sum(),
+        refused: connections_refused(state),
         buffered_bytes: count(state.buffered.taken()),
     }
 }

@@ -91,6 +91,9 @@ impl StatusReport<'_> {
         if let Some(starting) = self.status.starting() {
             let _ = writeln!(text, "\n{} {}", painted(FAINT, "◌"), shown(&starting));
         }
+        if let Some(kept) = self.status.kept_lists(self.now_s) {
+            let _ = writeln!(text, "\n{} {}", painted(FAINT, "◌"), shown(&kept));
+        }
         let Some(summary) = summary(self.problems) else {
             if self.status.starting().is_none() {
                 let _ = writeln!(text, "\n{} healthy", painted(GOOD, "●"));
@@ -107,7 +110,7 @@ impl StatusReport<'_> {
                 ProblemLevel::Warning => (WARNING, "!"),
             };
             let subject = padded(&problem.subject, width, false);
-            let what = shown(&(problem.what.clone() + &problem.since_words(self.now_s)));
+            let what = shown(&problem.words(self.now_s));
             let _ = writeln!(text, "{} {subject}  {}", painted(style, mark), fit(&what, PROBLEM_COLUMNS));
             if let Some(advice) = &problem.advice {
                 let _ = writeln!(text, "  {:width$}  → {}", "", painted(USE, shown(advice)));
@@ -397,7 +400,7 @@ mod tests {
 
     fn plain(status: &Value, is_whole: bool) -> String {
         let status = Status::read(status).unwrap();
-        let problems = problems(&status, 1_800_000_000);
+        let problems = problems(&status, None, 1_800_000_000);
         let report = StatusReport {
             status: &status,
             problems: &problems,
@@ -503,7 +506,7 @@ mod tests {
         // What is left after our own colours are gone has no escape of anybody else's.
         let styled = {
             let status = Status::read(&status).unwrap();
-            let problems = problems(&status, 1);
+            let problems = problems(&status, None, 1);
             StatusReport { status: &status, problems: &problems, place: bad, now_s: 1, is_whole: true }.text()
         };
         assert!(

@@ -37,7 +37,7 @@ pub(super) enum Detail {
     Endpoint(String),
     Tool(Box<ToolStatus>),
     Limit(String),
-    Problem(Problem),
+    Problem(Box<Problem>),
     FailedCalls(Box<FailedCalls>),
 }
 
@@ -432,6 +432,6 @@ fn subject_of(problem: &Problem) -> Detail {
     match (subject.strip_prefix("upstream "), subject.strip_prefix("endpoint ")) {
         (Some(name), _) => Detail::Upstream(name.to_owned()),
         (_, Some(path)) => Detail::Endpoint(path.to_owned()),
-        _ => Detail::Problem(problem.clone()),
+        _ => Detail::Problem(Box::new(problem.clone())),
     }
 }

@@ -97,7 +97,7 @@ impl StyledText {
         self.figures(&upstream.figures);
         self.curves(app.history.upstreams.get(name), app.history.interval_s);
         self.blank();
-        self.server(upstream);
+        self.server(app, upstream);
         self.faults(app, upstream);
         self.replicas(app, upstream);
         if let Some((of, page)) = &app.upstream_tools
@@ -107,11 +107,14 @@ impl StyledText {
         }
     }
 
-    fn server(&mut self, upstream: &UpstreamStatus) {
+    fn server(&mut self, app: &App, upstream: &UpstreamStatus) {
         self.fact("eras", &either(&upstream.eras.join(" and ")));
         self.fact("transport", &either(&upstream.transport));
         let list = upstream.list_bytes.map(|size| format!(", {} long", bytes(size))).unwrap_or_default();
         self.fact("tools", &format!("{}{list}", known_count(upstream.tools)));
+        if let Some(kept) = upstream.kept_lists(app.now_s) {
+            self.fact_in("lists", &kept, Look::Warning);
+        }
         let open = [
             (upstream.connections, "open"),
             (upstream.connects_failed, "failed"),
@@ -443,7 +446,7 @@ impl StyledText {
             ProblemLevel::Error => ("✗ error", Look::Bad),
             ProblemLevel::Warning => ("! warning", Look::Warning),
         };
-        self.fact_in(mark, &(problem.what.clone() + &problem.since_words(now_s)), look);
+        self.fact_in(mark, &problem.words(now_s), look);
         if let Some(advice) = &problem.advice {
             self.fact_in("", &format!("→ {advice}"), Look::Use);
         }

@@ -120,11 +120,12 @@ function upstreamDetails(view, name) {
 }
 
 /** What it met last, each with its time, and the last words of its program. */
-function faultFacts({ fault, list_fault: lists, replicas, last_lines: lines, start }) {
+function faultFacts({ fault, list_fault: lists, replicas, last_lines: lines, start, lists_kept_s: kept_s }) {
   const told = ({ why, at_s, stands }) =>
     `${why}, ${clock(at_s)}${stands ? '' : ', answered since'}`;
   return [
     start && ['Start', `${start.phase} ${sinceWords(start.since_s)}`],
+    number(kept_s) !== null && ['Lists kept', `over a restart, ${sinceWords(kept_s)}`],
     fault && ['Server', told(fault)],
     lists && ['Lists', told(lists)],
     ...list(replicas).map(({ address, fault: own }) => own && [address, told(own)]),

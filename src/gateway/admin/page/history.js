@@ -65,9 +65,3 @@ function figures(history, interval_s = 5) {
     p99_s: latest(history.p99_s),
   };
 }
-
-/** The last minute of it. */
-function lastMinute(history, interval_s) {
-  const samples = Math.max(1, Math.round(60 / interval_s));
-  return Object.fromEntries(MEASURES.map((name) => [name, history[name].slice(-samples)]));
-}

@@ -63,8 +63,8 @@ function drawMain() {
   tellOutside(view);
 }
 
-function viewOf({ status, history, past, answered_ms }) {
-  const found = findings(status, history, past[0]);
+function viewOf({ status, history, answered_ms }) {
+  const found = findings(status);
   const foundBy = new Map();
   for (const one of [...found].reverse())
     for (const name of list(one.names)) foundBy.set(`${one.kind} ${name}`, one);

@@ -51,8 +51,6 @@ function keepToken(token) {
 const known = {
   status: null,
   history: emptyHistory(),
-  /** States of the last minute, oldest first: to see which counts rise. */
-  past: [],
   answered_ms: 0,
   trouble: null,
 };
@@ -66,30 +64,14 @@ async function refresh() {
     known.status = status;
     known.answered_ms = Date.now();
     known.trouble = null;
-    known.past.push({
-      at_ms: known.answered_ms,
-      limits: status.limits,
-      connections: status.connections,
-      traces: status.traces,
-      reasons: reasonsOf(status),
-    });
-    while (known.past.length > 40 || known.past[0].at_ms < known.answered_ms - 60_000) known.past.shift();
   } catch (trouble) {
     if (!(trouble instanceof NoAnswer)) throw trouble;
     known.trouble = trouble;
   }
 }
 
-/** Why calls failed so far, by kind and name. */
-const reasonsOf = ({ endpoints, upstreams }) =>
-  new Map([
-    ...list(endpoints).map(({ path, reasons }) => [`endpoint ${path}`, reasons]),
-    ...list(upstreams).map(({ name, reasons }) => [`upstream ${name}`, reasons]),
-  ]);
-
 function forget() {
   known.history = emptyHistory();
-  known.past = [];
 }
 
 async function historyFor(status) {

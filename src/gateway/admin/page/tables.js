@@ -1,5 +1,7 @@
 // Endpoints, upstreams and what else stands in rows: what is wrong first, sorted by a click.
 
+/** A larger share of failed calls stands out. */
+const FAILING_SHARE = 0.05;
 const ROWS_SHOWN = { endpoints: 10, upstreams: 40, errors: 8, callers: 8 };
 
 /** What is wrong first; the rest as configured, so that rows stay where they are. */
@@ -112,7 +114,7 @@ function endpointNames({ upstreams }) {
   return names.length > 3 ? `${names.slice(0, 2).join(', ')} and ${names.length - 2} more` : and(names);
 }
 
-function upstreamWords({ transport, eras, replicas, children }) {
+function upstreamWords({ transport, eras, replicas, children, lists_kept_s: kept_s }) {
   const many = list(replicas).length;
   const serves =
     transport === 'stdio'
@@ -121,7 +123,8 @@ function upstreamWords({ transport, eras, replicas, children }) {
         ? shown(replicas[0].address, 60)
         : plural(many, 'replica');
   const running = children ? `${count(children.running)} running` : null;
-  return [eraWords(eras), serves, running].filter(Boolean).join(' · ');
+  const kept = number(kept_s) === null ? null : 'lists kept over a restart';
+  return [eraWords(eras), serves, running, kept].filter(Boolean).join(' · ');
 }
 
 const eraWords = (eras) =>

@@ -53,18 +53,15 @@ impl ListPace {
             let times = &mut times[index];
             // A change that was held back is a program's, and waits for the pace of all; another waits for programs alone.
             let after = if held.has(index) { times.by_any } else { times.by_program };
-            match due(after).filter(|due| now < *due) {
-                Some(due) => {
-                    later.add(index);
-                    next = Some(next.map_or(due, |next| next.min(due)));
-                }
-                None => {
-                    told.add(index);
-                    times.by_any = Some(now);
-                    if held.has(index) {
-                        times.by_program = Some(now);
-                    }
-                }
+            if let Some(due) = due(after).filter(|due| now < *due) {
+                later.add(index);
+                next = Some(next.map_or(due, |next| next.min(due)));
+                continue;
+            }
+            told.add(index);
+            times.by_any = Some(now);
+            if held.has(index) {
+                times.by_program = Some(now);
             }
         }
         self.held.fetch_or(later.bits(), Ordering::AcqRel);
@@ -81,12 +78,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::clock;
 
     const LIST: Lists = Lists::ALL;
 
     #[test]
     fn a_burst_of_a_program_is_told_at_its_begin_and_at_its_end() {
-        let (pace, start) = (ListPace::default(), Instant::now());
+        let (pace, start) = (ListPace::default(), clock::now());
         let admitted = (0..50).filter(|_| pace.admit(0, start)).count();
         assert_eq!(admitted, 1);
         let due = start + PROGRAM_CHANGES_INTERVAL;
@@ -99,7 +97,7 @@ mod tests {
 
     #[test]
     fn other_servers_wait_for_programs_alone() {
-        let (pace, start) = (ListPace::default(), Instant::now());
+        let (pace, start) = (ListPace::default(), clock::now());
         for _ in 0..3 {
             assert_eq!(pace.take(LIST, start), (LIST, None));
         }
