@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
@@ -222,6 +223,12 @@ impl RegularFile {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large"));
         }
         Ok(bytes)
+    }
+
+    /// When it was written, in seconds since 1970, as far as that is known.
+    pub(crate) fn written_s(&self) -> Option<u64> {
+        let written = self.file.metadata().and_then(|metadata| metadata.modified()).ok()?;
+        written.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
     }
 }
 

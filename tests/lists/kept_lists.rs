@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, eventually, in_session, legacy, list,
-    open_session, tool_names,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, Terminal, eventually,
+    eventually_within, in_session, legacy, list, open_session, tool_names, trunkline,
 };
 
 const KEPT: &str = "the kept lists of an upstream are not used";
@@ -85,6 +85,33 @@ fn the_first_list_after_a_restart_is_complete_at_once_in_both_eras() {
         assert!(took < Duration::from_secs(1), "{took:?}");
         assert!(daemon.metric("trunkline_lists_kept_bytes") > 100);
     }
+}
+
+#[test]
+fn lists_that_were_kept_are_marked_until_they_are_fetched() {
+    let programs = Programs::new(&[]);
+    programs.run_once(&programs.config());
+    programs.children.iter().for_each(|child| child.starts_in(8));
+    let daemon = Daemon::start(&programs.config());
+    let kept_s = || {
+        let told = daemon.get_admin("/status").json();
+        let upstreams = told["upstreams"].as_array().expect("a list").clone();
+        upstreams.iter().map(|upstream| upstream["lists_kept_s"].as_u64()).collect::<Vec<_>>()
+    };
+    let marked = kept_s();
+    assert!(marked.len() == 2 && marked.iter().all(|kept_s| *kept_s > Some(1_600_000_000)), "{marked:?}");
+    let admin = daemon.admin().to_string();
+    let (output, _) = trunkline(&["status", "--admin", &admin], None);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = said.lines().find(|line| line.contains("kept over a restart")).unwrap_or_default();
+    assert!(line.contains("lists of") && line.contains("one, two"), "{said}");
+    let mut top = Terminal::start(&["top", "--interval", "1", "--admin", &admin], &[], (120, 40));
+    top.wait_for("UPSTREAM");
+    top.keys("\r");
+    top.wait_for("kept over a restart");
+    eventually_within(Duration::from_secs(25), "they are fetched", || {
+        (kept_s() == [None, None]).then_some(())
+    });
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{
-    Authority, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Terminal, TlsEar,
-    Upstream, call, eventually, in_session, legacy_call, list, open_session, refusing_address, trunkline,
+    Authority, Child, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Terminal,
+    TlsEar, Upstream, call, eventually, in_session, legacy_call, list, open_session, refusing_address,
+    trunkline,
 };
 
 /// Questions come soon, and each is answered soon.
@@ -49,6 +50,24 @@ fn expect(daemon: &Daemon, name: &str, state: &str, why: &str, cause: &str) {
     let metric =
         format!("trunkline_upstream_usable{{cause=\"{cause}\",state=\"{state}\",upstream=\"{name}\"}}");
     eventually(&metric, || (daemon.find_metric(&metric) == Some(0)).then_some(()));
+}
+
+/// The log names the cause, with the upstream that it is of.
+#[track_caller]
+fn logged(daemon: &Daemon, name: &str, why: &str) -> String {
+    let of = format!("upstream=\"{name}\"");
+    daemon.wait_for_log(0, &format!("{name}: {why}"), |line| line.contains(&of) && line.contains(why))
+}
+
+/// The line of `trunkline status` on an upstream.
+fn line_of(daemon: &Daemon, name: &str) -> String {
+    let said = said(daemon);
+    said.lines().rfind(|line| line.starts_with(name)).unwrap_or_default().to_owned()
+}
+
+fn said(daemon: &Daemon) -> String {
+    let (output, _) = trunkline(&["status", "--all", "--admin", &daemon.admin().to_string()], None);
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 type Answer = fn(&Received) -> Reply;
@@ -146,6 +165,10 @@ fn whatever_a_server_answers_instead_is_named_alike_everywhere() {
         expect(&daemon, name, state, why, cause);
     }
     views(&daemon, &WRONG.map(|(name, _, state, why, _)| (name, state, why)));
+    for (name, _, _, why, _) in WRONG {
+        daemon.send(&call("7", &format!("{name}__echo")));
+        logged(&daemon, name, why);
+    }
     let text = status(&daemon).to_string();
     assert!(!text.contains("hunter2"), "{text}");
     assert!(!daemon.log().join("\n").contains("hunter2"));
@@ -263,7 +286,109 @@ fn a_server_that_fails_or_hangs_is_named_before_and_after_its_breaker_opens() {
             fault["at_s"].as_u64() >= fault["since_s"].as_u64() && fault["at_s"].as_u64() > Some(0),
             "{fault:#}"
         );
+        daemon.send(&call("7", &format!("{name}__echo")));
+        logged(&daemon, name, why);
     }
+    views(&daemon, &[("failing", "down", "HTTP 500 text/plain"), ("hanging", "down", "timed out after")]);
+    let open = "trunkline_replica_breaker{replica=";
+    eventually("the breakers are told", || {
+        let metrics = daemon.get_admin("/metrics").text();
+        let is_open =
+            |line: &&str| line.starts_with(open) && line.contains("state=\"open\"") && line.ends_with(" 1");
+        (metrics.lines().filter(is_open).count() == 2).then_some(())
+    });
+}
+
+#[test]
+fn a_program_that_starts_slowly_is_starting_until_its_time_is_over() {
+    let (first, second) = (Child::new(&["starts-in=60"]), Child::new(&["starts-in=60"]));
+    let well = Upstream::with_tools(&["echo"]);
+    let keys = |child: &Child| child.keys("start_timeout = \"6s\"\nstop_timeout = \"100ms\"");
+    let config = Config::new()
+        .raw("first", &keys(&first))
+        .raw("second", &keys(&second))
+        .upstream("well", well.address, "")
+        .limits("children_starting_max = 1")
+        .admin();
+    let daemon = Daemon::start(&config);
+    let told = eventually("one runs, one is queued", || {
+        let told = status(&daemon);
+        let phase = |name: &str| upstream(&told, name)["start"]["phase"].as_str().map(str::to_owned);
+        let mut phases = [phase("first")?, phase("second")?];
+        phases.sort();
+        (phases == ["queued", "running"]).then_some(told)
+    });
+    assert_eq!(told["problems"], serde_json::json!([]), "{told:#}");
+    for name in ["first", "second"] {
+        let found = upstream(&told, name);
+        assert_eq!((&found["state"], &found["usable"]), (&"starting".into(), &false.into()), "{found:#}");
+        assert!(found["healthy"] == true && found["state_since_s"].as_u64() > Some(0), "{found:#}");
+        let (phase, why) = (&found["start"]["phase"], &found["why"]);
+        let begins = format!("{} for ", phase.as_str().unwrap_or_default());
+        assert!(why.as_str().is_some_and(|why| why.starts_with(&begins)), "{found:#}");
+        assert!(line_of(&daemon, name).contains("◌ starting"), "{}", said(&daemon));
+        let metric =
+            format!("trunkline_upstream_usable{{cause=\"\",state=\"starting\",upstream=\"{name}\"}}");
+        eventually(&metric, || (daemon.find_metric(&metric) == Some(0)).then_some(()));
+    }
+    let words = "starting: first, second (1 of 3 are up)";
+    assert!(said(&daemon).contains(words), "{}", said(&daemon));
+    let admin = daemon.admin().to_string();
+    let top = Terminal::start(&["top", "--interval", "1", "--admin", &admin], &[], (120, 40));
+    top.wait_for(words);
+    assert_eq!(daemon.get_admin("/readyz").status, 200);
+    // Its time is over: now it is down, and somebody is told.
+    let is_running = |name: &&str| upstream(&told, name)["start"]["phase"] == "running";
+    let running = ["first", "second"].into_iter().find(is_running).expect("one runs");
+    let why = "it has not answered anything within start_timeout";
+    expect(&daemon, running, "down", why, "the process ended");
+    logged(&daemon, running, why);
+    top.wait_for("✗");
+}
+
+#[test]
+fn what_is_off_is_told_and_no_problem() {
+    let well = Upstream::with_tools(&["echo"]);
+    let config = Config::new()
+        .upstream("well", well.address, "")
+        .raw("off", &format!("{}\nenabled = false", at(well.address)))
+        .admin();
+    let daemon = Daemon::start(&config);
+    let told = eventually("the other is up", || {
+        let told = status(&daemon);
+        (upstream(&told, "well")["state"] == "up").then_some(told)
+    });
+    let found = upstream(&told, "off");
+    assert_eq!((&found["state"], &found["usable"]), (&"off".into(), &false.into()), "{found:#}");
+    assert_eq!(told["problems"], serde_json::json!([]), "{told:#}");
+    assert!(line_of(&daemon, "off").contains("○ off"), "{}", said(&daemon));
+    let admin = daemon.admin().to_string();
+    let top = Terminal::start(&["top", "--interval", "1", "--admin", &admin], &[], (120, 40));
+    top.wait_for("○ off");
+    assert!(!daemon.get_admin("/metrics").text().contains("upstream=\"off\""), "no alert can be about it");
+}
+
+#[test]
+fn an_upstream_without_traffic_is_asked_each_interval_and_its_state_shows_soon() {
+    let open = crate::harness::Gate::default();
+    let is_open = open.clone();
+    let server = Upstream::taking_anything(move |request| {
+        if is_open.is_open() {
+            Reply::http("401 Unauthorized", "", "")
+        } else {
+            Legacy::new(Offer::tools(&["echo"])).and_modern().answer(request)
+        }
+    });
+    let lines = format!("{}\nhealth = {{ interval = \"1s\", timeout = \"500ms\" }}", at(server.address));
+    let daemon = Daemon::start(&Config::new().raw("up", &lines).admin());
+    eventually("it is up", || (upstream(&status(&daemon), "up")["state"] == "up").then_some(()));
+    open.open();
+    let since = std::time::Instant::now();
+    eventually("it is told", || {
+        (upstream(&status(&daemon), "up")["state"] == "refuses our credentials").then_some(())
+    });
+    // An interval, which varies by a quarter, and two seconds.
+    assert!(since.elapsed() < Duration::from_millis(3500), "{:?}", since.elapsed());
 }
 
 #[test]
@@ -323,6 +448,11 @@ fn a_program_that_crashes_says_its_last_words_and_no_secret() {
     let what = problem(&told, "crash")["what"].as_str().unwrap_or_default().to_owned();
     assert!(what.contains("exit status: 4") && what.contains("no database at db:5432"), "{what}");
     assert!(!told.to_string().contains("hunter2"), "{told}");
+    expect(&daemon, "crash", "down", "its child process is in a crash loop", "crash loop");
+    views(&daemon, &[("crash", "down", "its child process is in a crash loop")]);
+    logged(&daemon, "crash", "exit status: 4");
+    let metric = "trunkline_child_crash_loop{upstream=\"crash\"}";
+    eventually(metric, || (daemon.find_metric(metric) == Some(1)).then_some(()));
 }
 
 #[test]
@@ -514,4 +644,27 @@ fn what_the_gateway_asks_itself_is_no_call() {
         (told["calls"].as_u64() > Some(0)).then_some(told)
     });
     assert_eq!((&told["calls"], &told["errors"]), (&1.into(), &0.into()), "{told:#}");
+}
+
+#[test]
+fn a_count_that_rises_is_told_alike_everywhere() {
+    let server = Upstream::with_tools(&["echo"]);
+    let limit = "[[limit]]\nname = \"few\"\nby = [\"address\"]\nrate = \"1/h\"";
+    let config = Config::new().upstream("up", server.address, "").section(limit).admin();
+    let daemon = Daemon::start(&config);
+    for _ in 0..4 {
+        daemon.send(&call("1", "echo"));
+    }
+    let words = "3 calls refused in the last minute";
+    let told = status(&daemon);
+    let all = told["problems"].as_array().expect("a list");
+    let problem = all.iter().find(|problem| problem["subject"] == "limit few").expect("it is told");
+    assert_eq!(problem["what"], words, "{told:#}");
+    assert_eq!(problem["runbook"], "TrunklineRateLimited", "{told:#}");
+    assert!(said(&daemon).lines().any(|line| line.contains("limit few") && line.contains(words)));
+    let admin = daemon.admin().to_string();
+    let mut top = Terminal::start(&["top", "--interval", "1", "--admin", &admin], &[], (120, 40));
+    top.wait_for("UPSTREAM");
+    top.keys("5");
+    top.wait_for(words);
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -55,6 +55,8 @@ pub(crate) struct ListingState {
     failing: [LastFault; LISTS],
     /// A bit for each list that is given out as it was before the start, as it was not fetched since.
     kept: AtomicU8,
+    /// When these were written, in seconds since 1970.
+    kept_s: AtomicU64,
 }
 
 impl Default for ListingState {
@@ -66,6 +68,7 @@ impl Default for ListingState {
             missing: AtomicU8::new(0),
             failing: Default::default(),
             kept: AtomicU8::new(0),
+            kept_s: AtomicU64::new(0),
         }
     }
 }
@@ -216,8 +219,9 @@ impl ListingState {
         self.failing.iter().find_map(stands)
     }
 
-    /// A list is given out as it was before the start. `list` is below 8.
-    pub(crate) fn note_kept(&self, list: u8) {
+    /// A list is given out as it was before the start, when it was written at this moment. `list` is below 8.
+    pub(crate) fn note_kept(&self, list: u8, written_s: u64) {
+        self.kept_s.store(written_s, Ordering::Release);
         self.kept.fetch_or(1 << list, Ordering::AcqRel);
     }
 
@@ -229,6 +233,11 @@ impl ListingState {
     /// True if any list is given out as it was before the start.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Acquire) != 0
+    }
+
+    /// When the lists were written that are given out as they were before the start, in seconds since 1970.
+    pub(crate) fn kept_s(&self) -> Option<u64> {
+        self.is_kept().then(|| self.kept_s.load(Ordering::Acquire))
     }
 
     /// True if any list is to be fetched as soon as that is possible, as clients go without it or with an old one.

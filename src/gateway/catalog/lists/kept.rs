@@ -58,6 +58,13 @@ struct Folder(PathBuf);
 /// A list that was kept, as it is given out.
 type ReadPart = (KeptPart, PartKey);
 
+/// The lists of a file.
+struct ReadLists {
+    parts: Vec<ReadPart>,
+    /// When it was written, in seconds since 1970.
+    written_s: u64,
+}
+
 impl KeptFiles {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call. `None`: there is no
     /// place for it.
@@ -65,8 +72,8 @@ impl KeptFiles {
         let folder = Folder(state_directory?);
         let followed = state.snapshot.load_full();
         for upstream in &followed.upstreams {
-            if let Some(parts) = Reading::new(state, &folder, &followed, upstream).run() {
-                take_up(state, upstream, parts);
+            if let Some(lists) = Reading::new(state, &folder, &followed, upstream).run() {
+                take_up(state, upstream, lists);
             }
         }
         Some(Self { state: Arc::clone(state), folder, followed, complaint: None })
@@ -98,8 +105,8 @@ impl KeptFiles {
         self.state.catalog.kept.retain(&living);
         for upstream in snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id)) {
             let reading = Reading::new(&self.state, &self.folder, &snapshot, upstream);
-            if let Some(parts) = tasks.compute(move || reading.run()).await {
-                take_up(&self.state, upstream, parts);
+            if let Some(lists) = tasks.compute(move || reading.run()).await {
+                take_up(&self.state, upstream, lists);
             }
         }
         self.followed = snapshot;
@@ -148,15 +155,15 @@ impl KeptFiles {
 }
 
 impl Folder {
-    /// The file of an upstream; `None`: there is none.
-    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+    /// The file of an upstream, and when it was written; `None`: there is none.
+    fn read(&self, name: &str) -> io::Result<Option<(Vec<u8>, u64)>> {
         let opened = Dir::open(&self.0).and_then(|state| state.subdirectory(LISTS));
         let file = match opened {
             Ok(lists) => lists.file(name.as_ref())?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        file.map(|file| file.bytes(FILE_BYTES_MAX)).transpose()
+        file.map(|file| Ok((file.bytes(FILE_BYTES_MAX)?, file.written_s().unwrap_or_default()))).transpose()
     }
 
     fn write(&self, name: &str, clear: &[u8], keys: &SealingKeys, parts: &[KeptPart]) -> io::Result<()> {
@@ -199,12 +206,12 @@ impl Reading {
         }
     }
 
-    fn run(&self) -> Option<Vec<ReadPart>> {
+    fn run(&self) -> Option<ReadLists> {
         let name = &self.upstream.config.name;
         let why = match self.folder.read(name) {
             Ok(None) => return None,
-            Ok(Some(file)) => match self.open(&file) {
-                Ok(parts) => return Some(parts),
+            Ok(Some((file, written_s))) => match self.open(&file) {
+                Ok(parts) => return Some(ReadLists { parts, written_s }),
                 Err(why) => why.to_owned(),
             },
             Err(error) => error.to_string(),
@@ -257,14 +264,14 @@ impl Reading {
 }
 
 /// Gives out what was kept until it can be fetched, unless that was done already.
-fn take_up(state: &State, upstream: &Upstream, parts: Vec<ReadPart>) {
+fn take_up(state: &State, upstream: &Upstream, lists: ReadLists) {
     let config = &upstream.config;
     let patience = config.stale_if_error.max(config.stale_while_revalidate);
     if patience.is_zero() {
         return;
     }
     let now = clock::now();
-    for (part, key) in parts {
+    for (part, key) in lists.parts {
         if state.catalog.parts.contains_key(&key) {
             continue;
         }
@@ -276,7 +283,7 @@ fn take_up(state: &State, upstream: &Upstream, parts: Vec<ReadPart>) {
         let count = key.kind.changed().map_or(0, |changed| upstream.changes.count(changed));
         let old = ListPart { stale_until: now + patience, count, ..ListPart::old(content, now) };
         state.catalog.parts.insert(key, Arc::new(old));
-        upstream.listing.note_kept(key.kind.index());
+        upstream.listing.note_kept(key.kind.index(), lists.written_s);
     }
 }
 
