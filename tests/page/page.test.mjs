@@ -252,6 +252,29 @@ test('curves have a scale and times, and tell each value to pointers and keys', 
     assert.deepEqual(await barriers(page), []);
   }));
 
+test('each state is read in full, and lists from before a restart are marked', () => {
+  const scene = ordinary();
+  const words = ["wants the caller's own credentials", 'starting', 'off', 'is no MCP server', 'cannot be listed'];
+  words.forEach((state, at) => Object.assign(scene.upstreams[at], { state }));
+  Object.assign(scene.upstreams[1], {
+    start: { phase: 'queued', since_s: scene.started_s, timeout_s: 180 },
+    lists_kept_s: scene.started_s - 60,
+  });
+  Object.assign(scene.upstreams[2], { enabled: false });
+  scene.more.problems = [3, 4].map((at) => problem('error', 'upstream', [scene.upstreams[at].name], words[at], words[at]));
+  return shown(scene, async (page) => {
+    for (const word of words) await reads(page, 'table.upstreams', new RegExp(word));
+    const cut = await page
+      .locator('table.upstreams td.state')
+      .evaluateAll((cells) => cells.filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.innerText));
+    assert.deepEqual(cut, []);
+    await reads(page, 'table.upstreams', /lists kept over a restart/);
+    await reads(page, 'table.upstreams', /switched off/);
+    await page.locator('table.upstreams a.row', { hasText: 'tickets' }).click();
+    await reads(page, 'main', /Start\s*queued since \d\d:\d\d:\d\d[^]*Lists\s*of \d\d:\d\d:\d\d, kept over a restart/);
+  });
+});
+
 test('a problem that comes up is shown', () =>
   shown(ordinary(), async (page, gateway, scene) => {
     await headline(page, /^Everything is up$/);

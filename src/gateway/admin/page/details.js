@@ -111,6 +111,7 @@ function upstreamDetails(view, name) {
     ),
     band(view.history.upstreams.get(name) ?? NOTHING, view),
     replicaTable(view, list(upstream.replicas)),
+    factSection('Now', stateFacts(upstream)),
     factSection('Last errors', faultFacts(upstream)),
     toolSection(view, name),
     recentErrors(view, list(view.status.recent_errors).filter((one) => one.upstream === name)),
@@ -119,13 +120,18 @@ function upstreamDetails(view, name) {
   ];
 }
 
+/** How far its program is with its start, and how old its lists are. */
+const stateFacts = ({ start, lists_kept_s: kept_s }) =>
+  [
+    start && ['Start', `${start.phase} ${sinceWords(start.since_s)}`],
+    number(kept_s) !== null && ['Lists', `of ${clock(kept_s)}, kept over a restart`],
+  ].filter(Boolean);
+
 /** What it met last, each with its time, and the last words of its program. */
-function faultFacts({ fault, list_fault: lists, replicas, last_lines: lines, start, lists_kept_s: kept_s }) {
+function faultFacts({ fault, list_fault: lists, replicas, last_lines: lines }) {
   const told = ({ why, at_s, stands }) =>
     `${why}, ${clock(at_s)}${stands ? '' : ', answered since'}`;
   return [
-    start && ['Start', `${start.phase} ${sinceWords(start.since_s)}`],
-    number(kept_s) !== null && ['Lists kept', `over a restart, ${sinceWords(kept_s)}`],
     fault && ['Server', told(fault)],
     lists && ['Lists', told(lists)],
     ...list(replicas).map(({ address, fault: own }) => own && [address, told(own)]),

@@ -114,7 +114,8 @@ function endpointNames({ upstreams }) {
   return names.length > 3 ? `${names.slice(0, 2).join(', ')} and ${names.length - 2} more` : and(names);
 }
 
-function upstreamWords({ transport, eras, replicas, children, lists_kept_s: kept_s }) {
+function upstreamWords({ transport, eras, replicas, children, enabled, lists_kept_s: kept_s }) {
+  if (enabled === false) return 'switched off';
   const many = list(replicas).length;
   const serves =
     transport === 'stdio'
