@@ -22,6 +22,8 @@ const SEPARATOR: &str = "__";
 const PUBLIC_NAME_BYTES_MAX: usize = 128;
 /// Models' interfaces take no longer names.
 const MODEL_NAME_CHARS_MAX: usize = 64;
+/// The prefix that a host puts before names, where it knows the gateway by its usual name.
+const HOST_PREFIX: &str = "mcp__trunkline__";
 const INSTRUCTIONS_BYTES_MAX: usize = 16 * 1024;
 
 section! {
@@ -322,11 +324,7 @@ fn check_aliases(
         let Some(alias) = endpoint.aliases.iter().find(|alias| alias.public == *public.get_ref()) else {
             continue;
         };
-        if alias.public.chars().count() > MODEL_NAME_CHARS_MAX {
-            let message = format!(
-                "the alias has over {MODEL_NAME_CHARS_MAX} characters: models' interfaces refuse a whole request because of \
-                 such a name"
-            );
+        if let Some(message) = long_name(&alias.public) {
             findings.warning(public.span(), message);
         }
         if let Some(message) = alias_name_fault(&alias.public, members) {
@@ -336,6 +334,22 @@ fn check_aliases(
             findings.errors.push(error);
         }
     }
+}
+
+/// A warning of a name that the interfaces of models refuse, or do as soon as a host names the gateway before it.
+fn long_name(public: &str) -> Option<String> {
+    let chars = public.chars().count();
+    let before = if chars > MODEL_NAME_CHARS_MAX {
+        String::new()
+    } else if chars + HOST_PREFIX.len() > MODEL_NAME_CHARS_MAX {
+        format!(" with `{HOST_PREFIX}` before it")
+    } else {
+        return None;
+    };
+    Some(format!(
+        "the alias has over {MODEL_NAME_CHARS_MAX} characters{before}: models' interfaces refuse a whole request because of \
+         such a name"
+    ))
 }
 
 fn alias_name_fault(public: &str, members: &[&UpstreamConfig]) -> Option<String> {

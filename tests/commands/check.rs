@@ -18,11 +18,15 @@ fn an_alias_that_models_refuse_gets_a_warning() {
              aliases = {{ {alias} = \"a__b\" }}\n[upstream.a]\nurl = \"http://127.0.0.1:1/mcp\"\n"
         )
     };
-    for (alias, is_warned) in [("x".repeat(64), false), ("x".repeat(65), true)] {
-        let (output, _) = trunkline(&["check"], Some(&config(&alias)));
+    let before = "the alias has over 64 characters with `mcp__trunkline__` before it";
+    for (length, warning) in
+        [(48, None), (49, Some(before)), (64, Some(before)), (65, Some("the alias has over 64 characters:"))]
+    {
+        let (output, _) = trunkline(&["check"], Some(&config(&"x".repeat(length))));
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(said.contains("the alias has over 64 characters"), is_warned, "{said}");
+        let is_told = warning.map_or(!said.contains("the alias has"), |warning| said.contains(warning));
+        assert!(is_told, "{length}: {said}");
     }
 }
 
