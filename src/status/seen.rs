@@ -32,11 +32,11 @@ pub struct Seen {
 /// Calls since the start of the gateway until then.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SeenCalls {
-    /// How many.
+    /// Their number.
     pub calls: u64,
-    /// How many of them failed.
+    /// The number of those that failed.
     pub errors: u64,
-    /// Why, by their reasons.
+    /// The same by their reasons.
     pub reasons: BTreeMap<String, u64>,
     /// Since when some fail again and again, in seconds since 1970.
     pub failing_since_s: Option<u64>,

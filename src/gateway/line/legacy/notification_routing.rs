@@ -130,7 +130,7 @@ pub(crate) fn in_reply(
     Ok((crossing, matches!(seen, CrossingMessage::Answer(_))))
 }
 
-/// Whether the client is told now that a list of a program has changed, or later by its stream. A reply tells it at once
+/// True if the client is told now that a list of a program has changed; else its stream tells it later. A reply tells it at once
 /// where the client holds no stream.
 #[cold]
 fn is_told_now(session: &InSession, changed: ChangedList, awaited: AwaitedAnswer<'_>) -> bool {
