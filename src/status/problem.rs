@@ -78,7 +78,7 @@ impl Problem {
         known.unwrap_or_default()
     }
 
-    /// What is wrong, since when, and why its calls failed, in one line.
+    /// The problem in one line: its cause, its age, and why calls failed.
     pub fn words(&self, now_s: u64) -> String {
         let reasons = self.reasons.as_ref().map(|reasons| format!("; {reasons}")).unwrap_or_default();
         format!("{}{}{reasons}", self.what, self.since_words(now_s))

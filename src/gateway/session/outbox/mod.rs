@@ -71,7 +71,7 @@ pub(crate) struct SessionOutbox {
     knows_given: AtomicBool,
     /// Of which reload its client was told that it made other lists.
     lists_since_ms: AtomicU64,
-    /// How often its client is told that a program's list has changed.
+    /// The pace at which its client is told that a list of a program has changed.
     list_pace: ListPace,
 }
 
