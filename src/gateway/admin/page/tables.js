@@ -125,7 +125,7 @@ function upstreamWords({ transport, eras, replicas, children, enabled, lists_kep
         : plural(many, 'replica');
   const running = children ? `${count(children.running)} running` : null;
   const kept = number(kept_s) === null ? null : 'lists kept over a restart';
-  return [eraWords(eras), serves, running, kept].filter(Boolean).join(' · ');
+  return [kept, eraWords(eras), serves, running].filter(Boolean).join(' · ');
 }
 
 const eraWords = (eras) =>
