@@ -262,8 +262,10 @@ test('each state is read in full, and lists from before a restart are marked', (
     lists_kept_s: now_s - 60,
   });
   Object.assign(scene.upstreams[2], { enabled: false });
+  [3, 4].forEach((at) => Object.assign(scene.upstreams[at], { healthy: false }));
   scene.more.problems = [3, 4].map((at) => problem('error', 'upstream', [scene.upstreams[at].name], words[at], words[at]));
   return shown(scene, async (page) => {
+    await headline(page, /^2 upstreams are not usable$/);
     for (const word of words) await reads(page, 'table.upstreams', new RegExp(word));
     const cut = await page
       .locator('table.upstreams td.state')

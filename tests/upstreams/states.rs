@@ -303,7 +303,7 @@ fn a_server_that_fails_or_hangs_is_named_before_and_after_its_breaker_opens() {
 fn a_program_that_starts_slowly_is_starting_until_its_time_is_over() {
     let (first, second) = (Child::new(&["starts-in=60"]), Child::new(&["starts-in=60"]));
     let well = Upstream::with_tools(&["echo"]);
-    let keys = |child: &Child| child.keys("start_timeout = \"6s\"\nstop_timeout = \"100ms\"");
+    let keys = |child: &Child| child.keys("start_timeout = \"8s\"\nstop_timeout = \"100ms\"");
     let config = Config::new()
         .raw("first", &keys(&first))
         .raw("second", &keys(&second))

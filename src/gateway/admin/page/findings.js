@@ -39,8 +39,12 @@ function headline(found, status) {
     endpoints && plural(endpoints, 'endpoint'),
     upstreams && plural(upstreams, 'upstream'),
   ].filter(Boolean);
-  if (parts.length)
-    return { level: 'bad', text: `${and(parts)} ${endpoints + upstreams === 1 ? 'is' : 'are'} down` };
+  if (parts.length) {
+    // Some answer, though not as they should.
+    const areDown = list(status.upstreams).every(({ healthy, state }) => healthy !== false || (state ?? 'down') === 'down');
+    const how = `${endpoints + upstreams === 1 ? 'is' : 'are'} ${areDown ? 'down' : 'not usable'}`;
+    return { level: 'bad', text: `${and(parts)} ${how}` };
+  }
   const starting = list(status.upstreams).filter(({ state }) => state === 'starting').length;
   if (!found.length && starting) {
     const all = list(status.upstreams).filter(({ enabled }) => enabled !== false).length;
