@@ -223,3 +223,49 @@ fn a_session_that_is_told_of_a_change_is_shown_its_own_list_and_told_once() {
         assert_eq!(next["params"]["data"], "last", "{next}");
     }
 }
+
+/// A server whose tool `reveal` tells the session that calls it of another list, which it then does not give.
+fn withholding(answer: fn(&Received) -> Reply) -> (Legacy, Upstream) {
+    let server = Legacy::new(Offer::tools(&["echo", "reveal"])).with_streams();
+    let told = Arc::<Mutex<BTreeSet<String>>>::default();
+    let answering = server.clone();
+    let upstream = Upstream::start(move |request| {
+        let (method, session) = (request.method(), request.session());
+        if method == "tools/call" && request.json()["params"]["name"] == "reveal" {
+            told.lock().unwrap().insert(session.clone());
+            let streams = answering.streams();
+            let its_stream = streams.iter().find(|stream| stream.request.session() == session);
+            its_stream.expect("the client's stream stands").event(TOOLS_CHANGED);
+        }
+        let withholds = method == "tools/list" && told.lock().unwrap().contains(&session);
+        if withholds { answer(request) } else { answering.answer(request) }
+    });
+    (server, upstream)
+}
+
+#[test]
+fn a_session_whose_own_list_cannot_be_had_is_shown_the_one_of_all() {
+    let answers: [fn(&Received) -> Reply; 3] = [
+        |_| Reply::http("404 Not Found", "", "no such session"),
+        |_| Reply::http("500 Internal Server Error", "", "it is broken"),
+        |request| Reply::error(request, "200 OK", -32603, "the list cannot be had in this session"),
+    ];
+    for (which, answer) in answers.into_iter().enumerate() {
+        let ((server, upstream), other) = (withholding(answer), Upstream::with_tools(&["forecast"]));
+        let settings = format!("{LEGACY_ONLY}session_loss = \"reopen\"\n");
+        let config = Config::new().upstream("up", upstream.address, &settings);
+        let daemon = Daemon::start(&config.upstream("other", other.address, ""));
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let mut heard = stream(&daemon, &session);
+        let call = |tool: &str| daemon.send(&in_session(&session, legacy_call("1", tool))).assert_ok();
+        call("up__echo");
+        server.stream(1);
+        call("up__reveal");
+        let told = event_data(&heard.event().expect("an event"));
+        assert_eq!(told["method"], "notifications/tools/list_changed");
+        for _ in 0..2 {
+            let list = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
+            assert_eq!(tool_names(&list), ["up__echo", "up__reveal", "other__forecast"], "answer {which}");
+        }
+    }
+}

@@ -96,8 +96,39 @@ impl PartRequest {
         self.get_by(thread, clock::now() + self.upstream.config.list_timeout).await
     }
 
-    /// The part, or what can be had of it until `deadline`.
+    /// The part, or what can be had of it until `deadline`. Where a client's own cannot be had, or its session with the
+    /// server is gone, it is the one that others are shown: a client that was told of a change is not shown less for it.
     pub(super) async fn get_by(&self, thread: &FetchContext, deadline: Instant) -> CachedPart {
+        let part = self.get_own_by(thread, deadline).await;
+        let (CachedPart::Missing(error) | CachedPart::Stale(_, Some(error @ UpstreamError::SessionLost))) =
+            &part
+        else {
+            return part;
+        };
+        match self.owner.after(error) {
+            Some(other) => Box::pin(self.clone().owned_by(other).get_instead(thread, deadline, error)).await,
+            None => part,
+        }
+    }
+
+    /// The part for others, for one whose own met this error; it is asked for its own again the next time.
+    #[cold]
+    async fn get_instead(
+        &self,
+        thread: &FetchContext,
+        deadline: Instant,
+        error: &UpstreamError,
+    ) -> CachedPart {
+        match self.get_own_by(thread, deadline).await {
+            CachedPart::Kept(part) | CachedPart::Fetched(part) => {
+                CachedPart::Stale(part, Some(error.clone()))
+            }
+            part => part,
+        }
+    }
+
+    /// The part of its owner.
+    async fn get_own_by(&self, thread: &FetchContext, deadline: Instant) -> CachedPart {
         let parts = &thread.state.catalog.parts;
         let entered_at = clock::now();
         let entered = self.count();

@@ -11,6 +11,7 @@ use http::HeaderMap;
 use crate::session::UpstreamSession;
 use crate::tables::lists::cache::{ContentDigest, Scope, digest};
 use crate::upstream::headers::fingerprint;
+use protocol::error::UpstreamError;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) enum ListOwner {
@@ -29,6 +30,17 @@ impl ListOwner {
 
     pub(super) fn is_session(&self) -> bool {
         matches!(self, Self::Session(..))
+    }
+
+    /// In whose name it is asked for after this error, as a session without a list of its own would; `None`: nobody's.
+    pub(super) fn after(&self, error: &UpstreamError) -> Option<Self> {
+        match self {
+            Self::Session(_, None) => Some(Self::Gateway),
+            Self::Session(_, Some(shown)) if *error == UpstreamError::SessionLost => {
+                Some(Self::Shown(Arc::clone(shown)))
+            }
+            Self::Session(_, Some(_)) | Self::Gateway | Self::Shown(_) => None,
+        }
     }
 
     pub(super) fn scope(&self) -> Scope {
