@@ -1,8 +1,8 @@
-//! The program that `npx PACKAGE@1.2.3` runs once it has fetched the package: then it is started by itself, without the
-//! `npm exec` and the shell that would stay beside it for as long as it runs.
+//! The program that `npx` or `npm exec` runs of `PACKAGE@1.2.3` once it has fetched the package: then it is started by
+//! itself, without the `npm exec` and the shell that would stay beside it for as long as it runs.
 //!
-//! Only where it is sure to be the same: an exact version, no other option, the very place where `npx` keeps it, the version
-//! that stands there, and no project in the working directory whose own packages go first.
+//! Only where it is sure to be the same: an exact version of one package, no option beyond that, the very place where npm
+//! keeps it, the version that stands there, and no project in the working directory whose own packages go first.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,6 +19,15 @@ const MANIFEST_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes of the digest that names a place of `npx`.
 const PLACE_BYTES: usize = 8;
 
+/// The words of a launcher.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked<'w> {
+    package: &'w str,
+    /// The program of the package, where it is named.
+    program: Option<&'w str>,
+    args: &'w [String],
+}
+
 /// A program as `npx` would run it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fetched {
@@ -30,10 +39,8 @@ pub(super) struct Fetched {
 
 /// The program, if it is there. `environment`: that of the child; of a name that stands twice the last counts.
 pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsString)]) -> Option<Fetched> {
-    if Path::new(&command.program).file_name() != Some(OsStr::new("npx")) {
-        return None;
-    }
-    let (package, args) = asked(&command.args)?;
+    let launcher = Path::new(&command.program).file_name().and_then(OsStr::to_str);
+    let Asked { package, program, args } = asked(launcher?, &command.args)?;
     let (name, version) =
         package.rsplit_once('@').filter(|(name, version)| is_name(name) && is_exact(version))?;
     let of = |name: &str| environment.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value);
@@ -56,7 +63,7 @@ pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsStrin
         return None;
     }
     let folder = modules.join(".bin");
-    let file = folder.join(program_of(name, &manifest["bin"])?);
+    let file = folder.join(program_of(name, program, &manifest["bin"])?);
     let real = file.canonicalize().ok()?;
     let is_executable =
         real.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
@@ -81,12 +88,44 @@ pub(super) fn with_folder(
 }
 
 /// The package that is asked for and its arguments, where no other option stands before it.
-fn asked(words: &[String]) -> Option<(&str, &[String])> {
-    let begin = words.iter().position(|word| !["-y", "--yes", "-q", "--quiet"].contains(&word.as_str()))?;
-    let (package, args) = words[begin..].split_first()?;
-    // npx takes one that stands right behind for its own.
-    let args = args.strip_prefix(&["--".to_owned()]).unwrap_or(args);
-    (!package.starts_with('-')).then_some((package, args))
+fn asked<'w>(launcher: &str, words: &'w [String]) -> Option<Asked<'w>> {
+    let (is_npm, mut words) = match (launcher, words) {
+        ("npx", words) => (false, words),
+        ("npm", [verb, rest @ ..]) if verb == "exec" || verb == "x" => (true, rest),
+        _ => return None,
+    };
+    let mut named = None;
+    while let Some((word, rest)) = words.split_first() {
+        // The short form is another option of npm itself.
+        let is_package = word == "--package" || (word == "-p" && !is_npm);
+        words = match word.strip_prefix("--package=") {
+            _ if ["-y", "--yes", "-q", "--quiet"].contains(&word.as_str()) => rest,
+            Some(package) if named.is_none() => {
+                named = Some(package);
+                rest
+            }
+            None if is_package && named.is_none() => {
+                let (package, rest) = rest.split_first()?;
+                named = Some(package);
+                rest
+            }
+            _ => break,
+        };
+    }
+    let end = ["--".to_owned()];
+    let ended = words.strip_prefix(&end).filter(|_| is_npm || named.is_some());
+    let (first, args) = ended.unwrap_or(words).split_first()?;
+    let has_option = |args: &[String]| args.iter().any(|arg| arg.starts_with('-'));
+    let args = match args.strip_prefix(&end) {
+        // Both take one that stands right behind for their own.
+        Some(behind) if ended.is_none() && (is_npm || named.is_none()) => behind,
+        Some(_) => return None,
+        // Up to there npm reads options of its own.
+        None if is_npm && ended.is_none() && has_option(args) => return None,
+        None => args,
+    };
+    let program = named.and(Some(first.as_str()));
+    (!first.starts_with('-')).then_some(Asked { package: named.unwrap_or(first), program, args })
 }
 
 fn is_name(name: &str) -> bool {
@@ -116,13 +155,19 @@ fn has_project(command: &CommandConfig) -> bool {
     ["package.json", "node_modules"].iter().any(|name| directory.join(name).exists())
 }
 
-/// The program that is run of a package: the only one, or that of its name.
-fn program_of<'m>(name: &'m str, programs: &'m Value) -> Option<&'m str> {
+/// The program that is run of a package: the one that is `wanted`, or the only one, or that of its name.
+fn program_of<'m>(name: &'m str, wanted: Option<&str>, programs: &'m Value) -> Option<&'m str> {
     let own = name.rsplit('/').next()?;
-    let Value::Object(programs) = programs else { return programs.is_string().then_some(own) };
-    let mut all = programs.iter();
-    let (first, file) = all.next()?;
-    let name = if all.all(|(_, other)| other == file) { first } else { programs.get_key_value(own)?.0 };
+    let Value::Object(programs) = programs else {
+        return (programs.is_string() && wanted.is_none_or(|wanted| wanted == own)).then_some(own);
+    };
+    let name = if let Some(wanted) = wanted {
+        programs.get_key_value(wanted)?.0
+    } else {
+        let mut all = programs.iter();
+        let (first, file) = all.next()?;
+        if all.all(|(_, other)| other == file) { first } else { programs.get_key_value(own)?.0 }
+    };
     // It is a name, not a path to somewhere else.
     (!name.contains('/') && !name.starts_with('.')).then_some(name)
 }
@@ -141,14 +186,35 @@ mod tests {
     #[test]
     fn only_an_exact_version_without_options_is_asked_for() {
         for (line, expected) in [
-            ("-y a@1.2.3 x --y", Some(("a@1.2.3", "x --y"))),
-            ("--yes --quiet a@1.2.3 -- -x", Some(("a@1.2.3", "-x"))),
-            ("-p a@1.2.3 b", None),
-            ("-y", None),
+            ("npx -y a@1.2.3 x --y", Some(("a@1.2.3", None, "x --y"))),
+            ("npx --yes --quiet a@1.2.3 -- -x", Some(("a@1.2.3", None, "-x"))),
+            ("npx -p a@1.2.3 b", Some(("a@1.2.3", Some("b"), ""))),
+            ("npx -y --package=a@1.2.3 b -x", Some(("a@1.2.3", Some("b"), "-x"))),
+            ("npx --package a@1.2.3 -y -- b -x", Some(("a@1.2.3", Some("b"), "-x"))),
+            ("npx -p a@1.2.3 b -- -x", None),
+            ("npx -p a@1.2.3 -p b@1.2.3 c", None),
+            ("npx -p a@1.2.3 -c b", None),
+            ("npx -p a@1.2.3", None),
+            ("npx --node-options=x a@1.2.3", None),
+            ("npx -y", None),
+            ("npm exec -y a@1.2.3 x", Some(("a@1.2.3", None, "x"))),
+            ("npm x -y -- a@1.2.3 -x", Some(("a@1.2.3", None, "-x"))),
+            ("npm exec a@1.2.3 -- -x", Some(("a@1.2.3", None, "-x"))),
+            ("npm exec --package=a@1.2.3 -- b -x", Some(("a@1.2.3", Some("b"), "-x"))),
+            ("npm exec a@1.2.3 -x", None),
+            ("npm exec -p a@1.2.3 b", None),
+            ("npm run a@1.2.3", None),
+            ("npm", None),
+            ("node a@1.2.3", None),
         ] {
             let line = words(line);
-            let asked = asked(&line).map(|(package, args)| (package, args.join(" ")));
-            assert_eq!(asked, expected.map(|(package, args)| (package, args.to_owned())), "{line:?}");
+            let found = asked(&line[0], &line[1..]);
+            let expected = expected.map(|(package, program, args)| (package, program, args.to_owned()));
+            assert_eq!(
+                found.map(|asked| (asked.package, asked.program, asked.args.join(" "))),
+                expected,
+                "{line:?}"
+            );
         }
         for (version, expected) in [
             ("1.2.3", true),
@@ -192,16 +258,21 @@ mod tests {
         write("0.15.1");
         let environment = [("npm_config_cache".into(), cache.path().into())];
         let elsewhere = tempfile::tempdir().expect("a folder");
-        let of = |line: &str| {
+        let run_by = |launcher: &str, line: &str| {
             let directory = Some(elsewhere.path().to_path_buf());
-            let npx = CommandConfig { args: words(line), directory, ..command("npx") };
-            fetched(&npx, &environment)
+            let launcher = CommandConfig { args: words(line), directory, ..command(launcher) };
+            fetched(&launcher, &environment)
         };
+        let of = |line: &str| run_by("npx", line);
         let found = of("-y mcp-remote@0.15.1 https://x.example/mcp").expect("it is there");
         assert_eq!(
             (found.file, found.args),
             (modules.join(".bin/mcp-remote"), words("https://x.example/mcp"))
         );
+        assert_eq!(of("-p mcp-remote@0.15.1 mcp-remote x").expect("the same").args, words("x"));
+        assert_eq!(of("-p mcp-remote@0.15.1 sh"), None, "no program of the package");
+        assert!(run_by("npm", "exec -y -- mcp-remote@0.15.1 --x").is_some());
+        assert_eq!(run_by("npm", "exec -y mcp-remote@0.15.1 --x"), None, "an option of npm");
         assert_eq!(of("-y mcp-remote https://x.example/mcp"), None);
         assert_eq!(of("-y mcp-remote@0.15.2"), None);
         std::fs::write(elsewhere.path().join("package.json"), "{}").expect("a file");
