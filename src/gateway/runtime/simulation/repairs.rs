@@ -60,30 +60,25 @@ impl World {
 
     /// All replicas are there: each gets calls.
     pub(super) async fn look_at_shares(&self, time: Duration) {
-        let servers = || self.servers.iter().filter(|server| server.is_modern);
-        let calls = |server: &Rc<Server>| -> Vec<usize> {
-            server.replicas.iter().map(|replica| replica.calls.get()).collect()
+        let servers: Vec<&Rc<Server>> = self.servers.iter().filter(|server| server.is_modern).collect();
+        let counted = || -> Vec<Vec<usize>> {
+            let replicas = servers.iter().map(|server| server.replicas.iter());
+            replicas.map(|replicas| replicas.map(|replica| replica.calls.get()).collect()).collect()
         };
-        let before: Vec<Vec<usize>> = servers().map(calls).collect();
-        let idle = || {
-            let served = servers().zip(&before).map(|(server, before)| (server, before, calls(server)));
-            served
-                .filter(|(_, before, after)| before.iter().zip(after).any(|(before, after)| before == after))
-                .map(|(server, before, after)| {
-                    let known = self.known_replicas(server.name);
-                    format!("the calls at {} went from {before:?} to {after:?}: {known}", server.name)
-                })
-                .next()
-        };
+        let before = counted();
+        let mut fault = None;
         // Calls in sessions go where their session is: there may be hardly any others for a while.
-        for _ in 1..SHARE_LOOKS {
+        for _ in 0..SHARE_LOOKS {
             sleep(time).await;
-            if idle().is_none() {
-                return;
-            }
+            let after = counted();
+            let pairs = servers.iter().zip(before.iter().zip(&after));
+            let mut idle =
+                pairs.filter(|(_, (before, after))| before.iter().zip(*after).any(|(a, b)| a == b));
+            let Some((server, (before, after))) = idle.next() else { return };
+            let known = self.known_replicas(server.name);
+            fault = Some(format!("the calls at {} went from {before:?} to {after:?}: {known}", server.name));
         }
-        sleep(time).await;
-        if let Some(fault) = idle() {
+        if let Some(fault) = fault {
             self.model.fault(fault);
         }
     }
