@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -550,6 +552,42 @@ fn a_list_that_takes_too_long_is_one_that_cannot_be_had() {
     let daemon = Daemon::start(&config(&[("up", at(server.address))]));
     daemon.send(&list("1", "tools/list"));
     expect(&daemon, "up", "cannot be listed", "timed out after 1 s", "timed out");
+}
+
+#[test]
+fn a_list_that_some_clients_cannot_have_is_told_until_they_have_it() {
+    let is_mended = Arc::<AtomicBool>::default();
+    let mended = Arc::clone(&is_mended);
+    let server = Upstream::taking_anything(move |request| {
+        if request.method() != "tools/list" {
+            return Legacy::new(Offer::tools(&[])).and_modern().answer(request);
+        }
+        let message = request.json();
+        let declared = &message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+        if declared["roots"].is_object() && !mended.load(Ordering::Relaxed) {
+            return Reply::error(request, "200 OK", -32603, "no roots");
+        }
+        let listed = r#"{"tools":[],"ttlMs":0,"cacheScope":"public","resultType":"complete"}"#;
+        Reply::result(request, listed)
+    });
+    let daemon = Daemon::start(&config(&[("up", at(server.address))]));
+    let ask = |capabilities: &str| {
+        let declared = format!(r#""io.modelcontextprotocol/clientCapabilities":{capabilities}"#);
+        let declaring = list("1", "tools/list");
+        daemon.send(&declaring.replacing(r#""io.modelcontextprotocol/clientCapabilities":{}"#, &declared))
+    };
+    ask(r#"{"roots":{}}"#);
+    let (state, why) = ("cannot be listed", "tools/list: no roots (-32603)");
+    expect(&daemon, "up", state, why, "tools/list: error");
+    for capabilities in ["{}", r#"{"sampling":{}}"#, "{}"] {
+        ask(capabilities).assert_ok();
+        let told = status(&daemon);
+        let found = upstream(&told, "up");
+        assert_eq!(found["state"], state, "after {capabilities}: {told:#}");
+    }
+    is_mended.store(true, Ordering::Relaxed);
+    ask(r#"{"roots":{}}"#).assert_ok();
+    eventually("the upstream is up", || (upstream(&status(&daemon), "up")["state"] == "up").then_some(()));
 }
 
 #[test]

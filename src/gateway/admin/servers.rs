@@ -177,7 +177,7 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         forwards_credentials: Some(forwards_credentials(upstream)),
         start: start(upstream),
         fault: upstream_fault(upstream),
-        list_fault: upstream.listing.fault(clock::now()).map(|noted| fault(&noted, true)),
+        list_fault: upstream.listing.fault().map(|noted| fault(&noted, true)),
         lists_kept_s: upstream.listing.kept_s(),
         last_lines: last_lines(upstream),
         down_since_s: down_since_s(upstream),

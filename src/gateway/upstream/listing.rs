@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::fault::{Fault, LastFault, NotedFault};
+use super::fault::{Fault, NotedFault};
+use super::list_faults::ListFaults;
 use super::throttle::Throttle;
 use protocol::param_headers::Annotation;
 
@@ -33,8 +34,6 @@ const ANNOTATED_MAX: usize = 65_536;
 const TASK_ONLY_MAX: usize = 1024;
 /// Tools that are known to be left out.
 const LEFT_OUT_MAX: usize = 1024;
-/// Kinds of lists.
-const LISTS: usize = 8;
 /// The bits of all lists; the one above them is that of `server/discover`.
 const LIST_BITS: u8 = 0b1111;
 /// What is wrong with a list is logged at most so often.
@@ -51,8 +50,8 @@ pub(crate) struct ListingState {
     pub left_out: LeftOutTools,
     /// A bit for each list that a client got without this upstream.
     missing: AtomicU8,
-    /// Why each cannot be had.
-    failing: [LastFault; LISTS],
+    /// Why lists cannot be had.
+    failing: ListFaults,
     /// A bit for each list that is given out as it was before the start, as it was not fetched since.
     kept: AtomicU8,
     /// When these were written, in seconds since 1970.
@@ -66,7 +65,7 @@ impl Default for ListingState {
             log: Throttle::new(LOG_INTERVAL),
             left_out: LeftOutTools::default(),
             missing: AtomicU8::new(0),
-            failing: Default::default(),
+            failing: ListFaults::default(),
             kept: AtomicU8::new(0),
             kept_s: AtomicU64::new(0),
         }
@@ -197,26 +196,20 @@ impl ListingState {
         self.missing.fetch_or(1 << list, Ordering::AcqRel);
     }
 
-    /// The server refuses the list, or what it gives is none.
+    /// The server refuses the list, or what it gives is none. `question`: a digest of all that it was asked with.
     #[cold]
-    pub(crate) fn note_fault(&self, list: u8, fault: Fault) {
-        if let Some(failing) = self.failing.get(usize::from(list)) {
-            failing.note(fault, 0, true);
-        }
+    pub(crate) fn note_fault(&self, question: u64, fault: Fault) {
+        self.failing.note(question, fault);
     }
 
     /// The server gave the list.
-    pub(crate) fn note_listed(&self, list: u8) {
-        if let Some(failing) = self.failing.get(usize::from(list)) {
-            failing.is_good();
-        }
+    pub(crate) fn note_listed(&self, question: u64) {
+        self.failing.note_answered(question);
     }
 
     /// Why a list cannot be had now.
-    pub(crate) fn fault(&self, now: Instant) -> Option<Arc<NotedFault>> {
-        let stands =
-            |failing: &LastFault| failing.latest().filter(|noted| failing.stands(noted, 0, true, now));
-        self.failing.iter().find_map(stands)
+    pub(crate) fn fault(&self) -> Option<Arc<NotedFault>> {
+        self.failing.first()
     }
 
     /// A list is given out as it was before the start, when it was written at this moment. `list` is below 8.

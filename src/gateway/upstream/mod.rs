@@ -23,6 +23,7 @@ pub(crate) mod http1;
 mod idle;
 pub(crate) mod incoming;
 pub(crate) mod initialize;
+mod list_faults;
 pub(crate) mod listing;
 pub(crate) mod masking;
 pub(crate) mod message_turns;

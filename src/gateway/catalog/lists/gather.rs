@@ -289,7 +289,7 @@ impl PartRequest {
         );
         if is_of_list && self.key.kind != CatalogQuery::Discover {
             let patience = self.upstream.config.list_timeout;
-            self.upstream.listing.note_fault(self.key.kind.index(), self.upstream.fault_of(error, patience));
+            self.upstream.listing.note_fault(self.key.question(), self.upstream.fault_of(error, patience));
         }
     }
 
@@ -317,7 +317,7 @@ impl PartRequest {
         match fetched {
             Ok(mut fetched) => {
                 ok.inc();
-                self.upstream.listing.note_listed(self.key.kind.index());
+                self.upstream.listing.note_listed(self.key.question());
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);
                 }

@@ -7,6 +7,7 @@
 //! Invariant: nothing here decides whether a list may be given out. Parts and merged lists say themselves how long
 //! they hold.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,13 @@ pub(crate) struct PartKey {
     /// Whose credential it was asked with.
     pub scope: Scope,
     pub dialect: DialectKey,
+}
+
+impl PartKey {
+    /// A digest of all that its upstream is asked with.
+    pub(crate) fn question(&self) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(self)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,0 +1,117 @@
+//! Why lists of an upstream cannot be had.
+//!
+//! An upstream may be asked for one list in several ways, by what clients declare and in whose name: one may fail while
+//! others are answered. A fault is over once the same question is answered. One that nobody asks again gives way to other
+//! answers after a while, so that a client that is gone leaves nothing behind.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::fault::{Fault, LastFault, NotedFault};
+use super::health::clock_ms;
+use crate::clock;
+
+/// Questions of which a fault is known at once; beyond it the oldest is forgotten.
+const QUESTIONS_MAX: usize = 16;
+/// How long a fault holds against the answers to other questions.
+const BELIEVED: Duration = Duration::from_mins(5);
+
+#[derive(Debug, Default)]
+pub(super) struct ListFaults {
+    are_any: AtomicBool,
+    /// By the digest of the question, the oldest first.
+    failing: Mutex<Vec<(u64, LastFault)>>,
+}
+
+impl ListFaults {
+    #[cold]
+    pub(super) fn note(&self, question: u64, fault: Fault) {
+        let mut failing = self.failing.lock();
+        if let Some((_, last)) = failing.iter().find(|(failed, _)| *failed == question) {
+            last.note(fault, 0, true);
+            return;
+        }
+        if failing.len() >= QUESTIONS_MAX {
+            failing.remove(0);
+        }
+        let last = LastFault::default();
+        last.note(fault, 0, true);
+        failing.push((question, last));
+        self.are_any.store(true, Ordering::Release);
+    }
+
+    /// It was answered.
+    pub(super) fn note_answered(&self, question: u64) {
+        if self.are_any.load(Ordering::Acquire) {
+            self.clear(question);
+        }
+    }
+
+    #[cold]
+    fn clear(&self, question: u64) {
+        let now_ms = clock_ms(clock::now());
+        let believed_ms = u64::try_from(BELIEVED.as_millis()).unwrap_or(u64::MAX);
+        let is_old = |noted: Arc<NotedFault>| now_ms.saturating_sub(noted.at_ms) > believed_ms;
+        let mut failing = self.failing.lock();
+        failing.retain(|(failed, last)| *failed != question && !last.latest().is_none_or(is_old));
+        self.are_any.store(!failing.is_empty(), Ordering::Release);
+    }
+
+    /// The one that has been known for longest.
+    pub(super) fn first(&self) -> Option<Arc<NotedFault>> {
+        self.failing.lock().first()?.1.latest()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(text: &str) -> Fault {
+        Fault::Other(text.into())
+    }
+
+    fn first(faults: &ListFaults) -> Option<Fault> {
+        faults.first().map(|noted| noted.fault.clone())
+    }
+
+    #[test]
+    fn a_fault_is_over_once_its_own_question_is_answered() {
+        let faults = ListFaults::default();
+        faults.note_answered(1);
+        faults.note(1, named("one"));
+        faults.note(2, named("two"));
+        faults.note_answered(3);
+        assert_eq!(first(&faults), Some(named("one")));
+        faults.note(1, named("another"));
+        assert_eq!(first(&faults), Some(named("another")));
+        faults.note_answered(1);
+        assert_eq!(first(&faults), Some(named("two")));
+        faults.note_answered(2);
+        assert_eq!(first(&faults), None);
+    }
+
+    #[test]
+    fn no_more_questions_are_remembered_than_may_be() {
+        let faults = ListFaults::default();
+        for question in 0..1000 {
+            faults.note(question, named("no"));
+        }
+        assert_eq!(faults.failing.lock().len(), QUESTIONS_MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_nobody_asks_again_gives_way() {
+        let faults = ListFaults::default();
+        faults.note(1, named("one"));
+        tokio::time::advance(BELIEVED).await;
+        faults.note(2, named("two"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(first(&faults), Some(named("one")));
+        faults.note_answered(3);
+        assert_eq!(first(&faults), Some(named("two")));
+    }
+}
