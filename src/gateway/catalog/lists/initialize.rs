@@ -11,11 +11,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::discover::heading;
+use super::starting;
 use super::summary::{Capability, Summary, has_list, object};
 use crate::access::policy::Class;
 use crate::snapshot::{Endpoint, Snapshot};
 use crate::upstream::Upstream;
-use crate::upstream::facts::{EraIntroduction, Fact};
+use crate::upstream::facts::{EMPTY, EraIntroduction, Fact};
 use protocol::json::{Document, JsonKind, Scratch, Value, quote};
 use protocol::route::Style;
 use protocol::version::{Era, LegacyVersion};
@@ -53,13 +54,23 @@ pub(crate) async fn result(
     (version, result)
 }
 
-/// Waits until the upstream has said what is needed of it, for a while.
+/// Waits until the upstream has said what is needed of it, for a while. A program that is not up counts as it was before.
 async fn heard_of(upstream: &Upstream) {
+    if starting::is_down(upstream) && is_remembered(upstream) {
+        return;
+    }
     if upstream.era_for(Era::Legacy) == Ok(Era::Modern) {
         upstream.facts.introduced_within(PATIENCE).await;
     } else {
         upstream.facts.tried_within(PATIENCE).await;
     }
+}
+
+/// True once it has introduced itself, if only to the gateway of before a restart.
+fn is_remembered(upstream: &Upstream) -> bool {
+    let known = upstream.facts.known();
+    let said = |fact: &Fact| fact.introduction().is_some_and(|said| said.result != EMPTY);
+    said(&known.legacy) || said(&known.modern)
 }
 
 enum UpstreamIntroduction {
