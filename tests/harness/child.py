@@ -8,7 +8,7 @@ it does.
 
 It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
-`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
+`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 With `storms`, it says fifty times at once that its list has changed, again and again.
 """
@@ -429,6 +429,10 @@ def main():
         sys.stderr.flush()
     if given("starts-in") is not None:
         time.sleep(float(given("starts-in")))
+        note(event="up")
+    if given("burns") is not None:
+        while time.process_time() < float(given("burns")):
+            pass
         note(event="up")
     if given("later-starts-in") is not None and not IS_FIRST:
         time.sleep(float(given("later-starts-in")))

@@ -84,6 +84,8 @@ class Client:
 
     def __init__(self, url, revision, capabilities):
         self.url, self.revision, self.capabilities, self.session = url, revision, capabilities, None
+        #: Of the last answer.
+        self.status, self.headers = None, None
         self.info = {"name": f"client-{len(capabilities)}", "version": "1"}
         if revision == LEGACY:
             self.said = self.post("initialize", self.introduction(), {})
@@ -120,9 +122,11 @@ class Client:
         request = urllib.request.Request(self.url, json.dumps(message).encode(), accepted | headers)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as response:
+                self.status, self.headers = response.status, response.headers
                 self.session = response.headers.get("mcp-session-id") or self.session
                 return answer_in(response.read(), response.headers.get_content_type())
         except urllib.error.HTTPError as error:
+            self.status, self.headers = error.code, error.headers
             return json.loads(error.read())
 
 

@@ -26,6 +26,8 @@ SIMULATION_SECONDS = 20
 FUZZ_BUILD_TIMEOUT_S = 900
 #: So many sessions come and go in `--all`.
 MANY_SESSIONS = 25_000
+#: Each of many programs computes for so long before it is up, in `--all`.
+SLOW_START_SECONDS = 2
 #: Folders whose tests of themselves are a step.
 TESTED = ("bounds", "conformance", "gate", "running", "soak")
 
@@ -108,6 +110,10 @@ def steps(cache, target, everything):
         command = [sys.executable, "-m", "proxies", "--binary", binary]
         return Step(f"proxies, {build}", command, 60, count_reported, python, ("tools", build))
 
+    def starting(build, binary, *more):
+        command = [sys.executable, "-m", "starting", "--binary", binary, *more]
+        return Step(f"starting, {build}", command, 400, count_reported, python, (build,))
+
     def laptop(build, binary):
         command = [venv_python, "-m", "laptop", "--binary", binary, "--npm", tests / "npm-laptop"]
         needed = ("python packages", "laptop packages", build)
@@ -170,6 +176,8 @@ def steps(cache, target, everything):
                 Step("deployment", deployment, deployment_timeout_s, count_reported, python, ("python packages", "debug build")),
             ],
         ),
+        # By itself: it measures how long programs take that compute.
+        starting("debug build", debug),
         Step("gate build", cargo("build", "--profile", "gate", "--bins"), 1800),
         Step("gate", gate, 600, count_reported, python, ("tools", "gate build", "debug build")),
     ]
@@ -177,6 +185,7 @@ def steps(cache, target, everything):
         listed += [
             Step("thin build", cargo("build", "--profile", "thin"), 1200),
             Step("laptop packages", lambda: install_npm_packages(cache, tests / "npm-laptop", LAPTOP)),
+            starting("thin build", thin, "--seconds", SLOW_START_SECONDS),
             laptop("thin build", thin),
             suite("interop", "thin build", thin, "--python1", venv_1_python, "--every-pair"),
             suite("conformance", "thin build", thin, "--all"),
