@@ -88,6 +88,22 @@ fn the_first_list_after_a_restart_is_complete_at_once_in_both_eras() {
 }
 
 #[test]
+fn a_session_after_a_restart_waits_for_no_program_that_introduced_itself_before() {
+    for words in [&[][..], &["strict"], &["modern", "fixes-era"], &["modern-only"]] {
+        let programs = Programs::new(words);
+        programs.run_once(&programs.config());
+        programs.children.iter().for_each(|child| child.starts_in(60));
+        let daemon = Daemon::start(&programs.config());
+        let since = Instant::now();
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
+        let took = since.elapsed();
+        assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
+        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+    }
+}
+
+#[test]
 fn lists_that_were_kept_are_marked_until_they_are_fetched() {
     let programs = Programs::new(&[]);
     programs.run_once(&programs.config());
