@@ -10,6 +10,7 @@ It is a server of the legacy era; `modern` makes it one of both, and with `fixes
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
+`tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
 With `storms`, it says fifty times at once that its list has changed, again and again.
 """
 
@@ -398,13 +399,15 @@ def handle(message):
         if "varies" in WORDS:
             schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
         result(message, {"tools": [{"name": name, "inputSchema": schema} for name in tools],
-                         **({"resultType": "complete", "ttlMs": 60000, "cacheScope": "private"}
+                         **({"resultType": "complete", "ttlMs": int(given("ttl") or 60000), "cacheScope": "private"}
                             if "modern" in WORDS or "modern-only" in WORDS else {})})
         if "changes-when-listed" in WORDS:
             WORDS.remove("changes-when-listed")
             send({"method": "notifications/tools/list_changed"})
     elif method == "tools/call":
         call(message)
+    elif "tools-only" in WORDS and method is not None and method.endswith("/list"):
+        send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
     elif "id" in message:
         result(message, {})
 

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Offer, Upstream, event_data, eventually, in_session, initialize,
-    legacy, legacy_call, list, listen, open_session_with, side_by_side, tool_names,
+    Child, Config, Daemon, LEGACY_VERSION, Offer, Upstream, call, event_data, eventually, in_session,
+    initialize, legacy, legacy_call, list, listen, open_session_with, side_by_side, tool_names,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -91,21 +91,44 @@ fn a_list_goes_without_what_starts_and_is_said_to_have_changed_once_in_a_while()
 #[test]
 fn a_gateway_is_ready_as_it_serves_or_once_all_is_listed() {
     let server = Upstream::start(|request| Offer::tools(&["echo"]).answer(request));
-    let daemon = |ready: &str| {
-        let child = Child::new(&["starts-in=2"]);
-        let config = Config::new().upstream("other", server.address, "").raw("slow", &child.keys(""));
+    let daemon = |ready: &str, words: &[&str], keys: &str| {
+        let child = Child::new(words);
+        let config = Config::new().upstream("other", server.address, "").raw("slow", &child.keys(keys));
         let admin = format!("[admin]\naddress = \"127.0.0.1:0\"\n{ready}");
         (Daemon::start(&config.section(&admin)), child)
     };
-    let (at_once, _child) = daemon("");
+    let (at_once, _child) = daemon("", &["starts-in=2"], "");
     assert_eq!(at_once.get_admin("/readyz").status, 200);
-    let (listed, _child) = daemon("ready = \"listed\"");
+    // Of one whose era is fixed, nothing else is asked.
+    let (fixed, _fixed_child) = daemon("ready = \"listed\"", &["modern"], "eras = [\"modern\"]");
+    eventually("it is ready", || (fixed.get_admin("/readyz").status == 200).then_some(()));
+    let (listed, _child) = daemon("ready = \"listed\"", &["starts-in=2"], "");
     let early = listed.get_admin("/readyz");
     assert_eq!(early.status, 503);
     assert!(early.text().starts_with("not listed yet: ") && early.text().contains("slow"), "{early:?}");
     let late =
         eventually("it is ready", || Some(listed.get_admin("/readyz")).filter(|late| late.status == 200));
     assert!(late.text().starts_with("ok"), "{late:?}");
+}
+
+#[test]
+fn a_program_that_nobody_uses_ends_and_is_not_started_for_its_names() {
+    // Its lists do not hold: whoever wants one asks it.
+    let child = Child::new(&["modern", "tools-only", "ttl=0"]);
+    // Names can be denied where it is known which there are.
+    let config = Config::new().raw("up", &child.keys("child_idle_timeout = \"1s\""));
+    let daemon = Daemon::start(&config.endpoint("deny = [\"secret\"]"));
+    child.wait_received("tools/list", 1);
+    child.wait_gone();
+    // It is looked four times a second what is due.
+    let since = Instant::now();
+    while since.elapsed() < 3 * SECOND {
+        assert_eq!(child.pids().len(), 1, "it is not started again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // It is there for who needs it.
+    daemon.send(&call("1", "echo")).assert_ok();
+    assert_eq!(child.pids().len(), 2);
 }
 
 /// Capabilities of clients, no two alike.

@@ -16,13 +16,14 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use super::fetch::FetchContext;
 use super::gather::CachedPart;
-use super::starting::is_starting;
+use super::starting::{is_at_rest, is_on_its_way};
 use super::upstream_dialect::UpstreamDialect;
 use super::wanted;
 use crate::access::policy::NameScope;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
+use crate::tables::lists::part::ListPart;
 use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
@@ -69,6 +70,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
         for upstream in needed {
             let entry = known.entry(upstream.id).or_insert_with(|| LearnState::new(now));
             if asked.len() < CONCURRENT_MAX && entry.is_due(upstream, now) {
+                let known = entry.names.clone().filter(|_| entry.is_only_looked_at(upstream));
                 entry.is_asked = true;
                 entry.changes = changes(upstream);
                 entry.start = start_of(upstream);
@@ -76,7 +78,10 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
                 let thread = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
                 let learn = async move {
-                    let names = names_of(&thread, &upstream).await;
+                    let names = match known {
+                        Some(known) => (Some(kept_names(&thread, &upstream).unwrap_or(known)), None),
+                        None => names_of(&thread, &upstream).await,
+                    };
                     (upstream, names)
                 };
                 asked.push(learn.boxed_local());
@@ -132,11 +137,27 @@ impl LearnState {
     }
 
     fn is_due(&self, upstream: &Upstream, now: Instant) -> bool {
-        let has_moved = || self.start != start_of(upstream);
-        let is_due = self.due <= now || self.changes != changes(upstream) || has_moved();
+        let is_due = self.due <= now || self.changes != changes(upstream) || self.has_come_up(upstream);
         // A program that starts is asked once it is up; until then it offers what it did before.
         let is_old_enough = || self.names.is_none() && upstream.listing.is_kept();
-        !self.is_asked && is_due && (!is_starting(upstream) || is_old_enough())
+        !self.is_asked && is_due && (!is_on_its_way(upstream) || is_old_enough()) && !self.may_rest(upstream)
+    }
+
+    /// True if its program is up, and was not, or was another process, when it was asked.
+    fn has_come_up(&self, upstream: &Upstream) -> bool {
+        let start = start_of(upstream);
+        start != StartState::default() && start != self.start
+    }
+
+    /// True for a program whose names are known, and that has ended because nobody uses it.
+    fn may_rest(&self, upstream: &Upstream) -> bool {
+        self.names.is_some() && is_at_rest(upstream)
+    }
+
+    /// True if it would be asked by the clock alone: asked so, a program would never be idle.
+    fn is_only_looked_at(&self, upstream: &Upstream) -> bool {
+        let has_news = self.changes != changes(upstream) || self.has_come_up(upstream);
+        upstream.is_child() && self.names.is_some() && self.failures == 0 && !has_news
     }
 }
 
@@ -178,17 +199,32 @@ async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> LearnedNam
             CachedPart::Kept(part) | CachedPart::Fetched(part) | CachedPart::Stale(part, None) => part,
             CachedPart::Hidden => continue,
         };
-        let into = match list {
-            List::Tools => &mut names.tools,
-            List::Prompts => &mut names.prompts,
-            List::Resources => &mut names.resources,
-            List::Templates => &mut names.templates,
-        };
-        *into = part.content.named(list).map(|(name, _)| name.into_owned()).collect();
-        // A call of one that is withheld is told so.
-        into.extend(part.content.withheld.iter().map(ToString::to_string));
+        add(&mut names, list, &part);
     }
     (Some(names), trouble)
+}
+
+/// The names in the lists as they were fetched last, whoever did: nothing is asked. `None`: one of them is not kept.
+fn kept_names(thread: &FetchContext, upstream: &Arc<Upstream>) -> Option<MemberNames> {
+    let mut names = MemberNames::default();
+    for list in List::ALL {
+        let dialect = UpstreamDialect::own(upstream).keyed();
+        let part = wanted(upstream, CatalogQuery::List(list), dialect).last(thread)?;
+        add(&mut names, list, &part);
+    }
+    Some(names)
+}
+
+fn add(names: &mut MemberNames, list: List, part: &ListPart) {
+    let into = match list {
+        List::Tools => &mut names.tools,
+        List::Prompts => &mut names.prompts,
+        List::Resources => &mut names.resources,
+        List::Templates => &mut names.templates,
+    };
+    *into = part.content.named(list).map(|(name, _)| name.into_owned()).collect();
+    // A call of one that is withheld is told so.
+    into.extend(part.content.withheld.iter().map(ToString::to_string));
 }
 
 fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names, trouble): LearnedNames) {

@@ -22,9 +22,21 @@ const RETRY_AFTER_S: u32 = 2;
 
 /// True for a program that has yet to say what it is.
 pub(super) fn is_starting(upstream: &Upstream) -> bool {
-    let state = upstream.starts().map(|starts| starts.state());
-    upstream.is_starting() && !matches!(state, Some(StartState::Failed(_)))
-        || state == Some(StartState::NotStarted)
+    is_on_its_way(upstream)
+        || upstream.starts().is_some_and(|starts| starts.state() == StartState::NotStarted)
+}
+
+/// True for a program that starts, or that is started to be asked what it speaks. One whose era is fixed starts when
+/// somebody needs it.
+pub(super) fn is_on_its_way(upstream: &Upstream) -> bool {
+    let has_failed =
+        || upstream.starts().is_some_and(|starts| matches!(starts.state(), StartState::Failed(_)));
+    upstream.is_starting() && !has_failed()
+}
+
+/// True for a program that has ended, as nobody needs it.
+pub(super) fn is_at_rest(upstream: &Upstream) -> bool {
+    upstream.starts().is_some_and(|starts| matches!(starts.state(), StartState::Ended { .. }))
 }
 
 /// True for a program none of whose processes has answered.
@@ -35,14 +47,18 @@ pub(super) fn is_down(upstream: &Upstream) -> bool {
 /// Waits until one of these programs is further than it is now. False: none is, in time.
 pub(super) async fn one_moves(upstreams: &[&Arc<Upstream>], deadline: Instant) -> bool {
     let moves = upstreams.iter().filter_map(|upstream| {
-        let mut changes = upstream.starts()?.changes();
+        let (mut changes, known) = (upstream.starts()?.changes(), upstream.facts.changed());
         let wanted = upstream.wanted();
         Some(async move {
             let _wanted = wanted;
+            // It may have moved before it was watched.
+            if !is_starting(upstream) {
+                return;
+            }
             tokio::select! {
                 // A watch that is gone does not move.
                 Ok(()) = changes.changed() => {}
-                () = upstream.facts.changed() => {}
+                () = known => {}
             }
         })
     });

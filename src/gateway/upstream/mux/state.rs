@@ -259,12 +259,13 @@ impl MuxState {
         true
     }
 
-    /// The other side has answered a call, and the answer cannot be handed on. False: nobody waits for it.
+    /// The other side has answered a call, and the answer cannot be handed on. False: nobody waits for it. Where there is
+    /// no such call, it has answered nothing.
     pub(super) fn fail(&mut self, own: u64, fault: UpstreamError) -> bool {
+        let Some(call) = self.pending.leave(own) else { return false };
         self.has_answered = true;
         self.used = clock::now();
-        let handle = self.pending.leave(own).and_then(|call| call.handle);
-        handle.map(|handle| handle.sender.break_off_with(fault)).is_some()
+        call.handle.map(|handle| handle.sender.break_off_with(fault)).is_some()
     }
 
     /// The other side says that it has given up a request. It may end subscriptions so; a call that somebody waits for goes

@@ -105,6 +105,18 @@ async fn ids_and_tokens_of_callers_never_meet() {
 }
 
 #[tokio::test]
+async fn an_answer_to_nothing_is_none() {
+    let (connection, mut write_half, mut read_half) = connection();
+    receive(&mut read_half, r#"{"jsonrpc":"2.0","id":7,"id":7}"#);
+    assert!(!connection.fail(8, UpstreamError::Nonsense) && !connection.has_answered());
+    let (_one, _call) = call(&connection, 0, &request("1"), Era::Legacy).await;
+    write_half.next().await.expect("sent");
+    receive(&mut read_half, &answer(7));
+    assert!(!connection.has_answered(), "it answers no call");
+    assert!(connection.fail(1, UpstreamError::Nonsense) && connection.has_answered());
+}
+
+#[tokio::test]
 async fn what_belongs_to_no_call_finds_a_reader() {
     const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;

@@ -82,7 +82,14 @@ impl Children {
         self.check_start(host)?;
         let begun = self.start_watch.begin();
         let queued = GaugeGuard::new(&self.series.starts_waiting);
-        let places = self.places_in_time(host, payer, seeks_room).await?;
+        let places = match self.places_in_time(host, payer, seeks_room).await {
+            Ok(places) => places,
+            Err(error) => {
+                // It is not on its way any more.
+                begun.fail("as many child processes run as may".to_owned());
+                return Err(error);
+            }
+        };
         let place = StartPlace { order: self.order, wanted: Arc::clone(&self.wanted) };
         let turn = host.shared.starting.turn(place).await;
         drop(queued);
