@@ -46,6 +46,8 @@ pub(crate) struct StartFailure {
 pub(crate) struct StartWatch {
     starts: Mutex<StartStages>,
     state: watch::Sender<StartState>,
+    /// True while any of them has not answered yet, though others have.
+    under_way: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +78,11 @@ pub(crate) struct Start {
 
 impl Default for StartWatch {
     fn default() -> Self {
-        Self { starts: Mutex::default(), state: watch::Sender::new(StartState::default()) }
+        Self {
+            starts: Mutex::default(),
+            state: watch::Sender::new(StartState::default()),
+            under_way: watch::Sender::new(false),
+        }
     }
 }
 
@@ -88,6 +94,11 @@ impl StartWatch {
     /// Tells of each change from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<StartState> {
         self.state.subscribe()
+    }
+
+    /// Tells of each start from now on: true while any is under way.
+    pub(crate) fn under_way(&self) -> watch::Receiver<bool> {
+        self.under_way.subscribe()
     }
 
     /// Since when a process has read all that it was sent, and says nothing; `None`: it may still be on its way.
@@ -117,6 +128,8 @@ impl StartWatch {
             *told = state;
             is_news
         });
+        let is_under_way = starts.stages.values().any(|stage| !matches!(stage, Stage::Up(_)));
+        self.under_way.send_if_modified(|told| std::mem::replace(told, is_under_way) != is_under_way);
         value
     }
 }
@@ -196,8 +209,10 @@ mod tests {
         second.succeed();
         assert!(changes.has_changed().expect("it is there"));
         assert!(matches!(*changes.borrow_and_update(), StartState::Up { .. }));
+        assert!(*watch.under_way().borrow(), "the other is on its way");
         first.fail("it ended".into());
         assert!(matches!(watch.state(), StartState::Up { .. }), "one of them is up");
+        assert!(!*watch.under_way().borrow());
         drop(second);
         assert!(matches!(watch.state(), StartState::Ended { .. }));
         let third = watch.begin();

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::ask::{EraFinding, discover, initialized, not_initialized};
@@ -19,7 +20,7 @@ use crate::upstream::fault::Fault;
 use crate::upstream::initialize::{
     CLOSE_TIMEOUT, InitializeError, InitializeOffer, InitializedSession, open,
 };
-use crate::upstream::start_state::StartState;
+use crate::upstream::start_state::{StartState, StartWatch};
 use config::Isolation;
 use protocol::error::UpstreamError;
 use protocol::version::{Era, Eras, LegacyVersion};
@@ -42,6 +43,14 @@ pub(super) async fn find(
         return known;
     }
     let deadline = clock::now() + START_TIME_MAX;
+    let patience = upstream.config.response_timeout;
+    let silent = upstream.starts().map(|starts| silence(starts, starts.under_way(), patience));
+    let silent = async {
+        match silent {
+            Some(silent) => silent.await,
+            None => std::future::pending().await,
+        }
+    };
     let found = async {
         match era {
             Era::Modern => discover(asker, upstream, deadline, upstream.config.response_timeout).await,
@@ -56,7 +65,7 @@ pub(super) async fn find(
     };
     tokio::select! {
         found = found => found,
-        () = silence(upstream) => match era {
+        () = silent => match era {
             // Over a pipe nothing stands in between: silence is the server's own.
             Era::Modern => EraFinding::Lacks { fault: Fault::TimedOut(upstream.config.response_timeout) },
             Era::Legacy => EraFinding::Unknown { fault: Fault::TimedOut(upstream.config.response_timeout) },
@@ -101,16 +110,21 @@ pub(super) fn asked(known: &EraFacts) -> Eras {
     }
 }
 
-/// Completes when a program that is up, or does not start, has had its time.
-async fn silence(upstream: &Upstream) {
-    if let Some(starts) = upstream.starts() {
-        let is_over = |state: &StartState| {
-            !matches!(state, StartState::NotStarted | StartState::Queued { .. } | StartState::Running { .. })
-        };
-        // It is gone only with its upstream.
-        let _ = starts.changes().wait_for(is_over).await;
+/// Completes when a program has had its time since its last start. `under_way`: subscribed to before it was asked. One that
+/// is not up is started by this question: its end before that says nothing.
+async fn silence(starts: &StartWatch, mut under_way: watch::Receiver<bool>, patience: Duration) {
+    let is_up = matches!(starts.state(), StartState::Up { .. });
+    // A watch that is gone, with its upstream, ends each of these.
+    if !is_up && !*under_way.borrow() {
+        let _ = under_way.changed().await;
     }
-    sleep(upstream.config.response_timeout).await;
+    loop {
+        let _ = under_way.wait_for(|is_under_way| !is_under_way).await;
+        tokio::select! {
+            () = sleep(patience) => return,
+            Ok(_) = under_way.wait_for(|is_under_way| *is_under_way) => {}
+        }
+    }
 }
 
 /// True if the gateway keeps the process that it has initialized: where there are few, all are for clients.
@@ -167,5 +181,68 @@ async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instan
             initialized(asker, &opened, FRESH_FOR)
         }
         Err(error) => not_initialized(upstream, error, upstream.config.response_timeout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt as _;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_has_its_time_from_when_it_is_up() {
+        let starts = Arc::new(StartWatch::default());
+        // The one before it has failed, and may not be started again for a while.
+        starts.begin().fail("it ended".into());
+        let mut silent = Box::pin(silence(&starts, starts.under_way(), PATIENCE));
+        assert!((&mut silent).now_or_never().is_none());
+        advance(2 * PATIENCE).await;
+        assert!((&mut silent).now_or_never().is_none(), "it was asked nothing yet");
+        let second = starts.begin();
+        second.run();
+        assert!((&mut silent).now_or_never().is_none());
+        advance(2 * PATIENCE).await;
+        assert!((&mut silent).now_or_never().is_none(), "it starts");
+        second.succeed();
+        assert!((&mut silent).now_or_never().is_none());
+        advance(PATIENCE / 2).await;
+        assert!((&mut silent).now_or_never().is_none());
+        advance(PATIENCE).await;
+        assert!((&mut silent).now_or_never().is_some(), "it has had its time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beside_one_that_is_up_another_starts_in_its_own_time() {
+        let starts = Arc::new(StartWatch::default());
+        let up = starts.begin();
+        up.succeed();
+        let mut silent = Box::pin(silence(&starts, starts.under_way(), PATIENCE));
+        assert!((&mut silent).now_or_never().is_none());
+        let asked = starts.begin();
+        assert!((&mut silent).now_or_never().is_none());
+        advance(2 * PATIENCE).await;
+        assert!((&mut silent).now_or_never().is_none(), "it starts");
+        // It came and went unseen.
+        drop(asked);
+        assert!((&mut silent).now_or_never().is_none());
+        advance(2 * PATIENCE).await;
+        assert!((&mut silent).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_is_over_before_anybody_looks_counts() {
+        let starts = Arc::new(StartWatch::default());
+        let silent = silence(&starts, starts.under_way(), PATIENCE);
+        starts.begin().fail("it ended".into());
+        let mut silent = Box::pin(silent);
+        assert!((&mut silent).now_or_never().is_none());
+        advance(2 * PATIENCE).await;
+        assert!((&mut silent).now_or_never().is_some());
     }
 }
