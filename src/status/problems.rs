@@ -207,7 +207,11 @@ fn of_cause(standing: &Standing, all: &[&UpstreamStatus], lost: &[(&str, &str)])
     let is_of = |first: &str| all.iter().any(|upstream| upstream.name == first);
     let lost: Vec<&str> = lost.iter().filter(|(_, first)| is_of(first)).map(|(path, _)| *path).collect();
     if !lost.is_empty() {
-        what = format!("{what}; every call at {} fails", lost.join(", "));
+        let paths = lost.join(", ");
+        what = match standing.state {
+            UpstreamState::NotListed => format!("{what}; clients at {paths} may see no tools"),
+            _ => format!("{what}; every call at {paths} fails"),
+        };
     }
     let problem = if standing.is_usable { warning(subject, what) } else { error(subject, what) };
     let since_s = all.iter().filter_map(|upstream| since_s(upstream, standing)).min();

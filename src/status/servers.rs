@@ -54,11 +54,11 @@ objects! {
         why: Option<String>,
         /// Since when it is in this state, in seconds since 1970, as far as that is known.
         state_since_s: Option<u64>,
-        /// Whether calls get through, at least some.
+        /// Whether calls get through, at least some, and its tools can be listed.
         usable: Option<bool>,
         /// Whether `enabled` is true; what is not is told nothing.
         enabled: Option<bool>,
-        /// Whether calls may get through, or soon will: it is usable, or it starts.
+        /// Whether calls may get through, or soon will: it is usable, starts, or lacks a list alone.
         healthy: Option<bool>,
         /// Since when it is not healthy, in seconds since 1970; null: it is.
         down_since_s: Option<u64>,
@@ -132,6 +132,8 @@ objects! {
         since_s: u64,
         /// Whether nothing was answered as it should be since.
         stands: bool,
+        /// The method of the list that it is of; null: it is of none.
+        list: Option<String>,
     }
 
     /// The start of a program.
@@ -147,6 +149,8 @@ objects! {
     /// Processes of the gateway's own.
     struct ChildrenStatus {
         running: u64,
+        /// Those that have answered.
+        serving: u64,
         starts: u64,
         crashes: u64,
         /// Whether they end again and again.

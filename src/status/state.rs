@@ -41,7 +41,7 @@ pub struct Standing {
     pub cause: String,
     /// Since when, in seconds since 1970.
     pub since_s: Option<u64>,
-    /// True if calls get through, at least some.
+    /// True if calls get through, at least some, and its tools can be listed.
     pub is_usable: bool,
 }
 
@@ -131,7 +131,10 @@ fn of_process(upstream: &UpstreamStatus) -> Option<Standing> {
         return Some(down.since(upstream.down_since_s.or(fault.map(|fault| fault.since_s))));
     }
     let fault = fault.filter(|fault| fault.stands)?;
-    Some(of_fault(fault, upstream))
+    let found = of_fault(fault, upstream);
+    // Others of its processes answer.
+    let is_served = children.serving > 0;
+    Some(if is_served { Standing { state: UpstreamState::Failing, is_usable: true, ..found } } else { found })
 }
 
 fn of_start(upstream: &UpstreamStatus, now_s: u64) -> Option<Standing> {
@@ -223,8 +226,13 @@ fn of_fault(fault: &FaultStatus, upstream: &UpstreamStatus) -> Standing {
 
 fn of_lists(upstream: &UpstreamStatus) -> Option<Standing> {
     let fault = upstream.list_fault.as_ref().filter(|fault| fault.stands)?;
-    let state = Standing::new(UpstreamState::NotListed, false);
-    Some(state.because(&*fault.why, &fault.cause).since(Some(fault.since_s)))
+    // Without the list of its tools clients use none of it; calls get through all the same.
+    let is_of_tools = fault.list.as_deref().is_none_or(|list| list == "tools/list");
+    let found = Standing::new(UpstreamState::NotListed, !is_of_tools);
+    // The server's own error has the method before it.
+    let method = fault.list.as_deref().filter(|method| !fault.why.starts_with(method));
+    let why = method.map_or_else(|| fault.why.clone(), |method| format!("{method}: {}", fault.why));
+    Some(found.because(why, &fault.cause).since(Some(fault.since_s)))
 }
 
 /// The state by the share of the latest calls that failed, if that is worth a word.
@@ -252,6 +260,12 @@ mod tests {
 
     fn fault(kind: &str, why: &str, http_status: Option<u64>) -> Value {
         json!({"kind": kind, "why": why, "cause": why, "http_status": http_status, "since_s": 7, "stands": true})
+    }
+
+    fn list_fault(method: &str, why: &str) -> Value {
+        let mut told = fault("error", why, None);
+        told["list"] = method.into();
+        told
     }
 
     #[test]
@@ -345,6 +359,32 @@ mod tests {
                 json!({"replicas": [{"breaker": "open", "address": "a:1"}, {"breaker": "closed"}]}),
                 "failing",
                 "1 of 2 replicas down: a:1: its circuit breaker is open",
+                true,
+            ),
+        ] {
+            assert_eq!(told(&upstream), (state.to_owned(), why.to_owned(), is_usable), "{upstream}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_calls_in_use_is_usable() {
+        for (upstream, state, why, is_usable) in [
+            (
+                json!({"list_fault": list_fault("tools/list", "timed out after 5 s")}),
+                "cannot be listed",
+                "tools/list: timed out after 5 s",
+                false,
+            ),
+            (
+                json!({"list_fault": list_fault("prompts/list", "prompts/list: fetch failed (-32603)")}),
+                "cannot be listed",
+                "prompts/list: fetch failed (-32603)",
+                true,
+            ),
+            (
+                json!({"children": {"serving": 1}, "fault": fault("process", "its process ended: no key", None)}),
+                "failing",
+                "its process ended: no key",
                 true,
             ),
         ] {

@@ -591,6 +591,74 @@ fn a_list_that_some_clients_cannot_have_is_told_until_they_have_it() {
 }
 
 #[test]
+fn a_list_of_prompts_that_is_refused_leaves_the_tools_in_use() {
+    let server = Upstream::taking_anything(|request| match request.method().as_str() {
+        "prompts/list" => Reply::error(request, "200 OK", -32603, "fetch failed"),
+        _ => Legacy::new(Offer::tools(&["echo"]).with_prompts(&["greet"])).and_modern().answer(request),
+    });
+    let daemon = Daemon::start(&config(&[("up", at(server.address))]));
+    daemon.send(&list("1", "prompts/list"));
+    let why = "prompts/list: fetch failed (-32603)";
+    let told = eventually("its prompts cannot be listed", || {
+        let told = status(&daemon);
+        (upstream(&told, "up")["why"] == why).then_some(told)
+    });
+    let found = upstream(&told, "up");
+    assert_eq!(found["state"], "cannot be listed", "{found:#}");
+    assert!(found["usable"] == true && found["healthy"] == true, "{found:#}");
+    let found = problem(&told, "up");
+    assert_eq!(
+        (&found["level"], &found["word"]),
+        (&"warning".into(), &"cannot be listed".into()),
+        "{found:#}"
+    );
+    assert!(!found["what"].as_str().unwrap_or_default().contains("every call"), "{found:#}");
+    daemon.send(&call("2", "echo")).assert_ok();
+    assert_eq!(daemon.get_admin("/readyz").status, 200);
+}
+
+#[test]
+fn what_a_client_s_own_list_meets_is_no_state_of_the_server() {
+    let server = Upstream::taking_anything(|request| {
+        let is_wrong = request.headers("x-account").contains(&"nobody");
+        match request.method().as_str() {
+            "tools/list" if is_wrong => Reply::error(request, "200 OK", -32603, "no such account"),
+            _ => Legacy::new(Offer::tools(&["echo"])).and_modern().answer(request),
+        }
+    });
+    let lines = format!("{}\nforward_headers = [\"x-account\"]", at(server.address));
+    let daemon = Daemon::start(&config(&[("up", lines)]));
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    let refused = daemon.send(&list("2", "tools/list").with("X-Account", "nobody"));
+    assert!(refused.text().contains("error"), "{}", refused.text());
+    let told = status(&daemon);
+    assert_eq!(upstream(&told, "up")["state"], "up", "{told:#}");
+    assert_eq!(told["problems"], serde_json::json!([]), "{told:#}");
+}
+
+#[test]
+fn a_process_that_does_not_start_beside_one_that_serves_takes_no_upstream_down() {
+    let (child, folder) = (Child::new(&[]), Folder::new());
+    let claim = folder.path().join("claimed").display().to_string();
+    let command: Vec<String> = child.command();
+    let script = format!("mkdir {claim} 2>/dev/null || exit 4; exec {}", command.join(" "));
+    let keys = format!("command = [\"sh\", \"-c\", {script:?}]\neras = [\"legacy\"]");
+    let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+    eventually("its own process is up", || (upstream(&status(&daemon), "up")["state"] == "up").then_some(()));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let refused = daemon.send(&in_session(&session, legacy_call("2", "echo")));
+    assert!(refused.text().contains("error"), "{}", refused.text());
+    let told = eventually("the end of the second is told", || {
+        let told = status(&daemon);
+        let why = upstream(&told, "up")["why"].as_str().unwrap_or_default().to_owned();
+        why.contains("exit status: 4").then_some(told)
+    });
+    let found = upstream(&told, "up");
+    assert_eq!((&found["state"], &found["usable"]), (&"failing".into(), &true.into()), "{found:#}");
+    assert_eq!(daemon.get_admin("/readyz").status, 200);
+}
+
+#[test]
 fn names_that_models_refuse_are_told() {
     let long = "x".repeat(60);
     let one = Upstream::with_tools(&[&long, &"y".repeat(50), "short"]);

@@ -177,13 +177,14 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         forwards_credentials: Some(forwards_credentials(upstream)),
         start: start(upstream),
         fault: upstream_fault(upstream),
-        list_fault: upstream.listing.fault().map(|noted| fault(&noted, true)),
+        list_fault: list_fault(upstream),
         lists_kept_s: upstream.listing.kept_s(),
         last_lines: last_lines(upstream),
         down_since_s: down_since_s(upstream),
         replicas: upstream.replicas.load().iter().map(|one| replica(one, upstream)).collect(),
         children: children.map(|children| ChildrenStatus {
             running: count(children.running.get()),
+            serving: serving(upstream),
             starts: children.starts.ok.get(),
             crashes: children.crashes.get(),
             crash_loop: children.crash_loop.get() == 1,
@@ -264,7 +265,8 @@ fn bridge(series: &BridgeSeries) -> BridgeStatus {
 fn say_state(upstream: &mut UpstreamStatus, before: Option<&SeenCalls>) {
     let found = status::standing(upstream, before, clock::now_s());
     let is_starting = found.state == UpstreamState::Starting;
-    upstream.healthy = (found.state != UpstreamState::Off).then_some(found.is_usable || is_starting);
+    let is_reached = found.is_usable || is_starting || found.state == UpstreamState::NotListed;
+    upstream.healthy = (found.state != UpstreamState::Off).then_some(is_reached);
     upstream.state = Some(found.state.word().to_owned());
     upstream.state_since_s = found.since_s;
     upstream.usable = Some(found.is_usable);
@@ -314,6 +316,18 @@ fn upstream_fault(upstream: &Upstream) -> Option<FaultStatus> {
     Some(fault(&noted, stands))
 }
 
+/// Why one of its lists cannot be had: that of its tools before others.
+fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
+    let (list, noted) = upstream.listing.fault()?;
+    let list = List::ALL.get(usize::from(list)).map(|list| list.method().label().to_owned());
+    Some(FaultStatus { list, ..fault(&noted, true) })
+}
+
+/// The processes of its program that have answered.
+fn serving(upstream: &Upstream) -> u64 {
+    upstream.children().map_or(0, |children| children.serving() as u64)
+}
+
 /// The last words of a program that ended unasked.
 fn last_lines(upstream: &Upstream) -> Vec<String> {
     let Some(children) = upstream.children() else { return Vec::new() };
@@ -331,6 +345,7 @@ fn fault(noted: &NotedFault, stands: bool) -> FaultStatus {
         at_s: *at_s,
         since_s: *first_s,
         stands,
+        list: None,
     }
 }
 

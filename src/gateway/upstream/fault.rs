@@ -53,6 +53,8 @@ pub(crate) enum Fault {
         code: i64,
         text: Box<str>,
     },
+    /// It opens sessions of no revision that the gateway does.
+    Revision(Box<str>),
     /// A process ended, and this were its last words.
     Ended {
         status: Box<str>,
@@ -85,7 +87,7 @@ impl Fault {
         Some(match error {
             UpstreamError::NotOpened(why) => match &**why {
                 NotOpened::Failed(error) => return Self::of_error(error, told),
-                NotOpened::Revision(_) => Self::Other(told(&why.to_string())),
+                NotOpened::Revision(_) => Self::Revision(told(&why.to_string())),
                 NotOpened::Refused { code, message } => {
                     Self::Refused { method: "initialize", code: *code, text: told(message) }
                 }
@@ -133,7 +135,7 @@ impl Fault {
             Self::TooLarge => "too_large",
             Self::Refused { .. } => "error",
             Self::Ended { .. } | Self::NotStarted(_) => "process",
-            Self::Other(_) => "other",
+            Self::Revision(_) | Self::Other(_) => "other",
         }
     }
 
@@ -147,6 +149,7 @@ impl Fault {
             Self::Encoded(_) => "Content-Encoding".into(),
             Self::TimedOut(_) => "timed out".into(),
             Self::Refused { method, .. } => format!("{method}: error"),
+            Self::Revision(_) => "initialize: another revision".into(),
             Self::Ended { .. } => "the process ended".into(),
             Self::NotStarted(_) => "the process cannot be started".into(),
             other => other.to_string(),
@@ -222,7 +225,7 @@ impl fmt::Display for Fault {
                 if said.is_empty() { Ok(()) } else { write!(f, ": {said}") }
             }
             Self::NotStarted(why) => write!(f, "its process cannot be started: {why}"),
-            Self::Other(why) => f.write_str(why),
+            Self::Revision(why) | Self::Other(why) => f.write_str(why),
         }
     }
 }

@@ -22,24 +22,33 @@ const BELIEVED: Duration = Duration::from_mins(5);
 #[derive(Debug, Default)]
 pub(super) struct ListFaults {
     are_any: AtomicBool,
-    /// By the digest of the question, the oldest first.
-    failing: Mutex<Vec<(u64, LastFault)>>,
+    /// The oldest first.
+    failing: Mutex<Vec<ListFault>>,
+}
+
+#[derive(Debug)]
+struct ListFault {
+    /// The number of the list.
+    list: u8,
+    /// A digest of the question.
+    question: u64,
+    last: LastFault,
 }
 
 impl ListFaults {
     #[cold]
-    pub(super) fn note(&self, question: u64, fault: Fault) {
+    pub(super) fn note(&self, list: u8, question: u64, fault: Fault) {
         let mut failing = self.failing.lock();
-        if let Some((_, last)) = failing.iter().find(|(failed, _)| *failed == question) {
-            last.note(fault, 0, true);
+        if let Some(known) = failing.iter().find(|known| known.question == question) {
+            known.last.note(fault, 0, true);
             return;
         }
         if failing.len() >= QUESTIONS_MAX {
             failing.remove(0);
         }
-        let last = LastFault::default();
-        last.note(fault, 0, true);
-        failing.push((question, last));
+        let noted = LastFault::default();
+        noted.note(fault, 0, true);
+        failing.push(ListFault { list, question, last: noted });
         self.are_any.store(true, Ordering::Release);
     }
 
@@ -56,13 +65,15 @@ impl ListFaults {
         let believed_ms = u64::try_from(BELIEVED.as_millis()).unwrap_or(u64::MAX);
         let is_old = |noted: Arc<NotedFault>| now_ms.saturating_sub(noted.at_ms) > believed_ms;
         let mut failing = self.failing.lock();
-        failing.retain(|(failed, last)| *failed != question && !last.latest().is_none_or(is_old));
+        failing.retain(|known| known.question != question && !known.last.latest().is_none_or(is_old));
         self.are_any.store(!failing.is_empty(), Ordering::Release);
     }
 
-    /// The one that has been known for longest.
-    pub(super) fn first(&self) -> Option<Arc<NotedFault>> {
-        self.failing.lock().first()?.1.latest()
+    /// Of the first list, the one that has been known for longest.
+    pub(super) fn first(&self) -> Option<(u8, Arc<NotedFault>)> {
+        let failing = self.failing.lock();
+        let first = failing.iter().min_by_key(|known| known.list)?;
+        Some((first.list, first.last.latest()?))
     }
 }
 
@@ -75,18 +86,18 @@ mod tests {
     }
 
     fn first(faults: &ListFaults) -> Option<Fault> {
-        faults.first().map(|noted| noted.fault.clone())
+        faults.first().map(|(_, noted)| noted.fault.clone())
     }
 
     #[test]
     fn a_fault_is_over_once_its_own_question_is_answered() {
         let faults = ListFaults::default();
         faults.note_answered(1);
-        faults.note(1, named("one"));
-        faults.note(2, named("two"));
+        faults.note(0, 1, named("one"));
+        faults.note(0, 2, named("two"));
         faults.note_answered(3);
         assert_eq!(first(&faults), Some(named("one")));
-        faults.note(1, named("another"));
+        faults.note(0, 1, named("another"));
         assert_eq!(first(&faults), Some(named("another")));
         faults.note_answered(1);
         assert_eq!(first(&faults), Some(named("two")));
@@ -95,10 +106,20 @@ mod tests {
     }
 
     #[test]
+    fn the_fault_of_the_tools_is_told_before_others() {
+        let faults = ListFaults::default();
+        faults.note(1, 5, named("prompts"));
+        faults.note(0, 6, named("tools"));
+        assert_eq!(first(&faults), Some(named("tools")));
+        faults.note_answered(6);
+        assert_eq!(first(&faults), Some(named("prompts")));
+    }
+
+    #[test]
     fn no_more_questions_are_remembered_than_may_be() {
         let faults = ListFaults::default();
         for question in 0..1000 {
-            faults.note(question, named("no"));
+            faults.note(0, question, named("no"));
         }
         assert_eq!(faults.failing.lock().len(), QUESTIONS_MAX);
     }
@@ -106,9 +127,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_that_nobody_asks_again_gives_way() {
         let faults = ListFaults::default();
-        faults.note(1, named("one"));
+        faults.note(0, 1, named("one"));
         tokio::time::advance(BELIEVED).await;
-        faults.note(2, named("two"));
+        faults.note(0, 2, named("two"));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(first(&faults), Some(named("one")));
         faults.note_answered(3);

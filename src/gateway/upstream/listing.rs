@@ -196,10 +196,11 @@ impl ListingState {
         self.missing.fetch_or(1 << list, Ordering::AcqRel);
     }
 
-    /// The server refuses the list, or what it gives is none. `question`: a digest of all that it was asked with.
+    /// The server refuses the list of this number, or what it gives is none. `question`: a digest of all that it was asked
+    /// with.
     #[cold]
-    pub(crate) fn note_fault(&self, question: u64, fault: Fault) {
-        self.failing.note(question, fault);
+    pub(crate) fn note_fault(&self, list: u8, question: u64, fault: Fault) {
+        self.failing.note(list, question, fault);
     }
 
     /// The server gave the list.
@@ -207,8 +208,8 @@ impl ListingState {
         self.failing.note_answered(question);
     }
 
-    /// Why a list cannot be had now.
-    pub(crate) fn fault(&self) -> Option<Arc<NotedFault>> {
+    /// The first list that cannot be had now, by its number, and why.
+    pub(crate) fn fault(&self) -> Option<(u8, Arc<NotedFault>)> {
         self.failing.first()
     }
 

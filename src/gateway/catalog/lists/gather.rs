@@ -287,9 +287,11 @@ impl PartRequest {
                 | UpstreamError::Encoded { .. }
                 | UpstreamError::NotOpened(_)
         );
-        if is_of_list && self.key.kind != CatalogQuery::Discover {
+        // A client's own list says nothing of what others are shown.
+        if is_of_list && self.owner.is_gateway() && self.key.kind != CatalogQuery::Discover {
             let patience = self.upstream.config.list_timeout;
-            self.upstream.listing.note_fault(self.key.question(), self.upstream.fault_of(error, patience));
+            let fault = self.upstream.fault_of(error, patience);
+            self.upstream.listing.note_fault(self.key.kind.index(), self.key.question(), fault);
         }
     }
 
@@ -317,7 +319,9 @@ impl PartRequest {
         match fetched {
             Ok(mut fetched) => {
                 ok.inc();
-                self.upstream.listing.note_listed(self.key.question());
+                if self.owner.is_gateway() {
+                    self.upstream.listing.note_listed(self.key.question());
+                }
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);
                 }

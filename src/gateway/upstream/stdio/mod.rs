@@ -100,13 +100,27 @@ pub(crate) struct Children {
     start_watch: Arc<StartWatch>,
     paces: Mutex<LogPaces>,
     running: Arc<Shares>,
+    /// The number of those that have answered.
+    serving: Arc<AtomicUsize>,
     /// Why the last of them ended, or was not started.
     fault: LastFault,
-    /// The last lines of standard error.
+    /// The latest lines of standard error.
+    latest_lines: Mutex<VecDeque<Box<[u8]>>>,
+    /// The last of them before one ended unasked.
     last_lines: Mutex<VecDeque<Box<[u8]>>>,
     /// Since when they end before they answer, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
     retired: CancellationToken,
+}
+
+/// One that has answered.
+#[derive(Debug)]
+struct Serving(Arc<AtomicUsize>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// How often its lines are logged.
@@ -148,7 +162,9 @@ impl Children {
             start_watch: Arc::default(),
             paces: Mutex::default(),
             running: Shares::new(command.children_max),
+            serving: Arc::default(),
             fault: LastFault::default(),
+            latest_lines: Mutex::default(),
             last_lines: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             retired: CancellationToken::new(),
@@ -158,6 +174,11 @@ impl Children {
     /// Since when they end before they answer anything, again and again, in seconds since 1970.
     pub(crate) fn crash_loop_since_s(&self) -> Option<u64> {
         Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
+    }
+
+    /// The number of those that have answered.
+    pub(crate) fn serving(&self) -> usize {
+        self.serving.load(Ordering::Relaxed)
     }
 
     /// Why the last of them ended unasked, or was not started.
@@ -322,13 +343,16 @@ impl Children {
         pause
     }
 
-    fn note_answer(&self) {
+    /// One has answered for the first time, and is counted until what is returned is dropped.
+    fn note_answer(&self) -> Serving {
         self.fault.is_good();
         if self.starts.lock().succeed() {
             self.series.crash_loop.set(0);
             self.loop_since_s.store(0, Ordering::Relaxed);
             tracing::info!(upstream = self.name, "its child processes answer again");
         }
+        self.serving.fetch_add(1, Ordering::Relaxed);
+        Serving(Arc::clone(&self.serving))
     }
 
     fn note_end(
@@ -347,6 +371,7 @@ impl Children {
         }
         self.series.crashes.inc();
         let now = clock::now();
+        *self.last_lines.lock() = std::mem::take(&mut *self.latest_lines.lock());
         let said = self.last_lines().pop().unwrap_or_default().into();
         // One that has answered is started again when somebody needs it.
         let told = if why == ChildEnd::Closed.as_str() { &*status } else { why };
@@ -445,7 +470,7 @@ impl Children {
         if line.is_empty() {
             return;
         }
-        let mut lines = self.last_lines.lock();
+        let mut lines = self.latest_lines.lock();
         if lines.len() >= LAST_LINES_MAX {
             lines.pop_front();
         }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::ChildStdout;
 
-use super::Children;
 use super::process::ChildEnd;
+use super::{Children, Serving};
 use crate::access::limit::shares::Share;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::passed_message::{NotKept, PassedMessage};
@@ -40,7 +40,8 @@ pub(super) struct Output<'a> {
     held: Option<Share>,
     skipping: Option<PassedMessage>,
     in_a_row: usize,
-    has_answered: bool,
+    /// It has answered.
+    serving: Option<Serving>,
     /// Lines before its first answer that are no messages; of those the first is logged.
     banner_lines: usize,
 }
@@ -66,7 +67,7 @@ impl<'a> Output<'a> {
             held: None,
             skipping: None,
             in_a_row: 0,
-            has_answered: false,
+            serving: None,
             banner_lines: 0,
         }
     }
@@ -86,10 +87,9 @@ impl<'a> Output<'a> {
             if let Err(end) = self.take_lines().await {
                 return end;
             }
-            if !self.has_answered && self.read_half.connection().has_answered() {
-                self.has_answered = true;
+            if self.serving.is_none() && self.read_half.connection().has_answered() {
                 self.start.succeed();
-                self.children.note_answer();
+                self.serving = Some(self.children.note_answer());
             }
         }
     }
@@ -201,10 +201,10 @@ impl<'a> Output<'a> {
 
     /// True if one such line was logged that came before the first answer.
     fn is_in_banner(&mut self) -> bool {
-        if !self.has_answered {
+        if self.serving.is_none() {
             self.banner_lines += 1;
         }
-        !self.has_answered && self.banner_lines > 1
+        self.serving.is_none() && self.banner_lines > 1
     }
 
     /// Nothing more is read while a client who has the child to itself takes less than it writes.
