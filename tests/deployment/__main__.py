@@ -86,9 +86,14 @@ def rules():
 
 def rendered(overlay):
     done = subprocess.run(["kubectl", "kustomize", overlay], capture_output=True, text=True, timeout=60)
-    if done.returncode != 0:
-        raise AssertionError(done.stderr)
+    if done.returncode != 0 or done.stderr:
+        raise AssertionError(done.stderr)  # a field that is deprecated, too
     return list(yaml.safe_load_all(done.stdout))
+
+
+def deployment(objects):
+    (found,) = [each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == "trunkline"]
+    return found
 
 
 class Deployment(unittest.TestCase):
@@ -122,11 +127,7 @@ class Deployment(unittest.TestCase):
         for overlay in OVERLAYS:
             with self.subTest(overlay):
                 objects = rendered(KUBERNETES / "overlays" / overlay)
-                (pod,) = [
-                    each["spec"]["template"]["spec"]
-                    for each in objects
-                    if each["kind"] == "Deployment" and each["metadata"]["name"] == "trunkline"
-                ]
+                pod = deployment(objects)["spec"]["template"]["spec"]
                 (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
                 drain = tomllib.loads(config["data"]["trunkline.toml"])["drain"]
                 needed = sum(int(drain[key].removesuffix("s")) for key in ("quiet", "max"))
@@ -134,6 +135,41 @@ class Deployment(unittest.TestCase):
                 (container,) = pod["containers"]
                 for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/livez")):
                     self.assertEqual(container[probe]["httpGet"]["path"], path)
+
+    def test_commands_in_a_pod_find_its_gateway(self):
+        for overlay in OVERLAYS:
+            with self.subTest(overlay):
+                (container,) = deployment(rendered(KUBERNETES / "overlays" / overlay))["spec"]["template"]["spec"]["containers"]
+                environment = {each["name"]: each["value"] for each in container["env"]}
+                directory, _, name = environment["TRUNKLINE_CONFIG"].rpartition("/")
+                self.assertIn({"name": "config", "mountPath": directory, "readOnly": True}, container["volumeMounts"])
+                self.assertEqual((name, container["args"]), ("trunkline.toml", ["run"]))
+        compose = yaml.safe_load((CONTAINER / "compose.yaml").read_text())["services"]["gateway"]
+        mounted = [volume.split(":")[1] for volume in compose["volumes"] if ":" in volume]
+        self.assertIn(compose["environment"]["TRUNKLINE_CONFIG"], mounted)
+        self.assertNotIn("command", compose)
+
+    def test_the_autoscaler_alone_says_how_many_there_are(self):
+        objects = rendered(KUBERNETES / "overlays" / "replicas")
+        (autoscaler,) = [each for each in objects if each["kind"] == "HorizontalPodAutoscaler"]
+        spec = deployment(objects)["spec"]
+        self.assertNotIn("replicas", spec)
+        (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+        shared = tomllib.loads(config["data"]["shared.part.toml"])["shared"]
+        most = autoscaler["spec"]["maxReplicas"] + spec["strategy"]["rollingUpdate"]["maxSurge"]
+        self.assertEqual(shared["replicas"], most)
+
+    def test_a_slow_answer_to_a_probe_takes_no_pod_out(self):
+        for overlay in OVERLAYS:
+            with self.subTest(overlay):
+                (container,) = deployment(rendered(KUBERNETES / "overlays" / overlay))["spec"]["template"]["spec"]["containers"]
+                for probe in ("readinessProbe", "livenessProbe"):
+                    self.assertGreater(container[probe]["failureThreshold"], 1, probe)
+                    self.assertGreater(container[probe]["timeoutSeconds"], 1, probe)
+        gateway = yaml.safe_load((CONTAINER / "compose.yaml").read_text())["services"]["gateway"]
+        self.assertEqual(gateway["healthcheck"]["test"], ["CMD", "/usr/bin/trunkline", "ready"])
+        self.assertGreater(gateway["healthcheck"]["retries"], 1)
+        self.assertEqual(gateway["restart"], "unless-stopped")
 
     def test_monitoring_has_the_rules_of_today(self):
         self.assertEqual(RULES.read_text(), rules(), "refresh it: python3 -m deployment --rules, from tests/")
