@@ -17,7 +17,7 @@ REDIS = (
     "until redis-cli -s redis.sock ping 2> /dev/null; do sleep 0.05; done; redis-cli -s redis.sock \\1 | grep -qx OK"
 )
 CERTIFICATE = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -subj /CN=localhost 2> /dev/null; "
-VERBS = "enable --now|disable --now|enable|start|stop|restart|reload|status|edit"
+VERBS = "enable --now|disable --now|enable|start|stop|restart|reload|reset-failed|status|edit"
 
 #: Pattern of a line → what is run instead; why.
 LINES = [
@@ -34,6 +34,7 @@ LINES = [
     (r"podman run .*", r": by tests/deployment"),
     # There is no cluster: that the client takes the command, and that the manifests can be rendered.
     (r"(kubectl create secret .*)", r"touch session.key admin-token; \1 --dry-run=client"),
+    (r"kubectl exec deploy/trunkline -- trunkline (\w+)", PARSES),
     (r"kubectl apply -k (\S+)", r'kubectl kustomize "$REPOSITORY/\1" > /dev/null'),
     # The Redis of the replicas is not that of this machine.
     (r"redis-cli (ACL .*)", REDIS),
