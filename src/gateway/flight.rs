@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ pub(crate) struct Flights<K, V>(Mutex<HashMap<K, Arc<Flight<V>>>>);
 pub(crate) struct Flight<V> {
     /// The count of changes that the work goes by; not set before it really begins.
     pub count: OnceLock<u64>,
+    /// The number of clients that wait for it, where the work goes by that.
+    pub clients: Arc<AtomicUsize>,
     outcome: watch::Receiver<Option<V>>,
 }
 
@@ -37,6 +40,16 @@ pub(crate) struct Landing<K: Eq + Hash + Clone, V> {
     outcome: watch::Sender<Option<V>>,
 }
 
+impl<K: Eq + Hash + Clone, V> FlightRole<K, V> {
+    /// The work, and the duty to do it where that is this one's.
+    pub(crate) fn parts(self) -> (Arc<Flight<V>>, Option<Landing<K, V>>) {
+        match self {
+            Self::Begin(landing) => (Arc::clone(&landing.flight), Some(landing)),
+            Self::Wait(flight) => (flight, None),
+        }
+    }
+}
+
 impl<K, V> Default for Flights<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
@@ -49,7 +62,8 @@ impl<K: Eq + Hash + Clone, V: Clone> Flights<K, V> {
             Entry::Occupied(flight) => FlightRole::Wait(Arc::clone(flight.get())),
             Entry::Vacant(place) => {
                 let (sender, receiver) = watch::channel(None);
-                let flight = Arc::new(Flight { count: OnceLock::new(), outcome: receiver });
+                let flight =
+                    Arc::new(Flight { count: OnceLock::new(), clients: Arc::default(), outcome: receiver });
                 place.insert(Arc::clone(&flight));
                 let flights = Arc::clone(self);
                 FlightRole::Begin(Landing { flight, flights, key: key.clone(), outcome: sender })
@@ -68,6 +82,11 @@ impl<V: Clone> Flight<V> {
     /// The outcome, where there is one by now.
     pub(crate) fn outcome(&self) -> Option<V> {
         self.outcome.borrow().clone()
+    }
+
+    /// True if the work ended without an outcome.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.outcome.has_changed().is_err() && self.outcome.borrow().is_none()
     }
 
     /// Waits for the outcome. `None`: it was given up.
@@ -108,6 +127,7 @@ mod tests {
         let FlightRole::Wait(first) = flights.join(&1) else { panic!("it is under way") };
         let FlightRole::Wait(second) = flights.join(&1) else { panic!("it is under way") };
         landing.land(7);
+        assert!(!first.is_given_up(), "it has an outcome");
         assert_eq!((first.landed().await, second.landed().await), (Some(7), Some(7)));
         assert!(matches!(flights.join(&1), FlightRole::Begin(_)), "it is over");
     }
@@ -117,7 +137,9 @@ mod tests {
         let flights: Arc<Flights<u8, u32>> = Arc::default();
         let FlightRole::Begin(landing) = flights.join(&1) else { panic!("nothing is under way") };
         let FlightRole::Wait(flight) = flights.join(&1) else { panic!("it is under way") };
+        assert!(!flight.is_given_up());
         drop(landing);
+        assert!(flight.is_given_up());
         assert_eq!(flight.landed().await, None);
         assert!(matches!(flights.join(&1), FlightRole::Begin(_)));
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, timeout_at};
+use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::room::{RoomSearch, WAIT_MAX};
@@ -18,7 +18,9 @@ use super::{Children, not_started};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::clock;
+use crate::flight::Flight;
 use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest};
 use crate::upstream::mux::host::Host;
 use protocol::error::UpstreamError;
@@ -38,6 +40,16 @@ pub(super) struct Launched {
     pub(super) connection: CloseOnDrop,
     up: CancellationToken,
     turn: Option<StartTurn>,
+}
+
+/// Counts a client that waits for this start; the gateway itself makes nobody give way.
+pub(super) fn count_client<V>(asking: ConnectRequest<'_>, flight: &Flight<V>) -> Option<Wanted> {
+    (asking.payer != Payer::GATEWAY).then(|| Wanted::new(&flight.clients))
+}
+
+/// True if a client waits for this start, whoever began it: then a process that rests makes room.
+pub(super) fn has_client<V>(flight: &Flight<V>) -> bool {
+    flight.clients.load(Ordering::Relaxed) > 0
 }
 
 /// Counts one that waits for a program while it lives.
@@ -135,6 +147,41 @@ impl Children {
             () = self.retired() => {}
             () = host.leaving() => {}
         }
+    }
+
+    /// Starts a process, unless this one runs already, and asks it to make itself ready. It has `start_timeout` for that from
+    /// when it is up. Fails where none is started.
+    pub(super) async fn launch_and_ask<T, A>(
+        self: &Arc<Self>,
+        host: &Rc<Host>,
+        payer: Payer,
+        running: Option<MuxConnection>,
+        seeks_room: impl Fn() -> bool,
+        ask: impl FnOnce(MuxConnection) -> A,
+    ) -> Result<(CloseOnDrop, Result<T, UpstreamError>), UpstreamError>
+    where
+        A: Future<Output = Result<T, UpstreamError>>,
+    {
+        if let Some(connection) = running {
+            let starting = CloseOnDrop::new(connection.clone());
+            let answer = timeout(self.start_timeout(), ask(connection)).await;
+            return Ok((starting, answer.unwrap_or(Err(UpstreamError::TimedOut))));
+        }
+        let mut launched = self.launch(host, payer, seeks_room).await?;
+        let asked = ask(launched.connection.connection().clone());
+        let in_vain = async {
+            match launched.up(self, host).await {
+                Ok(()) => sleep(self.start_timeout()).await,
+                Err(error) => return error,
+            }
+            UpstreamError::TimedOut
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = asked => answer,
+            error = in_vain => Err(error),
+        };
+        Ok((launched.connection, answer))
     }
 
     /// The outcome of a start, for one who waits as long as it may.

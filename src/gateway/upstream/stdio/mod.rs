@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::log_line::clean;
 use self::process::{ChildEnd, RunningChild};
-use self::processes::{ModernChild, ModernOutcome, SessionOpening, SessionOutcome, UnclaimedStart};
+use self::processes::{ModernChild, ModernOutcome, SessionOpening, SessionOutcome, UnclaimedStarts};
 use self::shared::{SharedChildren, SharedOutcome};
 use self::starts::Starts;
 use crate::access::limit::fair::Resting;
@@ -86,7 +86,7 @@ pub(crate) struct Children {
     introducing: Mutex<Option<MuxConnection>>,
     session_starts: Arc<Flights<u64, SessionOutcome>>,
     opening: SessionOpening,
-    unclaimed: Mutex<Vec<UnclaimedStart>>,
+    unclaimed: UnclaimedStarts,
     next_start: AtomicU64,
     shared: SharedChildren,
     shared_starts: Arc<Flights<Box<[u8]>, SharedOutcome>>,
@@ -151,7 +151,7 @@ impl Children {
             introducing: Mutex::default(),
             session_starts: Arc::default(),
             opening: SessionOpening::default(),
-            unclaimed: Mutex::default(),
+            unclaimed: UnclaimedStarts::default(),
             next_start: AtomicU64::new(0),
             shared: SharedChildren::default(),
             shared_starts: Arc::default(),

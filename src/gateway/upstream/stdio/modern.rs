@@ -9,9 +9,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Children;
+use super::launch::{count_client, has_client};
 use super::processes::{ModernChild, ModernOutcome};
 use crate::access::limit::payer::Payer;
-use crate::flight::{FlightRole, Landing};
+use crate::flight::Landing;
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{ConnectRequest, MuxPost};
 use crate::upstream::mux::host::Host;
@@ -26,8 +27,6 @@ struct ModernStart {
     landing: Landing<Box<[u8]>, ModernOutcome>,
     caller: Box<[u8]>,
     payer: Payer,
-    /// True if the gateway itself asks, which makes nobody give way.
-    is_own: bool,
     /// Told of the process as soon as it runs, where that is who introduces it.
     introducer: Option<oneshot::Sender<MuxConnection>>,
 }
@@ -42,21 +41,21 @@ impl Children {
         caller: &[u8],
     ) -> Result<MuxConnection, UpstreamError> {
         let is_introduction = asking.payer == Payer::GATEWAY && post.is("server/discover");
-        let (flight, introduced) = match self.modern_starts.join(&caller.into()) {
-            FlightRole::Wait(flight) => (flight, None),
-            FlightRole::Begin(landing) => {
+        let (flight, landing) = self.modern_starts.join(&caller.into()).parts();
+        let _client = count_client(asking, &flight);
+        let introduced = match landing {
+            None => None,
+            Some(landing) => {
                 if let Some(running) = self.running_modern(caller) {
                     landing.land(Ok(running.clone()));
                     return Ok(running);
                 }
                 let (introducer, running) = oneshot::channel();
-                let flight = Arc::clone(&landing.flight);
                 let start = ModernStart {
                     children: Arc::clone(self),
                     landing,
                     caller: caller.into(),
                     payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
-                    is_own: asking.payer == Payer::GATEWAY,
                     introducer: is_introduction.then_some(introducer),
                 };
                 let run = move |host: &Rc<Host>| {
@@ -64,7 +63,7 @@ impl Children {
                     Ok(())
                 };
                 asking.client.host.on_worker(run).await?;
-                (flight, is_introduction.then_some(running))
+                is_introduction.then_some(running)
             }
         };
         if let Some(introduced) = introduced
@@ -118,10 +117,8 @@ impl Children {
 
 impl ModernStart {
     async fn run(self, host: Rc<Host>) {
-        let Self { children, landing, caller, payer, is_own, introducer } = self;
-        // One that leaves before there is room is started nothing for: the flight and this task hold it, too.
-        let seeks_room = || !is_own && Arc::strong_count(&landing.flight) > 2;
-        let mut launched = match children.launch(&host, payer, seeks_room).await {
+        let Self { children, landing, caller, payer, introducer } = self;
+        let mut launched = match children.launch(&host, payer, || has_client(&landing.flight)).await {
             Ok(launched) => launched,
             Err(error) => return landing.land(Err(error)),
         };

@@ -9,15 +9,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::Children;
+use super::launch::{count_client, has_client};
 use super::own_initialize::{answer_to, has_result, refuses_revision, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
 use crate::access::limit::payer::Payer;
 use crate::flight::{FlightRole, Landing};
 use crate::upstream::exchange::Reply;
-use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest, MuxPost, ask_to_initialize};
+use crate::upstream::mux::exchange::{ConnectRequest, MuxPost, ask_to_initialize};
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::SessionHandle;
 use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
@@ -55,12 +56,20 @@ impl Children {
             payer: asking.payer,
             message: with_start_id(post.message, post.envelope.id.clone()),
         };
-        let begun = match self.claim(&wish) {
-            Some(claimed) => claimed,
-            None => self.begin_session_start(asking, wish, post.json_depth_max).await?,
+        let (begun, start) = match self.unclaimed.claim(&wish) {
+            Some(claimed) => (claimed, None),
+            None => self.new_session_start(asking, wish, post.json_depth_max)?,
         };
         let flight = Arc::clone(&begun.flight);
+        let _client = count_client(asking, &flight);
         let mut claim = Claim { children: self, start: Some(begun) };
+        if let Some(start) = start {
+            let run = move |host: &Rc<Host>| {
+                host.run(start.run(Rc::clone(host)));
+                Ok(())
+            };
+            asking.client.host.on_worker(run).await?;
+        }
         let OpenedSession { connection, answer } = self.wait_for_start(asking, flight.landed()).await?;
         claim.start = None;
         let (answer, is_open) = answer_to(post.id(), &answer, post.json_depth_max)?;
@@ -77,18 +86,12 @@ impl Children {
         Ok(reply)
     }
 
-    fn claim(&self, wish: &SessionWish) -> Option<UnclaimedStart> {
-        let mut unclaimed = self.unclaimed.lock();
-        let at = unclaimed.iter().position(|start| start.wish == *wish)?;
-        Some(unclaimed.swap_remove(at))
-    }
-
-    async fn begin_session_start(
+    fn new_session_start(
         self: &Arc<Self>,
         asking: ConnectRequest<'_>,
         wish: SessionWish,
         json_depth_max: usize,
-    ) -> Result<UnclaimedStart, UpstreamError> {
+    ) -> Result<(UnclaimedStart, Option<SessionStart>), UpstreamError> {
         let number = self.next_start.fetch_add(1, Ordering::Relaxed);
         // No other start has this number.
         let FlightRole::Begin(landing) = self.session_starts.join(&number) else {
@@ -103,22 +106,14 @@ impl Children {
             json_depth_max,
             running: self.take_asked_in_vain(asking),
         };
-        let run = move |host: &Rc<Host>| {
-            host.run(start.run(Rc::clone(host)));
-            Ok(())
-        };
-        asking.client.host.on_worker(run).await?;
-        Ok(UnclaimedStart { wish, number, flight })
+        Ok((UnclaimedStart { wish, number, flight }, Some(start)))
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let Some(start) = self.start.take() else { return };
-        match start.flight.outcome() {
-            None => self.children.unclaimed.lock().push(start),
-            Some(Ok(opened)) => opened.connection.close(),
-            Some(Err(_)) => {}
+        if let Some(start) = self.start.take() {
+            self.children.unclaimed.give_back(start);
         }
     }
 }
@@ -134,45 +129,29 @@ impl SessionStart {
                 () = opened.connection.gone() => {}
                 () = host.leaving() => {}
             }
-            if children.forget_unclaimed(number) {
+            if children.unclaimed.forget(number) {
                 opened.connection.close();
             }
         } else {
-            children.forget_unclaimed(number);
+            children.unclaimed.forget(number);
         }
     }
 
     /// Starts, and tells who waits. The session that it gives may have nobody who claims it.
     async fn land(self, host: &Rc<Host>) -> Option<OpenedSession> {
         let Self { children, landing, wish, json_depth_max, running, .. } = self;
-        let opened = if let Some(connection) = running {
-            let starting = CloseOnDrop::new(connection);
-            let asked = ask(starting.connection(), &wish, json_depth_max);
-            let opened = timeout(children.start_timeout(), asked).await;
-            // Earlier questions that it has not answered by now it does not answer.
-            starting.connection().abandon_own();
-            opened.unwrap_or(Err(UpstreamError::TimedOut)).map(|answer| (starting, answer))
-        } else {
-            let is_own = wish.payer == Payer::GATEWAY;
-            let seeks_room = || !is_own && Arc::strong_count(&landing.flight) > 2;
-            match children.launch(host, wish.payer, seeks_room).await {
-                Ok(mut launched) => {
-                    let connection = launched.connection.connection().clone();
-                    let watched = async { launched.up(&children, host).await };
-                    let asked = ask(&connection, &wish, json_depth_max);
-                    let answer = tokio::select! {
-                        biased;
-                        answer = asked => answer,
-                        Err(error) = watched => Err(error),
-                    };
-                    if answer.is_err() && connection.is_over() && !children.is_retired() && !is_own {
-                        children.note_opening(false);
-                    }
-                    answer.map(|answer| (launched.connection, answer))
-                }
-                Err(error) => Err(error),
+        let is_own = wish.payer == Payer::GATEWAY;
+        let is_new = running.is_none();
+        let asking = async |connection| ask(&connection, &wish, json_depth_max).await;
+        let has_client = || has_client(&landing.flight);
+        let asked = children.launch_and_ask(host, wish.payer, running, has_client, asking).await;
+        let opened = asked.and_then(|(starting, answer)| {
+            let is_over = starting.connection().is_over();
+            if answer.is_err() && is_new && is_over && !children.is_retired() && !is_own {
+                children.note_opening(false);
             }
-        };
+            Ok((starting, answer?))
+        });
         match opened {
             Ok((starting, answer)) if has_result(&answer, json_depth_max) => {
                 children.note_opening(true);
@@ -181,7 +160,6 @@ impl SessionStart {
                 Some(opened)
             }
             Ok((starting, answer)) => {
-                let is_own = wish.payer == Payer::GATEWAY;
                 if !is_own && !refuses_revision(&wish.message, &answer, json_depth_max) {
                     children.note_opening(false);
                 }
@@ -207,13 +185,6 @@ impl Children {
             );
         }
     }
-
-    /// True if nobody waits for this start.
-    fn forget_unclaimed(&self, number: u64) -> bool {
-        let mut unclaimed = self.unclaimed.lock();
-        let at = unclaimed.iter().position(|start| start.number == number);
-        at.map(|at| unclaimed.swap_remove(at)).is_some()
-    }
 }
 
 async fn ask(
@@ -222,5 +193,8 @@ async fn ask(
     json_depth_max: usize,
 ) -> Result<Bytes, UpstreamError> {
     let session = connection.begin_session();
-    ask_to_initialize(connection, session, &wish.message, wish.payer, json_depth_max).await
+    let answer = ask_to_initialize(connection, session, &wish.message, wish.payer, json_depth_max).await;
+    // Earlier questions that it has not answered by now it does not answer.
+    connection.abandon_own();
+    answer
 }

@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::time::timeout;
 
 use super::Children;
+use super::launch::{count_client, has_client};
 use super::own_initialize::answer_to;
 use super::room::PATIENCE;
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
-use crate::flight::{FlightRole, Landing};
+use crate::flight::Landing;
 use crate::upstream::exchange::Reply;
 use crate::upstream::incoming::Incoming;
-use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest, MuxPost, ask_to_initialize, pass};
+use crate::upstream::mux::exchange::{ConnectRequest, MuxPost, ask_to_initialize, pass};
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::SessionHandle;
 use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
@@ -63,8 +63,6 @@ struct SharedStart {
     landing: Landing<Box<[u8]>, SharedOutcome>,
     caller: Box<[u8]>,
     payer: Payer,
-    /// True if the gateway itself asks, which makes nobody give way.
-    is_own: bool,
     version: LegacyVersion,
     json_depth_max: usize,
     /// A process that runs already.
@@ -130,61 +128,40 @@ impl Children {
         post: &MuxPost<'_>,
         caller: &[u8],
     ) -> SharedOutcome {
-        let flight = match self.shared_starts.join(&caller.into()) {
-            FlightRole::Wait(flight) => flight,
-            FlightRole::Begin(landing) => {
-                if let Some(running) = self.shared.running(caller) {
-                    landing.land(Ok(SharedOpening::Opened(running.clone())));
-                    return Ok(SharedOpening::Opened(running));
-                }
-                let flight = Arc::clone(&landing.flight);
-                let start = SharedStart {
-                    children: Arc::clone(self),
-                    landing,
-                    caller: caller.into(),
-                    // A process for all whom nobody tells apart is nobody's own.
-                    payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
-                    is_own: asking.payer == Payer::GATEWAY,
-                    version: version_in(post).unwrap_or(LegacyVersion::NEWEST),
-                    json_depth_max: post.json_depth_max,
-                    running: self.take_asked_in_vain(asking),
-                };
-                let run = move |host: &Rc<Host>| {
-                    host.run(start.run(Rc::clone(host)));
-                    Ok(())
-                };
-                asking.client.host.on_worker(run).await?;
-                flight
+        let (flight, landing) = self.shared_starts.join(&caller.into()).parts();
+        let _client = count_client(asking, &flight);
+        if let Some(landing) = landing {
+            if let Some(running) = self.shared.running(caller) {
+                landing.land(Ok(SharedOpening::Opened(running.clone())));
+                return Ok(SharedOpening::Opened(running));
             }
-        };
+            let start = SharedStart {
+                children: Arc::clone(self),
+                landing,
+                caller: caller.into(),
+                // A process for all whom nobody tells apart is nobody's own.
+                payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
+                version: version_in(post).unwrap_or(LegacyVersion::NEWEST),
+                json_depth_max: post.json_depth_max,
+                running: self.take_asked_in_vain(asking),
+            };
+            let run = move |host: &Rc<Host>| {
+                host.run(start.run(Rc::clone(host)));
+                Ok(())
+            };
+            asking.client.host.on_worker(run).await?;
+        }
         self.wait_for_start(asking, flight.landed()).await
     }
 }
 
 impl SharedStart {
     async fn run(self, host: Rc<Host>) {
-        let Self { children, landing, caller, payer, is_own, version, json_depth_max, running } = self;
-        let opened = if let Some(connection) = running {
-            let starting = CloseOnDrop::new(connection);
-            let opened = open(starting.connection(), version, payer, json_depth_max);
-            let opened = timeout(children.start_timeout(), opened).await;
-            opened.unwrap_or(Err(UpstreamError::TimedOut)).map(|opened| (starting, opened))
-        } else {
-            let seeks_room = || !is_own && Arc::strong_count(&landing.flight) > 2;
-            match children.launch(&host, payer, seeks_room).await {
-                Ok(mut launched) => {
-                    let connection = launched.connection.connection().clone();
-                    let watched = async { launched.up(&children, &host).await };
-                    let opened = tokio::select! {
-                        biased;
-                        opened = open(&connection, version, payer, json_depth_max) => opened,
-                        Err(error) = watched => Err(error),
-                    };
-                    opened.map(|opened| (launched.connection, opened))
-                }
-                Err(error) => Err(error),
-            }
-        };
+        let Self { children, landing, caller, payer, version, json_depth_max, running } = self;
+        let ask = async |connection| open(&connection, version, payer, json_depth_max).await;
+        let has_client = || has_client(&landing.flight);
+        let opened = children.launch_and_ask(&host, payer, running, has_client, ask).await;
+        let opened = opened.and_then(|(starting, opened)| Ok((starting, opened?)));
         landing.land(opened.map(|(starting, opened)| match opened {
             Ok(result) => {
                 let opened = InitializedChild { connection: starting.keep(), result, payer };
