@@ -219,7 +219,10 @@ impl RegularFile {
     /// The same, of a file that is no text.
     pub(crate) fn bytes(&self, bytes_max: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        if (&self.file).take(bytes_max + 1).read_to_end(&mut bytes)? as u64 > bytes_max {
+        // It may grow while it is read.
+        if self.file.metadata()?.len() > bytes_max
+            || (&self.file).take(bytes_max + 1).read_to_end(&mut bytes)? as u64 > bytes_max
+        {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is too large"));
         }
         Ok(bytes)

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, Terminal, eventually,
-    eventually_within, in_session, legacy, list, open_session, tool_names, trunkline,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Reply, Request, Response, Terminal,
+    Upstream, eventually, eventually_within, in_session, legacy, list, open_session, tool_names, trunkline,
 };
 
 const KEPT: &str = "the kept lists of an upstream are not used";
@@ -186,12 +186,30 @@ fn what_was_kept_otherwise_is_left_aside_and_said_so() {
 }
 
 #[test]
+fn a_file_that_is_too_large_is_not_read() {
+    let programs = Programs::new(&[]);
+    let config = programs.config();
+    programs.run_once(&config);
+    fs::File::create(programs.file("one")).and_then(|file| file.set_len(3 << 30)).expect("a long file");
+    let daemon = Daemon::start(&config);
+    let said = daemon.wait_for_log(0, "it says so", |line| line.contains(KEPT));
+    assert!(said.contains("the file is too large"), "{said}");
+    assert!(daemon.peak_resident_bytes() < 500 << 20, "{} bytes", daemon.peak_resident_bytes());
+    eventually("it starts afresh", || (names(&list_once(&daemon)).len() == 2).then_some(()));
+}
+
+#[test]
 fn a_gateway_works_where_nothing_can_be_kept() {
     let programs = Programs::new(&[]);
     fs::write(programs.folder.path().join("lists"), "in the way").expect("a file");
     let daemon = Daemon::start(&programs.config());
     eventually("the list is complete", || (names(&list_once(&daemon)).len() == 2).then_some(()));
     daemon.wait_for_log(0, "it says so", |line| line.contains("cannot be kept for the next start"));
+    fs::remove_file(programs.folder.path().join("lists")).expect("removed");
+    daemon.wait_for_log(0, "it is written after all", |line| {
+        line.contains("are kept in the state directory again")
+    });
+    assert!(programs.file("one").exists() && programs.file("two").exists());
     // Nothing is kept where nothing may be.
     let programs = Programs::new(&[]);
     let daemon = Daemon::start(&programs.config().limits("kept_lists_bytes_max = \"0B\""));

@@ -432,7 +432,7 @@ fn a_server_of_callers_with_credentials_of_their_own_is_up() {
 
 #[test]
 fn a_program_that_crashes_says_its_last_words_and_no_secret() {
-    let script = "echo about to read the key hunter2-and-more >&2; echo no database at db:5432 >&2; exit 4";
+    let script = "echo about to read the key hunter2-and-more >&2; echo at https://ada:pw@db/x?key=q >&2; echo no database at db:5432 >&2; exit 4";
     let command =
         format!("command = [\"sh\", \"-c\", \"{script}\"]\nenv = {{ KEY = {{ env = \"SECRET_KEY\" }} }}");
     let config = Config::new().raw("crash", &command).admin();
@@ -446,6 +446,7 @@ fn a_program_that_crashes_says_its_last_words_and_no_secret() {
     assert_eq!(found["state"], "down", "{found:#}");
     let lines = found["last_lines"].as_array().expect("lines");
     assert!(lines.iter().any(|line| line == "about to read the key ***"), "{found:#}");
+    assert!(lines.iter().any(|line| line == "at https://db/x?…"), "{found:#}");
     assert!(lines.iter().any(|line| line == "no database at db:5432"), "{found:#}");
     let what = problem(&told, "crash")["what"].as_str().unwrap_or_default().to_owned();
     assert!(what.contains("exit status: 4") && what.contains("no database at db:5432"), "{what}");

@@ -58,8 +58,11 @@ impl PartRequest {
             content,
         });
         catalog.parts.insert(self.key, Arc::clone(&part));
-        if !is_same {
+        // What was kept was told to calls as far as its era was known then.
+        if !is_same || was_kept {
             publish(&self.upstream, &self.key, &self.owner, &part.content);
+        }
+        if !is_same {
             self.note_kept(thread, &part.content);
         }
         self.report(thread, &part.content, is_same);

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
@@ -36,8 +36,10 @@ use tokens::sealing::SealingKeys;
 const LISTS: &str = "lists";
 /// The beginning of a file; those of another layout are left aside.
 const LAYOUT: &[u8] = b"trunkline lists 1\n";
-/// A longer file is not read; `kept_lists_bytes_max` is at most a GiB.
-const FILE_BYTES_MAX: u64 = 2 << 30;
+/// What a file has beside the lists, such as their lengths.
+const FILE_BYTES_MORE: u64 = 1 << 20;
+/// A list that could not be written is written again after so long.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Changes that come together are written together.
 const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -47,13 +49,24 @@ pub(crate) struct KeptFiles {
     state: Arc<State>,
     folder: Folder,
     followed: Arc<Snapshot>,
-    /// The last complaint, so that the log does not repeat itself.
-    complaint: Option<String>,
+    /// Upstreams whose lists could not be written, with when it is tried again, and why, so that the log does not repeat
+    /// itself.
+    failed: HashMap<UpstreamId, FailedWrite>,
+}
+
+#[derive(Debug)]
+struct FailedWrite {
+    retry_at: Instant,
+    why: String,
 }
 
 /// The place in the state directory, which it holds the path of.
 #[derive(Clone, Debug)]
-struct Folder(PathBuf);
+struct Folder {
+    state_directory: PathBuf,
+    /// A longer file is not read.
+    file_bytes_max: u64,
+}
 
 /// A list that was kept, as it is given out.
 type ReadPart = (KeptPart, PartKey);
@@ -69,29 +82,45 @@ impl KeptFiles {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call. `None`: there is no
     /// place for it.
     pub(crate) fn open(state: &Arc<State>, state_directory: Option<PathBuf>) -> Option<Self> {
-        let folder = Folder(state_directory?);
+        // The bound may have been higher when a file was written.
+        let file_bytes_max = 2 * state.catalog.kept.bytes_max() as u64 + FILE_BYTES_MORE;
+        let folder = Folder { state_directory: state_directory?, file_bytes_max };
         let followed = state.snapshot.load_full();
         for upstream in &followed.upstreams {
             if let Some(lists) = Reading::new(state, &folder, &followed, upstream).run() {
                 take_up(state, upstream, lists);
             }
         }
-        Some(Self { state: Arc::clone(state), folder, followed, complaint: None })
+        Some(Self { state: Arc::clone(state), folder, followed, failed: HashMap::new() })
     }
 
     /// Writes until the process ends.
     pub(crate) async fn run(mut self, tasks: Tasks) {
         self.clear(&tasks).await;
         loop {
-            // A change that is missed here is seen with the next one.
+            // Without a change it looks whether the configuration is another one, or a write is to be tried again.
             let _ =
                 tokio::time::timeout(WRITE_INTERVAL * 4, self.state.catalog.kept.changed.notified()).await;
             tokio::time::sleep(WRITE_INTERVAL).await;
             self.follow(&tasks).await;
+            self.retry();
             for (id, parts) in self.state.catalog.kept.take_unwritten() {
                 self.write(&tasks, id, parts).await;
             }
         }
+    }
+
+    /// Has lists written once more that could not be written.
+    fn retry(&mut self) {
+        let (kept, now) = (&self.state.catalog.kept, clock::now());
+        self.failed.retain(|id, failed| {
+            let is_due = failed.retry_at <= now;
+            if is_due {
+                failed.retry_at = now + RETRY_INTERVAL;
+                kept.note_unwritten(*id);
+            }
+            kept.has(*id)
+        });
     }
 
     /// Takes up the upstreams of a new configuration.
@@ -121,17 +150,17 @@ impl KeptFiles {
         let written = tasks.compute(move || folder.write(&name, &clear, &keys, &parts)).await;
         match written {
             Ok(()) => {
-                if self.complaint.take().is_some() {
+                if self.failed.remove(&id).is_some() && self.failed.is_empty() {
                     tracing::info!("the lists of upstreams are kept in the state directory again");
                 }
             }
             Err(error) => {
-                let error = error.to_string();
-                if self.complaint.as_ref() != Some(&error) {
-                    let path = self.folder.0.join(LISTS);
-                    tracing::warn!(path = %path.display(), error, "the lists of upstreams cannot be kept for the next start");
+                let why = error.to_string();
+                if !self.failed.values().any(|failed| failed.why == why) {
+                    let path = self.folder.state_directory.join(LISTS);
+                    tracing::warn!(path = %path.display(), error = why, "the lists of upstreams cannot be kept for the next start");
                 }
-                self.complaint = Some(error);
+                self.failed.insert(id, FailedWrite { retry_at: clock::now() + RETRY_INTERVAL, why });
             }
         }
     }
@@ -157,25 +186,26 @@ impl KeptFiles {
 impl Folder {
     /// The file of an upstream, and when it was written; `None`: there is none.
     fn read(&self, name: &str) -> io::Result<Option<(Vec<u8>, u64)>> {
-        let opened = Dir::open(&self.0).and_then(|state| state.subdirectory(LISTS));
+        let opened = Dir::open(&self.state_directory).and_then(|state| state.subdirectory(LISTS));
         let file = match opened {
             Ok(lists) => lists.file(name.as_ref())?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        file.map(|file| Ok((file.bytes(FILE_BYTES_MAX)?, file.written_s().unwrap_or_default()))).transpose()
+        file.map(|file| Ok((file.bytes(self.file_bytes_max)?, file.written_s().unwrap_or_default())))
+            .transpose()
     }
 
     fn write(&self, name: &str, clear: &[u8], keys: &SealingKeys, parts: &[KeptPart]) -> io::Result<()> {
         let sealed = keys.seal_record(clear, &kept::write(parts));
         let sealed = sealed.ok_or_else(|| io::Error::other("they are too long to be sealed"))?;
-        let lists = Dir::open(&self.0)?.make_subdirectory(LISTS)?;
+        let lists = Dir::open(&self.state_directory)?.make_subdirectory(LISTS)?;
         lists.replace(name.as_ref(), &[LAYOUT, &sealed].concat(), None)
     }
 
     /// Removes all files but those of these names, and counts them.
     fn clear(&self, names: &HashSet<OsString>) -> io::Result<usize> {
-        let lists = match Dir::open(&self.0).and_then(|state| state.subdirectory(LISTS)) {
+        let lists = match Dir::open(&self.state_directory).and_then(|state| state.subdirectory(LISTS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
             lists => lists?,
         };

@@ -114,6 +114,23 @@ impl KeptParts {
             .collect()
     }
 
+    /// What is kept of an upstream is to be written again.
+    pub(crate) fn note_unwritten(&self, upstream: UpstreamId) {
+        if let Some(upstream) = self.upstreams.lock().get_mut(&upstream) {
+            upstream.is_unwritten = true;
+        }
+    }
+
+    /// True if anything is kept of this upstream.
+    pub(crate) fn has(&self, upstream: UpstreamId) -> bool {
+        self.upstreams.lock().contains_key(&upstream)
+    }
+
+    /// How many bytes are kept at most, of all upstreams.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
     /// Forgets upstreams that are gone.
     pub(crate) fn retain(&self, living: &HashSet<UpstreamId>) {
         self.upstreams.lock().retain(|id, _| living.contains(id));

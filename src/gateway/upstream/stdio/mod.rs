@@ -52,7 +52,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
 use crate::upstream::fault::{Fault, LastFault};
-use crate::upstream::masking::{masked, plain};
+use crate::upstream::masking::{masked, plain, told};
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, pass};
 use crate::upstream::mux::host::Host;
@@ -188,7 +188,7 @@ impl Children {
 
     /// The last lines of standard error before one ended unasked, as they may be shown.
     pub(crate) fn last_lines(&self) -> Vec<String> {
-        self.last_lines.lock().iter().map(|line| plain(&self.logged(line)).into()).collect()
+        self.last_lines.lock().iter().map(|line| told(&self.logged(line)).into()).collect()
     }
 
     pub(crate) fn series(&self) -> &ChildSeries {
