@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The longest that a reply may be: more than all that replicas share of one session.
 const REPLY_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// So much is read at once: while more comes, one read could take as much as there is room for.
+const READ_BYTES_MAX: usize = 64 * 1024;
 /// The deepest nesting of replies.
 const DEPTH_MAX: usize = 16;
 
@@ -31,10 +33,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for BoundedReplies<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let fresh = buffer.filled().get(before..).unwrap_or_default();
-        Poll::Ready(self.scan.push(fresh).map_err(|TooLong| io::Error::from(io::ErrorKind::InvalidData)))
+        let at_most = buffer.remaining().min(READ_BYTES_MAX);
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(at_most));
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+        let pushed = self.scan.push(part.filled());
+        let count = part.filled().len();
+        buffer.advance(count);
+        Poll::Ready(pushed.map_err(|TooLong| io::Error::from(io::ErrorKind::InvalidData)))
     }
 }
 
