@@ -10,6 +10,7 @@ It is a server of the legacy era; `modern` makes it one of both, and with `fixes
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
+`refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
 With `storms`, it says fifty times at once that its list has changed, again and again.
 """
@@ -352,6 +353,8 @@ def refusal(method, message):
         eras.append(is_modern)
         if eras[0] != is_modern:
             return {"code": -32600, "message": "The first message of this connection was of the other era"}
+    if method == given("refuses"):
+        return {"code": -32603, "message": "invalid key " + os.environ["SECRET"]}
     if "modern-only" in WORDS and method == "initialize":
         return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
     if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):

@@ -16,6 +16,7 @@
 //! | [`tls`] | Which upstream is believed over TLS, and what is seen of each fault? |
 //! | [`http_sse`] | How is an upstream reached that speaks HTTP+SSE (2024-11-05)? (Clients that do: `sessions/http_sse.rs`.) |
 //! | [`states`] | What are operators told of an upstream that is not up? |
+//! | [`told_secrets`] | Does anything tell of the secrets that an upstream is given, and repeats? |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
 //! | [`starting`] | How often is a program started that takes its time, who waits for it, and in which turn? |
 //! | [`session_era`] | Which revision does a session speak with a program that knows several, and over which process? |
@@ -45,3 +46,4 @@ mod starting;
 mod states;
 mod stdio;
 mod tls;
+mod told_secrets;

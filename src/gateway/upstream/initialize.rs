@@ -267,7 +267,7 @@ fn read(
     if is_ambiguous_introduction(result) {
         return Err(UpstreamError::Nonsense.into());
     }
-    let version = initialize::version(result).ok_or_else(|| unknown_revision(result))?;
+    let version = initialize::version(result).ok_or_else(|| unknown_revision(upstream, result))?;
     let id = session_id(answer);
     let replica = answer.replica.filter(|_| id.is_some());
     let (result, shown) = (answer.body.slice(result.span()), offer.shown.clone());
@@ -276,9 +276,9 @@ fn read(
 
 /// What an answer is that names no revision of the legacy era.
 #[cold]
-fn unknown_revision(result: Value<'_>) -> UpstreamError {
+fn unknown_revision(upstream: &Upstream, result: Value<'_>) -> UpstreamError {
     result.text_of("protocolVersion").map_or(UpstreamError::Nonsense, |revision| {
-        UpstreamError::NotOpened(NotOpened::chosen(&revision).into())
+        UpstreamError::NotOpened(NotOpened::chosen(&upstream.access.masked(&revision)).into())
     })
 }
 
@@ -296,7 +296,8 @@ fn refusal(
     let code = error.and_then(|error| error.get("code")?.as_integer());
     match (error, code) {
         (Some(error), Some(code)) => {
-            let message = error.text_of("message").unwrap_or_default();
+            // Clients are told of it, too.
+            let message = upstream.access.masked(&error.text_of("message").unwrap_or_default());
             InitializeError::Refused {
                 status,
                 fault: UpstreamError::NotOpened(NotOpened::refused(code, &message).into()),

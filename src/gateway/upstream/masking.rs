@@ -31,11 +31,25 @@ pub(crate) fn masked<'l, 's>(text: &'l [u8], secrets: impl Iterator<Item = &'s [
     parts.sort_by_key(|part| Reverse(part.len()));
     let mut masked = Cow::Borrowed(text);
     for part in parts {
-        while let Some(at) = memmem::find(&masked, part) {
-            let _ = masked.to_mut().splice(at..at + part.len(), MASK.bytes());
+        if let Some(without) = without(&masked, part) {
+            masked = Cow::Owned(without);
         }
     }
     masked
+}
+
+/// A text with a mask wherever this part stood. `None`: it is not in it.
+fn without(text: &[u8], part: &[u8]) -> Option<Vec<u8>> {
+    let mut found = memmem::find_iter(text, part).peekable();
+    found.peek()?;
+    let (mut masked, mut rest) = (Vec::with_capacity(text.len()), 0);
+    for at in found {
+        masked.extend_from_slice(&text[rest..at]);
+        masked.extend_from_slice(MASK.as_bytes());
+        rest = at + part.len();
+    }
+    masked.extend_from_slice(&text[rest..]);
+    Some(masked)
 }
 
 /// A text that has no secret: cut and escaped.

@@ -43,6 +43,8 @@ pub(crate) struct Material {
     headers: HeaderMap,
     /// What is added to the query of its URL.
     query: Option<Secret>,
+    /// Secrets that are a part of a header or of the query, as they were read and as they stand there.
+    parts: Vec<Secret>,
     client_secret: Option<Secret>,
     token_tls: Option<TlsSettings>,
 }
@@ -89,7 +91,7 @@ impl Material {
             };
             material.headers.insert(name.clone(), value);
         }
-        material.query = read_query(&upstream.credentials.query)?;
+        material.query = read_query(&upstream.credentials.query, &mut material.parts)?;
         match &upstream.credentials.authorization {
             None => {}
             Some(Authorization::Bearer(source)) => {
@@ -97,8 +99,9 @@ impl Material {
                 material.headers.insert(AUTHORIZATION, value);
             }
             Some(Authorization::Basic { user, password }) => {
-                let value = basic(user.as_bytes(), Secret::read(password)?.expose())?;
-                material.headers.insert(AUTHORIZATION, value);
+                let password = Secret::read(password)?;
+                material.headers.insert(AUTHORIZATION, basic(user.as_bytes(), password.expose())?);
+                material.parts.push(password);
             }
             Some(Authorization::OAuth(oauth)) => {
                 material.client_secret = Some(Secret::read(&oauth.client_secret)?);
@@ -113,6 +116,17 @@ impl Material {
 }
 
 impl Material {
+    /// All that is secret of it, in each form in which it is given away.
+    fn secrets(&self) -> impl Iterator<Item = &[u8]> {
+        let shown = self.headers.values().filter(|value| value.is_sensitive());
+        // Behind the name of a scheme the credentials stand by themselves.
+        let shown = shown.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
+        let query = self.query.iter().flat_map(|query| query.expose().split(|byte| *byte == b'&'));
+        let env = self.env.iter().map(|(_, secret)| secret);
+        let read = env.chain(&self.parts).chain(&self.client_secret);
+        shown.chain(query).chain(read.map(Secret::expose))
+    }
+
     /// Tells other material apart. It is made of secrets, and so is not to be shown or written down.
     pub(crate) fn fingerprint(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
@@ -137,8 +151,11 @@ impl Material {
     }
 }
 
-/// Parameters as they stand in a query. `None`: there are none.
-fn read_query(parameters: &[(String, QuerySource)]) -> Result<Option<Secret>, AccessError> {
+/// Parameters as they stand in a query, of which secrets are added to `parts`. `None`: there are none.
+fn read_query(
+    parameters: &[(String, QuerySource)],
+    parts: &mut Vec<Secret>,
+) -> Result<Option<Secret>, AccessError> {
     let mut query = Zeroizing::new(Vec::new());
     for (name, source) in parameters {
         if !query.is_empty() {
@@ -148,7 +165,13 @@ fn read_query(parameters: &[(String, QuerySource)]) -> Result<Option<Secret>, Ac
         query.push(b'=');
         match source {
             QuerySource::Text(value) => encode(value.as_bytes(), &mut query),
-            QuerySource::Secret(source) => encode(Secret::read(source)?.expose(), &mut query),
+            QuerySource::Secret(source) => {
+                let secret = Secret::read(source)?;
+                let mut encoded = Zeroizing::new(Vec::new());
+                encode(secret.expose(), &mut encoded);
+                query.extend_from_slice(&encoded);
+                parts.extend([secret, Secret::from_bytes(std::mem::take(&mut *encoded))]);
+            }
         }
     }
     Ok((!query.is_empty()).then(|| Secret::from_bytes(std::mem::take(&mut *query))))
@@ -221,12 +244,13 @@ impl UpstreamAccess {
         }
     }
 
-    /// `text` without what this upstream is shown.
+    /// `text` without the secrets that this upstream, its program or its authorization server is given.
     pub(crate) fn masked(&self, text: &str) -> String {
-        let shown = self.material.headers.values().filter(|value| value.is_sensitive());
-        // Behind the name of a scheme the credentials stand by themselves.
-        let parts = shown.flat_map(|value| value.as_bytes().split(|byte| *byte == b' '));
-        let secrets = parts.chain(self.query().map(Secret::expose));
+        let token = self.tokens.as_ref().and_then(|tokens| tokens.shown());
+        // Behind the name of its scheme.
+        let token =
+            token.iter().flat_map(|token| token.header.as_bytes().split(|byte| *byte == b' ').skip(1));
+        let secrets = self.material.secrets().chain(token);
         String::from_utf8_lossy(&masked(text.as_bytes(), secrets)).into_owned()
     }
 

@@ -213,6 +213,11 @@ impl AccessTokens {
         is_due
     }
 
+    /// The token that was fetched last, if it was not given up.
+    pub(super) fn shown(&self) -> Option<Arc<AccessToken>> {
+        self.current.load_full()
+    }
+
     fn valid(&self, now: Instant) -> Option<Arc<AccessToken>> {
         self.current.load_full().filter(|token| token.life.is_none_or(|(_, expiry)| now < expiry))
     }
