@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Reply, Request, Response, Terminal,
-    Upstream, eventually, eventually_within, in_session, legacy, list, open_session, tool_names, trunkline,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, Terminal, eventually,
+    eventually_within, in_session, legacy, list, open_session, tool_names, trunkline,
 };
 
 const KEPT: &str = "the kept lists of an upstream are not used";
