@@ -8,7 +8,7 @@ it does.
 
 It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
-`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
+`initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `later-lists-in=S` is as late with tools there, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
@@ -395,6 +395,7 @@ def handle(message):
     elif method == "notifications/initialized" and "dies-when-initialized" in WORDS:
         die()
     elif method == "tools/list":
+        time.sleep(0 if IS_FIRST else float(given("later-lists-in") or 0))
         tools = ["echo", "script"] if "scripted" in WORDS else ["echo"]
         if "shows-roots" in WORDS and declares_roots:
             tools.append("rooted")

@@ -103,6 +103,30 @@ fn a_session_after_a_restart_waits_for_no_program_that_introduced_itself_before(
     }
 }
 
+/// Programs that are up, and answer late as many start at once.
+#[test]
+fn lists_that_were_kept_are_shown_while_programs_are_asked_anew() {
+    for words in [&["later-lists-in=5"][..], &["modern", "later-lists-in=5"]] {
+        let programs = Programs::new(words);
+        programs.run_once(&programs.config());
+        let daemon = Daemon::start(&programs.config());
+        eventually("both are up", || {
+            let told = daemon.get_admin("/status").json();
+            let mut upstreams = told["upstreams"].as_array().expect("a list").iter();
+            upstreams.all(|upstream| upstream["state"] == "up").then_some(())
+        });
+        let (first, took) = timed(&daemon, &list("1", "tools/list"));
+        assert_eq!(names(&first), ["one__echo", "two__echo"], "{words:?}");
+        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+        let since = Instant::now();
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
+        let took = since.elapsed();
+        assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
+        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+    }
+}
+
 #[test]
 fn lists_that_were_kept_are_marked_until_they_are_fetched() {
     let programs = Programs::new(&[]);

@@ -229,6 +229,11 @@ impl ListingState {
         self.kept.load(Ordering::Acquire) != 0
     }
 
+    /// True if this list is given out as it was before the start.
+    pub(crate) fn is_list_kept(&self, list: u8) -> bool {
+        self.kept.load(Ordering::Acquire) & (1 << list) != 0
+    }
+
     /// When the lists were written that are given out as they were before the start, in seconds since 1970.
     pub(crate) fn kept_s(&self) -> Option<u64> {
         self.is_kept().then(|| self.kept_s.load(Ordering::Acquire))

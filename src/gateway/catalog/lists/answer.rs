@@ -184,7 +184,7 @@ impl<'r> ListQuery<'r> {
         owner: &ListOwner,
         dialects: &UpstreamDialects<'_>,
         thread: &FetchContext,
-        deadline: Instant,
+        mut deadline: Instant,
     ) -> CachedPart {
         let wanted = |dialect| {
             let payer = self.asker.map_or(Payer::GATEWAY, Call::payer);
@@ -193,11 +193,11 @@ impl<'r> ListQuery<'r> {
         if upstream.eras().is_none() {
             let unknown = wanted(UpstreamDialect::of(self.dialect, 0).keyed());
             let is_program = upstream.is_child();
-            let until = match is_program.then(|| unknown.last(thread)) {
-                Some(Some(_)) => deadline.min(clock::now() + STALE_PATIENCE),
-                Some(None) => deadline,
-                None => deadline.min(clock::now() + PATIENCE),
-            };
+            if is_program && unknown.last(thread).is_some() {
+                // Once its era is known, the list has the rest of this time.
+                deadline = deadline.min(clock::now() + STALE_PATIENCE);
+            }
+            let until = if is_program { deadline } else { deadline.min(clock::now() + PATIENCE) };
             // The first message may decide in which era a program speaks.
             let patience = until.saturating_duration_since(clock::now());
             if let Err(error) = upstream.known_for_list(patience).await {

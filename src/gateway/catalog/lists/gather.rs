@@ -163,8 +163,10 @@ impl PartRequest {
             if self.upstream.is_out_of_order() {
                 return self.last_good(thread, UpstreamError::OutOfOrder { retry_after_s: 1 });
             }
-            // A program that has to start first is not waited for where there is an old part.
-            let is_old_enough = starting::is_down(&self.upstream) && self.last(thread).is_some();
+            // Nothing may come for long from one that has to start first, or that has just started beside others.
+            let upstream = &self.upstream;
+            let is_late = starting::is_down(upstream) || upstream.listing.is_list_kept(self.key.kind.index());
+            let is_old_enough = is_late && self.last(thread).is_some();
             let deadline = if is_old_enough { deadline.min(entered_at + STALE_PATIENCE) } else { deadline };
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
             match timeout_at(deadline.into(), flight.landed()).await {

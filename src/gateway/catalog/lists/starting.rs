@@ -13,8 +13,9 @@ use protocol::error::{StillStarting, UpstreamError};
 
 /// How long a list waits that would be empty: clients give up at ten seconds.
 pub(super) const EMPTY_PATIENCE: Duration = Duration::from_secs(8);
-/// How long a list waits for a program that is not up, where there is an old part.
-pub(super) const STALE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a list waits for a program that is not up, or for a list that was kept over a restart, where there is an old
+/// part.
+pub(super) const STALE_PATIENCE: Duration = Duration::from_millis(250);
 /// So many programs are named.
 const NAMED_MAX: usize = 5;
 /// When a client may ask again.
