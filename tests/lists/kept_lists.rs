@@ -103,6 +103,28 @@ fn a_session_after_a_restart_waits_for_no_program_that_introduced_itself_before(
     }
 }
 
+#[test]
+fn all_that_is_known_at_a_stop_is_kept() {
+    for words in [&[][..], &["strict"], &["modern", "fixes-era"]] {
+        let programs = Programs::new(words);
+        let mut daemon = Daemon::start(&programs.config());
+        eventually("the list is complete", || {
+            Some(list_once(&daemon)).filter(|response| names(response).len() == 2)
+        });
+        open_session(daemon.address(), LEGACY_VERSION);
+        daemon.terminate();
+        assert_eq!(daemon.wait_exit().code(), Some(0));
+        programs.children.iter().for_each(|child| child.starts_in(60));
+        let daemon = Daemon::start(&programs.config());
+        let since = Instant::now();
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
+        let took = since.elapsed();
+        assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
+        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+    }
+}
+
 /// Programs that are up, and answer late as many start at once.
 #[test]
 fn lists_that_were_kept_are_shown_while_programs_are_asked_anew() {

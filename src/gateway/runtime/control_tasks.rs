@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::listeners::CHANGES_WAITING_MAX;
 use super::notify::Notifier;
@@ -25,12 +27,30 @@ use net::tasks::Tasks;
 
 /// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
 pub(super) const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
+/// How long the last writes may take.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
 
 /// What runs on the control thread beside its own loop, for as long as the process does.
 pub(super) struct ControlTasks<'s> {
     pub(super) state: &'s Arc<State>,
     pub(super) tasks: Tasks,
     pub(super) host: Rc<Host>,
+}
+
+/// Those who keep in files what is known of upstreams.
+pub(super) struct LastWrites {
+    stop: CancellationToken,
+    tasks: Tasks,
+}
+
+impl LastWrites {
+    /// Has them write what they have not written yet. A disk that hangs does not hold up the end.
+    pub(super) async fn finish(self) {
+        self.stop.cancel();
+        if timeout(LAST_WRITES_MAX, self.tasks.wait()).await.is_err() {
+            tracing::warn!("what is known of the upstreams cannot be written in time");
+        }
+    }
 }
 
 impl ControlTasks<'_> {
@@ -81,17 +101,26 @@ impl ControlTasks<'_> {
         PinWatcher::new(Arc::clone(self.state), looking, state_directory)
     }
 
-    pub(super) fn ask_upstreams(&self, prober: Prober, pins: PinWatcher, kept: Option<KeptFiles>) {
+    pub(super) fn ask_upstreams(
+        &self,
+        prober: Prober,
+        pins: PinWatcher,
+        kept: Option<KeptFiles>,
+    ) -> LastWrites {
         let state = || Arc::clone(self.state);
+        let tasks = Tasks::new(self.state.metrics.gateway.panics.clone());
+        let last_writes = LastWrites { stop: CancellationToken::new(), tasks };
+        let LastWrites { stop, tasks } = &last_writes;
         if let Some(kept) = kept {
-            self.tasks.spawn(kept.run(self.tasks.clone()));
+            tasks.spawn(kept.run(self.tasks.clone(), stop.clone()));
         }
-        self.tasks.spawn(prober.run());
+        tasks.spawn(prober.run(stop.clone()));
         let learning = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         self.tasks.spawn(lists::learn::run(state(), learning));
         self.tasks.spawn(pins.run());
         let listening = self.client(open_files::listening_connections_max());
         self.tasks.spawn(subscriptions::upstream::run(state(), listening));
+        last_writes
     }
 
     pub(super) fn look_after_process(&self, notifier: &Rc<Notifier>, watchdog: Option<Duration>) {

@@ -234,7 +234,7 @@ impl Gateway {
             let process = admin::StartRecord { started, since, source, workers: workers.len() };
             spawned.serve_admin(admin, process, text);
         }
-        spawned.ask_upstreams(prober, pins, kept);
+        let last_writes = spawned.ask_upstreams(prober, pins, kept);
         spawned.look_after_process(&notifier, watchdog);
         say_where(&state);
         tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
@@ -247,6 +247,7 @@ impl Gateway {
             sockets_outlive_us,
         };
         let end = control.run(signals, &mut reloader).await;
+        last_writes.finish().await;
         finish(&state, &host, journal).await;
         tracing::info!("stopped");
         Ok(end)

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::fetch::{self, note_annotated};
 use super::keep::publish;
@@ -94,14 +96,17 @@ impl KeptFiles {
         Some(Self { state: Arc::clone(state), folder, followed, failed: HashMap::new() })
     }
 
-    /// Writes until the process ends.
-    pub(crate) async fn run(mut self, tasks: Tasks) {
+    /// Writes until it is to stop, and then once more.
+    pub(crate) async fn run(mut self, tasks: Tasks, stop: CancellationToken) {
         self.clear(&tasks).await;
-        loop {
-            // Without a change it looks whether the configuration is another one, or a write is to be tried again.
-            let _ =
-                tokio::time::timeout(WRITE_INTERVAL * 4, self.state.catalog.kept.changed.notified()).await;
-            tokio::time::sleep(WRITE_INTERVAL).await;
+        while !stop.is_cancelled() {
+            let kept = Arc::clone(&self.state);
+            let pause = async {
+                // Without a change it looks whether the configuration is another one, or a write is to be tried again.
+                let _ = timeout(WRITE_INTERVAL * 4, kept.catalog.kept.changed.notified()).await;
+                sleep(WRITE_INTERVAL).await;
+            };
+            let _ = stop.run_until_cancelled(pause).await;
             self.follow(&tasks).await;
             self.retry();
             for (id, parts) in self.state.catalog.kept.take_unwritten() {

@@ -3,7 +3,7 @@
 //! An upstream is recognised by its name and its URLs or its command. Whatever in the file is not understood is left aside: it is a
 //! shortcut, never the truth. Invariant: the file is replaced whole, and only its owner may read it.
 
-use std::cell::Cell;
+use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::directory::Dir;
 use crate::snapshot::Snapshot;
@@ -36,7 +37,8 @@ pub(super) struct Memory {
     written: Option<Instant>,
     written_text: Rc<str>,
     is_changed: bool,
-    is_writing: Rc<Cell<bool>>,
+    /// Of the write that is under way.
+    turn: Arc<Mutex<()>>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,7 +84,7 @@ impl Memory {
         });
         let (text, kept) = read.unwrap_or_default();
         let written_text = text.into();
-        Self { directory, kept, written: None, written_text, is_changed: false, is_writing: Rc::default() }
+        Self { directory, kept, written: None, written_text, is_changed: false, turn: Arc::default() }
     }
 
     /// What was known of an upstream at the last stop.
@@ -108,30 +110,49 @@ impl Memory {
 
     /// Writes the file off this thread if it would change, at most once a second.
     pub(super) fn save_if_due(&mut self, snapshot: &Snapshot, tasks: &Tasks, now: Instant) {
-        let Some(directory) = self.directory.clone() else { return };
         let is_early = self.written.is_some_and(|written| now < written + WRITE_INTERVAL);
-        if !self.is_changed || is_early || self.is_writing.get() {
+        if !self.is_changed || is_early {
             return;
         }
+        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return };
+        if let Some(writing) = self.write(snapshot, tasks, turn) {
+            self.written = Some(now);
+            tasks.spawn(writing);
+        }
+    }
+
+    /// Writes the file for the last time, after the write that is under way.
+    pub(super) async fn finish(mut self, snapshot: &Snapshot, tasks: &Tasks) {
+        let turn = Arc::clone(&self.turn).lock_owned().await;
+        if let Some(writing) = self.write(snapshot, tasks, turn) {
+            writing.await;
+        }
+    }
+
+    /// Replaces the file. `None`: it would not change.
+    fn write(
+        &mut self,
+        snapshot: &Snapshot,
+        tasks: &Tasks,
+        turn: OwnedMutexGuard<()>,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let directory = self.directory.clone()?;
         self.is_changed = false;
         let upstreams = snapshot.upstreams.iter().map(|upstream| RememberedUpstream::of(upstream)).collect();
         // Nothing in it can fail to be JSON.
-        let Ok(text) = serde_json::to_string(&MemoryFile { layout: LAYOUT, upstreams }) else { return };
+        let text = serde_json::to_string(&MemoryFile { layout: LAYOUT, upstreams }).ok()?;
         if *text == *self.written_text {
-            return;
+            return None;
         }
-        self.written = Some(now);
         self.written_text = text.as_str().into();
-        let is_writing = Rc::clone(&self.is_writing);
-        is_writing.set(true);
-        let blocking = tasks.clone();
-        tasks.spawn(async move {
+        let tasks = tasks.clone();
+        Some(async move {
             let path = directory.join(FILE_NAME);
-            if let Err(error) = blocking.compute(move || write(&directory, &text)).await {
+            if let Err(error) = tasks.compute(move || write(&directory, &text)).await {
                 tracing::warn!(path = %path.display(), %error, "what is known of the upstreams cannot be kept");
             }
-            is_writing.set(false);
-        });
+            drop(turn);
+        })
     }
 }
 

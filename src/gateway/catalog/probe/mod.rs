@@ -29,6 +29,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{MissedTickBehavior, timeout};
+use tokio_util::sync::CancellationToken;
 
 use self::ask::EraFinding;
 use self::endpoints::Endpoints;
@@ -128,8 +129,8 @@ impl Prober {
         let _ = timeout(FIRST_LOOKUPS_TIMEOUT, self.names.look_up_all(now)).await;
     }
 
-    /// Asks until the process ends.
-    pub(crate) async fn run(mut self) {
+    /// Asks until it is to stop, and then keeps what it knows.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut asked: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
         let mut programs: FuturesUnordered<LocalBoxFuture<'static, ProbeResult>> = FuturesUnordered::new();
         let mut checked: FuturesUnordered<LocalBoxFuture<'static, CheckResult>> = FuturesUnordered::new();
@@ -141,6 +142,7 @@ impl Prober {
             tokio::task::yield_now().await;
             let (mut is_changed, mut is_tick) = (false, false);
             tokio::select! {
+                () = stop.cancelled() => break,
                 _ = interval.tick() => is_tick = true,
                 Some(checked) = checked.next() => self.note_checked(checked),
                 Some(found) = self.names.next() => self.names.take(found, clock::now()),
@@ -178,6 +180,7 @@ impl Prober {
             }
             self.memory.save_if_due(&snapshot, &self.asking.client.tasks, now);
         }
+        self.memory.finish(&self.state.snapshot.load_full(), &self.asking.client.tasks).await;
     }
 
     /// Looks at every upstream: what is due is asked in this order as others answer.
