@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, Terminal, eventually,
-    eventually_within, in_session, legacy, list, open_session, tool_names, trunkline,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Listened, Listening, Offer, Received, Request, Response,
+    Terminal, Upstream, eventually, eventually_within, in_session, legacy, list, listen, open_session,
+    tool_names, trunkline,
 };
 
 const KEPT: &str = "the kept lists of an upstream are not used";
@@ -215,7 +218,7 @@ fn what_was_kept_otherwise_is_left_aside_and_said_so() {
     expect_fresh(&config, "damaged");
     damage(Vec::new());
     expect_fresh(&config, "another version");
-    damage([&b"trunkline lists 2\n"[..], &good[18..]].concat());
+    damage([&b"trunkline lists 3\n"[..], &good[18..]].concat());
     expect_fresh(&config, "another version");
     damage(good.clone());
     let other = config.to_string().replacen("SECRET = \"a\"", "SECRET = \"c\"", 1);
@@ -251,11 +254,13 @@ fn a_gateway_works_where_nothing_can_be_kept() {
     let daemon = Daemon::start(&programs.config());
     eventually("the list is complete", || (names(&list_once(&daemon)).len() == 2).then_some(()));
     daemon.wait_for_log(0, "it says so", |line| line.contains("cannot be kept for the next start"));
-    fs::remove_file(programs.folder.path().join("lists")).expect("removed");
-    daemon.wait_for_log(0, "it is written after all", |line| {
-        line.contains("are kept in the state directory again")
-    });
+    // It is tried again, and said to be well once all is written.
+    fs::remove_file(programs.folder.path().join("lists")).expect("out of the way");
+    daemon.wait_for_log(0, "it heals", |line| line.contains("are kept in the state directory again"));
     assert!(programs.file("one").exists() && programs.file("two").exists());
+    for said in ["cannot be kept for the next start", "are kept in the state directory again"] {
+        assert_eq!(daemon.log().iter().filter(|line| line.contains(said)).count(), 1, "{said}");
+    }
     // Nothing is kept where nothing may be.
     let programs = Programs::new(&[]);
     let daemon = Daemon::start(&programs.config().limits("kept_lists_bytes_max = \"0B\""));
@@ -264,4 +269,69 @@ fn a_gateway_works_where_nothing_can_be_kept() {
         (daemon.metric("trunkline_lists_not_kept_total{upstream=\"one\"}") > 0).then_some(())
     });
     assert_eq!(daemon.metric("trunkline_lists_kept_bytes"), 0);
+}
+
+#[test]
+fn what_was_kept_counts_for_calls_once_the_eras_are_known() {
+    let programs = Programs::new(&[]);
+    let config = programs.config().to_string();
+    let ready = config.replacen("[admin]\n", "[admin]\nready = \"listed\"\n", 1);
+    assert_ne!(ready, config);
+    programs.run_once(&programs.config());
+    // Nobody knows any more which eras they speak.
+    fs::remove_file(programs.folder.path().join("upstreams.json")).expect("a file");
+    let daemon = Daemon::start(&ready);
+    eventually("all are listed", || (daemon.get_admin("/readyz").status == 200).then_some(()));
+}
+
+#[test]
+fn a_change_over_a_restart_is_told_whichever_capabilities_are_asked_with_first() {
+    let folder = Folder::new();
+    let version = Arc::new(AtomicUsize::new(0));
+    let current = Arc::clone(&version);
+    let answer = move |request: &Received| {
+        Offer::tools(&[&format!("t{}", current.load(Ordering::SeqCst))]).answer(request)
+    };
+    let server = Listening::beside(answer, |_| Listened::Honoured);
+    let config = Config::new().probed("up", server.upstream.address, "").top(&folder.key()).admin();
+    let with = |capabilities: &str| {
+        let declared = format!("clientCapabilities\":{capabilities}");
+        list("1", "tools/list").replacing("clientCapabilities\":{}", &declared)
+    };
+    let mut daemon = Daemon::start(&config);
+    assert_eq!(tool_names(&daemon.send(&with("{}"))), ["t0"]);
+    eventually("it is kept", || folder.path().join("lists/up").exists().then_some(()));
+    daemon.terminate();
+    daemon.wait_exit();
+    version.store(1, Ordering::SeqCst);
+    let daemon = Daemon::start(&config);
+    let mut stream = daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#));
+    assert_eq!(stream.head().status, 200);
+    server.tools_stream();
+    assert_eq!(tool_names(&daemon.send(&with(r#"{"roots":{}}"#))), ["t1"]);
+    while !stream.event().expect("the stream goes on").contains("notifications/tools/list_changed") {}
+}
+
+#[test]
+fn an_upstream_with_a_long_list_makes_room_for_another() {
+    let folder = Folder::new();
+    let offering = |tools: usize| {
+        let names: Vec<String> = (0..tools).map(|number| format!("tool-{number}")).collect();
+        Upstream::with_tools(&names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let (long, short) = (offering(2_000), offering(500));
+    let size = |name: &str| fs::metadata(folder.path().join("lists").join(name)).map_or(0, |file| file.len());
+    // Not for both of them: what is remembered of each entry counts as well.
+    let config =
+        |config: Config| config.limits("kept_lists_bytes_max = \"350KiB\"").top(&folder.key()).admin();
+    let mut daemon = Daemon::start(&config(Config::new().upstream("long", long.address, "")));
+    daemon.send(&list("1", "tools/list"));
+    eventually("the long one is kept", || (size("long") > 80_000).then_some(()));
+    daemon.terminate();
+    daemon.wait_exit();
+    let both = Config::new().upstream("long", long.address, "").upstream("short", short.address, "");
+    let daemon = Daemon::start(&config(both));
+    assert_eq!(tool_names(&daemon.send(&list("1", "tools/list"))).len(), 2_500);
+    eventually("the short one is kept", || (size("short") > 20_000).then_some(()));
+    eventually("the long one is not", || (size("long") < 1_000).then_some(()));
 }

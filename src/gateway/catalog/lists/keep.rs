@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use super::fetch::{FetchContext, FetchResult};
 use super::gather::PartRequest;
 use super::owner::ListOwner;
+use super::upstream_dialect::is_own;
 use crate::clock;
 use crate::tables::lists::cache::PartKey;
-use crate::tables::lists::kept::KeptPart;
+use crate::tables::lists::kept::{KeptPart, KeptParts};
 use crate::tables::lists::part::{Content, ExcludeReason, Excluded, ListPart, Truncation};
 use crate::tables::lists::{CatalogQuery, DialectKey, List};
 use crate::telemetry::logs::shorten;
@@ -21,6 +22,16 @@ use protocol::version::Era;
 const COMPARED_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// How many of the entries that were left out are named in the log.
 const EXCLUDED_LOGGED_MAX: usize = 5;
+
+/// A list that was fetched, beside what there was.
+struct Compared {
+    /// The one that was there, in whichever dialect, if it says the same.
+    content: Arc<Content>,
+    /// It says the same as what was fetched before.
+    is_same: bool,
+    /// It is another one than what is kept of this list, in whichever dialect.
+    is_unlike_kept: bool,
+}
 
 impl PartRequest {
     /// Keeps what was fetched, and tells whoever should know that it is not what it was.
@@ -34,14 +45,19 @@ impl PartRequest {
         let catalog = &thread.state.catalog;
         let config = &self.upstream.config;
         let before = catalog.parts.get(&self.key);
-        let (content, is_same) = shared(thread, before.as_ref(), fetched.content).await;
+        let is_first = self.owner.is_gateway() && self.upstream.listing.note_fetched(self.key.kind.index());
+        let Compared { content, is_same, is_unlike_kept } =
+            self.compared(thread, before.clone(), fetched.content).await;
         let ttl = if content.cut.is_some() { Duration::ZERO } else { fetched.ttl.max(config.list_ttl_min) };
         let fresh_until = fetched.arrived + ttl;
-        // Where it was kept, clients may hold what it was. That which was merged with it, or fetched for other
-        // capabilities, is in doubt as well, unless an announcement put it in doubt already.
-        let was_kept = self.owner.is_gateway() && self.upstream.listing.note_fetched(self.key.kind.index());
-        let is_change = !is_same && before.as_ref().is_some_and(|before| was_kept || !before.ttl.is_zero());
-        let is_unannounced = is_change && before.is_some_and(|before| before.count == count);
+        // Where it was kept, clients may hold what it was, whatever they asked with. That which was merged with it, or
+        // fetched for other capabilities, is in doubt as well, unless an announcement put it in doubt already.
+        let was_kept = before.as_ref().map_or(is_first, |before| before.is_kept);
+        let is_change = match &before {
+            Some(before) => !is_same && (was_kept || !before.ttl.is_zero()),
+            None => was_kept && is_unlike_kept,
+        };
+        let is_unannounced = is_change && before.is_none_or(|before| before.count == count);
         let count = match self.key.kind.changed().filter(|_| is_unannounced && self.owner.is_gateway()) {
             Some(changed) => {
                 self.upstream.changes.note(changed);
@@ -55,18 +71,17 @@ impl PartRequest {
             stale_until: fresh_until + config.stale_if_error.max(config.stale_while_revalidate),
             count,
             asked,
+            is_kept: false,
             content,
         });
         catalog.parts.insert(self.key, Arc::clone(&part));
-        // What was kept was told to calls as far as its era was known then.
+        // A list that was kept was told to calls as far as its era was known then.
         if !is_same || was_kept {
             publish(&self.upstream, &self.key, &self.owner, &part.content);
         }
-        if !is_same {
-            self.note_kept(thread, &part.content);
-        }
         self.report(thread, &part.content, is_same);
         if !is_same {
+            self.note_kept(thread, &part.content);
             catalog.renewed.notify_one();
         }
         // Of a change that the upstream announced, clients are told twice: what put the list in doubt may have been
@@ -75,13 +90,45 @@ impl PartRequest {
         part
     }
 
+    /// What was fetched, beside what there was.
+    async fn compared(
+        &self,
+        thread: &FetchContext,
+        before: Option<Arc<ListPart>>,
+        content: Content,
+    ) -> Compared {
+        if content.bytes() <= COMPARED_INLINE_BYTES_MAX {
+            return self.compare(&thread.state.catalog.kept, before, content);
+        }
+        let (own, state) = (self.clone(), Arc::clone(&thread.state));
+        thread.client.tasks.compute(move || own.compare(&state.catalog.kept, before, content)).await
+    }
+
+    fn compare(&self, kept: &KeptParts, before: Option<Arc<ListPart>>, content: Content) -> Compared {
+        if let Some(before) = before.filter(|before| before.content.is_same(&content)) {
+            let content = Arc::clone(&before.content);
+            return Compared { content, is_same: true, is_unlike_kept: false };
+        }
+        let kept = match self.key.kind {
+            CatalogQuery::List(list) if self.owner.is_gateway() => kept.of(self.upstream.id, list),
+            _ => Vec::new(),
+        };
+        let is_unlike_kept = kept.iter().any(|kept| !kept.content.has_same_entries(&content));
+        // The same reply is read otherwise in another era.
+        let mut alike = kept.into_iter().filter(|kept| kept.dialect.era() == self.key.dialect.era());
+        let same = alike.find(|kept| kept.content.is_same(&content));
+        let content = same.map_or_else(|| content.into(), |same| same.content);
+        Compared { content, is_same: false, is_unlike_kept }
+    }
+
     /// Keeps it for restarts, too.
     fn note_kept(&self, thread: &FetchContext, content: &Arc<Content>) {
         let CatalogQuery::List(list) = self.key.kind else { return };
         if !self.owner.is_gateway() {
             return;
         }
-        let part = KeptPart { list, dialect: self.key.dialect, content: Arc::clone(content) };
+        let dialect = self.key.dialect;
+        let part = KeptPart { list, dialect, is_own: is_own(&dialect), content: Arc::clone(content) };
         if !thread.state.catalog.kept.note(self.upstream.id, part) {
             let name = &self.upstream.config.name;
             thread.state.metrics.lists.not_kept.with_label_values(&[name]).inc();
@@ -211,21 +258,4 @@ fn named(excluded: &[&Excluded], more: impl Fn(&Excluded) -> String) -> String {
         })
         .collect();
     named.join("; ")
-}
-
-/// The content that was there if the new one says the same, and whether it does.
-async fn shared(
-    thread: &FetchContext,
-    before: Option<&Arc<ListPart>>,
-    content: Content,
-) -> (Arc<Content>, bool) {
-    let content = Arc::new(content);
-    let Some(before) = before.map(|part| Arc::clone(&part.content)) else { return (content, false) };
-    let is_same = if content.bytes() <= COMPARED_INLINE_BYTES_MAX {
-        content.is_same(&before)
-    } else {
-        let (one, other) = (Arc::clone(&content), Arc::clone(&before));
-        thread.client.tasks.compute(move || one.is_same(&other)).await
-    };
-    if is_same { (before, true) } else { (content, false) }
 }

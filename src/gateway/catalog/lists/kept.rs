@@ -21,6 +21,7 @@ use super::fetch::{self, note_annotated};
 use super::keep::publish;
 use super::owner::ListOwner;
 use super::pinned;
+use super::upstream_dialect::is_own;
 use crate::clock;
 use crate::context::state::State;
 use crate::directory::Dir;
@@ -37,7 +38,7 @@ use tokens::sealing::SealingKeys;
 
 const LISTS: &str = "lists";
 /// The beginning of a file; those of another layout are left aside.
-const LAYOUT: &[u8] = b"trunkline lists 1\n";
+const LAYOUT: &[u8] = b"trunkline lists 2\n";
 /// What a file has beside the lists, such as their lengths.
 const FILE_BYTES_MORE: u64 = 1 << 20;
 /// A list that could not be written is written again after so long.
@@ -267,17 +268,22 @@ impl Reading {
         )?;
         let written = kept::read(&text.into()).ok_or("the file is of another version")?;
         // A part that cannot be read is no reason against the rest.
-        Ok(written.into_iter().filter_map(|part| self.part(part)).collect())
+        Ok(written.into_iter().flat_map(|part| self.parts(part).unwrap_or_default()).collect())
     }
 
-    fn part(&self, written: WrittenPart) -> Option<ReadPart> {
-        let WrittenPart { list, dialect, is_absent, replies } = written;
+    /// One content in all its dialects, which are of one era.
+    fn parts(&self, written: WrittenPart) -> Option<Vec<ReadPart>> {
+        let WrittenPart { list, dialects, is_absent, replies } = written;
         let kind = CatalogQuery::List(list);
-        let mut content =
-            if is_absent { Content::absent() } else { self.content(kind, dialect.era(), replies)? };
+        let era = dialects.first()?.era();
+        let mut content = if is_absent { Content::absent() } else { self.content(kind, era, replies)? };
         pinned::leave_out_now(&self.upstream, list, &mut content, self.depth_max);
-        let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
-        Some((KeptPart { list, dialect, content: content.into() }, key))
+        let content = Arc::new(content);
+        let part = |dialect| {
+            let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
+            (KeptPart { list, dialect, is_own: is_own(&dialect), content: Arc::clone(&content) }, key)
+        };
+        Some(dialects.into_iter().map(part).collect())
     }
 
     fn content(&self, kind: CatalogQuery, era: Era, replies: Vec<Bytes>) -> Option<Content> {
@@ -316,7 +322,8 @@ fn take_up(state: &State, upstream: &Upstream, lists: ReadLists) {
         }
         publish(upstream, &key, &ListOwner::Gateway, &content);
         let count = key.kind.changed().map_or(0, |changed| upstream.changes.count(changed));
-        let old = ListPart { stale_until: now + patience, count, ..ListPart::old(content, now) };
+        let stale_until = now + patience;
+        let old = ListPart { stale_until, count, is_kept: true, ..ListPart::old(content, now) };
         state.catalog.parts.insert(key, Arc::new(old));
         upstream.listing.note_kept(key.kind.index(), lists.written_s);
     }

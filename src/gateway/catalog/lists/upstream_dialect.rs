@@ -122,15 +122,21 @@ impl<'d> UpstreamDialects<'d> {
     }
 }
 
+/// True for a dialect in which the gateway asks on its own behalf.
+pub(super) fn is_own(dialect: &DialectKey) -> bool {
+    *dialect == UpstreamDialect::of_no_client().key() || *dialect == UpstreamDialect::of_all().key()
+}
+
 impl UpstreamDialect {
     /// As the gateway asks on its own behalf for all that there is: in the era that the upstream speaks, in the modern
     /// one if it speaks both, or nothing is known.
     pub(super) fn own(upstream: &Upstream) -> Self {
-        if upstream.lacks(Era::Modern) {
-            Self::of_no_client()
-        } else {
-            Self::Modern(Bytes::from_static(CAPABILITIES.as_bytes()))
-        }
+        if upstream.lacks(Era::Modern) { Self::of_no_client() } else { Self::of_all() }
+    }
+
+    /// For whatever clients there may be.
+    fn of_all() -> Self {
+        Self::Modern(Bytes::from_static(CAPABILITIES.as_bytes()))
     }
 
     /// In the session that the gateway has anyway.

@@ -2,8 +2,9 @@
 //! gateway does. No files, no keys.
 //!
 //! A part is written as the replies of its upstream, which are read again when they are needed: so nothing that was
-//! judged once is believed later. Bounded in bytes over all upstreams; of the dialects in which an upstream was asked
-//! for one list, the latest few are kept.
+//! judged once is believed later. Of the dialects in which an upstream was asked for one list, the gateway's own and the
+//! latest few are kept; what is the same in several is kept once. Bounded in bytes over all upstreams: one with more than
+//! its share makes room for one with less.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ struct KeptUpstream {
 pub(crate) struct KeptPart {
     pub list: List,
     pub dialect: DialectKey,
+    /// The gateway asks in it on its own behalf.
+    pub is_own: bool,
     pub content: Arc<Content>,
 }
 
@@ -49,7 +52,8 @@ pub(crate) struct KeptPart {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct WrittenPart {
     pub list: List,
-    pub dialect: DialectKey,
+    /// The dialects of one era in which it is the same.
+    pub dialects: Vec<DialectKey>,
     pub is_absent: bool,
     /// Its pages.
     pub replies: Vec<Bytes>,
@@ -80,19 +84,19 @@ impl KeptParts {
         let mut upstreams = self.upstreams.lock();
         let upstream = upstreams.entry(id).or_default();
         upstream.is_unwritten |= is_unwritten;
-        upstream.parts.retain(|old| (old.list, old.dialect) != (part.list, part.dialect));
-        let is_same_list = |old: &KeptPart| old.list == part.list;
-        if upstream.parts.iter().filter(|old| is_same_list(old)).count() >= DIALECTS_MAX
-            && let Some(oldest) = upstream.parts.iter().position(is_same_list)
-        {
-            upstream.parts.remove(oldest);
-        }
-        let room = self.bytes_max.saturating_sub(bytes_of(&upstreams));
-        let is_kept = part.content.bytes() <= room;
+        upstream.make_place(&part);
+        let is_kept = make_room(&mut upstreams, id, &part.content, self.bytes_max);
         if is_kept && let Some(upstream) = upstreams.get_mut(&id) {
             upstream.parts.push(part);
         }
         is_kept
+    }
+
+    /// What is kept of this list of an upstream.
+    pub(crate) fn of(&self, upstream: UpstreamId, list: List) -> Vec<KeptPart> {
+        let upstreams = self.upstreams.lock();
+        let parts = upstreams.get(&upstream).into_iter().flat_map(|upstream| &upstream.parts);
+        parts.filter(|part| part.list == list).cloned().collect()
     }
 
     /// In which dialect this list of an upstream was fetched last.
@@ -141,26 +145,105 @@ impl KeptParts {
     }
 }
 
-fn bytes_of(upstreams: &HashMap<UpstreamId, KeptUpstream>) -> usize {
-    upstreams.values().flat_map(|upstream| &upstream.parts).map(|part| part.content.bytes()).sum()
+impl KeptUpstream {
+    /// Lets go of what `part` replaces. The gateway's own dialects stay, whatever clients ask in.
+    fn make_place(&mut self, part: &KeptPart) {
+        self.parts.retain(|old| (old.list, old.dialect) != (part.list, part.dialect));
+        let is_same_list = |old: &&KeptPart| old.list == part.list;
+        let is_clients = |old: &KeptPart| old.list == part.list && !old.is_own;
+        if self.parts.iter().filter(is_same_list).count() >= DIALECTS_MAX
+            && let Some(oldest) = self.parts.iter().position(is_clients)
+        {
+            self.parts.remove(oldest);
+        }
+    }
+
+    fn has(&self, content: &Arc<Content>) -> bool {
+        self.parts.iter().any(|part| Arc::ptr_eq(&part.content, content))
+    }
+
+    /// Its bytes, each content once.
+    fn bytes(&self) -> usize {
+        let is_first = |(at, part): &(usize, &KeptPart)| {
+            !self.parts[..*at].iter().any(|before| Arc::ptr_eq(&before.content, &part.content))
+        };
+        let first = self.parts.iter().enumerate().filter(is_first);
+        first.map(|(_, part)| part.content.bytes()).sum()
+    }
+
+    /// Lets go of the largest part, of those that clients asked for if there are any.
+    fn drop_largest(&mut self) {
+        let parts = self.parts.iter().enumerate();
+        let largest = parts.max_by_key(|(_, part)| (!part.is_own, part.content.bytes()));
+        if let Some(at) = largest.map(|(at, _)| at) {
+            self.parts.remove(at);
+            self.is_unwritten = true;
+        }
+    }
 }
 
-/// Parts, each as its list, its dialect, and its replies with their lengths.
+fn bytes_of(upstreams: &HashMap<UpstreamId, KeptUpstream>) -> usize {
+    upstreams.values().map(KeptUpstream::bytes).sum()
+}
+
+/// True if there is room for a content of the upstream `id`. Within its share it takes that of whoever has more than one.
+fn make_room(
+    upstreams: &mut HashMap<UpstreamId, KeptUpstream>,
+    id: UpstreamId,
+    content: &Arc<Content>,
+    bytes_max: usize,
+) -> bool {
+    let Some(own) = upstreams.get(&id) else { return false };
+    if own.has(content) {
+        return true;
+    }
+    let needed = content.bytes();
+    let share = bytes_max / upstreams.len();
+    let is_in_share = own.bytes() + needed <= share;
+    while needed > bytes_max.saturating_sub(bytes_of(upstreams)) {
+        let others = upstreams.iter_mut().filter(|(other, _)| is_in_share && **other != id);
+        let most = others.map(|(_, other)| (other.bytes(), other)).max_by_key(|(bytes, _)| *bytes);
+        match most {
+            Some((bytes, other)) if bytes > share => other.drop_largest(),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Parts, each as its list, its dialects, and its replies with their lengths.
 pub(crate) fn write(parts: &[KeptPart]) -> Vec<u8> {
     let mut text = Vec::new();
-    for KeptPart { list, dialect, content } in parts {
-        let (version, capabilities) = match dialect {
-            Dialect::Modern(capabilities) => (MODERN, capabilities),
-            Dialect::Legacy(version, capabilities) => (version.as_str(), capabilities),
+    for (at, KeptPart { list, dialect, content, .. }) in parts.iter().enumerate() {
+        let is_alike = |other: &&KeptPart| {
+            other.list == *list
+                && other.dialect.era() == dialect.era()
+                && Arc::ptr_eq(&other.content, content)
         };
+        // The latest stay last.
+        if parts[at + 1..].iter().any(|other| is_alike(&other)) {
+            continue;
+        }
+        let dialects: Vec<&DialectKey> = parts.iter().filter(is_alike).map(|part| &part.dialect).collect();
         write_piece(&mut text, list.field().as_bytes());
-        write_piece(&mut text, version.as_bytes());
-        write_piece(&mut text, capabilities);
+        write_number(&mut text, dialects.len());
+        for dialect in dialects {
+            write_dialect(&mut text, dialect);
+        }
         write_piece(&mut text, &[u8::from(content.is_absent)]);
         write_number(&mut text, content.pages.len());
         content.pages.iter().for_each(|page| write_piece(&mut text, &page.body));
     }
     text
+}
+
+fn write_dialect(text: &mut Vec<u8>, dialect: &DialectKey) {
+    let (version, capabilities) = match dialect {
+        Dialect::Modern(capabilities) => (MODERN, capabilities),
+        Dialect::Legacy(version, capabilities) => (version.as_str(), capabilities),
+    };
+    write_piece(text, version.as_bytes());
+    write_piece(text, capabilities);
 }
 
 fn write_piece(text: &mut Vec<u8>, piece: &[u8]) {
@@ -191,16 +274,21 @@ impl Rest<'_> {
     fn part(&mut self) -> Option<WrittenPart> {
         let field = self.piece()?;
         let list = List::ALL.into_iter().find(|list| list.field().as_bytes() == field)?;
-        let version = self.piece()?;
-        let capabilities = self.piece()?.as_ref().try_into().ok()?;
-        let dialect = match std::str::from_utf8(&version).ok()? {
-            MODERN => Dialect::Modern(capabilities),
-            legacy => Dialect::Legacy(LegacyVersion::of(legacy)?, capabilities),
-        };
+        let dialects = self.number()?;
+        let dialects = (0..dialects).map(|_| self.dialect()).collect::<Option<_>>()?;
         let is_absent = *self.piece()? == [1];
         let pages = self.number()?;
         let replies = (0..pages).map(|_| self.piece()).collect::<Option<_>>()?;
-        Some(WrittenPart { list, dialect, is_absent, replies })
+        Some(WrittenPart { list, dialects, is_absent, replies })
+    }
+
+    fn dialect(&mut self) -> Option<DialectKey> {
+        let version = self.piece()?;
+        let capabilities = self.piece()?.as_ref().try_into().ok()?;
+        Some(match std::str::from_utf8(&version).ok()? {
+            MODERN => Dialect::Modern(capabilities),
+            legacy => Dialect::Legacy(LegacyVersion::of(legacy)?, capabilities),
+        })
     }
 
     fn piece(&mut self) -> Option<Bytes> {
@@ -232,24 +320,34 @@ mod tests {
     }
 
     fn modern(list: List, capabilities: u8, content: Arc<Content>) -> KeptPart {
-        KeptPart { list, dialect: Dialect::Modern([capabilities; 16]), content }
+        KeptPart { list, dialect: Dialect::Modern([capabilities; 16]), is_own: false, content }
     }
 
     #[test]
     fn what_is_written_is_read_back() {
         let kept = KeptParts::new(1 << 20);
         let legacy = Dialect::Legacy(LegacyVersion::V2025_06_18, [1; 16]);
-        let prompts = KeptPart { list: List::Prompts, dialect: legacy, content: Content::absent().into() };
-        assert!(kept.note(UPSTREAM, modern(List::Tools, 7, content(&["one", "", "three"]))));
+        let absent = Content::absent().into();
+        let prompts = KeptPart { list: List::Prompts, dialect: legacy, is_own: true, content: absent };
+        let tools = content(&["one", "", "three"]);
+        assert!(kept.note(UPSTREAM, modern(List::Tools, 7, Arc::clone(&tools))));
         assert!(kept.note(UPSTREAM, prompts));
+        assert!(kept.note(UPSTREAM, modern(List::Tools, 8, tools)));
         let unwritten = kept.take_unwritten();
         let [(UPSTREAM, parts)] = &unwritten[..] else { panic!("{unwritten:?}") };
         assert!(kept.take_unwritten().is_empty());
+        kept.note_unwritten(UPSTREAM);
+        assert_eq!(kept.take_unwritten().len(), 1);
         let text = Bytes::from(write(parts));
         let replies = ["one", "", "three"].map(|reply| Bytes::from_static(reply.as_bytes())).to_vec();
         let expected = [
-            WrittenPart { list: List::Tools, dialect: Dialect::Modern([7; 16]), is_absent: false, replies },
-            WrittenPart { list: List::Prompts, dialect: legacy, is_absent: true, replies: Vec::new() },
+            WrittenPart { list: List::Prompts, dialects: vec![legacy], is_absent: true, replies: Vec::new() },
+            WrittenPart {
+                list: List::Tools,
+                dialects: [7, 8].map(|capabilities| Dialect::Modern([capabilities; 16])).to_vec(),
+                is_absent: false,
+                replies,
+            },
         ];
         assert_eq!(read(&text).expect("parts"), expected);
         for length in 1..text.len() {
@@ -282,5 +380,43 @@ mod tests {
         let long = content(&[" ".repeat(10_000).leak()]);
         assert!(!kept.note(UPSTREAM, modern(List::Prompts, 0, long)));
         assert_eq!(kept.latest(UPSTREAM, List::Prompts), None);
+    }
+
+    #[test]
+    fn whatever_clients_ask_in_the_gateways_own_dialect_stays() {
+        let kept = KeptParts::new(1 << 20);
+        let own = KeptPart { is_own: true, ..modern(List::Tools, 0, content(&["own"])) };
+        assert!(kept.note(UPSTREAM, own));
+        for number in 1..20 {
+            assert!(kept.note(UPSTREAM, modern(List::Tools, number, content(&["x"]))));
+        }
+        let dialects: Vec<_> = kept.of(UPSTREAM, List::Tools).into_iter().map(|part| part.dialect).collect();
+        assert_eq!(dialects, [0, 17, 18, 19].map(|number| Dialect::Modern([number; 16])));
+    }
+
+    #[test]
+    fn what_is_the_same_in_several_dialects_is_counted_once() {
+        let same = content(&["x"]);
+        let kept = KeptParts::new(same.bytes());
+        for number in [0, 1, 2, 3] {
+            assert!(kept.note(UPSTREAM, modern(List::Tools, number, Arc::clone(&same))));
+        }
+        assert_eq!(kept.bytes(), same.bytes());
+        assert!(!kept.note(UPSTREAM, modern(List::Tools, 9, content(&["y"]))));
+    }
+
+    #[test]
+    fn one_with_more_than_its_share_makes_room() {
+        let id = |slot| UpstreamId { slot, generation: 1 };
+        let (long, short) = (content(&[" ".repeat(8_000).leak()]), content(&["x"]));
+        let kept = KeptParts::new(long.bytes() + short.bytes() / 2);
+        assert!(kept.note(id(0), modern(List::Tools, 0, Arc::clone(&long))));
+        kept.take_unwritten();
+        assert!(kept.note(id(1), modern(List::Tools, 0, Arc::clone(&short))));
+        assert_eq!(kept.latest(id(0), List::Tools), None);
+        assert_eq!(kept.take_unwritten().len(), 2, "its file is written as well");
+        // A list that is longer than a share takes nobody's.
+        assert!(!kept.note(id(0), modern(List::Tools, 0, long)));
+        assert_eq!(kept.latest(id(1), List::Tools), Some(Dialect::Modern([0; 16])));
     }
 }

@@ -46,6 +46,8 @@ pub(crate) struct ListPart {
     /// The upstream's count of changes before it was asked.
     pub count: u64,
     pub asked: Instant,
+    /// It is given out as it was before the start, as it was not fetched since.
+    pub is_kept: bool,
 }
 
 /// The list itself. Equal contents are the same value, so that nothing is merged twice.
@@ -134,7 +136,15 @@ impl Truncation {
 impl ListPart {
     /// Something that was said before, and is better than nothing at `now`.
     pub(crate) fn old(content: Arc<Content>, now: Instant) -> Self {
-        Self { content, ttl: Duration::ZERO, fresh_until: now, stale_until: now, count: 0, asked: now }
+        Self {
+            content,
+            ttl: Duration::ZERO,
+            fresh_until: now,
+            stale_until: now,
+            count: 0,
+            asked: now,
+            is_kept: false,
+        }
     }
 
     /// True if it may be given out as it is; `count` is the upstream's now.
@@ -170,9 +180,15 @@ impl Content {
 
     /// True if both say the same, however they are divided into pages.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        (self.is_public, self.is_absent, self.cut) == (other.is_public, other.is_absent, other.cut)
+        (self.is_public, self.cut) == (other.is_public, other.cut)
             && (&self.rest, &self.result) == (&other.rest, &other.result)
-            && self.excluded == other.excluded
+            && (&self.excluded, &self.annotated) == (&other.excluded, &other.annotated)
+            && self.has_same_entries(other)
+    }
+
+    /// True if both have the same entries, whatever is said beside them.
+    pub(crate) fn has_same_entries(&self, other: &Self) -> bool {
+        self.is_absent == other.is_absent
             && self.withheld == other.withheld
             && self.entries().eq(other.entries())
     }
