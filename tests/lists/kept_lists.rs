@@ -313,6 +313,33 @@ fn a_change_over_a_restart_is_told_whichever_capabilities_are_asked_with_first()
 }
 
 #[test]
+fn a_reload_finds_the_lists_of_new_programs_and_removes_those_of_former_ones() {
+    let programs = Programs::new(&[]);
+    let config = programs.config();
+    let daemon = Daemon::start(&config);
+    eventually("the list is complete", || (names(&list_once(&daemon)).len() == 2).then_some(()));
+    eventually("all is kept", || {
+        (programs.file("one").exists() && programs.file("two").exists()).then_some(())
+    });
+    programs.children.iter().for_each(|child| child.starts_in(60));
+    // Both are others for the gateway, and reached as ever.
+    let other = |name: &str, value: &str, child: &Child| {
+        child.keys(&format!("prefix = \"new-{name}\"\nenv = {{ SECRET = {value:?} }}"))
+    };
+    let [one, two] = &programs.children;
+    let renamed = Config::new().raw("one", &other("one", "a", one)).raw("two", &other("two", "b", two));
+    daemon.reload(&renamed.top(&programs.folder.key()).admin());
+    daemon.wait_for_log(0, "the reload", |line| line.contains(" reloaded "));
+    let (response, took) = timed(&daemon, &list("1", "tools/list"));
+    assert_eq!(names(&response), ["new-one__echo", "new-two__echo"]);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let fewer = Config::new().raw("one", &other("one", "a", one)).top(&programs.folder.key());
+    daemon.reload(&fewer.admin());
+    eventually("the other is removed", || (!programs.file("two").exists()).then_some(()));
+    assert!(programs.file("one").exists());
+}
+
+#[test]
 fn an_upstream_with_a_long_list_makes_room_for_another() {
     let folder = Folder::new();
     let offering = |tools: usize| {

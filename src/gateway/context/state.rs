@@ -186,6 +186,7 @@ impl State {
         new.take_up();
         self.snapshot.store(Arc::clone(&new));
         new.issuers.wanted.notify_one();
+        self.catalog.kept.changed.notify_one();
         for gone in &old.upstreams {
             if new.upstreams.iter().all(|upstream| !upstream.is_served_with(gone)) {
                 gone.retire();

@@ -19,6 +19,7 @@ use super::listeners::{ListenPlan, Listeners};
 use super::sockets::open_metrics;
 use super::watch::FileWatch;
 use crate::admin::socket::Socket;
+use crate::catalog::lists::kept::KeptLists;
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{NextState, State};
@@ -48,6 +49,8 @@ struct Ready {
     plan: ListenPlan,
     logs: logs::Opened,
     prepared: NextState,
+    /// What was kept of new upstreams.
+    lists: Option<KeptLists>,
     metrics: MetricsPlace,
     changes: Vec<String>,
 }
@@ -57,6 +60,15 @@ enum MetricsPlace {
     AsBefore,
     /// At this socket; `None`: at no address of their own.
     Moved(Option<Socket>),
+}
+
+impl Ready {
+    /// With the lists that were kept in `state_directory` of upstreams that are new.
+    fn with_kept(self, state: &State, state_directory: Option<PathBuf>) -> Self {
+        let (old, new) = self.prepared.snapshots();
+        let lists = state_directory.map(|directory| KeptLists::read(directory, state, new, &old.upstreams));
+        Self { lists, ..self }
+    }
 }
 
 impl Reloader {
@@ -115,10 +127,12 @@ impl Reloader {
         let source = self.source.clone().context("this gateway has no configuration file")?;
         let (state, current) = (Arc::clone(&self.state), Arc::clone(&self.current));
         let (listeners, watch) = (self.listeners.clone(), self.watch.clone());
+        let state_directory = self.started_with.state_directory.clone();
         let work = move || {
             // As they are before they are read: what changes meanwhile is noticed.
             let prints = watch.look();
-            (prints, prepare(&state, &source, &current, &listeners))
+            let ready = prepare(&state, &source, &current, &listeners);
+            (prints, ready.map(|ready| ready.with_kept(&state, state_directory)))
         };
         let Some((prints, ready)) = aside(work).await else {
             self.state.metrics.gateway.panics.inc();
@@ -130,8 +144,14 @@ impl Reloader {
     }
 
     async fn take_up(&mut self, ready: Ready) -> ReloadOutcome {
-        let Ready { config, plan, logs, prepared, metrics, mut changes } = ready;
-        if catch_unwind(AssertUnwindSafe(|| self.state.take_up(&config, prepared))).is_err() {
+        let Ready { config, plan, logs, prepared, lists, metrics, mut changes } = ready;
+        let take_up = || {
+            if let Some(lists) = lists {
+                lists.take_up(&self.state, prepared.snapshots().1);
+            }
+            self.state.take_up(&config, prepared);
+        };
+        if catch_unwind(AssertUnwindSafe(take_up)).is_err() {
             self.state.metrics.gateway.panics.inc();
             // Half of it may be in force: nobody should go on with that for long.
             let why = "the reload ended with a panic half-way, which is a bug; stopping";
@@ -202,7 +222,7 @@ fn open(state: &State, config: Config, current: &Config, listeners: &Listeners) 
     let mut changes = difference(current, &config);
     let (old, new) = prepared.snapshots();
     changes.extend(renewed(old, new));
-    Ok(Ready { config, plan, logs, prepared, metrics, changes })
+    Ok(Ready { config, plan, logs, prepared, lists: None, metrics, changes })
 }
 
 /// The new configuration was judged by its own listeners, but what is connected to one that is left goes on a while.

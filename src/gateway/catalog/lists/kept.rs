@@ -2,8 +2,8 @@
 //!
 //! A file is sealed with the keys of the sessions, and bound to how its upstream is reached and to what it is shown: under
 //! another configuration, with other credentials, or after a damage it does not open, and the start is a fresh one. It is
-//! written whole, some time after its lists have changed, and read before the first call. All of it is a shortcut: where
-//! the directory cannot be read or written, lists are fetched as if there were none.
+//! written whole, some time after its lists have changed, and read before its upstream is served; it is removed with it.
+//! All of it is a shortcut: where the directory cannot be read or written, lists are fetched as if there were none.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::fetch::{self, note_annotated};
@@ -44,7 +44,9 @@ const FILE_BYTES_MORE: u64 = 1 << 20;
 /// A list that could not be written is written again after so long.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Changes that come together are written together.
-const WRITE_INTERVAL: Duration = Duration::from_millis(250);
+const WRITE_DELAY: Duration = Duration::from_millis(250);
+/// After a write there is none for so many times as long as that took.
+const RESTS: u32 = 9;
 
 /// Reads and writes the files.
 #[derive(Debug)]
@@ -74,6 +76,9 @@ struct Folder {
 /// A list that was kept, as it is given out.
 type ReadPart = (KeptPart, PartKey);
 
+/// The lists that were kept of upstreams which are not served yet.
+pub(crate) struct KeptLists(Vec<(Arc<Upstream>, ReadLists)>);
+
 /// The lists of a file.
 struct ReadLists {
     parts: Vec<ReadPart>,
@@ -85,35 +90,37 @@ impl KeptFiles {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call. `None`: there is no
     /// place for it.
     pub(crate) fn open(state: &Arc<State>, state_directory: Option<PathBuf>) -> Option<Self> {
-        // The bound may have been higher when a file was written.
-        let file_bytes_max = 2 * state.catalog.kept.bytes_max() as u64 + FILE_BYTES_MORE;
-        let folder = Folder { state_directory: state_directory?, file_bytes_max };
+        let folder = Folder::new(state, state_directory?);
         let followed = state.snapshot.load_full();
-        for upstream in &followed.upstreams {
-            if let Some(lists) = Reading::new(state, &folder, &followed, upstream).run() {
-                take_up(state, upstream, lists);
-            }
-        }
+        KeptLists::read_from(&folder, state, &followed, &[]).take_up(state, &followed);
         Some(Self { state: Arc::clone(state), folder, followed, failed: HashMap::new() })
     }
 
     /// Writes until it is to stop, and then once more.
     pub(crate) async fn run(mut self, tasks: Tasks, stop: CancellationToken) {
         self.clear(&tasks).await;
+        let mut rests_until = clock::now();
         while !stop.is_cancelled() {
-            let kept = Arc::clone(&self.state);
-            let pause = async {
-                // Without a change it looks whether the configuration is another one, or a write is to be tried again.
-                let _ = timeout(WRITE_INTERVAL * 4, kept.catalog.kept.changed.notified()).await;
-                sleep(WRITE_INTERVAL).await;
-            };
-            let _ = stop.run_until_cancelled(pause).await;
+            let _ = stop.run_until_cancelled(self.wait(rests_until)).await;
             self.follow(&tasks).await;
             self.retry();
+            let began = clock::now();
             for (id, parts) in self.state.catalog.kept.take_unwritten() {
                 self.write(&tasks, id, parts).await;
             }
+            rests_until = clock::now() + clock::since(began) * RESTS;
         }
+    }
+
+    /// Waits until something is to be written: for a change of a list or of the configuration, or until a write is to be
+    /// tried again. Changes that come meanwhile are seen as well.
+    async fn wait(&self, rests_until: Instant) {
+        let changed = self.state.catalog.kept.changed.notified();
+        match self.failed.values().map(|failed| failed.retry_at).min() {
+            Some(retry_at) => _ = timeout_at(retry_at.into(), changed).await,
+            None => changed.await,
+        }
+        sleep_until(rests_until.max(clock::now() + WRITE_DELAY).into()).await;
     }
 
     /// Has lists written once more that could not be written.
@@ -129,26 +136,26 @@ impl KeptFiles {
         });
     }
 
-    /// Takes up the upstreams of a new configuration.
+    /// Lets go of upstreams that are gone, with their files.
     async fn follow(&mut self, tasks: &Tasks) {
         let snapshot = self.state.snapshot.load_full();
+        let living = ids(&snapshot.upstreams);
+        // Of one that is gone some may have been fetched since.
+        self.state.catalog.kept.retain(&living);
         if Arc::ptr_eq(&snapshot, &self.followed) {
             return;
         }
-        let known: HashSet<UpstreamId> = self.followed.upstreams.iter().map(|upstream| upstream.id).collect();
-        let living = snapshot.upstreams.iter().map(|upstream| upstream.id).collect();
-        self.state.catalog.kept.retain(&living);
-        for upstream in snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id)) {
-            let reading = Reading::new(&self.state, &self.folder, &snapshot, upstream);
-            if let Some(lists) = tasks.compute(move || reading.run()).await {
-                take_up(&self.state, upstream, lists);
-            }
-        }
+        let has_lost = self.followed.upstreams.iter().any(|upstream| !living.contains(&upstream.id));
         self.followed = snapshot;
+        if has_lost {
+            self.clear(tasks).await;
+        }
     }
 
     async fn write(&mut self, tasks: &Tasks, id: UpstreamId, parts: Vec<KeptPart>) {
         let Some(upstream) = self.followed.upstreams.iter().find(|upstream| upstream.id == id) else {
+            // It is newer than this configuration, or gone.
+            self.state.catalog.kept.note_unwritten(id);
             return;
         };
         let (folder, name, clear) = (self.folder.clone(), upstream.config.name.clone(), binding(upstream));
@@ -190,6 +197,12 @@ impl KeptFiles {
 }
 
 impl Folder {
+    fn new(state: &State, state_directory: PathBuf) -> Self {
+        // The bound may have been higher when a file was written.
+        let file_bytes_max = 2 * state.catalog.kept.bytes_max() as u64 + FILE_BYTES_MORE;
+        Self { state_directory, file_bytes_max }
+    }
+
     /// The file of an upstream, and when it was written; `None`: there is none.
     fn read(&self, name: &str) -> io::Result<Option<(Vec<u8>, u64)>> {
         let opened = Dir::open(&self.state_directory).and_then(|state| state.subdirectory(LISTS));
@@ -224,24 +237,46 @@ impl Folder {
     }
 }
 
+impl KeptLists {
+    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`.
+    pub(crate) fn read(
+        state_directory: PathBuf,
+        state: &State,
+        snapshot: &Snapshot,
+        known: &[Arc<Upstream>],
+    ) -> Self {
+        Self::read_from(&Folder::new(state, state_directory), state, snapshot, known)
+    }
+
+    fn read_from(folder: &Folder, state: &State, snapshot: &Snapshot, known: &[Arc<Upstream>]) -> Self {
+        let (keys, known) = (state.sessions.keys(), ids(known));
+        let new = snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id));
+        let lists = new.filter_map(|upstream| {
+            let depth_max = snapshot.limits.json_depth_max;
+            Some((Arc::clone(upstream), Reading { folder, keys: &keys, upstream, depth_max }.run()?))
+        });
+        Self(lists.collect())
+    }
+
+    /// Gives them out until they can be fetched, as soon as `snapshot` is served.
+    pub(crate) fn take_up(self, state: &State, snapshot: &Snapshot) {
+        // One that is configured otherwise may be another, with the same list.
+        state.catalog.kept.retain(&ids(&snapshot.upstreams));
+        for (upstream, lists) in self.0 {
+            take_up(state, &upstream, lists);
+        }
+    }
+}
+
 /// Reading the file of one upstream.
-struct Reading {
-    folder: Folder,
-    keys: Arc<SealingKeys>,
-    upstream: Arc<Upstream>,
+struct Reading<'r> {
+    folder: &'r Folder,
+    keys: &'r SealingKeys,
+    upstream: &'r Upstream,
     depth_max: usize,
 }
 
-impl Reading {
-    fn new(state: &State, folder: &Folder, snapshot: &Snapshot, upstream: &Arc<Upstream>) -> Self {
-        Self {
-            folder: folder.clone(),
-            keys: state.sessions.keys(),
-            upstream: Arc::clone(upstream),
-            depth_max: snapshot.limits.json_depth_max,
-        }
-    }
-
+impl Reading<'_> {
     fn run(&self) -> Option<ReadLists> {
         let name = &self.upstream.config.name;
         let why = match self.folder.read(name) {
@@ -262,7 +297,7 @@ impl Reading {
 
     fn open(&self, file: &[u8]) -> Result<Vec<ReadPart>, &'static str> {
         let sealed = file.strip_prefix(LAYOUT).ok_or("the file is of another version")?;
-        let opened = self.keys.open_record(&binding(&self.upstream), sealed);
+        let opened = self.keys.open_record(&binding(self.upstream), sealed);
         let text = opened.ok_or(
             "the file is damaged, or was written with another configuration, other credentials or another key",
         )?;
@@ -277,7 +312,7 @@ impl Reading {
         let kind = CatalogQuery::List(list);
         let era = dialects.first()?.era();
         let mut content = if is_absent { Content::absent() } else { self.content(kind, era, replies)? };
-        pinned::leave_out_now(&self.upstream, list, &mut content, self.depth_max);
+        pinned::leave_out_now(self.upstream, list, &mut content, self.depth_max);
         let content = Arc::new(content);
         let part = |dialect| {
             let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
@@ -287,7 +322,7 @@ impl Reading {
     }
 
     fn content(&self, kind: CatalogQuery, era: Era, replies: Vec<Bytes>) -> Option<Content> {
-        let reading = fetch::reading(&self.upstream, kind, era, self.depth_max);
+        let reading = fetch::reading(self.upstream, kind, era, self.depth_max);
         let mut scratch = Scratch::default();
         let mut content = Content { is_public: true, ..Content::default() };
         let mut annotated = HashMap::new();
@@ -302,6 +337,10 @@ impl Reading {
         content.annotated = Arc::new(annotated);
         Some(content)
     }
+}
+
+fn ids(upstreams: &[Arc<Upstream>]) -> HashSet<UpstreamId> {
+    upstreams.iter().map(|upstream| upstream.id).collect()
 }
 
 /// Gives out what was kept until it can be fetched, unless that was done already.

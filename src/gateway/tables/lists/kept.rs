@@ -28,7 +28,7 @@ const MODERN: &str = "modern";
 pub(crate) struct KeptParts {
     upstreams: Mutex<HashMap<UpstreamId, KeptUpstream>>,
     bytes_max: usize,
-    /// Something is to be written.
+    /// Something is to be written, or there are other upstreams.
     pub changed: Notify,
 }
 
