@@ -131,7 +131,7 @@ fn all_that_is_known_at_a_stop_is_kept() {
 /// Programs that are up, and answer late as many start at once.
 #[test]
 fn lists_that_were_kept_are_shown_while_programs_are_asked_anew() {
-    for words in [&["later-lists-in=5"][..], &["modern", "later-lists-in=5"]] {
+    for words in [&["tools-only", "later-lists-in=5"][..], &["tools-only", "modern", "later-lists-in=5"]] {
         let programs = Programs::new(words);
         programs.run_once(&programs.config());
         let daemon = Daemon::start(&programs.config());
