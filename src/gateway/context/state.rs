@@ -193,6 +193,9 @@ impl State {
                 self.retired.add(&gone.other_era);
             }
             let same = new.upstreams.iter().find(|upstream| upstream.id == gone.id);
+            if same.is_none() {
+                gone.facts.end();
+            }
             if same.is_some_and(|same| same.keeps_lists_unlike(gone)) {
                 for changed in ChangedList::ALL {
                     gone.changes.note(changed);

@@ -1,7 +1,7 @@
 //! Waiting until it is known which eras an upstream speaks: the first message of a connection may decide that.
 //!
 //! Of a program it is known once it has answered, however long its start takes. All who need it wait as long as
-//! it has time, and is told that the program is still starting then.
+//! it has time, and is told that the program is still starting then. A reload that takes the upstream away ends the wait.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Upstream {
         let _wanted = Wanted::new(children.wanted());
         let deadline = clock::now() + self.config.response_timeout;
         let tried = timeout_at(call_told_at(deadline).into(), self.facts.tried()).await;
-        tried.map(|()| Some(deadline)).map_err(|_| still_starting())
+        tried.unwrap_or_else(|_| Err(still_starting())).map(|()| Some(deadline))
     }
 
     /// Waits as a list may: for `patience`, after which a program is still starting.
@@ -36,7 +36,7 @@ impl Upstream {
             return Ok(());
         };
         let _wanted = Wanted::new(children.wanted());
-        timeout(patience, self.facts.tried()).await.map_err(|_| still_starting())
+        timeout(patience, self.facts.tried()).await.unwrap_or_else(|_| Err(still_starting()))
     }
 
     /// While it lives, a program is among those that somebody waits for.
@@ -59,7 +59,7 @@ impl Upstream {
 
     /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.
     pub(crate) fn is_starting(&self) -> bool {
-        let Some(starts) = self.starts() else { return false };
+        let Some(starts) = self.starts().filter(|_| !self.facts.is_over()) else { return false };
         matches!(starts.state(), StartState::Queued { .. } | StartState::Running { .. })
             || (self.eras().is_none() && !self.facts.known().was_tried)
     }

@@ -15,6 +15,7 @@ use tokio::sync::futures::Notified;
 
 use super::fault::LastFault;
 use super::revisions::OfferedRevisions;
+use protocol::error::UpstreamError;
 use protocol::version::{Era, Eras};
 
 /// A longer introduction is kept without its instructions.
@@ -30,6 +31,8 @@ pub(crate) struct KnownEras {
     /// The eras of what is known, as bits.
     learned: AtomicU8,
     changed: Notify,
+    /// True once the configuration names the upstream no longer: then nobody asks it any more.
+    is_over: AtomicBool,
     is_doubted: AtomicBool,
     is_introduction_wanted: AtomicBool,
     was_asked_modern: AtomicBool,
@@ -135,15 +138,28 @@ impl KnownEras {
         self.changed.notified()
     }
 
-    /// Waits until the upstream was tried once.
-    pub(crate) async fn tried(&self) {
+    /// Waits until the upstream was tried once. `Reconfigured`: it will not be, as the configuration names it no longer.
+    pub(crate) async fn tried(&self) -> Result<(), UpstreamError> {
         loop {
             let changed = self.changed.notified();
             if self.known().was_tried {
-                return;
+                return Ok(());
+            }
+            if self.is_over() {
+                return Err(UpstreamError::Reconfigured);
             }
             changed.await;
         }
+    }
+
+    /// The configuration names the upstream no longer: nothing more is learned of it, and nobody waits for that.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
     }
 
     /// Waits until it is known how a modern upstream introduces itself, at most for `patience`.
@@ -154,7 +170,8 @@ impl KnownEras {
                 let changed = self.changed.notified();
                 let known = self.known.load_full();
                 let has_said = known.modern.introduction().is_none_or(|said| said.result != EMPTY);
-                if known.was_tried && (has_said || self.was_asked_modern.load(Ordering::Relaxed)) {
+                let was_asked = has_said || self.was_asked_modern.load(Ordering::Relaxed);
+                if known.was_tried && was_asked || self.is_over() {
                     return;
                 }
                 changed.await;
@@ -212,6 +229,19 @@ mod tests {
         facts.doubt();
         facts.doubt();
         assert!(facts.take_doubt() && !facts.take_doubt());
+    }
+
+    #[tokio::test]
+    async fn of_what_is_over_nothing_is_waited_for() {
+        let facts = KnownEras::default();
+        let (tried, ()) = tokio::join!(facts.tried(), async { facts.end() });
+        assert_eq!(
+            (tried, facts.tried().await),
+            (Err(UpstreamError::Reconfigured), Err(UpstreamError::Reconfigured))
+        );
+        facts.introduced_within(Duration::MAX).await;
+        facts.publish(EraFacts { was_tried: true, ..EraFacts::default() });
+        assert_eq!(facts.tried().await, Ok(()), "what is known stays known");
     }
 
     #[test]

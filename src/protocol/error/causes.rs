@@ -115,6 +115,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         TooManyConnections => "`connections_max` of the upstream, or of `[limits]`, is used up.",
         NotStarted { retry_after_s: 0 } => "The process does not start, or ends before it answers anything. `Retry-After` is the next start.",
         Starting { retry_after_s: 5 } => "The process was started, or waits for its turn, and has not answered within `response_timeout` less 5 s. It goes on starting.",
+        Reconfigured => "A reload replaced or removed the upstream while the call waited for its program. The next call is of the new configuration.",
         TooManyListSessions => "A list found no room among `list_sessions_max` in time.",
         ListSessionRate => "`initialize_rate_max` is met by a list that takes a session of its own.",
         ListSessionsOfPrincipal => "`upstream_sessions_per_principal_max` is met by a list that takes a session of its own.",

@@ -325,6 +325,9 @@ pub enum UpstreamError {
         /// When to ask again.
         retry_after_s: u32,
     },
+    /// A reload has replaced or removed the upstream while its program was waited for.
+    #[error("the configuration has changed meanwhile; the call was not executed, try again in a moment")]
+    Reconfigured,
     /// `list_sessions_max` are in use, or were opened just now.
     #[error(
         "the gateway has as many sessions for lists of the server behind this name as it may, try again in a moment"

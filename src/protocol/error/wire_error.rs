@@ -166,6 +166,7 @@ impl UpstreamError {
             Self::NotStarted { retry_after_s } | Self::Starting { retry_after_s } => {
                 soon(503, R::UpstreamUnreachable, *retry_after_s)
             }
+            Self::Reconfigured => soon(503, R::UpstreamUnreachable, 1),
             Self::StillStarting(starting) => soon(503, R::UpstreamStarting, starting.retry_after_s),
             Self::OutOfOrder { retry_after_s } => soon(503, R::UpstreamUnhealthy, *retry_after_s),
             Self::TooManyListSessions => soon(503, R::Sessions, 1),

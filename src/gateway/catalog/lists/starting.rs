@@ -23,8 +23,8 @@ const RETRY_AFTER_S: u32 = 2;
 
 /// True for a program that has yet to say what it is.
 pub(super) fn is_starting(upstream: &Upstream) -> bool {
-    is_on_its_way(upstream)
-        || upstream.starts().is_some_and(|starts| starts.state() == StartState::NotStarted)
+    let is_to_start = || upstream.starts().is_some_and(|starts| starts.state() == StartState::NotStarted);
+    is_on_its_way(upstream) || is_to_start() && !upstream.facts.is_over()
 }
 
 /// True for a program that starts, or that is started to be asked what it speaks. One whose era is fixed starts when

@@ -33,6 +33,8 @@ const CALL_MARGIN: Duration = Duration::from_secs(5);
 const OWN_MARGIN: Duration = Duration::from_millis(50);
 /// When it may be tried again.
 const RETRY_AFTER_S: u32 = 5;
+/// How often it is looked at whether a client waits for a start that is for nobody else.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process that was started, and has answered nothing yet.
 #[derive(Debug)]
@@ -81,7 +83,7 @@ impl Children {
         tokio::select! {
             biased;
             launched = self.launch_in_turn(host, payer, seeks_room) => launched,
-            () = self.ended(host) => Err(UpstreamError::Unreachable),
+            () = self.ended(host) => Err(self.why_ended()),
         }
     }
 
@@ -136,7 +138,7 @@ impl Children {
     /// Fails if none may be started now.
     fn check_start(&self, host: &Host) -> Result<(), UpstreamError> {
         if self.is_retired() || host.is_leaving() {
-            return Err(UpstreamError::Unreachable);
+            return Err(self.why_ended());
         }
         self.start_pause(clock::now()).map_or(Ok(()), |wait| Err(not_started(wait)))
     }
@@ -149,14 +151,29 @@ impl Children {
         }
     }
 
+    /// Why nothing is to be started any more.
+    fn why_ended(&self) -> UpstreamError {
+        if self.is_retired() { UpstreamError::Reconfigured } else { UpstreamError::Unreachable }
+    }
+
+    /// Completes when a start that is under way is for nobody: nothing is to be started any more, and no client waits for it.
+    async fn unneeded(&self, host: &Host, has_client: impl Fn() -> bool) -> UpstreamError {
+        self.ended(host).await;
+        while has_client() {
+            sleep(LOOK_INTERVAL).await;
+        }
+        self.why_ended()
+    }
+
     /// Starts a process, unless this one runs already, and asks it to make itself ready. It has `start_timeout` for that from
-    /// when it is up. Fails where none is started.
+    /// when it is up. Without a client that waits for it, it ends with the thread and with its upstream. Fails where none is
+    /// started.
     pub(super) async fn launch_and_ask<T, A>(
         self: &Arc<Self>,
         host: &Rc<Host>,
         payer: Payer,
         running: Option<MuxConnection>,
-        seeks_room: impl Fn() -> bool,
+        has_client: impl Fn() -> bool,
         ask: impl FnOnce(MuxConnection) -> A,
     ) -> Result<(CloseOnDrop, Result<T, UpstreamError>), UpstreamError>
     where
@@ -164,10 +181,15 @@ impl Children {
     {
         if let Some(connection) = running {
             let starting = CloseOnDrop::new(connection.clone());
-            let answer = timeout(self.start_timeout(), ask(connection)).await;
-            return Ok((starting, answer.unwrap_or(Err(UpstreamError::TimedOut))));
+            let asked = timeout(self.start_timeout(), ask(connection));
+            let answer = tokio::select! {
+                biased;
+                answer = asked => answer.unwrap_or(Err(UpstreamError::TimedOut)),
+                error = self.unneeded(host, &has_client) => Err(error),
+            };
+            return Ok((starting, answer));
         }
-        let mut launched = self.launch(host, payer, seeks_room).await?;
+        let mut launched = self.launch(host, payer, &has_client).await?;
         let asked = ask(launched.connection.connection().clone());
         let in_vain = async {
             match launched.up(self, host).await {
@@ -180,6 +202,7 @@ impl Children {
             biased;
             answer = asked => answer,
             error = in_vain => Err(error),
+            error = self.unneeded(host, &has_client) => Err(error),
         };
         Ok((launched.connection, answer))
     }
@@ -213,7 +236,7 @@ impl Launched {
                     let pause = children.start_pause(clock::now());
                     Err(not_started(pause.unwrap_or_default()))
                 }
-                () = children.ended(host) => Err(UpstreamError::Unreachable),
+                () = children.ended(host) => Err(children.why_ended()),
             }
         };
         let mut answered = std::pin::pin!(answered);

@@ -74,10 +74,7 @@ impl Children {
         let connection = self.wait_for_start(asking, flight.landed()).await?;
         if !is_introduction && asking.upstream.eras().is_none() {
             // Its answer may have been that it is of the other era.
-            let tried = async {
-                asking.upstream.facts.tried().await;
-                Some(Ok(()))
-            };
+            let tried = async { Some(asking.upstream.facts.tried().await) };
             self.wait_for_start(asking, tried).await?;
             if asking.upstream.lacks(Era::Modern) {
                 return Err(UpstreamError::OtherEra);
