@@ -66,6 +66,15 @@ impl ControlTasks<'_> {
         }
     }
 
+    /// Workers that have ended take no job: from the drain's closing on, nothing is started on this thread in their place.
+    pub(super) fn leave_in_time(&self) {
+        let (state, host) = (Arc::clone(self.state), Rc::clone(&self.host));
+        self.tasks.spawn(async move {
+            state.drain.closing().await;
+            host.leave();
+        });
+    }
+
     pub(super) async fn meet_replicas(&self) {
         if let Some(shared) = &self.state.shared {
             self.tasks.spawn(replicas::run(Arc::clone(self.state), Arc::clone(shared)));

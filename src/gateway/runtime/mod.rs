@@ -206,6 +206,7 @@ impl Gateway {
         tasks.spawn(async move { beating.pulses.control.beat(interval).await });
         let host = Host::of_control(&state.host, state.metrics.gateway.panics.clone());
         let spawned = ControlTasks { state: &state, tasks, host: Rc::clone(&host) };
+        spawned.leave_in_time();
         let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());

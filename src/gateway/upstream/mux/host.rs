@@ -223,6 +223,12 @@ impl Host {
         self.closing.cancel();
     }
 
+    /// From now on connections that nobody uses end, and none is opened here any more.
+    pub(crate) fn leave(&self) {
+        self.closing.cancel();
+        self.leaving.cancel();
+    }
+
     /// Completes when the thread takes in nothing new: what waits for a client to come back waits in vain, and would hold
     /// up the end.
     pub(crate) async fn closing(&self) {
@@ -246,8 +252,7 @@ impl Host {
 
     /// Ends the connections of this thread: idle ones at once, the others when they are idle or the drain cuts them.
     pub(crate) async fn finish(&self, drain: &Drain) {
-        self.closing.cancel();
-        self.leaving.cancel();
+        self.leave();
         let cut = async {
             drain.cut().await;
             self.cut.cancel();
