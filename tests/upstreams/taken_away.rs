@@ -10,6 +10,8 @@ use crate::harness::{
 
 /// One worker: what is answered after a request was sent is answered after that has come as far as it can.
 const ONE_WORKER: &str = "workers = 1";
+/// Calls are told as well what became of them.
+const NOT_EXECUTED: &str = "; the call was not executed";
 /// A gateway that waits for anything else than its processes does not end in the time of a test.
 const LONG_DRAIN: &str = "[drain]\nquiet = \"0s\"\nmax = \"10m\"";
 
@@ -39,9 +41,9 @@ fn refused_after_reload(daemon: &Daemon, request: &Request, is_modern: bool, con
     waiting.response().assert_error(if is_modern { 503 } else { 200 }, 503, Some("1"))
 }
 
-fn assert_says_so(error: &Value) {
-    let said = error["error"]["message"].as_str().expect("a message");
-    assert!(said.contains("the configuration has changed meanwhile; the call was not executed"), "{error}");
+fn assert_says_so(error: &Value, outcome: &str) {
+    let said = format!("the configuration has changed meanwhile{outcome}, try again in a moment");
+    assert_eq!(error["error"]["message"], said, "{error}");
     assert_eq!(error["error"]["data"]["retryAfterMs"], 1000, "{error}");
 }
 
@@ -55,7 +57,7 @@ fn a_call_is_told_that_the_program_it_waits_for_is_gone() {
         old.wait_for("started", 1);
         let request = request(&daemon, is_modern, "tools/call");
         let config = if is_replaced { with(&new) } else { without() };
-        assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &config));
+        assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &config), NOT_EXECUTED);
         old.wait_gone();
         if is_replaced {
             eventually("the new one is called", || {
@@ -79,7 +81,7 @@ fn a_call_is_told_that_its_upstream_has_other_settings() {
         let request = request(&daemon, is_modern, "tools/call");
         // The process stays, and is asked anew.
         let changed = config("stop_timeout = \"100ms\"\nprefix = \"renamed\"");
-        assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &changed));
+        assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &changed), NOT_EXECUTED);
     });
 }
 
@@ -91,10 +93,30 @@ fn a_list_is_told_that_the_program_it_waits_for_is_gone() {
         let daemon = Daemon::start(&config(&old));
         old.wait_for("started", 1);
         let request = request(&daemon, is_modern, "tools/list");
-        assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &config(&new)));
+        assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &config(&new)), "");
         eventually("the new one is listed", || {
             daemon.send(&request).text().contains("\"tools\"").then_some(())
         });
+    });
+}
+
+#[test]
+fn a_call_is_told_that_the_process_of_its_session_is_gone() {
+    side_by_side([(true, true), (true, false), (false, true), (false, false)], |(is_modern, is_replaced)| {
+        let (old, new, other) = (Child::new(&["strict"]), Child::new(&["strict"]), Child::new(&["strict"]));
+        let without = || Config::new().admin().raw("other", &keys(&other));
+        let with = |child: &Child| without().raw("up", &keys(child));
+        let daemon = Daemon::start(&with(&old));
+        eventually("the program is known", || {
+            daemon.send(&list("1", "tools/list")).text().contains("up__echo").then_some(())
+        });
+        old.hold();
+        let mut waiting = daemon.begin(&request(&daemon, is_modern, "tools/call"));
+        old.wait_for("holding", 1);
+        daemon.reload(&if is_replaced { with(&new) } else { without() });
+        let refused = waiting.response().assert_error(if is_modern { 503 } else { 200 }, 503, Some("1"));
+        assert_says_so(&refused, NOT_EXECUTED);
+        old.wait_gone();
     });
 }
 

@@ -33,7 +33,7 @@ const CALL_MARGIN: Duration = Duration::from_secs(5);
 const OWN_MARGIN: Duration = Duration::from_millis(50);
 /// When it may be tried again.
 const RETRY_AFTER_S: u32 = 5;
-/// How often it is looked at whether a client waits for a start that is for nobody else.
+/// How often it is looked at whether a client still waits for a start while its thread ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process that was started, and has answered nothing yet.
@@ -156,17 +156,24 @@ impl Children {
         if self.is_retired() { UpstreamError::Reconfigured } else { UpstreamError::Unreachable }
     }
 
-    /// Completes when a start that is under way is for nobody: nothing is to be started any more, and no client waits for it.
+    /// Completes when a start that is under way is to end: with its upstream, or, where no client waits for it, with the
+    /// thread.
     async fn unneeded(&self, host: &Host, has_client: impl Fn() -> bool) -> UpstreamError {
-        self.ended(host).await;
-        while has_client() {
-            sleep(LOOK_INTERVAL).await;
+        let left = async {
+            host.leaving().await;
+            while has_client() {
+                sleep(LOOK_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            () = self.retired() => {}
+            () = left => {}
         }
         self.why_ended()
     }
 
     /// Starts a process, unless this one runs already, and asks it to make itself ready. It has `start_timeout` for that from
-    /// when it is up. Without a client that waits for it, it ends with the thread and with its upstream. Fails where none is
+    /// when it is up. It ends with its upstream, and, where no client waits for it, with the thread. Fails where none is
     /// started.
     pub(super) async fn launch_and_ask<T, A>(
         self: &Arc<Self>,
