@@ -19,6 +19,7 @@
 //! | [`told_secrets`] | Does anything tell of the secrets that an upstream is given, and repeats? |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
 //! | [`starting`] | How often is a program started that takes its time, who waits for it, and in which turn? |
+//! | [`hundreds`] | What becomes of hundreds of programs that are started at once, and of who else calls? |
 //! | [`taken_away`] | What becomes of those who wait for a program that a reload, or the end of the gateway, takes away? |
 //! | [`session_era`] | Which revision does a session speak with a program that knows several, and over which process? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
@@ -36,6 +37,7 @@ mod faults;
 mod floods;
 mod http1;
 pub(crate) mod http_sse;
+mod hundreds;
 mod idle;
 mod openings;
 mod process_end;

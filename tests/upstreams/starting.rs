@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Offer, Received, Request, Response, Upstream, api_key,
-    call, eventually, eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names,
-    with_key,
+    Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, api_key, call, eventually,
+    eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names, with_key,
 };
 
 /// The kinds of servers there are, by what they do with messages of the other era.
@@ -290,32 +289,6 @@ fn what_a_program_speaks_is_remembered() {
         let other = if first == "initialize" { "server/discover" } else { "initialize" };
         assert!(!afterwards.iter().any(|method| method == other), "{afterwards:?}");
     }
-}
-
-#[test]
-fn hundreds_of_programs_that_do_not_start_harm_nobody() {
-    const PROGRAMS: usize = 300;
-    let offer = Offer::tools(&["t1"]);
-    let fast = Upstream::start(move |request: &Received| offer.answer(request));
-    let mut config = Config::new().admin().limits("children_max = 400\nchildren_starting_max = 4");
-    for number in 0..PROGRAMS {
-        config =
-            config.raw(&format!("p{number:03}"), "command = [\"sleep\", \"600\"]\nstop_timeout = \"10ms\"");
-    }
-    let config = config.upstream("fast", fast.address, "");
-    let mut daemon = Daemon::start(&config);
-    eventually("four of them start", || {
-        let waiting = daemon.metric("trunkline_child_starts_waiting");
-        (waiting == (PROGRAMS - 4) as u64).then_some(())
-    });
-    for _ in 0..20 {
-        let since = Instant::now();
-        let response = daemon.send(&call("1", "fast__t1"));
-        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
-        assert_eq!(response.status, 200, "{}", response.text());
-    }
-    daemon.terminate();
-    daemon.wait_exit();
 }
 
 #[test]
