@@ -106,7 +106,8 @@ fn hundreds_of_programs_that_do_not_start_harm_nobody_and_are_told() {
     let opened = daemon.send(&initialize("0", LEGACY_VERSION).target("/slow"));
     let slow = opened.header("mcp-session-id").expect("a session id");
     side_by_side([(list("1", "tools/list"), 503), (list_in(slow), 200)], |(request, status)| {
-        let error = daemon.send(&request.target("/slow")).assert_error(status, 503, Some("2"));
+        let error = daemon.send(&request.target("/slow")).assert_error(status, 503, Some("1"));
+        assert_eq!(error["error"]["data"]["retryAfterMs"], 2000, "{error}");
         let said = error["error"]["message"].as_str().expect("a message");
         assert!(
             said.contains("still starting: p000, p001, p002, p003, p004 and 295 more (0 of 300 are up)"),

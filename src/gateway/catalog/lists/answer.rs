@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::{FuturesOrdered, StreamExt as _};
+use tokio::sync::Semaphore;
 
 use super::fetch::FetchContext;
 use super::gather::{CachedPart, PartRequest};
@@ -158,12 +159,16 @@ impl<'r> ListQuery<'r> {
         let thread = &fetch_context(self.worker, self.view);
         let depth_max = self.view.snapshot.limits.json_depth_max;
         let dialects = &UpstreamDialects::new(self.dialect, self.key.kind, depth_max);
+        let turns = &Semaphore::new(CONCURRENT_MAX);
         let parts = members.iter().enumerate().map(|(index, member)| async move {
             let Some(upstream) = *member else { return CachedPart::Hidden };
             let owner = self.owners.get(index).cloned().unwrap_or_default();
+            // A program that is waited for takes no turn: those that are up need not wait for it.
+            let is_asked = !starting::is_starting(upstream);
+            let _turn = if is_asked { turns.acquire().await.ok() } else { None };
             self.part(upstream, &owner, dialects, thread, self.deadline(upstream, entered, again)).await
         });
-        stream::iter(parts).buffered(CONCURRENT_MAX).collect().await
+        parts.collect::<FuturesOrdered<_>>().collect().await
     }
 
     /// The time until which the part of `upstream` is waited for.
