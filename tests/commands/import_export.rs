@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{Config, Folder, Upstream, api_key, trunkline};
+use crate::harness::{Config, Daemon, Folder, Upstream, api_key, trunkline};
 
 const ENTRIES: &str = r#"{
   // What a desktop client has.
@@ -104,6 +104,34 @@ fn what_clients_leave_to_the_environment_is_carried_over_or_a_step() {
     let warnings = text(&checked.stderr);
     assert!(warnings.contains("[upstream.azure]: `npx` starts the newest version"), "{warnings}");
     assert_eq!(warnings.matches("starts the newest").count(), 1, "the others have one: {warnings}");
+}
+
+#[test]
+fn an_import_keeps_its_state_and_names_missing_programs() {
+    let entries = r#"{ "mcpServers": {
+        "plain": { "command": "no-such-program" },
+        "keyed": { "command": "no-such-other", "args": ["--api-key", "hunter2hunter2"] }
+    } }"#;
+    let folder = Folder::new();
+    fs::write(folder.path().join("desktop.json"), entries).unwrap();
+    let (from, to, secrets) =
+        (path(&folder, "desktop.json"), path(&folder, "trunkline.toml"), path(&folder, "secrets"));
+    let (output, _) = trunkline(&["import", &from, "--output", &to, "--secrets", &secrets], None);
+    assert!(output.status.success(), "{output:?}");
+    let (checked, _) = trunkline(&["check", "--config", &to], None);
+    assert!(checked.status.success(), "{checked:?}");
+    for program in ["no-such-program", "no-such-other"] {
+        let warning = format!("warning: program `{program}` not found in PATH");
+        assert!(text(&checked.stderr).contains(&warning), "{}", text(&checked.stderr));
+    }
+    let configuration = fs::read_to_string(&to).unwrap();
+    let any_port =
+        configuration.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9090", "127.0.0.1:0");
+    let home = folder.path().join("home");
+    let _daemon = Daemon::start_with(&any_port, &[("HOME", &home.display().to_string())]);
+    let state = home.join(".local/state/trunkline");
+    assert_eq!(fs::metadata(&state).expect("it is made").permissions().mode() & 0o777, 0o700);
+    assert!(state.join("session.key").exists(), "sessions outlive it");
 }
 
 #[test]

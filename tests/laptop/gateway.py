@@ -12,9 +12,7 @@ from laptop.by_hand import resident_bytes
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 ANSWER_TIMEOUT_S = 60
-#: Keys of no table stand before the first one.
-BEFORE = 'state_directory = "{state}"\n'
-#: Any free port.
+#: Its state is its own, and it takes any free port.
 REPLACED = {'address = "127.0.0.1:8080"': 'address = "127.0.0.1:0"', 'address = "127.0.0.1:9090"': 'address = "127.0.0.1:0"'}
 
 
@@ -26,11 +24,12 @@ def import_file(binary, entries, directory):
     command = [binary, "import", file, "--secrets", secrets, "--output", configuration]
     subprocess.run([str(part) for part in command], check=True, timeout=30)
     text = configuration.read_text()
-    for before, after in REPLACED.items():
-        text = text.replace(before, after)
     state = pathlib.Path(directory, "state")
-    state.mkdir(mode=0o700)
-    configuration.write_text(BEFORE.format(state=state) + text + '\n[drain]\nquiet = "10ms"\nmax = "2s"\n')
+    for before, after in (REPLACED | {"${HOME}/.local/state/trunkline": str(state)}).items():
+        if before not in text:
+            raise ValueError(f"not in what was imported: {before}")
+        text = text.replace(before, after)
+    configuration.write_text(text + '\n[drain]\nquiet = "10ms"\nmax = "2s"\n')
     return configuration
 
 

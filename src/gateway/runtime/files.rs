@@ -69,7 +69,7 @@ impl FileFindings {
             findings.part(&format!("upstream {}: ", upstream.name), access, secret_of);
             let shown = upstream.tls.identity.as_ref().and_then(|(path, _)| expiry_of(path).ok());
             findings.warnings.extend(expiry::told(shown.as_slice()));
-            if let Some(Err(error)) = upstream.command.as_ref().map(program::find) {
+            if let Some(error) = upstream.command.as_ref().and_then(program::fault) {
                 findings.programs.push((upstream.name.clone(), error.to_string()));
             }
         }

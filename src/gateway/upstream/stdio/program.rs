@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use config::{CommandConfig, Config, INHERITED};
 
+/// Their `exec PROGRAM` is of one kind.
+const SHELLS: [&str; 4] = ["sh", "bash", "dash", "zsh"];
+
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProgramError {
     #[error("there is no program `{0}`")]
@@ -66,6 +69,30 @@ pub(crate) fn find(command: &CommandConfig) -> Result<PathBuf, ProgramError> {
     Err(not_executable.unwrap_or_else(|| ProgramError::NotInPath(program.clone())))
 }
 
+/// Why what is started in the end cannot be, if that can be told: a shell may only put its arguments together.
+pub(crate) fn fault(command: &CommandConfig) -> Option<ProgramError> {
+    let behind_shell = || {
+        let program = behind_shell(command)?.to_owned();
+        find(&CommandConfig { program, ..command.clone() }).err()
+    };
+    find(command).err().or_else(behind_shell)
+}
+
+/// The program that a shell becomes by `exec PROGRAM …`, where no more is to be known of shells than quotes.
+fn behind_shell(command: &CommandConfig) -> Option<&str> {
+    let shell = command.program.rsplit('/').next()?;
+    let [flag, line, ..] = &*command.args else { return None };
+    let line = line.trim_start().strip_prefix("exec ").filter(|_| SHELLS.contains(&shell) && flag == "-c")?;
+    let line = line.trim_start();
+    if let Some(quoted) = line.strip_prefix('\'') {
+        let (program, rest) = quoted.split_once('\'')?;
+        return (rest.is_empty() || rest.starts_with(' ')).then_some(program);
+    }
+    let program = line.split_whitespace().next()?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,".contains(&byte);
+    (!program.starts_with('-') && program.bytes().all(is_plain)).then_some(program)
+}
+
 fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
@@ -109,6 +136,31 @@ pub(super) mod tests {
         assert_eq!(find(&beside), Ok("/bin/./sh".into()));
         let other_path = CommandConfig { env: vec![("PATH".into(), "/nowhere".into())], ..command("sh") };
         assert_eq!(find(&other_path), Err(ProgramError::NotInPath("sh".into())));
+    }
+
+    #[test]
+    fn a_program_behind_a_shell_is_looked_for() {
+        let behind = |line: &str| {
+            let args = vec!["-c".to_owned(), line.to_owned()];
+            fault(&CommandConfig { args, ..command("/bin/sh") })
+        };
+        let missing = |program: &str| Some(ProgramError::NotInPath(program.into()));
+        for (line, expected) in [
+            ("exec no-such-program --key \"${KEY}\"", missing("no-such-program")),
+            (" exec 'no such program' x", missing("no such program")),
+            ("exec /nowhere/x", Some(ProgramError::Missing("/nowhere/x".into()))),
+            ("exec cat \"${KEY}\"", None),
+            ("exec -a x cat", None),
+            ("exec \"${PROGRAM}\"", None),
+            ("exec 'a'b", None),
+            ("exec >/dev/null; a", None),
+            ("no-such-program", None),
+            ("", None),
+        ] {
+            assert_eq!(behind(line), expected, "{line}");
+        }
+        assert_eq!(fault(&command("sh")), None);
+        assert_eq!(fault(&command("no-such-program")), missing("no-such-program"));
     }
 
     #[test]
