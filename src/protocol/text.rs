@@ -32,6 +32,25 @@ pub fn shown_lines(text: &str) -> String {
     escaped(text, of_lines, spelled_out)
 }
 
+/// As [`shown`] for a log: what ends a line is a blank, and what goes beyond so many characters is left out, with a mark.
+pub fn one_line(text: &str, chars_max: usize) -> String {
+    let text = text.trim();
+    let of_line = |c| matches!(c, '\n' | '\r' | '\t').then_some(" ");
+    let (mut line, mut room) = (String::new(), chars_max);
+    for (at, c) in text.char_indices() {
+        let from = line.len();
+        push_escaped(text, at, c, of_line, spelled_out, &mut line);
+        let taken = line[from..].chars().count();
+        if taken > room {
+            line.truncate(from);
+            line.push_str(ELLIPSIS);
+            break;
+        }
+        room -= taken;
+    }
+    line
+}
+
 /// JSON for people, of several lines, as [`shown_json`] gives it.
 pub fn shown_value(value: &serde_json::Value) -> String {
     shown_json(&serde_json::to_string_pretty(value).unwrap_or_default())
@@ -131,13 +150,25 @@ fn escaped(
 ) -> String {
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.char_indices() {
-        match another(c) {
-            Some(written) => shown.push_str(written),
-            None if is_seen(c) || is_joint(text, at) => shown.push(c),
-            None => escape(c, &mut shown),
-        }
+        push_escaped(text, at, c, &another, &escape, &mut shown);
     }
     shown
+}
+
+/// Writes the character that stands at `at`.
+fn push_escaped(
+    text: &str,
+    at: usize,
+    c: char,
+    another: impl Fn(char) -> Option<&'static str>,
+    escape: impl Fn(char, &mut String),
+    shown: &mut String,
+) {
+    match another(c) {
+        Some(written) => shown.push_str(written),
+        None if is_seen(c) || is_joint(text, at) => shown.push(c),
+        None => escape(c, shown),
+    }
 }
 
 fn spelled_out(c: char, shown: &mut String) {
@@ -198,6 +229,21 @@ mod tests {
             assert_eq!(shown(text), expected, "{text:?}");
         }
         assert_eq!(shown_lines("a\r\nb\tc\u{1b}"), "a\nb    c\\u{1b}");
+    }
+
+    #[test]
+    fn a_text_for_a_log_is_one_line_of_bounded_length() {
+        for (text, chars_max, expected) in [
+            (" a\nb\tc\r", 8, "a b c"),
+            ("a\u{202e}b\u{2066}\u{200f}", 40, "a\\u{202e}b\\u{2066}\\u{200f}"),
+            ("abcdef", 6, "abcdef"),
+            ("abcdefg", 6, "abcdef…"),
+            ("abc\u{1b}", 6, "abc…"),
+            ("天気予報", 3, "天気予…"),
+            ("", 0, ""),
+        ] {
+            assert_eq!(one_line(text, chars_max), expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -231,7 +231,8 @@ def call(request):
         write(b"{the key is " + os.environ["SECRET"].encode() + b"\n")
         text(request, "said")
     elif tool == "stderr":
-        sys.stderr.write("words\x1b[31m on stderr\n" * int(arguments.get("lines", 1)))
+        words = arguments.get("words", "words\x1b[31m on stderr")
+        sys.stderr.write((words + "\n") * int(arguments.get("lines", 1)))
         sys.stderr.flush()
         text(request, "said")
     elif tool in ("deploy", "read", "delete"):

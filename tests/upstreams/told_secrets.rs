@@ -82,6 +82,45 @@ fn a_server_that_names_what_it_was_shown_is_told_of_without_it() {
     }
 }
 
+/// A secret that is not the gateway's own is known by its name alone, and no character of a text turns around what stands
+/// beside it.
+const NAMED: &str =
+    "password: hunter2 or token=hunter2; Authorization: Bearer hunter2\u{202e} and \u{2066}\u{200f}x";
+
+#[test]
+fn what_a_server_calls_a_secret_is_told_nowhere() {
+    let server = Upstream::taking_anything(|request| Reply::error(request, "200 OK", -32603, NAMED));
+    let lines = format!("url = \"http://{}/mcp\"\n{PACE}", server.address);
+    let daemon = Daemon::start(&Config::new().raw("up", &lines).admin());
+    let opened = daemon.send(&initialize("0", LEGACY_VERSION)).text();
+    let called = daemon.send(&call("1", "echo")).text();
+    // The answer of the server itself is the client's.
+    assert!(called.contains("hunter2"), "{called}");
+    let status = eventually("the refusal is told", || {
+        Some(daemon.get_admin("/status").text()).filter(|status| status.contains("password: ***"))
+    });
+    let (output, _) = trunkline(&["status", "--all", "--admin", &daemon.admin().to_string()], None);
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    for told in [opened, status, output, daemon.log().join("\n")] {
+        assert!(!told.contains("hunter2"), "{told}");
+        assert!(!told.contains(['\u{202e}', '\u{2066}', '\u{200f}']), "{told:?}");
+    }
+}
+
+#[test]
+fn what_a_program_calls_a_secret_is_not_logged() {
+    let child = Child::new(&[]);
+    let daemon = Daemon::start(&Config::new().raw("up", &child.keys("eras = [\"legacy\"]")).admin());
+    let opened = daemon.send(&initialize("0", LEGACY_VERSION));
+    let session = opened.header("mcp-session-id").expect("a session");
+    let words = serde_json::json!({ "name": "stderr", "arguments": { "words": NAMED } }).to_string();
+    daemon.send(&in_session(session, legacy("3", "tools/call", &words)));
+    let logged = daemon.wait_for_log(0, "its words", |line| line.contains("password: ***"));
+    assert!(logged.contains("token=***; Authorization: Bearer ***"), "{logged}");
+    let log = daemon.log().join("\n");
+    assert!(!log.contains("hunter2") && !log.contains(['\u{202e}', '\u{2066}', '\u{200f}']), "{log}");
+}
+
 /// The value of its query, or what stands behind the scheme of its credentials.
 fn shown(request: &Received) -> String {
     let target = request.head.split(' ').nth(1).unwrap_or_default();

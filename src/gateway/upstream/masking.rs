@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 
 use memchr::memmem;
 
-use crate::telemetry::logs::may_be_logged;
 use protocol::error::without_secrets;
+use protocol::text::one_line;
 
 /// So much of a server's text is told.
 const TOLD_CHARS_MAX: usize = 200;
@@ -15,10 +15,10 @@ const MASK: &str = "***";
 /// Shorter secrets are not looked for.
 const MASKED_BYTES_MIN: usize = 4;
 
-/// A server's text: cut, one line, without the query and the user of a URL, and without credentials of a header.
+/// A server's text: cut, one line, without the query and the user of a URL, and without credentials.
 pub(crate) fn told(text: &str) -> Box<str> {
     // Much more than is told is not looked at.
-    plain(without_secrets(beginning(text, 4 * TOLD_CHARS_MAX)).trim())
+    plain(&without_secrets(beginning(text, 4 * TOLD_CHARS_MAX)))
 }
 
 /// A text without these secrets, of which each line counts by itself. Very short ones could be
@@ -54,18 +54,7 @@ fn without(text: &[u8], part: &[u8]) -> Option<Vec<u8>> {
 
 /// A text that has no secret: cut and escaped.
 pub(crate) fn plain(text: &str) -> Box<str> {
-    let mut plain = String::new();
-    for c in beginning(text, TOLD_CHARS_MAX).chars() {
-        match c {
-            '\n' | '\r' | '\t' => plain.push(' '),
-            c if may_be_logged(c) => plain.push(c),
-            c => plain.extend(c.escape_default()),
-        }
-    }
-    if text.chars().nth(TOLD_CHARS_MAX).is_some() {
-        plain.push('…');
-    }
-    plain.into()
+    one_line(text, TOLD_CHARS_MAX).into()
 }
 
 fn beginning(text: &str, chars_max: usize) -> &str {
@@ -88,6 +77,7 @@ mod tests {
             ("really? yes", "really? yes"),
             ("bad Authorization: Bearer s3cret here", "bad Authorization: Bearer *** here"),
             ("bearer s3cret", "bearer ***"),
+            ("password: s3cret, token=s3cret", "password: ***, token=***"),
             ("a\nb\u{1b}[31m\u{202e}", "a b\\u{1b}[31m\\u{202e}"),
         ] {
             assert_eq!(&*told(text), expected, "{text}");

@@ -14,11 +14,13 @@ use super::json::quote;
 use super::version::{self, Era, Eras};
 
 mod causes;
+mod open_text;
 mod upstream_reply;
 mod wire_error;
 
 pub use causes::causes;
-pub use upstream_reply::{NotOpened, Redirect, Refusal, without_secrets};
+pub use open_text::without_secrets;
+pub use upstream_reply::{NotOpened, Redirect, Refusal};
 pub use wire_error::{Reason, WireError};
 
 /// The code of a header mismatch in the draft that brought mirrored headers to sessions.

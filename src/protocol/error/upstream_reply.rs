@@ -1,20 +1,17 @@
 //! Replies of upstreams that hold no message of MCP, as clients and logs are told of them, and what they say of a call.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use http::StatusCode;
 
 use super::UpstreamError;
+use super::open_text::{without_credentials, without_secrets};
+use crate::text::one_line;
 
 /// The ends of messages that tell the outcome of the call.
 const OUTCOME_UNKNOWN: &str = "; the outcome of the call is unknown";
 const NOT_EXECUTED: &str = "; the call was not executed";
-/// Behind these words stand credentials.
-const SCHEMES: [&str; 4] = ["bearer", "basic", "authorization:", "cookie:"];
-/// Stands for these.
-const MASK: &str = "***";
 /// So much of what an upstream says is told.
 const TOLD_CHARS_MAX: usize = 256;
 
@@ -37,12 +34,12 @@ pub enum NotOpened {
 impl NotOpened {
     /// The server answered `initialize` with this error.
     pub fn refused(code: i64, message: &str) -> Self {
-        Self::Refused { code, message: shown(&without_secrets(message)).into() }
+        Self::Refused { code, message: one_line(&without_secrets(message), TOLD_CHARS_MAX).into() }
     }
 
     /// The server answered `initialize` with this revision.
     pub fn chosen(revision: &str) -> Self {
-        Self::Revision(shown(revision).into())
+        Self::Revision(one_line(revision, TOLD_CHARS_MAX).into())
     }
 }
 
@@ -92,7 +89,7 @@ impl Redirect {
         let told = location.map(|location| {
             let end = location.find(['?', '#']).unwrap_or(location.len());
             let (told, rest) = location.split_at(end);
-            let told = shown(&without_credentials(told));
+            let told = one_line(&without_credentials(told), TOLD_CHARS_MAX);
             if rest.is_empty() { told } else { format!("{told}{}…", &rest[..1]) }
         });
         Self { status, location: told.map(Box::from) }
@@ -147,50 +144,6 @@ impl UpstreamError {
     }
 }
 
-/// A server's text without the query and the user of a URL, and without credentials of a header.
-pub fn without_secrets(text: &str) -> String {
-    let mut told = String::with_capacity(text.len());
-    let mut is_secret = false;
-    for word in text.split_inclusive(char::is_whitespace) {
-        let bare = word.trim_end();
-        let scheme = bare.trim_matches(|c: char| !c.is_ascii_alphanumeric() && c != ':');
-        let is_scheme = SCHEMES.iter().any(|known| scheme.eq_ignore_ascii_case(known));
-        if is_secret && !is_scheme {
-            told.push_str(MASK);
-        } else {
-            let query = bare.find('?').filter(|at| bare[at + 1..].contains('='));
-            let (kept, rest) = query.map_or((bare, ""), |at| (&bare[..=at], "…"));
-            told.push_str(&without_credentials(kept));
-            told.push_str(rest);
-        }
-        is_secret = is_scheme;
-        told.push_str(&word[bare.len()..]);
-    }
-    told
-}
-
-fn without_credentials(location: &str) -> Cow<'_, str> {
-    let authority = location.find("//").map_or(0, |at| at + 2);
-    if authority == 0 {
-        return location.into();
-    }
-    let end = location[authority..].find('/').map_or(location.len(), |at| authority + at);
-    match location[authority..end].rfind('@') {
-        Some(at) => format!("{}{}", &location[..authority], &location[authority + at + 1..]).into(),
-        None => location.into(),
-    }
-}
-
-/// One line of it, no longer than is told.
-fn shown(text: &str) -> String {
-    let mut shown: String =
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(TOLD_CHARS_MAX).collect();
-    if text.chars().nth(TOLD_CHARS_MAX).is_some() {
-        shown.push('…');
-    }
-    shown.trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,9 +184,12 @@ mod tests {
 
     #[test]
     fn what_a_server_said_is_one_line() {
-        let long = format!("a\nb\u{7}{}", "x".repeat(300));
+        let long = format!("a\nb\u{7}\u{202e}{}", "x".repeat(300));
         let told = NotOpened::refused(-32603, &long).to_string();
-        assert!(told.starts_with("it answered initialize with error -32603, a b x") && told.ends_with('…'));
+        let begin = "it answered initialize with error -32603, a b\\u{7}\\u{202e}x";
+        assert!(told.starts_with(begin) && told.ends_with('…'), "{told}");
+        let told = NotOpened::chosen("2099\u{2066}").to_string();
+        assert!(told.contains("revision 2099\\u{2066},"), "{told}");
         assert_eq!(NotOpened::refused(1, "").to_string(), "it answered initialize with error 1");
     }
 }

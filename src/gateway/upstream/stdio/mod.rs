@@ -63,7 +63,7 @@ use crate::upstream::throttle::LogPace;
 use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
-use protocol::error::UpstreamError;
+use protocol::error::{UpstreamError, without_secrets};
 
 /// Lines of standard error that are kept.
 const LAST_LINES_MAX: usize = 5;
@@ -396,7 +396,8 @@ impl Children {
 
     /// A line as it may stand in the log.
     fn logged(&self, line: &[u8]) -> String {
-        clean(&masked(line, self.secrets.iter().map(|(_, secret)| secret.expose())))
+        let line = masked(line, self.secrets.iter().map(|(_, secret)| secret.expose()));
+        clean(&without_secrets(&String::from_utf8_lossy(&line)))
     }
 
     fn note_garbage(&self, line: &[u8], why: &str) {
