@@ -28,6 +28,7 @@ from interop import (  # noqa: E402
     test_gateway,
     test_inspector,
     test_launchers,
+    test_npx,
     test_python_calls,
     test_python_input_required,
     test_python_lists,
@@ -273,6 +274,7 @@ def real_server_tests(running):
 def launcher_tests(options):
     suite = unittest.TestSuite()
     add(suite, test_launchers.Launchers, options.binary, options.npm)
+    add(suite, test_npx.Npx, options.binary)
     return suite
 
 

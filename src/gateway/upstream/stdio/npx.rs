@@ -43,10 +43,10 @@ pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsStrin
     let Asked { package, program, args } = asked(launcher?, &command.args)?;
     let (name, version) =
         package.rsplit_once('@').filter(|(name, version)| is_name(name) && is_exact(version))?;
-    let of = |name: &str| environment.iter().rev().find(|(found, _)| found == name).map(|(_, value)| value);
-    let cache = match of("npm_config_cache") {
-        Some(cache) => PathBuf::from(cache),
-        None => Path::new(of("HOME")?).join(".npm"),
+    let of = |is_it: &dyn Fn(&OsStr) -> bool| environment.iter().rev().find(|(name, _)| is_it(name));
+    let cache = match of(&|name| name.eq_ignore_ascii_case("npm_config_cache")) {
+        Some((_, cache)) => PathBuf::from(cache),
+        None => Path::new(&of(&|name| name == "HOME")?.1).join(".npm"),
     };
     let place = hex(&Sha512::digest(package)[..PLACE_BYTES]);
     let modules = cache.join("_npx").join(place).join("node_modules");
@@ -113,15 +113,15 @@ fn asked<'w>(launcher: &str, words: &'w [String]) -> Option<Asked<'w>> {
         };
     }
     let end = ["--".to_owned()];
-    let ended = words.strip_prefix(&end).filter(|_| is_npm || named.is_some());
+    let ended = words.strip_prefix(&end);
     let (first, args) = ended.unwrap_or(words).split_first()?;
     let has_option = |args: &[String]| args.iter().any(|arg| arg.starts_with('-'));
     let args = match args.strip_prefix(&end) {
-        // Both take one that stands right behind for their own.
-        Some(behind) if ended.is_none() && (is_npm || named.is_none()) => behind,
-        Some(_) => return None,
+        // All that follows is the program's.
+        _ if !is_npm || ended.is_some() => args,
         // Up to there npm reads options of its own.
-        None if is_npm && ended.is_none() && has_option(args) => return None,
+        Some(behind) => behind,
+        None if has_option(args) => return None,
         None => args,
     };
     let program = named.and(Some(first.as_str()));
@@ -187,11 +187,12 @@ mod tests {
     fn only_an_exact_version_without_options_is_asked_for() {
         for (line, expected) in [
             ("npx -y a@1.2.3 x --y", Some(("a@1.2.3", None, "x --y"))),
-            ("npx --yes --quiet a@1.2.3 -- -x", Some(("a@1.2.3", None, "-x"))),
+            ("npx --yes --quiet a@1.2.3 -- -x", Some(("a@1.2.3", None, "-- -x"))),
+            ("npx -y -- a@1.2.3 -x", Some(("a@1.2.3", None, "-x"))),
             ("npx -p a@1.2.3 b", Some(("a@1.2.3", Some("b"), ""))),
             ("npx -y --package=a@1.2.3 b -x", Some(("a@1.2.3", Some("b"), "-x"))),
             ("npx --package a@1.2.3 -y -- b -x", Some(("a@1.2.3", Some("b"), "-x"))),
-            ("npx -p a@1.2.3 b -- -x", None),
+            ("npx -p a@1.2.3 b -- -x", Some(("a@1.2.3", Some("b"), "-- -x"))),
             ("npx -p a@1.2.3 -p b@1.2.3 c", None),
             ("npx -p a@1.2.3 -c b", None),
             ("npx -p a@1.2.3", None),
@@ -200,6 +201,8 @@ mod tests {
             ("npm exec -y a@1.2.3 x", Some(("a@1.2.3", None, "x"))),
             ("npm x -y -- a@1.2.3 -x", Some(("a@1.2.3", None, "-x"))),
             ("npm exec a@1.2.3 -- -x", Some(("a@1.2.3", None, "-x"))),
+            ("npm exec -- a@1.2.3 -- -x", Some(("a@1.2.3", None, "-- -x"))),
+            ("npm exec a@1.2.3 x -- -x", None),
             ("npm exec --package=a@1.2.3 -- b -x", Some(("a@1.2.3", Some("b"), "-x"))),
             ("npm exec a@1.2.3 -x", None),
             ("npm exec -p a@1.2.3 b", None),
