@@ -12,7 +12,7 @@ them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
-With `storms`, it says fifty times at once that its list has changed, again and again.
+With `storms`, it says fifty times at once that its list has changed, again and again. `holds=N` takes N MiB of memory.
 """
 
 import json
@@ -438,6 +438,8 @@ def main():
     if given("starts-in") is not None:
         time.sleep(float(given("starts-in")))
         note(event="up")
+    # Not zero, which takes none.
+    _held = bytearray(b"x") * (int(given("holds") or 0) << 20)
     if given("burns") is not None:
         while time.process_time() < float(given("burns")):
             pass

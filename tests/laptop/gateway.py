@@ -58,6 +58,11 @@ class Gateway:
                     found[int(folder.name)] = " ".join(words)
         return found
 
+    def all(self):
+        """The gateway and all that runs below it, as process ids."""
+        numbers = [int(folder.name) for folder in pathlib.Path("/proc").iterdir() if folder.name.isdigit()]
+        return [self.process.pid, *filter(self.is_below, numbers)]
+
     def is_below(self, pid):
         while pid > 1:
             parent = [line for line in read(f"/proc/{pid}/status").splitlines() if line.startswith("PPid:")]

@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from laptop.by_hand import ByHand
+from laptop.by_hand import ByHand, resident_bytes
 from laptop.gateway import LEGACY, MODERN, Client, Gateway
 from starting.site import Asking, Program, clients, configure
 
@@ -31,6 +31,10 @@ RESTARTED_MAX_S = 1
 #: An introduction waits one second at most; the machine has more to do.
 INTRODUCED_MAX_S = 1.5
 CLIENTS_ONE_AFTER_ANOTHER = 10
+#: Of the programs with the gateway and its guardians, by the programs alone. With an interpreter each takes as much as a
+#: small server from npm does.
+RESIDENT_TIMES = 1.2
+HELD_MIB = 32
 SLOW_PROGRAMS = 4
 SLOW_START_S = 20
 TRUTHFUL_MAX_S = 9
@@ -63,27 +67,25 @@ class Starting(unittest.TestCase):
         return self.enterContext(Gateway(self.binary, configuration))
 
     def by_hand(self):
-        """The seconds of as many programs one after the other."""
-        with tempfile.TemporaryDirectory(prefix="trunkline-starting-") as directory:
-            total = 0.0
-            for program in self.programs(directory):
-                with ByHand(program.entry()) as server:
-                    self.assertEqual(len(server.tools), 1)
-                    total += server.seconds
-        return total
+        """The seconds of as many programs one after the other, and the memory of all of them."""
+        with tempfile.TemporaryDirectory(prefix="trunkline-starting-") as directory, contextlib.ExitStack() as running:
+            servers = [running.enter_context(ByHand(program.entry())) for program in self.programs(directory)]
+            for server in servers:
+                self.assertEqual(len(server.tools), 1)
+            return sum(server.seconds for server in servers), sum(resident_bytes(server.child.pid) for server in servers)
 
     def programs(self, directory):
-        burns = f"burns={self.seconds}"
-        return [Program(directory, f"p{each:02}", burns, *KINDS[each % len(KINDS)]) for each in range(PROGRAMS)]
+        words = [f"burns={self.seconds}", f"holds={HELD_MIB}"]
+        return [Program(directory, f"p{each:02}", *words, *KINDS[each % len(KINDS)]) for each in range(PROGRAMS)]
 
     def test_many_programs_are_listed_soon_and_started_once(self):
-        alone = self.by_hand()
+        alone, resident_alone = self.by_hand()
         programs = self.programs(self.directory)
         configuration = configure(self.directory, {"/mcp": programs})
         with Gateway(self.binary, configuration) as gateway:
             seconds = self.complete(gateway, COMPLETE_TIMES * alone)
             print(f"complete after {seconds:.1f} s, one after the other {alone:.1f} s", flush=True)
-            self.ten_clients(gateway)
+            self.ten_clients(gateway, resident_alone)
             self.assertEqual([program.starts() for program in programs], [1] * PROGRAMS)
         gateway = self.gateway(configuration)
         began = gateway.began
@@ -119,13 +121,16 @@ class Starting(unittest.TestCase):
             self.assertLessEqual(max(took for took, _ in each.seen), INTRODUCED_MAX_S)
         return seconds
 
-    def ten_clients(self, gateway):
+    def ten_clients(self, gateway, resident_alone):
         """They come one after the other, and programs are shared."""
         for each in range(CLIENTS_ONE_AFTER_ANOTHER):
             client = clients(gateway.url, each + 1)[-1]
             self.assertEqual(len(client.list_tools()), PROGRAMS)
             self.assertIn("result", client.call(f"p{each:02}__echo", {}))
         self.assertEqual(len(gateway.children()), PROGRAMS)
+        resident = sum(map(resident_bytes, gateway.all()))
+        print(f"resident {resident >> 20} MiB with the gateway, by hand {resident_alone >> 20} MiB", flush=True)
+        self.assertLessEqual(resident, RESIDENT_TIMES * resident_alone)
 
     def test_clients_are_told_the_truth_about_slow_programs(self):
         slow = [Program(self.directory, f"slow{each}", f"starts-in={SLOW_START_S}", *KINDS[each % len(KINDS)])
