@@ -1,8 +1,10 @@
 //! Programs that fetch the server they start, such as `npx`, and the version that their words name. Without one, the
 //! newest is fetched, whatever it has become.
 
-/// Launchers, verbs that stand between them and a package, and the form of a version.
-const LAUNCHERS: [(&str, &[&str], &str); 9] = [
+/// A launcher, verbs that stand between it and a package, and the form of a version.
+type Launcher = (&'static str, &'static [&'static str], &'static str);
+
+const LAUNCHERS: [Launcher; 9] = [
     ("npx", &[""], "@"),
     ("bunx", &[""], "@"),
     ("pnpx", &[""], "@"),
@@ -14,11 +16,13 @@ const LAUNCHERS: [(&str, &[&str], &str); 9] = [
     ("uv", &["tool run", "x"], "=="),
 ];
 /// `pipx run`, whose option for a package has a name of its own.
-const PIPX: (&str, &[&str], &str) = ("pipx", &["run"], "==");
+const PIPX: Launcher = ("pipx", &["run"], "==");
+/// Launchers of what a project names.
+const RUNNERS: [Launcher; 2] = [("npm", &["run", "start"], "@"), ("uv", &["run"], "==")];
 /// Options that name the package, where the program is called otherwise.
 const PACKAGE_OPTIONS: [&str; 4] = ["--from", "--package", "-p", "--spec"];
 /// Options of launchers that have a value.
-const VALUED_OPTIONS: [&str; 10] = [
+const VALUED_OPTIONS: [&str; 11] = [
     "--python",
     "--with",
     "--index",
@@ -28,6 +32,7 @@ const VALUED_OPTIONS: [&str; 10] = [
     "--registry",
     "--cache",
     "--directory",
+    "--project",
     "--allow-build",
 ];
 /// Options that keep a launcher from fetching anything.
@@ -46,9 +51,28 @@ pub struct Unpinned<'w> {
 
 /// The package without a version that a program and its arguments have fetched.
 pub fn unpinned<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<Unpinned<'w>> {
+    let words = unwrapped(words);
+    let (launcher, rest) = launched(&words, LAUNCHERS.iter().chain([&PIPX]))?;
+    let (name, _, mark) = *launcher;
+    let package = package(rest)?;
+    let is_npm = mark == "@";
+    (is_of_registry(package) && !has_version(package, is_npm)).then_some(Unpinned {
+        launcher: name,
+        package: bare(package),
+        mark,
+    })
+}
+
+/// The launcher of a program and its arguments that stays beside what it starts. `pipx` does not: it becomes that.
+pub fn staying<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<&'static str> {
+    let words = unwrapped(words);
+    launched(&words, LAUNCHERS.iter().chain(&RUNNERS)).map(|((name, ..), _)| *name)
+}
+
+/// The words without what only puts them together or sets variables.
+fn unwrapped<'w>(words: impl IntoIterator<Item = &'w str>) -> Vec<&'w str> {
     let mut words: Vec<&str> = words.into_iter().collect();
-    // A shell that only puts arguments together.
-    if let [shell, "-c", line] = words[..]
+    if let [shell, "-c", line, ..] = words[..]
         && ["sh", "bash"].contains(&base(shell))
     {
         words = line.trim_start().trim_start_matches("exec ").split_whitespace().collect();
@@ -56,18 +80,22 @@ pub fn unpinned<'w>(words: impl IntoIterator<Item = &'w str>) -> Option<Unpinned
     if words.first().is_some_and(|program| base(program) == "env") {
         words.remove(0);
     }
-    let begin = words.iter().position(|word| !is_assignment(word))?;
-    let (program, rest) = words[begin..].split_first()?;
-    let known = |(name, ..): &&(&str, _, _)| *name == base(program);
-    let (launcher, verbs, mark) = LAUNCHERS.iter().chain([&PIPX]).find(known)?;
-    let rest = verbs.iter().find_map(|verb| after_verb(rest, verb))?;
-    let package = package(rest)?;
-    let is_npm = *mark == "@";
-    (is_of_registry(package) && !has_version(package, is_npm)).then_some(Unpinned {
-        launcher,
-        package: bare(package),
-        mark,
-    })
+    let begin = words.iter().position(|word| !is_assignment(word)).unwrap_or(words.len());
+    words.split_off(begin)
+}
+
+/// The one of these launchers that the words begin with, and its arguments.
+fn launched<'r, 'w, 'l>(
+    words: &'r [&'w str],
+    launchers: impl IntoIterator<Item = &'l Launcher>,
+) -> Option<(&'l Launcher, &'r [&'w str])> {
+    let (program, rest) = words.split_first()?;
+    let known = |launcher: &'l Launcher| {
+        let (name, verbs, _) = launcher;
+        let after = || verbs.iter().find_map(|verb| after_verb(rest, verb));
+        (*name == base(program)).then(after).flatten().map(|rest| (launcher, rest))
+    };
+    launchers.into_iter().find_map(known)
 }
 
 fn base(program: &str) -> &str {
@@ -84,8 +112,12 @@ fn is_assignment(word: &str) -> bool {
 fn after_verb<'r, 'w>(words: &'r [&'w str], verb: &str) -> Option<&'r [&'w str]> {
     let mut rest = words;
     for part in verb.split_whitespace() {
-        let at = rest.iter().position(|word| !word.starts_with('-'))?;
-        rest = (rest[at] == part).then(|| &rest[at + 1..])?;
+        while let [option, after @ ..] = rest
+            && option.starts_with('-')
+        {
+            rest = after.get(usize::from(VALUED_OPTIONS.contains(option))..)?;
+        }
+        rest = rest.split_first().filter(|(word, _)| **word == part)?.1;
     }
     Some(rest)
 }
@@ -185,6 +217,24 @@ mod tests {
             let found = unpinned(line.split_whitespace());
             assert_eq!(found.map(|found| (found.launcher, found.package)), expected, "{line}");
         }
+        for (line, expected) in [
+            ("npx -y a@1.2.3", Some("npx")),
+            ("npm exec a", Some("npm")),
+            ("npm run start", Some("npm")),
+            ("npm root", None),
+            ("uvx a==1", Some("uvx")),
+            ("uv --directory /srv/a run server.py", Some("uv")),
+            ("uv tool run a", Some("uv")),
+            ("uv pip list", None),
+            ("env A=b npx a", Some("npx")),
+            ("pipx run a", None),
+            ("node server.js", None),
+            ("A=b", None),
+            ("", None),
+        ] {
+            assert_eq!(staying(line.split_whitespace()), expected, "{line}");
+        }
+        assert_eq!(staying(["sh", "-c", "exec uvx a \"${KEY}\""]), Some("uvx"));
         let in_shell = unpinned(["/bin/sh", "-c", "exec npx -y a --key \"${KEY}\""]);
         assert_eq!(in_shell.map(|found| found.package), Some("a"));
     }

@@ -100,7 +100,7 @@ pub use self::endpoint::{Alias, EndpointConfig, ForbiddenErrors, LegacyErrors, N
 pub use self::error::{ConfigErrors, Diagnostic, nearest};
 pub use self::files::Named;
 pub use self::identity::{Algorithm, ApiKey, AuthMethod, CertificateNames, Jwt, KeySource, SubjectName};
-pub use self::launcher::{Unpinned, unpinned};
+pub use self::launcher::{Unpinned, staying, unpinned};
 pub use self::listener::{
     CertificateDemand, CertificateFiles, ListenAddress, Listener, ListenerTls, Networks, TlsVersion,
     UNIX_CLIENT,

@@ -110,6 +110,40 @@ fn programs_that_root_would_run_are_told() {
 }
 
 #[test]
+fn launchers_that_stay_are_told_of_once_for_each_kind() {
+    let config = [
+        ("a", r#"["uvx", "a==1.0"]"#),
+        ("b", r#"["uvx", "--from", "b==1.0", "b"]"#),
+        ("c", r#"["/bin/sh", "-c", "exec uvx c==1.0 \"$${KEY}\""]"#),
+        ("d", r#"["uv", "--directory", "/", "run", "d.py"]"#),
+        ("e", r#"["npx", "--node-options=--no-warnings", "e@1.2.3"]"#),
+        // By itself, once npm has fetched it.
+        ("f", r#"["npx", "-y", "f@1.2.3", "--x"]"#),
+        ("g", r#"["pipx", "run", "g==1.0"]"#),
+        ("h", r#"["true"]"#),
+    ]
+    .into_iter()
+    .fold(Config::new(), |config, (name, command)| {
+        config.raw(name, &format!("command = {command}\nenv = {{ PATH = \"/nowhere\" }}"))
+    })
+    .to_string();
+    let (output, _) = trunkline(&["check"], Some(&config));
+    assert!(output.status.success(), "{output:?}");
+    let daemon = Daemon::start(&config);
+    let (checked, logged) = (String::from_utf8(output.stderr).unwrap(), daemon.log().join("\n"));
+    for said in [&checked, &logged] {
+        let told = |text: &str| said.matches(text).count();
+        assert_eq!(told("stays beside each process"), 3, "{said}");
+        assert_eq!(
+            told("`uvx` stays beside each process of a, b, c, and takes memory: install the server"),
+            1
+        );
+        assert_eq!(told("`uv` stays beside each process of d, and takes memory: install the server"), 1);
+        assert_eq!(told("`npx` stays beside each process of e, and takes memory: write an exact version"), 1);
+    }
+}
+
+#[test]
 fn a_path_in_place_of_a_secret_is_shown() {
     let tls = "tls.certificates = [{ chain = \"/c.pem\", key = { file = \"key.pem\" } }]";
     let (output, _) = trunkline(&["check"], Some(&good().replace("[limits]", &format!("{tls}\n[limits]"))));

@@ -22,7 +22,7 @@ use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Traces;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
-use crate::upstream::stdio::program;
+use crate::upstream::stdio::{launchers, program};
 use config::{Config, SecretSource};
 use net::secret::{SecretError, exposure};
 use net::tls::Connectors;
@@ -34,7 +34,7 @@ pub struct FileFindings {
     pub errors: Vec<String>,
     /// It would start, or it cannot be told from here.
     pub warnings: Vec<String>,
-    /// Upstreams whose program cannot be started, by name, and why.
+    /// Upstreams whose program cannot be started or has a launcher that stays, by name, and why.
     pub programs: Vec<(String, String)>,
     /// Secrets that only the service has.
     unknown: usize,
@@ -73,6 +73,7 @@ impl FileFindings {
                 findings.programs.push((upstream.name.clone(), error.to_string()));
             }
         }
+        findings.programs.extend(launchers::advice(config));
         let shared = config.shared.as_ref().map(|shared| Redis::new(shared, metrics.shared.clone()));
         findings.part("", shared.transpose(), |error| match error {
             SharedError::Password(error) => Some(error),

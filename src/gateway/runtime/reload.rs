@@ -24,7 +24,7 @@ use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{NextState, State};
 use crate::telemetry::logs;
-use crate::upstream::stdio::program;
+use crate::upstream::stdio::{launchers, program};
 use config::Config;
 
 /// Between two reloads, however many are asked for.
@@ -267,6 +267,9 @@ pub fn warn_about(config: &Config) {
     }
     if let Some(warning) = program::started_as_root(config) {
         tracing::warn!("{warning}");
+    }
+    for (_, advice) in launchers::advice(config) {
+        tracing::warn!("{advice}");
     }
 }
 

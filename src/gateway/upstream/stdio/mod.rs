@@ -11,6 +11,7 @@
 
 mod deaf;
 pub(crate) mod launch;
+pub(crate) mod launchers;
 mod log_line;
 mod modern;
 mod npx;

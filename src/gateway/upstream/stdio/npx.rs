@@ -22,7 +22,10 @@ const PLACE_BYTES: usize = 8;
 /// The words of a launcher.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked<'w> {
+    /// Its name and its version.
     package: &'w str,
+    name: &'w str,
+    version: &'w str,
     /// The program of the package, where it is named.
     program: Option<&'w str>,
     args: &'w [String],
@@ -39,10 +42,7 @@ pub(super) struct Fetched {
 
 /// The program, if it is there. `environment`: that of the child; of a name that stands twice the last counts.
 pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsString)]) -> Option<Fetched> {
-    let launcher = Path::new(&command.program).file_name().and_then(OsStr::to_str);
-    let Asked { package, program, args } = asked(launcher?, &command.args)?;
-    let (name, version) =
-        package.rsplit_once('@').filter(|(name, version)| is_name(name) && is_exact(version))?;
+    let Asked { package, name, version, program, args } = asked_of(command)?;
     let of = |is_it: &dyn Fn(&OsStr) -> bool| environment.iter().rev().find(|(name, _)| is_it(name));
     let cache = match of(&|name| name.eq_ignore_ascii_case("npm_config_cache")) {
         Some((_, cache)) => PathBuf::from(cache),
@@ -50,9 +50,6 @@ pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsStrin
     };
     let place = hex(&Sha512::digest(package)[..PLACE_BYTES]);
     let modules = cache.join("_npx").join(place).join("node_modules");
-    if has_project(command) {
-        return None;
-    }
     let home = modules.join(name);
     let manifest = home.join("package.json");
     if manifest.metadata().ok()?.len() > MANIFEST_BYTES_MAX {
@@ -71,6 +68,11 @@ pub(super) fn fetched(command: &CommandConfig, environment: &[(OsString, OsStrin
     (is_executable && is_its_own).then(|| Fetched { file, args: args.to_vec(), folder })
 }
 
+/// True if the program of a command is started by itself once npm has fetched it.
+pub(super) fn is_found_out(command: &CommandConfig) -> bool {
+    asked_of(command).is_some()
+}
+
 /// The environment with the folder of the package before all others in `PATH`.
 pub(super) fn with_folder(
     mut environment: Vec<(OsString, OsString)>,
@@ -85,6 +87,12 @@ pub(super) fn with_folder(
         }
     }
     environment
+}
+
+/// The exact version of a package that a command asks for, where nothing goes before it.
+fn asked_of(command: &CommandConfig) -> Option<Asked<'_>> {
+    let launcher = Path::new(&command.program).file_name().and_then(OsStr::to_str);
+    asked(launcher?, &command.args).filter(|_| !has_project(command))
 }
 
 /// The package that is asked for and its arguments, where no other option stands before it.
@@ -125,7 +133,10 @@ fn asked<'w>(launcher: &str, words: &'w [String]) -> Option<Asked<'w>> {
         None => args,
     };
     let program = named.and(Some(first.as_str()));
-    (!first.starts_with('-')).then_some(Asked { package: named.unwrap_or(first), program, args })
+    let package = named.unwrap_or(first);
+    let (name, version) = package.rsplit_once('@')?;
+    let is_plain = !first.starts_with('-') && is_name(name) && is_exact(version);
+    is_plain.then_some(Asked { package, name, version, program, args })
 }
 
 fn is_name(name: &str) -> bool {
