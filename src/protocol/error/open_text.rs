@@ -169,7 +169,7 @@ fn name_before(text: &str) -> Option<Name> {
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
     let name = Some(&text[from..]).filter(|name| name.len() <= NAME_BYTES_MAX)?;
     let name: String =
-        name.chars().filter(|c| c.is_ascii_alphanumeric()).collect::<String>().to_ascii_lowercase();
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let end = NAMES.iter().find(|end| name.ends_with(**end))?;
     Some(match *end {
         "authorization" => Name::Header,
