@@ -10,6 +10,7 @@ It is a server of the legacy era; `modern` makes it one of both, and with `fixes
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `later-lists-in=S` is as late with tools there, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
+`initializes-after=N` refuses the first N times to initialize, of all its processes.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
 With `storms`, it says fifty times at once that its list has changed, again and again. `holds=N` takes N MiB of memory.
@@ -356,6 +357,9 @@ def refusal(method, message):
             return {"code": -32600, "message": "The first message of this connection was of the other era"}
     if method == given("refuses"):
         return {"code": -32603, "message": "invalid key " + os.environ["SECRET"]}
+    refused = int(given("initializes-after") or 0)
+    if method == "initialize" and refused and open(LOG).read().count('"method": "initialize"') <= refused:
+        return {"code": -32603, "message": "database is down"}
     if "modern-only" in WORDS and method == "initialize":
         return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
     if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):
@@ -400,6 +404,8 @@ def handle(message):
         tools = ["echo", "script"] if "scripted" in WORDS else ["echo"]
         if "shows-roots" in WORDS and declares_roots:
             tools.append("rooted")
+        if os.path.exists(LOG + ".more"):
+            tools.append("more")
         schema = {"type": "object"}
         if "varies" in WORDS:
             schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
@@ -413,6 +419,9 @@ def handle(message):
         call(message)
     elif "tools-only" in WORDS and method is not None and method.endswith("/list"):
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+    elif method in ("resources/list", "resources/templates/list"):
+        field = "resources" if method == "resources/list" else "resourceTemplates"
+        result(message, {field: [], "resultType": "complete", "ttlMs": 60000, "cacheScope": "private"})
     elif "id" in message:
         result(message, {})
 

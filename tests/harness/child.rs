@@ -87,6 +87,11 @@ impl Child {
         fs::write(self.log().with_extension("log.starts-in"), seconds.to_string()).expect("a file");
     }
 
+    /// From now on it lists a tool more.
+    pub(crate) fn offers_more(&self) {
+        fs::write(self.log().with_extension("log.more"), "").expect("a file");
+    }
+
     /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.
     pub(crate) fn go_on(&self) {
         fs::write(self.log().with_extension("log.go"), "").expect("a file");

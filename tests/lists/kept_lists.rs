@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::{
-    Child, Config, Daemon, Folder, LEGACY_VERSION, Listened, Listening, Offer, Received, Request, Response,
-    Terminal, Upstream, eventually, eventually_within, in_session, legacy, list, listen, open_session,
-    tool_names, trunkline,
+    Child, Config, Connection, Daemon, Folder, LEGACY_VERSION, Legacy, Listened, Listening, Offer, Received,
+    Reply, Request, Response, Terminal, Upstream, call, eventually, eventually_within, in_session, legacy,
+    list, listen, open_session, post, tool_names, trunkline,
 };
 
 const KEPT: &str = "the kept lists of an upstream are not used";
@@ -177,6 +177,69 @@ fn lists_that_were_kept_are_marked_until_they_are_fetched() {
     eventually_within(Duration::from_secs(25), "they are fetched", || {
         (kept_s() == [None, None]).then_some(())
     });
+}
+
+/// Opens a stream on which a client of this era hears of changes.
+fn hearing(daemon: &Daemon, is_modern: bool) -> Connection {
+    let mut stream = if is_modern {
+        daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#))
+    } else {
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+        daemon.begin(&in_session(&session, get))
+    };
+    assert_eq!(stream.head().status, 200);
+    stream
+}
+
+#[test]
+fn clients_are_told_of_a_list_that_is_another_than_the_one_that_was_kept() {
+    for words in [&[][..], &["modern-only"]] {
+        let programs = Programs::new(words);
+        programs.run_once(&programs.config());
+        programs.children[0].offers_more();
+        programs.children.iter().for_each(|child| child.starts_in(4));
+        let daemon = Daemon::start(&programs.config());
+        assert_eq!(names(&list_once(&daemon)), ["one__echo", "two__echo"], "{words:?}");
+        for mut stream in [true, false].map(|is_modern| hearing(&daemon, is_modern)) {
+            let said = loop {
+                let event = stream.event().expect("the stream goes on");
+                if event.contains("list_changed") {
+                    break event;
+                }
+            };
+            assert!(said.contains("notifications/tools/list_changed"), "{said}");
+        }
+        assert_eq!(names(&list_once(&daemon)), ["one__echo", "one__more", "two__echo"], "{words:?}");
+    }
+}
+
+#[test]
+fn calls_know_of_a_list_that_is_the_one_that_was_kept() {
+    let tool =
+        r#"{"name":"echo","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#.to_owned();
+    let sessions = Legacy::new(Offer { tools: vec![tool], ..Offer::default() });
+    // Whether it is modern as well is not known after a restart, until it was asked again.
+    let server = Upstream::taking_anything(move |request| match request.method().as_str() {
+        "server/discover" => Reply::http("500 Internal Server Error", "", ""),
+        _ => sessions.answer(request),
+    });
+    let folder = Folder::new();
+    let rule = "[[rule]]\nname = \"readers\"\neffect = \"allow\"\nannotations = { readOnlyHint = true }";
+    let config =
+        Config::new().probed("up", server.address, "").top(&folder.key()).section(rule).admin().to_string();
+    for _ in 0..2 {
+        let mut daemon = Daemon::start(&config);
+        eventually("it may be called", || {
+            daemon.send(&call("1", "echo")).text().contains("done").then_some(())
+        });
+        eventually("all is kept", || {
+            let known = fs::read_to_string(folder.path().join("upstreams.json")).ok()?;
+            (known.contains("\"present\"") && folder.path().join("lists/up").exists()).then_some(())
+        });
+        daemon.terminate();
+        assert_eq!(daemon.wait_exit().code(), Some(0));
+    }
 }
 
 #[test]
