@@ -255,10 +255,13 @@ impl Offer {
     fn discovery(&self) -> String {
         let instructions = serde_json::Value::from(self.instructions.as_str());
         let mut capabilities = Vec::new();
-        for (name, offered) in
-            [("tools", &self.tools), ("prompts", &self.prompts), ("resources", &self.resources)]
-        {
-            if !offered.is_empty() {
+        let has_resources = !(self.resources.is_empty() && self.templates.is_empty());
+        for (name, is_offered) in [
+            ("tools", !self.tools.is_empty()),
+            ("prompts", !self.prompts.is_empty()),
+            ("resources", has_resources),
+        ] {
+            if is_offered {
                 capabilities.push(format!(r#""{name}":{{}}"#));
             }
         }

@@ -8,6 +8,7 @@
 //! | [`cache`] | How long is a list kept, who waits while it is fetched, and what can a server do wrong? |
 //! | [`malformed`] | Of which entries would clients refuse the whole list, and who gets the others? |
 //! | [`watched_lists`] | When is a list of a legacy upstream kept, because a stream tells of its changes? |
+//! | [`undeclared`] | Which lists is a server not asked for, as it does not declare them? |
 //! | [`list_sessions`] | In which sessions does the gateway ask legacy upstreams for lists, how many, at whose expense? |
 //! | [`kept_lists`] | Which lists outlive restarts, of programs and of the gateway, and what can be wrong with them? |
 //! | [`starting`] | What do clients see while programs start, and from which of their processes do lists come? |
@@ -28,4 +29,5 @@ mod program_changes;
 mod starting;
 mod subscription_faults;
 mod subscriptions;
+mod undeclared;
 mod watched_lists;

@@ -3,6 +3,7 @@
 //! | File | The question it answers |
 //! |---|---|
 //! | [`era_detection`] | Which eras does an upstream speak, and how long is that remembered? |
+//! | [`unknown_era`] | What is asked of an upstream as long as it is not known what it speaks? |
 //! | [`faults`] | What does a client see of a single faulty reply? |
 //! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
 //! | [`addresses`] | What does each request say of where it goes, and what is told of a wrong address? |
@@ -51,3 +52,4 @@ mod stdio;
 mod taken_away;
 mod tls;
 mod told_secrets;
+mod unknown_era;

@@ -208,6 +208,10 @@ impl<'r> ListQuery<'r> {
             if let Err(error) = upstream.known_for_list(patience).await {
                 return unknown.last_good(thread, error);
             }
+            if is_program && upstream.eras().is_none() {
+                // Somebody waits for what was found out in vain.
+                upstream.facts.doubt();
+            }
         }
         let _wanted = starting::is_starting(upstream).then(|| upstream.wanted()).flatten();
         match dialects.of(upstream, owner) {

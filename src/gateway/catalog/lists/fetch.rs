@@ -77,6 +77,13 @@ pub(crate) struct FetchResult {
     pub arrived: Instant,
 }
 
+impl FetchResult {
+    /// The server has no such list.
+    pub(super) fn absent(arrived: Instant) -> Self {
+        Self { content: Content::absent(), ttl: TTL_ABSENT, arrived }
+    }
+}
+
 pub(crate) struct Fetch<'f> {
     thread: &'f FetchContext,
     upstream: &'f Upstream,
@@ -111,8 +118,6 @@ impl<'f> Fetch<'f> {
         let UpstreamDialect::Legacy(version, capabilities) = self.dialect else {
             return self.pages(None).await;
         };
-        // Its name stands beside its lists.
-        self.upstream.facts.tried_within(PATIENCE).await;
         if self.kind == CatalogQuery::Discover {
             return self.introduction();
         }
@@ -183,9 +188,7 @@ impl<'f> Fetch<'f> {
             let page = match self.read(&body, &reading).await {
                 Ok(PartRead::Page(page)) => page,
                 Ok(PartRead::Absent) | Err(_) if asks_in_doubt => break,
-                Ok(PartRead::Absent) => {
-                    return Ok(FetchResult { content: Content::absent(), ttl: TTL_ABSENT, arrived });
-                }
+                Ok(PartRead::Absent) => return Ok(FetchResult::absent(arrived)),
                 Err(trouble) => return Err(trouble),
             };
             if asks_in_doubt && content.begins_with(&body, &page.items) {
@@ -277,6 +280,14 @@ impl<'f> Fetch<'f> {
 
     fn asker(&self) -> Asker<'_> {
         self.thread.asker(&self.scratch)
+    }
+}
+
+/// Waits until a server with sessions has introduced itself, for a while: its name stands beside its lists, and it declares
+/// which it has.
+pub(super) async fn heard_of(upstream: &Upstream, dialect: &UpstreamDialect) {
+    if let UpstreamDialect::Legacy(..) = dialect {
+        upstream.facts.tried_within(PATIENCE).await;
     }
 }
 

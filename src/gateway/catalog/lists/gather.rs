@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{sleep_until, timeout_at};
 
-use super::fetch::{Fetch, FetchContext};
+use super::fetch::{self, Fetch, FetchContext, FetchResult};
 use super::introduced;
 use super::owner::ListOwner;
 use super::starting::{self, STALE_PATIENCE};
@@ -289,6 +289,8 @@ impl PartRequest {
                 | UpstreamError::Encoded { .. }
                 | UpstreamError::NotOpened(_)
         );
+        // As long as it is not known what a program speaks, this is what keeps it from opening a session.
+        let is_of_list = is_of_list && !(self.upstream.is_child() && self.upstream.eras().is_none());
         // A client's own list says nothing of what others are shown.
         if is_of_list && self.owner.is_gateway() && self.key.kind != CatalogQuery::Discover {
             let patience = self.upstream.config.list_timeout;
@@ -311,6 +313,11 @@ impl PartRequest {
         // Nobody else sets it.
         let _ = flight.count.set(count);
         let was_watched = self.is_watched();
+        fetch::heard_of(&self.upstream, &self.dialect).await;
+        if self.is_undeclared(thread.snapshot.limits.json_depth_max) {
+            self.upstream.listing.note_listed(self.key.question());
+            return Ok(self.keep(thread, FetchResult::absent(asked), count, asked).await);
+        }
         let _lease = match lease {
             Some(lease) => Some(lease),
             None => self.lease(thread, asked + self.upstream.config.list_timeout / 2).await?,

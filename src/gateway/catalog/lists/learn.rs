@@ -32,6 +32,7 @@ use crate::upstream::{Upstream, UpstreamId};
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
 use protocol::route::directory::{Directory, MemberNames};
+use protocol::version::Eras;
 
 /// All capabilities a client can have: no upstream hides anything from one that has them. Spelled as they are declared to
 /// servers with sessions.
@@ -74,6 +75,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
                 entry.is_asked = true;
                 entry.changes = changes(upstream);
                 entry.start = start_of(upstream);
+                entry.eras = upstream.eras();
                 let (state, client) = (Arc::clone(&state), client.clone());
                 let thread = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
@@ -120,6 +122,8 @@ struct LearnState {
     is_changed: bool,
     /// The state of its program when it was asked.
     start: StartState,
+    /// What it spoke then, as far as that was known.
+    eras: Option<Eras>,
 }
 
 impl LearnState {
@@ -133,11 +137,14 @@ impl LearnState {
             was_tried: false,
             is_changed: true,
             start: StartState::default(),
+            eras: None,
         }
     }
 
     fn is_due(&self, upstream: &Upstream, now: Instant) -> bool {
-        let is_due = self.due <= now || self.changes != changes(upstream) || self.has_come_up(upstream);
+        let is_found = self.eras.is_none() && upstream.eras().is_some();
+        let is_due =
+            self.due <= now || is_found || self.changes != changes(upstream) || self.has_come_up(upstream);
         // A program that starts is asked once it is up; until then it offers what it did before.
         let is_old_enough = || self.names.is_none() && upstream.listing.is_kept();
         !self.is_asked && is_due && (!is_on_its_way(upstream) || is_old_enough()) && !self.may_rest(upstream)
@@ -186,11 +193,14 @@ fn changes(upstream: &Upstream) -> u64 {
 async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> LearnedNames {
     let mut trouble = None;
     let mut names = MemberNames::default();
+    let unknown = unknown(upstream).await;
     for list in List::ALL {
-        let part = match wanted(upstream, CatalogQuery::List(list), UpstreamDialect::own(upstream).keyed())
-            .get(thread)
-            .await
-        {
+        let wanted = wanted(upstream, CatalogQuery::List(list), UpstreamDialect::own(upstream).keyed());
+        let part = match &unknown {
+            Some(error) => wanted.last_good(thread, error.clone()),
+            None => wanted.get(thread).await,
+        };
+        let part = match part {
             CachedPart::Missing(error) => return (None, Some(error)),
             CachedPart::Stale(part, Some(error)) => {
                 trouble = Some(error);
@@ -202,6 +212,19 @@ async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> LearnedNam
         add(&mut names, list, &part);
     }
     (Some(names), trouble)
+}
+
+/// Why an upstream is not asked, if it is not known what it speaks: to a question of another era it answers anything.
+async fn unknown(upstream: &Upstream) -> Option<UpstreamError> {
+    // Until it can be asked, it offers what it did before.
+    if upstream.eras().is_none() && !upstream.is_child() && !upstream.listing.is_kept() {
+        upstream.facts.tried_within(upstream.config.list_timeout).await;
+    }
+    if upstream.eras().is_some() {
+        return None;
+    }
+    upstream.facts.doubt();
+    Some(UpstreamError::Unreachable)
 }
 
 /// The names in the lists as they were fetched last, whoever did: nothing is asked. `None`: one of them is not kept.

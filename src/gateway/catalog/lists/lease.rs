@@ -30,9 +30,10 @@ impl PartRequest {
         deadline: Instant,
     ) -> Result<Option<Arc<ListLease>>, UpstreamError> {
         let UpstreamDialect::Legacy(version, capabilities) = &self.dialect else { return Ok(None) };
+        let depth_max = thread.snapshot.limits.json_depth_max;
         let session = own_session(&self.owner, *version, capabilities);
         let is_own = self.owner.is_session() || !session.is_for_lists();
-        if self.key.kind == CatalogQuery::Discover || is_own {
+        if self.key.kind == CatalogQuery::Discover || is_own || self.is_undeclared(depth_max) {
             return Ok(None);
         }
         let upstream = &self.upstream;

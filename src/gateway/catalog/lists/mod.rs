@@ -23,6 +23,7 @@
 //! Deliberately absent: lists of single principals. There is one for each class of callers, who may use the same.
 
 mod answer;
+mod declared;
 pub(crate) mod discover;
 pub(crate) mod fetch;
 pub(crate) mod gather;

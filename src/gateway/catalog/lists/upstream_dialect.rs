@@ -79,7 +79,7 @@ impl<'d> UpstreamDialects<'d> {
         owner: &ListOwner,
     ) -> Result<&(UpstreamDialect, DialectKey), UpstreamError> {
         let own = self.dialect.era();
-        let era = if owner.is_session() { own } else { upstream.era_for(own)? };
+        let era = if owner.is_session() { own } else { asked_in(upstream, own)? };
         Ok(if era == Era::Legacy && upstream.is_child() {
             if upstream.list_sessions_max() == 1 {
                 self.alike.get_or_init(|| UpstreamDialect::of_no_client().keyed())
@@ -127,11 +127,22 @@ pub(super) fn is_own(dialect: &DialectKey) -> bool {
     *dialect == UpstreamDialect::of_no_client().key() || *dialect == UpstreamDialect::of_all().key()
 }
 
+/// The era in which it is asked for a client of `own`. As long as it is not known what a program speaks, it is asked to
+/// initialize first: many refuse, or do not survive, whatever else comes before that.
+fn asked_in(upstream: &Upstream, own: Era) -> Result<Era, UpstreamError> {
+    if !upstream.is_child() || upstream.eras().is_some() {
+        return upstream.era_for(own);
+    }
+    let is_reached = own == Era::Legacy || upstream.config.bridge.is_on;
+    if is_reached { Ok(Era::Legacy) } else { Err(UpstreamError::Unreachable) }
+}
+
 impl UpstreamDialect {
     /// As the gateway asks on its own behalf for all that there is: in the era that the upstream speaks, in the modern
-    /// one if it speaks both, or nothing is known.
+    /// one if it speaks both, or nothing is known of a server that is no program.
     pub(super) fn own(upstream: &Upstream) -> Self {
-        if upstream.lacks(Era::Modern) { Self::of_no_client() } else { Self::of_all() }
+        let is_unknown = upstream.is_child() && upstream.eras().is_none();
+        if is_unknown || upstream.lacks(Era::Modern) { Self::of_no_client() } else { Self::of_all() }
     }
 
     /// For whatever clients there may be.
