@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`era_detection`] | Which eras does an upstream speak, and how long is that remembered? |
 //! | [`unknown_era`] | What is asked of an upstream as long as it is not known what it speaks? |
+//! | [`list_faults`] | How long is it told that a list cannot be had? |
 //! | [`faults`] | What does a client see of a single faulty reply? |
 //! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
 //! | [`addresses`] | What does each request say of where it goes, and what is told of a wrong address? |
@@ -40,6 +41,7 @@ mod http1;
 pub(crate) mod http_sse;
 mod hundreds;
 mod idle;
+mod list_faults;
 mod openings;
 mod process_end;
 mod replicas;

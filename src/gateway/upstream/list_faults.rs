@@ -1,8 +1,8 @@
 //! Why lists of an upstream cannot be had.
 //!
 //! An upstream may be asked for one list in several ways, by what clients declare and in whose name: one may fail while
-//! others are answered. A fault is over once the same question is answered. One that nobody asks again gives way to other
-//! answers after a while, so that a client that is gone leaves nothing behind.
+//! others are answered. A fault is over once the same question is answered, and the gateway asks it again by itself. One that
+//! no client asks again gives way to other answers after a while, so that a client that is gone leaves nothing behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,14 +33,18 @@ struct ListFault {
     /// A digest of the question.
     question: u64,
     last: LastFault,
+    /// When it was met by who needs the list.
+    met_ms: u64,
 }
 
 impl ListFaults {
     #[cold]
     pub(super) fn note(&self, list: u8, question: u64, fault: Fault) {
+        let met_ms = clock_ms(clock::now());
         let mut failing = self.failing.lock();
-        if let Some(known) = failing.iter().find(|known| known.question == question) {
+        if let Some(known) = failing.iter_mut().find(|known| known.question == question) {
             known.last.note(fault, 0, true);
+            known.met_ms = met_ms;
             return;
         }
         if failing.len() >= QUESTIONS_MAX {
@@ -48,8 +52,21 @@ impl ListFaults {
         }
         let noted = LastFault::default();
         noted.note(fault, 0, true);
-        failing.push(ListFault { list, question, last: noted });
+        failing.push(ListFault { list, question, last: noted, met_ms });
         self.are_any.store(true, Ordering::Release);
+    }
+
+    /// The gateway asked again, and met this.
+    #[cold]
+    pub(super) fn note_again(&self, question: u64, fault: Fault) {
+        if let Some(known) = self.failing.lock().iter().find(|known| known.question == question) {
+            known.last.note(fault, 0, true);
+        }
+    }
+
+    /// The fault that this question met last.
+    pub(super) fn of(&self, question: u64) -> Option<Arc<NotedFault>> {
+        self.failing.lock().iter().find(|known| known.question == question)?.last.latest()
     }
 
     /// It was answered.
@@ -63,9 +80,9 @@ impl ListFaults {
     fn clear(&self, question: u64) {
         let now_ms = clock_ms(clock::now());
         let believed_ms = u64::try_from(BELIEVED.as_millis()).unwrap_or(u64::MAX);
-        let is_old = |noted: Arc<NotedFault>| now_ms.saturating_sub(noted.at_ms) > believed_ms;
+        let is_old = |known: &ListFault| now_ms.saturating_sub(known.met_ms) > believed_ms;
         let mut failing = self.failing.lock();
-        failing.retain(|known| known.question != question && !known.last.latest().is_none_or(is_old));
+        failing.retain(|known| known.question != question && !is_old(known));
         self.are_any.store(!failing.is_empty(), Ordering::Release);
     }
 
@@ -131,8 +148,12 @@ mod tests {
         tokio::time::advance(BELIEVED).await;
         faults.note(0, 2, named("two"));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(first(&faults), Some(named("one")));
+        // Asked again by the gateway, it is no younger.
+        faults.note_again(1, named("again"));
+        faults.note_again(4, named("never met"));
+        assert_eq!(first(&faults), Some(named("again")));
         faults.note_answered(3);
         assert_eq!(first(&faults), Some(named("two")));
+        assert!(faults.of(1).is_none() && faults.of(2).is_some());
     }
 }

@@ -203,6 +203,17 @@ impl ListingState {
         self.failing.note(list, question, fault);
     }
 
+    /// The gateway asked the same again, and met this.
+    #[cold]
+    pub(crate) fn note_fault_again(&self, question: u64, fault: Fault) {
+        self.failing.note_again(question, fault);
+    }
+
+    /// The fault that this question met last, unless it is over.
+    pub(crate) fn fault_of(&self, question: u64) -> Option<Arc<NotedFault>> {
+        self.failing.of(question)
+    }
+
     /// The server gave the list.
     pub(crate) fn note_listed(&self, question: u64) {
         self.failing.note_answered(question);

@@ -61,6 +61,8 @@ pub(crate) struct PartRequest {
     /// Who is charged for the session that it may take.
     pub payer: Payer,
     pub owner: ListOwner,
+    /// It met a fault, and nobody needs it now: the gateway looks whether that is over.
+    pub is_again: bool,
 }
 
 impl CachedPart {
@@ -276,7 +278,7 @@ impl PartRequest {
     }
 
     /// Of what the server says to this list. What keeps it from saying anything is known of it without lists.
-    fn note_fault(&self, error: &UpstreamError) {
+    fn note_fault(&self, thread: &FetchContext, error: &UpstreamError) {
         let is_of_list = matches!(
             error,
             UpstreamError::Refused(_)
@@ -295,7 +297,13 @@ impl PartRequest {
         if is_of_list && self.owner.is_gateway() && self.key.kind != CatalogQuery::Discover {
             let patience = self.upstream.config.list_timeout;
             let fault = self.upstream.fault_of(error, patience);
-            self.upstream.listing.note_fault(self.key.kind.index(), self.key.question(), fault);
+            let (listing, question) = (&self.upstream.listing, self.key.question());
+            if self.is_again {
+                listing.note_fault_again(question, fault);
+            } else {
+                listing.note_fault(self.key.kind.index(), question, fault);
+                thread.state.catalog.failing.note(self.key, &self.dialect);
+            }
         }
     }
 
@@ -339,7 +347,7 @@ impl PartRequest {
             }
             Err(error) => {
                 failed.inc();
-                self.note_fault(&error);
+                self.note_fault(thread, &error);
                 if error.is_too_large() {
                     self.note_cut(thread, Truncation::Bytes, true);
                 }

@@ -23,6 +23,7 @@
 //! Deliberately absent: lists of single principals. There is one for each class of callers, who may use the same.
 
 mod answer;
+pub(crate) mod ask_again;
 mod declared;
 pub(crate) mod discover;
 pub(crate) mod fetch;
@@ -185,5 +186,6 @@ fn wanted(
 ) -> PartRequest {
     let owner = ListOwner::Gateway;
     let key = PartKey { upstream: upstream.id, kind, scope: owner.scope(), dialect: key };
-    PartRequest { upstream: Arc::clone(upstream), key, dialect, payer: Payer::GATEWAY, owner }
+    let upstream = Arc::clone(upstream);
+    PartRequest { upstream, key, dialect, payer: Payer::GATEWAY, owner, is_again: false }
 }

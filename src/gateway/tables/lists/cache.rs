@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use super::dialect::DialectKey;
 pub(crate) use super::digest::{ContentDigest, digest};
+use super::failing::FailingLists;
 use super::kept::KeptParts;
 use super::kind::CatalogQuery;
 use super::part::{Content, ListPart};
@@ -39,6 +40,8 @@ pub(crate) struct Catalog {
     pub merging: Arc<Flights<MergedKey, ()>>,
     /// Somebody fetched a list that was not known like this.
     pub renewed: Notify,
+    /// Questions that were refused.
+    pub failing: FailingLists,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +130,7 @@ impl Catalog {
             fetching: Arc::default(),
             merging: Arc::default(),
             renewed: Notify::new(),
+            failing: FailingLists::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod dialect;
 pub(crate) mod digest;
+pub(crate) mod failing;
 pub(crate) mod kept;
 pub(crate) mod kind;
 pub(crate) mod part;
