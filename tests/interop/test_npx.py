@@ -95,5 +95,5 @@ class Npx(BoundedCase):
 
 
 def started(note):
-    """How programs were started that wrote it down there."""
+    """The starts that programs wrote down there."""
     return [json.loads(line) for line in note.read_text().splitlines()] if note.exists() else []

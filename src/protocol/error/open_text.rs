@@ -61,7 +61,7 @@ enum Next {
     /// It may be the mark between a name and its value.
     Mark,
     Secret {
-        name: Name,
+        name: NameKind,
     },
     /// Until this mark everything is part of a secret, which has its mask.
     Quoted(char),
@@ -69,7 +69,7 @@ enum Next {
 
 /// A name whose value is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Name {
+enum NameKind {
     /// Its value may follow a scheme.
     Header,
     /// Its values are a list.
@@ -121,8 +121,8 @@ fn push_open<'t>(text: &'t str, next: Next, told: &mut String) -> (Next, &'t str
     told.push_str(&without_credentials(text));
     let bare = text.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let is_mark = next == Next::Mark && ["=", ":", ":=", "=>"].contains(&text);
-    let next = if is_mark || is_scheme(bare, Name::Other) {
-        Next::Secret { name: Name::Other }
+    let next = if is_mark || is_scheme(bare, NameKind::Other) {
+        Next::Secret { name: NameKind::Other }
     } else if name_before(text).is_some() {
         Next::Mark
     } else {
@@ -132,7 +132,7 @@ fn push_open<'t>(text: &'t str, next: Next, told: &mut String) -> (Next, &'t str
 }
 
 /// Tells a mask for the secret with which a text begins, and its rest.
-fn push_secret<'t>(text: &'t str, name: Name, told: &mut String) -> (Next, &'t str) {
+fn push_secret<'t>(text: &'t str, name: NameKind, told: &mut String) -> (Next, &'t str) {
     let is_mark = text.chars().all(|c| "=:>|-".contains(c));
     if is_mark || is_scheme(text.trim_matches(QUOTES), name) {
         told.push_str(text);
@@ -152,7 +152,7 @@ fn push_secret<'t>(text: &'t str, name: Name, told: &mut String) -> (Next, &'t s
     told.push_str(if value.is_empty() && end.is_some() { "" } else { MASK });
     match (end, quote) {
         (None, Some(quote)) => (Next::Quoted(quote), ""),
-        (Some(end), _) if name == Name::Cookie && &inside[end..] == ";" => {
+        (Some(end), _) if name == NameKind::Cookie && &inside[end..] == ";" => {
             told.push(';');
             (Next::Secret { name }, "")
         }
@@ -161,7 +161,7 @@ fn push_secret<'t>(text: &'t str, name: Name, told: &mut String) -> (Next, &'t s
 }
 
 /// The name of a secret that stands at the end of a text, but for quotes.
-fn name_before(text: &str) -> Option<Name> {
+fn name_before(text: &str) -> Option<NameKind> {
     let text = text.trim_end_matches(['"', '\'', '`', '\\', ']']);
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     let from = text
@@ -172,14 +172,14 @@ fn name_before(text: &str) -> Option<Name> {
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     let end = NAMES.iter().find(|end| name.ends_with(**end))?;
     Some(match *end {
-        "authorization" => Name::Header,
-        "cookie" => Name::Cookie,
-        _ => Name::Other,
+        "authorization" => NameKind::Header,
+        "cookie" => NameKind::Cookie,
+        _ => NameKind::Other,
     })
 }
 
-fn is_scheme(word: &str, name: Name) -> bool {
-    let of_headers = HEADER_SCHEMES.iter().filter(|_| name == Name::Header);
+fn is_scheme(word: &str, name: NameKind) -> bool {
+    let of_headers = HEADER_SCHEMES.iter().filter(|_| name == NameKind::Header);
     SCHEMES.iter().chain(of_headers).any(|scheme| word.eq_ignore_ascii_case(scheme))
 }
 
