@@ -16,6 +16,10 @@ use zeroize::Zeroizing;
 use crate::regular_file;
 use config::SecretSource;
 
+/// Told where a credential is not the one that is wanted.
+pub const CREDENTIALS_AGE: &str =
+    "systemd hands over a new credential when the service is restarted, not when it is reloaded";
+
 /// More than any token, password or key with its certificates needs.
 const SECRET_BYTES_MAX: usize = 64 << 10;
 /// Permission bits of everybody who is neither the owner nor of the group.
@@ -91,6 +95,27 @@ impl Secret {
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
+}
+
+impl SecretError {
+    /// Whether a credential is kept from this process, though the service may have it. `ExecReload=` of a unit with a mount
+    /// namespace does not see credentials, up to systemd 256: their directory cannot be entered, is not there, or is empty.
+    pub fn is_withheld_credential(&self, is_of_service: bool) -> bool {
+        match self {
+            Self::NoCredentials(_) => true,
+            Self::Read { source_name: SecretSource::Credential(_), reason } => match reason.kind() {
+                io::ErrorKind::PermissionDenied => true,
+                io::ErrorKind::NotFound => is_of_service && has_no_credential(),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+}
+
+fn has_no_credential() -> bool {
+    let folder = std::env::var_os("CREDENTIALS_DIRECTORY").unwrap_or_default();
+    std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
 }
 
 /// The warning for a file with a secret that everybody on this machine may use; `None`: its mode is fine, or unknown.

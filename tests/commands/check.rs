@@ -4,7 +4,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::{Authority, Certificates, Config, Daemon, Folder, Upstream, jwt, trunkline};
+use crate::harness::{
+    Authority, Certificates, Config, Daemon, Folder, Upstream, jwt, trunkline, write_secret,
+};
 
 fn good() -> String {
     Config::new().upstream("up", ([127, 0, 0, 1], 1).into(), "").to_string()
@@ -387,6 +389,78 @@ fn a_check_elsewhere_does_not_miss_what_only_the_service_has() {
             code != 0 || warns,
             "{variables:?}: {stderr}"
         );
+    }
+}
+
+/// `ExecReload=` of a unit that loads credentials and has a mount namespace, by systemd 252 to 256: the variable is set, but
+/// the directory may not be entered, is not there, or has nothing in it.
+#[test]
+fn a_check_before_a_reload_does_not_miss_credentials_that_systemd_keeps_from_it() {
+    let (certificates, folder) = (Certificates::new(), Folder::new());
+    let server = certificates.add("server", &Authority::new().issue(&["localhost"]));
+    let of_file = format!("file = \"{}\"", certificates.path("server.key").display());
+    let server = server.replace(&of_file, "credential = \"tls.key\"");
+    assert!(server.contains("credential"), "{server}");
+    let config = Config::new()
+        .upstream("up", ([127, 0, 0, 1], 1).into(), "bearer = { credential = \"token\" }")
+        .listener(&format!("address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]"));
+    let path = folder.path().join("trunkline.toml");
+    std::fs::write(&path, config.to_string()).expect("written");
+    let credentials = folder.path().join("credentials");
+    std::fs::create_dir(&credentials).expect("a folder");
+    let empty = credentials.clone();
+    let closed = folder.path().join("closed");
+    std::fs::create_dir(&closed).expect("a folder");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0)).expect("its own");
+    // Root may enter every directory unless it gives that up.
+    let is_root = rustix::process::geteuid().is_root();
+    let unprivileged = if is_root { "setpriv --bounding-set=-all --inh-caps=-all" } else { "" };
+    let check = |directory: &Path, is_reload: bool| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec {unprivileged} \"$0\" check --config \"$1\"")]);
+        command.arg(env!("CARGO_BIN_EXE_trunkline")).arg(&path).env("CREDENTIALS_DIRECTORY", directory);
+        command.env_remove("MAINPID");
+        if is_reload {
+            command.env("MAINPID", "1");
+        }
+        let output = command.output().expect("a shell");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for directory in [&closed, &empty, &folder.path().join("none")] {
+        let (code, said) = check(directory, true);
+        assert_eq!(code, Some(0), "{}: {said}", directory.display());
+        for name in ["tls.key", "token"] {
+            let warns = |line: &str| {
+                line.contains("warning: ")
+                    && line.contains(&format!("the credential {name}"))
+                    && line.contains("not checked: the service may have it")
+                    && line.contains("restart")
+            };
+            assert!(said.lines().any(warns), "{name}: {said}");
+        }
+    }
+    // What systemd has shown to be there is read, and one of several that is missing is missed.
+    write_secret(&credentials.join("token"), "swordfish");
+    for is_reload in [false, true] {
+        let (code, said) = check(&credentials, is_reload);
+        assert_eq!(code, Some(66), "{said}");
+        assert!(said.contains("error: ") && said.contains("tls.key") && !said.contains("token:"), "{said}");
+    }
+    // A key that was replaced after the start, as a reload sees it.
+    let other = Certificates::new();
+    other.add("server", &Authority::new().issue(&["localhost"]));
+    std::fs::copy(other.path("server.key"), credentials.join("tls.key")).expect("copied");
+    let shown = format!(
+        "[upstream.tls]\nurl = \"https://localhost:1/mcp\"\n\
+         tls = {{ certificate = \"{}\", key = {{ credential = \"tls.key\" }} }}",
+        certificates.path("server.pem").display()
+    );
+    std::fs::write(&path, config.section(&shown).to_string()).expect("written");
+    let (code, said) = check(&credentials, true);
+    assert_eq!(code, Some(66), "{said}");
+    for expected in ["is not the key of the certificate", "or not that of the certificate"] {
+        let told = |line: &str| line.contains(expected) && line.contains("when the service is restarted");
+        assert!(said.lines().any(told), "{expected}: {said}");
     }
 }
 

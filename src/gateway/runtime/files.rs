@@ -24,7 +24,7 @@ use crate::telemetry::trace::Traces;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::stdio::{launchers, program};
 use config::{Config, SecretSource};
-use net::secret::{SecretError, exposure};
+use net::secret::{CREDENTIALS_AGE, SecretError, exposure};
 use net::tls::Connectors;
 
 /// What is wrong with what a configuration names.
@@ -104,18 +104,15 @@ impl FileFindings {
         secret: impl Fn(&E) -> Option<&SecretError>,
     ) {
         let Err(error) = made else { return };
-        let is_known = |error: &SecretError| match error {
-            SecretError::NoCredentials(_) => false,
-            SecretError::NotSet(_) => is_of_service(),
-            _ => true,
-        };
         let text = format!("{what}{error}");
-        if secret(&error).is_none_or(is_known) {
-            self.errors.push(text);
-        } else {
-            self.unknown += 1;
-            self.warnings.push(format!("{text} (not checked: the service may have it)"));
-        }
+        let is_of_service = is_of_service();
+        let more = match secret(&error) {
+            Some(error) if error.is_withheld_credential(is_of_service) => format!("; {CREDENTIALS_AGE}"),
+            Some(SecretError::NotSet(_)) if !is_of_service => String::new(),
+            _ => return self.errors.push(text),
+        };
+        self.unknown += 1;
+        self.warnings.push(format!("{text} (not checked: the service may have it{more})"));
     }
 
     /// Files with secrets that everybody may use.

@@ -35,7 +35,7 @@ use sha2::{Digest as _, Sha256};
 use self::names::CertificatesByHost;
 use config::{CertificateDemand, Config, ListenerTls, SecretSource, TlsVersion};
 use net::regular_file;
-use net::secret::{Secret, SecretError};
+use net::secret::{CREDENTIALS_AGE, Secret, SecretError};
 
 /// More than any chain with its roots needs.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -73,6 +73,9 @@ pub enum TlsError {
     /// A key is not what it should be.
     #[error("{source_name} {what}")]
     KeyContent { source_name: SecretSource, what: &'static str },
+    /// A credential may be older than its file.
+    #[error("{0} is not the key of the certificate ({CREDENTIALS_AGE})")]
+    KeyCredential(SecretSource),
     #[error("TLS cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
 }
@@ -285,7 +288,10 @@ fn certified(
     let key =
         PrivateKeyDer::from_pem_slice(key.expose()).map_err(|_| wrong("holds no private key in PEM form"))?;
     CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => wrong("is not the key of the certificate"),
+        rustls::Error::InconsistentKeys(_) => match source {
+            SecretSource::Credential(_) => TlsError::KeyCredential(source.clone()),
+            _ => wrong("is not the key of the certificate"),
+        },
         _ => wrong("holds a private key that is broken, or of a kind that is not supported"),
     })
 }

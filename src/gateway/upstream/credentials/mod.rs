@@ -26,8 +26,8 @@ use super::masking::masked;
 use super::request::UpstreamRequest;
 use super::throttle::Throttle;
 use crate::clock;
-use config::{self, Authorization, HeaderSource, QuerySource};
-use net::secret::{Secret, SecretError};
+use config::{self, Authorization, HeaderSource, QuerySource, SecretSource};
+use net::secret::{CREDENTIALS_AGE, Secret, SecretError};
 use net::tls::{Connector, Connectors, PemFile, TlsFault, TlsSettings, TlsSettingsError};
 use protocol::error::UpstreamError;
 
@@ -68,6 +68,9 @@ pub enum AccessError {
     Secret(#[from] SecretError),
     #[error(transparent)]
     Tls(#[from] TlsSettingsError),
+    /// A credential may be older than its file.
+    #[error("{0} ({CREDENTIALS_AGE})")]
+    KeyCredential(TlsSettingsError),
     #[error("the secret for `{0}` cannot stand in a header: it has to be one line of visible characters")]
     Header(HeaderName),
     #[error("the token URL cannot be called")]
@@ -221,7 +224,12 @@ impl UpstreamAccess {
         material: Material,
         connectors: &mut Connectors,
     ) -> Result<Self, AccessError> {
-        let tls = material.tls.as_ref().map(|settings| connectors.get(settings)).transpose()?;
+        let is_credential = matches!(upstream.tls.identity, Some((_, SecretSource::Credential(_))));
+        let tls = material.tls.as_ref().map(|settings| connectors.get(settings)).transpose();
+        let tls = tls.map_err(|error| match error {
+            TlsSettingsError::Key(_) if is_credential => AccessError::KeyCredential(error),
+            error => error.into(),
+        })?;
         let mut tokens = None;
         if let (Some(Authorization::OAuth(oauth)), Some(secret)) =
             (&upstream.credentials.authorization, &material.client_secret)
