@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::harness::{
     Authority, Certificates, Config, DEADLINE, Daemon, Folder, Gate, LEGACY_VERSION, Legacy, Offer, Redis,
     Reply, Request, Upstream, api_key, call, eventually, in_session, initialize, legacy, legacy_call, list,
-    literal, open_session, post,
+    literal, open_session, post, write_secret,
 };
 
 /// What all replicas of a test have in common.
@@ -621,6 +621,69 @@ fn passwords_are_needed_and_not_shown() {
     for line in daemon.log().iter().chain(&other.log()) {
         assert!(!line.contains("donkey") && !line.contains("horse"), "{line}");
     }
+}
+
+#[test]
+fn a_password_that_was_rotated_is_read_by_the_next_connection() {
+    let (site, upstream) = (Site::new(Redis::start()), modern());
+    let password = site.keys.path().join("password");
+    let rotate = |word: &str, is_written: bool| {
+        let shown = format!(">{word}");
+        let user = ["ACL", "SETUSER", "gateway", "on", "resetpass", &shown, "~*", "&*", "+@all"];
+        assert!(site.redis.command(&user).contains("OK"));
+        if is_written {
+            write_secret(&password, word);
+        }
+        site.redis.command(&["CLIENT", "KILL", "USER", "gateway"]);
+    };
+    rotate("donkey-1", true);
+    let lines = format!("username = \"gateway\"\npassword = {{ file = \"{}\" }}", password.display());
+    let config = site.config(Config::transparent(&upstream), &lines);
+    let daemon = Daemon::start(&config);
+    is_connected(&daemon, true);
+    // The server first: until the file is replaced there is no connection. Nobody has to reload.
+    let from = daemon.log().len();
+    rotate("donkey-2", false);
+    daemon.wait_for_log(from, "the old password is refused", |line| line.contains("WRONGPASS"));
+    write_secret(&password, "donkey-2");
+    is_connected(&daemon, true);
+    // The file first: the connection goes on, and a reload tells what the next one is made with.
+    let from = daemon.log().len();
+    write_secret(&password, "donkey-3");
+    daemon.reload(&config);
+    let told = format!("shared, from its next connection on: password changed, {}", password.display());
+    daemon.wait_for_log(from, "the password has changed", |line| line.contains(&told));
+    daemon.wait_for_log(from, "a reload", |line| line.contains("reloaded"));
+    is_connected(&daemon, true);
+    let from = daemon.log().len();
+    rotate("donkey-3", false);
+    daemon.wait_for_log(from, "another connection", |line| line.contains("connected to what replicas share"));
+    // The last reload took up all there was.
+    let from = daemon.log().len();
+    daemon.reload(&config);
+    daemon.wait_for_log(from, "nothing is different", |line| {
+        line.contains("reloaded") && line.contains("changes=0")
+    });
+    // Without its file, the old configuration stays in force.
+    std::fs::remove_file(&password).expect("it goes");
+    let from = daemon.log().len();
+    daemon.reload(&config);
+    let refused = daemon.wait_for_log(from, "a refusal", |line| line.contains("reloaded"));
+    assert!(refused.contains("not reloaded") && refused.contains("[shared] password"), "{refused}");
+    assert!(!daemon.log().iter().any(|line| line.contains("donkey")), "{:?}", daemon.log());
+}
+
+#[test]
+fn authorities_of_a_redis_that_were_replaced_are_read_by_the_next_connection() {
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let (redis, port) = Redis::start_tls(&files, &authority.issue(&["localhost"]));
+    let ca = files.write("ca.pem", &Authority::new().pem);
+    let section = format!("[shared]\nredis = \"rediss://localhost:{port}\"\nca = \"{}\"", ca.display());
+    let daemon = Daemon::start(&Config::transparent(&modern()).section(&section).admin());
+    daemon.wait_for_log(0, "a warning", |line| line.contains("no TLS"));
+    files.write("ca.pem", &authority.pem);
+    is_connected(&daemon, true);
+    drop(redis);
 }
 
 #[test]

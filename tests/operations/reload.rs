@@ -7,6 +7,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::harness::{
     Authority, Broken, Certificates, Config, Connection, Daemon, Folder, TlsClient, Upstream, api_key, call,
@@ -275,6 +276,83 @@ fn what_differs_is_told_by_name() {
         line.contains("from the next start on") && line.contains("shared")
     });
     daemon.send(&call("1", "echo")).assert_ok();
+}
+
+#[test]
+fn what_is_new_in_files_whose_names_stay_is_told_and_until_when_it_is_good() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let (authority, files) = (Authority::new(), Certificates::new());
+    let lasts = |days: u64| {
+        move |params: &mut rcgen::CertificateParams| {
+            let end = std::time::UNIX_EPOCH + Duration::from_secs(2_000_000_000 + days * 86_400);
+            params.not_after = end.into();
+        }
+    };
+    let server = files.add("server", &authority.issue_with(&["localhost"], lasts(0)));
+    let ca = files.write("client-ca.pem", &authority.pem);
+    let trace_ca = files.write("trace-ca.pem", &authority.pem);
+    let (token, scrapers) = (files.path("token"), files.path("scrapers"));
+    write_secret(&token, "swordfish");
+    write_secret(&scrapers, "marlin");
+    let config = Config::transparent(&upstream)
+        .listener(&format!(
+            "address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]\n\
+             client_certificates = \"optional\"\nclient_ca = \"{}\"",
+            ca.display()
+        ))
+        .section(&format!("[admin]\naddress = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}", token.display()))
+        .section(&format!(
+            "[metrics]\naddress = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}",
+            scrapers.display()
+        ))
+        .section(&format!(
+            "[upstream.other]\nurl = \"https://localhost:1/mcp\"\ntls = {{ ca = \"{}\" }}",
+            ca.display()
+        ))
+        .section("[trace]\nendpoint = \"https://localhost:1/v1/traces\"");
+    let trace_file = trace_ca.display().to_string();
+    let daemon = Daemon::start_with(&config, &[("OTEL_EXPORTER_OTLP_CERTIFICATE", &trace_file)]);
+    let told = |from: usize| {
+        daemon.reload(&config);
+        daemon.wait_for_log(from, "a reload", |line| line.contains("reloaded"));
+        daemon.log()[from..].join("\n")
+    };
+    let all = told(daemon.log().len());
+    assert!(all.contains("changes=0") && !all.contains("next start"), "{all}");
+
+    files.add("server", &authority.issue_with(&["localhost"], lasts(30)));
+    let second = told(daemon.log().len());
+    let listener = "listener 127.0.0.1:0: ";
+    for (what, file, end) in
+        [("certificate", "server.pem", ", good until 2033-06-17T03:33:20Z"), ("key", "server.key", "")]
+    {
+        let expected = format!("{listener}{what} changed, {}{end}", files.path(file).display());
+        assert!(second.contains(&expected), "{expected}: {second}");
+    }
+    assert!(second.contains("changes=2"), "{second}");
+
+    let other = Authority::new();
+    files.write("client-ca.pem", &format!("{}{}", authority.pem, other.pem));
+    files.write("trace-ca.pem", &other.pem);
+    write_secret(&token, "sailfish");
+    write_secret(&scrapers, "tuna");
+    let third = told(daemon.log().len());
+    for expected in [
+        format!("{listener}client_ca changed, {}, good until ", ca.display()),
+        format!("upstream other: ca changed, {}, good until ", ca.display()),
+        "upstream other: secrets or certificates changed".to_owned(),
+        format!("admin: token changed, {}", token.display()),
+        format!("metrics: token changed, {}", scrapers.display()),
+        "from the next start on: trace".to_owned(),
+    ] {
+        assert!(third.contains(&expected), "{expected}: {third}");
+    }
+    for secret in ["swordfish", "sailfish", "marlin", "tuna", "PRIVATE"] {
+        assert!(!third.contains(secret), "{third}");
+    }
+    // Only what waits for a start is told again.
+    let fourth = told(daemon.log().len());
+    assert!(fourth.contains("changes=0") && fourth.contains("from the next start on: trace"), "{fourth}");
 }
 
 #[test]

@@ -162,6 +162,7 @@ impl State {
     /// All of a reload that can fail: `listeners` are the numbers of the listeners of `config`. Nothing is replaced yet.
     pub(crate) fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<NextState, StateError> {
         let old = self.snapshot.load_full();
+        self.shared.as_ref().map(|shared| shared.check_access(config.shared.as_ref())).transpose()?;
         Ok(NextState {
             connections_max: open_files::connections_max(config.limits.connections_max)?,
             servers: self.tls.reread(config, listeners)?,

@@ -52,7 +52,6 @@ const DIGEST_DOMAIN: &[u8] = b"trunkline shared\0";
 #[derive(Debug)]
 pub(crate) struct Redis {
     config: config::Shared,
-    password: Option<Secret>,
     link: ArcSwapOption<RedisConnection>,
     broken: Notify,
     joined: Notify,
@@ -62,10 +61,18 @@ pub(crate) struct Redis {
     replica: u64,
     outbox: Outbox,
     pub(crate) leases: lease::LeaseServer,
-    connector: Option<Arc<Connector>>,
+    /// Where it is reached by TLS and no `ca` is named: the system's certificates do not change while the process runs.
+    system_roots: Option<Arc<Connector>>,
     /// Since when there is no connection, in seconds since 1970; 0: there is one.
     disconnected_s: AtomicU64,
     pub(crate) series: SharedMetrics,
+}
+
+/// What a connection is made with, as the files have it.
+#[derive(Debug)]
+struct RedisAccess {
+    password: Option<Secret>,
+    connector: Option<Arc<Connector>>,
 }
 
 #[derive(Debug)]
@@ -99,17 +106,11 @@ pub(crate) enum Unavailable {
 }
 
 impl Redis {
-    /// Reads the password and whom to trust; connects nowhere yet.
+    /// Reads the password and whom to trust, which each connection reads anew; connects nowhere yet.
     pub(crate) fn new(config: &config::Shared, series: SharedMetrics) -> Result<Arc<Self>, SharedError> {
-        let password = config.password.as_ref().map(Secret::read).transpose()?;
-        if password.as_ref().is_some_and(|password| std::str::from_utf8(password.expose()).is_err()) {
-            return Err(SharedError::PasswordNotText);
-        }
-        let is_tls = matches!(config.redis.address, config::RedisAddress::Tcp { is_tls: true, .. });
-        let connector = is_tls.then(|| Connector::trusting(config.ca.as_deref())).transpose()?;
+        let access = RedisAccess::read(config, None)?;
         Ok(Arc::new(Self {
             config: config.clone(),
-            password,
             link: ArcSwapOption::empty(),
             broken: Notify::new(),
             joined: Notify::new(),
@@ -118,10 +119,19 @@ impl Redis {
             replica: getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())),
             outbox: Outbox::new(),
             leases: lease::LeaseServer::new(),
-            connector,
+            system_roots: access.connector.filter(|_| config.ca.is_none()),
             disconnected_s: AtomicU64::new(clock::now_s()),
             series,
         }))
+    }
+
+    /// Whether the next connection could be made of what the files have now. Nothing is looked at where `config` is not what
+    /// is in force: it counts from the next start on.
+    pub(crate) fn check_access(&self, config: Option<&config::Shared>) -> Result<(), SharedError> {
+        if config == Some(&self.config) {
+            RedisAccess::read(&self.config, self.system_roots.as_ref())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -248,6 +258,23 @@ impl Redis {
             self.note_connected(false);
             self.broken.notify_one();
         }
+    }
+}
+
+impl RedisAccess {
+    /// Reads the files; blocks.
+    fn read(config: &config::Shared, system_roots: Option<&Arc<Connector>>) -> Result<Self, SharedError> {
+        let password = config.password.as_ref().map(Secret::read).transpose()?;
+        if password.as_ref().is_some_and(|password| std::str::from_utf8(password.expose()).is_err()) {
+            return Err(SharedError::PasswordNotText);
+        }
+        let connector = match (&config.redis.address, system_roots) {
+            (config::RedisAddress::Tcp { is_tls: true, .. }, None) => {
+                Some(Connector::trusting(config.ca.as_deref())?)
+            }
+            (_, roots) => roots.cloned(),
+        };
+        Ok(Self { password, connector })
     }
 }
 

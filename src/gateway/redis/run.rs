@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 use super::bounded::BoundedReplies;
 use super::peer_message::PeerMessage;
 use super::peers::Peers;
-use super::{Redis, RedisConnection};
+use super::{Redis, RedisAccess, RedisConnection, SharedError};
 use config::RedisAddress;
 use net::jitter::jittered;
 use net::{dns, tls};
@@ -56,6 +56,9 @@ enum ConnectError {
     Redis(#[from] RedisError),
     #[error("the connection was closed")]
     Closed,
+    /// The password or whom to trust.
+    #[error("{0}")]
+    Access(#[from] SharedError),
 }
 
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -107,9 +110,10 @@ impl Redis {
     ) -> Result<(), ConnectError> {
         let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
         let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
-        let (login, settings) = (self.login(), self.settings(sender));
+        let access = timeout(patience, self.access()).await.map_err(|_| ConnectError::TimedOut)??;
+        let (login, settings) = (self.login(&access), self.settings(sender));
         let connect = async {
-            let stream = BoundedReplies::new(self.stream().await?);
+            let stream = BoundedReplies::new(self.stream(&access).await?);
             Ok::<_, ConnectError>(MultiplexedConnection::new_with_config(&login, stream, settings).await?)
         };
         let (mut connection, driver) =
@@ -159,12 +163,20 @@ impl Redis {
         }
     }
 
-    async fn stream(&self) -> Result<Box<dyn ByteStream>, ConnectError> {
+    /// What is in the files now: a password that was rotated is the one of the next connection.
+    async fn access(self: &Arc<Self>) -> Result<RedisAccess, ConnectError> {
+        let redis = Arc::clone(self);
+        let read = move || RedisAccess::read(&redis.config, redis.system_roots.as_ref());
+        let read = tokio::task::spawn_blocking(read).await.map_err(|_| ConnectError::Closed)?;
+        Ok(read?)
+    }
+
+    async fn stream(&self, access: &RedisAccess) -> Result<Box<dyn ByteStream>, ConnectError> {
         Ok(match &self.config.redis.address {
             RedisAddress::Tcp { host, port, .. } => {
                 let stream = dns::connect(host, *port).await?;
                 stream.set_nodelay(true)?;
-                match &self.connector {
+                match &access.connector {
                     Some(connector) => Box::new(connector.connect(stream, host).await?),
                     None => Box::new(stream),
                 }
@@ -173,7 +185,7 @@ impl Redis {
         })
     }
 
-    fn login(&self) -> RedisConnectionInfo {
+    fn login(&self, access: &RedisAccess) -> RedisConnectionInfo {
         let mut login = RedisConnectionInfo::default()
             .set_protocol(ProtocolVersion::RESP3)
             .set_db(i64::from(self.config.redis.database))
@@ -181,7 +193,7 @@ impl Redis {
         if let Some(username) = &self.config.username {
             login = login.set_username(username);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = &access.password {
             login = login.set_password(String::from_utf8_lossy(password.expose()));
         }
         login

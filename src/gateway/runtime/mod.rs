@@ -23,6 +23,7 @@ mod config_files;
 mod control;
 mod control_tasks;
 mod difference;
+mod file_contents;
 mod files;
 mod inherited_sockets;
 mod key_refresh;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::config_files::ConfigFiles;
 use super::difference::{difference, renewed};
+use super::file_contents::FileContents;
 use super::listeners::{ListenPlan, Listeners};
 use super::sockets::open_metrics;
 use super::watch::FileWatch;
@@ -37,6 +38,9 @@ pub(super) struct Reloader {
     source: Option<PathBuf>,
     started_with: Arc<Config>,
     current: Arc<Config>,
+    contents: Arc<FileContents>,
+    /// Of what a reload does not take up.
+    contents_of_start: FileContents,
     listeners: Listeners,
     /// Leads to the listener of metrics.
     to_metrics: Sender<Option<Socket>>,
@@ -52,7 +56,18 @@ struct Ready {
     /// What was kept of new upstreams.
     lists: Option<KeptLists>,
     metrics: MetricsPlace,
+    contents: FileContents,
     changes: Vec<String>,
+    needs_restart: Vec<&'static str>,
+}
+
+/// What a new configuration is told apart from.
+struct InForce {
+    started_with: Arc<Config>,
+    current: Arc<Config>,
+    contents: Arc<FileContents>,
+    contents_of_start: FileContents,
+    listeners: Listeners,
 }
 
 /// Where metrics are served from now on.
@@ -84,6 +99,8 @@ impl Reloader {
             state: Arc::clone(state),
             watch: FileWatch::new(&config, source.as_deref()),
             source,
+            contents: Arc::new(FileContents::read(&config, &config)),
+            contents_of_start: FileContents::read_of_start(&config),
             started_with: Arc::clone(&config),
             current: config,
             listeners,
@@ -125,13 +142,19 @@ impl Reloader {
 
     async fn attempt(&mut self) -> anyhow::Result<Ready> {
         let source = self.source.clone().context("this gateway has no configuration file")?;
-        let (state, current) = (Arc::clone(&self.state), Arc::clone(&self.current));
-        let (listeners, watch) = (self.listeners.clone(), self.watch.clone());
-        let state_directory = self.started_with.state_directory.clone();
+        let (state, watch) = (Arc::clone(&self.state), self.watch.clone());
+        let in_force = InForce {
+            started_with: Arc::clone(&self.started_with),
+            current: Arc::clone(&self.current),
+            contents: Arc::clone(&self.contents),
+            contents_of_start: self.contents_of_start.clone(),
+            listeners: self.listeners.clone(),
+        };
         let work = move || {
             // As they are before they are read: what changes meanwhile is noticed.
             let prints = watch.look();
-            let ready = prepare(&state, &source, &current, &listeners);
+            let ready = prepare(&state, &source, &in_force);
+            let state_directory = in_force.started_with.state_directory.clone();
             (prints, ready.map(|ready| ready.with_kept(&state, state_directory)))
         };
         let Some((prints, ready)) = aside(work).await else {
@@ -144,7 +167,8 @@ impl Reloader {
     }
 
     async fn take_up(&mut self, ready: Ready) -> ReloadOutcome {
-        let Ready { config, plan, logs, prepared, lists, metrics, mut changes } = ready;
+        let Ready { config, plan, logs, prepared, lists, metrics, contents, mut changes, mut needs_restart } =
+            ready;
         let take_up = || {
             if let Some(lists) = lists {
                 lists.take_up(&self.state, prepared.snapshots().1);
@@ -178,7 +202,6 @@ impl Reloader {
             changes.push(format!("and {left_out} more"));
             tracing::info!("and {left_out} more");
         }
-        let mut needs_restart = needs_restart(&config, &self.started_with);
         needs_restart.extend(self.listeners.needs_restart(&config));
         if !needs_restart.is_empty() {
             tracing::warn!("from the next start on: {}", needs_restart.join(", "));
@@ -191,38 +214,43 @@ impl Reloader {
             "reloaded"
         );
         self.current = Arc::new(config);
+        self.contents = Arc::new(contents);
         ReloadOutcome::Reloaded { changes: changes.into(), needs_restart: needs_restart.into() }
     }
 }
 
-fn prepare(state: &State, source: &Path, current: &Config, listeners: &Listeners) -> anyhow::Result<Ready> {
+fn prepare(state: &State, source: &Path, in_force: &InForce) -> anyhow::Result<Ready> {
     let metadata = std::fs::metadata(source).with_context(|| format!("cannot read {}", source.display()))?;
     // A pipe might have nothing to say for ever.
     anyhow::ensure!(metadata.is_file(), "cannot read {}: it is not a file", source.display());
     let files = ConfigFiles::read(source)?;
     let config = files.config().map_err(|errors| anyhow::anyhow!(errors.render_in(&files.source)))?;
     let places = config.places.clone();
-    open(state, config, current, listeners)
+    open(state, config, in_force)
         .map_err(|error| anyhow::anyhow!(places.located(&files.source, format!("{error:#}"))))
 }
 
 /// Opens everything that `config` names.
-fn open(state: &State, config: Config, current: &Config, listeners: &Listeners) -> anyhow::Result<Ready> {
-    let plan = listeners.plan(&config)?;
+fn open(state: &State, config: Config, in_force: &InForce) -> anyhow::Result<Ready> {
+    let plan = in_force.listeners.plan(&config)?;
     refuse_to_open(&config, &plan)?;
     let logs = logs::open(&config.log)?;
     let address = config.metrics.address;
-    let metrics = if address == current.metrics.address {
+    let metrics = if address == in_force.current.metrics.address {
         MetricsPlace::AsBefore
     } else {
         MetricsPlace::Moved(address.map(open_metrics).transpose()?)
     };
+    // Before they are taken up: what changes meanwhile is told by the next reload.
+    let contents = FileContents::read(&config, &in_force.started_with);
     // Its words have its reasons in them.
     let prepared = state.prepare(&config, &plan.numbers).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let mut changes = difference(current, &config);
+    let mut changes = difference(&in_force.current, &config);
     let (old, new) = prepared.snapshots();
     changes.extend(renewed(old, new));
-    Ok(Ready { config, plan, logs, prepared, lists: None, metrics, changes })
+    changes.extend(contents.changes(&in_force.contents));
+    let needs_restart = needs_restart(&config, in_force);
+    Ok(Ready { config, plan, logs, prepared, lists: None, metrics, contents, changes, needs_restart })
 }
 
 /// The new configuration was judged by its own listeners, but what is connected to one that is left goes on a while.
@@ -239,9 +267,12 @@ fn refuse_to_open(config: &Config, plan: &ListenPlan) -> anyhow::Result<()> {
     }
 }
 
-fn needs_restart(config: &Config, started_with: &Config) -> Vec<&'static str> {
+fn needs_restart(config: &Config, in_force: &InForce) -> Vec<&'static str> {
+    let started_with = &*in_force.started_with;
+    let admin_place = |config: &Config| config.admin.as_ref().map(|admin| admin.place.clone());
+    let is_trace_renewed = || FileContents::read_of_start(started_with).differs(&in_force.contents_of_start);
     let differs = [
-        ("admin", config.admin != started_with.admin),
+        ("admin", admin_place(config) != admin_place(started_with)),
         ("limits.cache_bytes_max", config.limits.cache_bytes_max != started_with.limits.cache_bytes_max),
         (
             "limits.kept_lists_bytes_max",
@@ -251,7 +282,7 @@ fn needs_restart(config: &Config, started_with: &Config) -> Vec<&'static str> {
         ("metrics.tools_max", config.metrics.tools_max != started_with.metrics.tools_max),
         ("shared", config.shared != started_with.shared),
         ("state_directory", config.state_directory != started_with.state_directory),
-        ("trace", config.trace != started_with.trace),
+        ("trace", config.trace != started_with.trace || is_trace_renewed()),
         ("workers", config.workers != started_with.workers),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what).collect()

@@ -103,7 +103,8 @@ fn look(paths: &BTreeSet<PathBuf>) -> Fingerprints {
     paths.iter().map(|path| Fingerprint::of(path)).collect()
 }
 
-fn path_of(source: &SecretSource) -> Option<PathBuf> {
+/// The file that a secret is in; `None`: it is in none.
+pub(super) fn path_of(source: &SecretSource) -> Option<PathBuf> {
     match source {
         SecretSource::File(path) => Some(path.clone()),
         SecretSource::Env(_) => None,

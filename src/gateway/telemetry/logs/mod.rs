@@ -21,7 +21,7 @@ mod failures;
 pub(super) mod line;
 mod place;
 mod sink;
-mod time;
+pub(crate) mod time;
 
 use std::borrow::Cow;
 use std::fs::File;

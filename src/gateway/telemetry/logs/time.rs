@@ -3,7 +3,7 @@
 //! The clock of the system may jump: a line says what it showed. Nothing but lines is made of it.
 
 use std::io::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_S: u64 = 86_400;
 /// Days from 0000-03-01 to 1970-01-01.
@@ -22,6 +22,14 @@ pub(super) fn write(out: &mut Vec<u8>, at: SystemTime) {
     let _ = write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z");
 }
 
+/// `2026-01-31T23:59:59Z`, of seconds since 1970.
+pub(crate) fn to_the_second(at_s: u64) -> String {
+    let mut text = Vec::new();
+    write(&mut text, UNIX_EPOCH + Duration::from_secs(at_s));
+    text.truncate("2026-01-31T23:59:59".len());
+    String::from_utf8_lossy(&text).into_owned() + "Z"
+}
+
 /// Year, month and day, counted from 1970. Years begin in March here, so that a leap day is the last of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + DAYS_TO_EPOCH;
@@ -36,8 +44,6 @@ fn date(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn text(at: SystemTime) -> String {
@@ -58,6 +64,7 @@ mod tests {
             (253_402_300_799, "9999-12-31T23:59:59.000000Z"),
         ] {
             assert_eq!(text(UNIX_EPOCH + Duration::from_secs(seconds)), expected);
+            assert_eq!(to_the_second(seconds), expected.replace(".000000", ""));
         }
         assert_eq!(text(UNIX_EPOCH + Duration::from_nanos(1_999)), "1970-01-01T00:00:00.000001Z");
     }

@@ -36,7 +36,7 @@ use super::call_record::CallRecord;
 
 pub(crate) use self::call_span::CallSpan;
 pub(crate) use self::export::{SpanQueue, Traces};
-pub(crate) use self::settings::TraceSettingsError;
+pub(crate) use self::settings::{TraceSettingsError, ca_of};
 pub(crate) use self::trail::Trail;
 
 use self::context::{Parent, TraceNotes};

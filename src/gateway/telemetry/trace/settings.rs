@@ -38,6 +38,12 @@ pub(super) struct TraceSettings {
     pub(super) service_name: Option<String>,
 }
 
+/// The file of the certificates that are believed of the receiver, if one is named.
+pub(crate) fn ca_of(config: Option<&config::Trace>) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var(name).ok();
+    TraceSettings::resolve(&config.cloned().unwrap_or_default(), &variable).0?.ca
+}
+
 struct Environment<'e> {
     variable: &'e dyn Fn(&str) -> Option<String>,
     warnings: Vec<String>,
