@@ -411,7 +411,7 @@ fn a_check_before_a_reload_does_not_miss_credentials_that_systemd_keeps_from_it(
     let empty = credentials.clone();
     let closed = folder.path().join("closed");
     std::fs::create_dir(&closed).expect("a folder");
-    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0)).expect("its own");
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o000)).expect("its own");
     // Root may enter every directory unless it gives that up.
     let is_root = rustix::process::geteuid().is_root();
     let unprivileged = if is_root { "setpriv --bounding-set=-all --inh-caps=-all" } else { "" };
