@@ -19,7 +19,7 @@ pub(super) const SHOWN: &str = "accept_unprefixed access address admin algorithm
     annotations api_key audiences audit auth breaker bridge budget_percent burst by ca calls certificate certificates chain \
     client_auth client_ca client_certificate client_certificates deny destructiveHint directory drain durations effect \
     enabled endpoint endpoints eras exact expires expiry fallback fields file follow_parent forbidden_errors format groups groups_claim health \
-    healthy_after host hosts idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt leeway legacy_errors \
+    healthy_after host hosts idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt lazy leeway legacy_errors \
     level limit limits listener log max metrics missing_arguments name names oauth openWorldHint open_time origins param_headers path \
     period pins prefix prefix_elicitations principals prompts proxy_protocol public_url quiet rate rate_grace_period ratio \
     readOnlyHint ready redis reload replicas resource resources retry rule scope_claim scopes server_name session session_loss \

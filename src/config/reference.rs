@@ -73,6 +73,7 @@ const MORE_UPSTREAMS: [Another; 3] = [
             ("start_timeout", None),
             ("stop_timeout", None),
             ("child_idle_timeout", None),
+            ("lazy", None),
         ],
     },
 ];

@@ -273,8 +273,26 @@ fn check_upstream(upstream: UpstreamConfig, table: Table<'_>, findings: &mut Fin
     upstream
 }
 
-/// An upstream that nobody uses is odd.
+/// A program can rest only while its lists are known.
+fn warn_of_lazy(config: &Config, root: Table<'_>, findings: &mut Findings) {
+    let is_lazy = |upstream: &&UpstreamConfig| upstream.command.as_ref().is_some_and(|command| command.lazy);
+    if config.state_directory.is_some() {
+        return;
+    }
+    for upstream in config.upstreams.iter().filter(is_lazy) {
+        let table = root.table("upstream").table(&upstream.name);
+        let message = format!(
+            "upstream `{}` is `lazy`, and there is no `state_directory` to keep its lists in: each start of the gateway starts \
+             it once to list it",
+            upstream.name
+        );
+        findings.warning(findings.span(table, "lazy").unwrap_or_else(|| table.span()), message);
+    }
+}
+
+/// An upstream that nobody uses is odd, and one that is lazy in vain.
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
+    warn_of_lazy(config, root, findings);
     let endpoints = root.tables("endpoint");
     for (name, _) in root.table("upstream").entries() {
         let is_used = endpoints

@@ -52,5 +52,5 @@ pub use self::servers::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, LongNames, PinStatus,
     ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
 };
-pub use self::state::{Standing, UpstreamState, standing};
+pub use self::state::{FIRST_CALL, Standing, UpstreamState, standing};
 pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

@@ -7,6 +7,9 @@ use crate::seen::SeenCalls;
 use crate::servers::{FaultStatus, ReplicaStatus, UpstreamStatus};
 use crate::words::{number_of, span};
 
+/// The phase of a program that starts with its first call.
+pub const FIRST_CALL: &str = "first_call";
+
 /// The state of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamState {
@@ -35,7 +38,7 @@ pub enum UpstreamState {
 pub struct Standing {
     /// The state.
     pub state: UpstreamState,
-    /// Why it is not up.
+    /// Why it is not up, or that its program starts with its first call.
     pub why: Option<String>,
     /// The same without any text of a server's; empty: it is up.
     pub cause: String,
@@ -112,7 +115,8 @@ pub fn standing(upstream: &UpstreamStatus, before: Option<&SeenCalls>, now_s: u6
         .or_else(|| of_start(upstream, now_s))
         .or_else(|| of_questions(upstream))
         .or_else(|| of_lists(upstream))
-        .or_else(|| of_calls(upstream, before?));
+        .or_else(|| of_calls(upstream, before?))
+        .or_else(|| of_rest(upstream));
     found.unwrap_or_else(|| match upstream.healthy {
         // As an older gateway tells it.
         Some(false) => Standing::new(UpstreamState::Down, false).since(upstream.down_since_s),
@@ -138,7 +142,7 @@ fn of_process(upstream: &UpstreamStatus) -> Option<Standing> {
 }
 
 fn of_start(upstream: &UpstreamStatus, now_s: u64) -> Option<Standing> {
-    let Some(start) = &upstream.start else {
+    let Some(start) = upstream.start.as_ref().filter(|start| start.phase != FIRST_CALL) else {
         let is_new = upstream.asked == Some(false) && standing_fault(upstream).is_none();
         return is_new.then(|| Standing::new(UpstreamState::Starting, false).because("not asked yet", ""));
     };
@@ -149,6 +153,12 @@ fn of_start(upstream: &UpstreamStatus, now_s: u64) -> Option<Standing> {
     let cause = if is_late { "slow start" } else { "" };
     let said = if is_late { format!("has not started: {told}") } else { told };
     Some(Standing::new(state, false).because(said, cause).since(start.since_s))
+}
+
+/// A program that does not run, as nobody has called it.
+fn of_rest(upstream: &UpstreamStatus) -> Option<Standing> {
+    upstream.start.as_ref().filter(|start| start.phase == FIRST_CALL)?;
+    Some(Standing::new(UpstreamState::Up, true).because("starts with its first call", ""))
 }
 
 fn standing_fault(upstream: &UpstreamStatus) -> Option<&FaultStatus> {
@@ -266,6 +276,15 @@ mod tests {
         let mut told = fault("error", why, None);
         told["list"] = method.into();
         told
+    }
+
+    #[test]
+    fn a_program_that_starts_with_its_first_call_is_up_unless_it_could_not_start() {
+        let rests = json!({"start": {"phase": "first_call"}});
+        assert_eq!(told(&rests), ("up".into(), "starts with its first call".into(), true));
+        let fault = fault("process", "its process ended: no key", None);
+        let failed = json!({"start": {"phase": "first_call"}, "fault": fault, "children": {}});
+        assert_eq!(told(&failed), ("down".into(), "its process ended: no key".into(), false));
     }
 
     #[test]

@@ -459,7 +459,7 @@ def main():
         time.sleep(float(open(LOG + ".starts-in").read()))
     if "slow" in WORDS:
         time.sleep(6)
-    if "dies-at-start" in WORDS:
+    if "dies-at-start" in WORDS or os.path.exists(LOG + ".broken"):
         die()
     if "stubborn" in WORDS:
         signal.signal(signal.SIGTERM, lambda *_: note(event="SIGTERM"))

@@ -92,6 +92,11 @@ impl Child {
         fs::write(self.log().with_extension("log.more"), "").expect("a file");
     }
 
+    /// Processes that are started from now on die at once.
+    pub(crate) fn breaks(&self) {
+        fs::write(self.log().with_extension("log.broken"), "").expect("a file");
+    }
+
     /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.
     pub(crate) fn go_on(&self) {
         fs::write(self.log().with_extension("log.go"), "").expect("a file");

@@ -23,6 +23,7 @@
 //! | [`starting`] | How often is a program started that takes its time, who waits for it, and in which turn? |
 //! | [`hundreds`] | What becomes of hundreds of programs that are started at once, and of who else calls? |
 //! | [`taken_away`] | What becomes of those who wait for a program that a reload, or the end of the gateway, takes away? |
+//! | [`lazy`] | When is a program started that is to start with its first call, and what is shown of it before? |
 //! | [`session_era`] | Which revision does a session speak with a program that knows several, and over which process? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
 //! | [`shared_process`] | How far are principals kept apart whose modern calls share a process? |
@@ -41,6 +42,7 @@ mod http1;
 pub(crate) mod http_sse;
 mod hundreds;
 mod idle;
+mod lazy;
 mod list_faults;
 mod openings;
 mod process_end;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
-    eventually, in_session, legacy, listen, modern, open_session, post, side_by_side, trunkline, with_key,
+    eventually, in_session, legacy, list, listen, modern, open_session, post, side_by_side, tool_names,
+    trunkline, with_key,
 };
 
 /// One child called `up` that speaks the legacy era only.
@@ -1081,6 +1082,27 @@ fn an_unused_process_is_stopped_and_started_again() {
     let first = said(&daemon.send(&call("1", "echo")));
     child.wait_for("ended", 1);
     assert_ne!(said(&daemon.send(&call("1", "echo"))), first);
+}
+
+/// The gateway's own session, in which lists are fetched, keeps none.
+#[test]
+fn an_unused_process_with_sessions_is_stopped_and_started_again() {
+    side_by_side(["shared", "principal", "session"], |isolation| {
+        let child = Child::new(&["strict", "tools-only"]);
+        let keys = format!("child_idle_timeout = \"1s\"\nisolation = {isolation:?}");
+        let daemon = Daemon::start(&legacy_child(&child, &keys));
+        let listed = || tool_names(&daemon.send(&list("1", "tools/list")));
+        assert_eq!(listed(), ["echo"]);
+        child.wait_for("ended", 1);
+        child.wait_gone();
+        assert_eq!(child.pids().len(), 1, "{isolation}");
+        assert_eq!(listed(), ["echo"], "{isolation}: its lists stay");
+        child.wait_for("ended", 2);
+        let answer = daemon.send(&in_session(&open(&daemon), tool("2", "echo", "{}")));
+        assert_eq!(Some(said(&answer)), child.pids().last().map(ToString::to_string), "{isolation}");
+        let is_warning = |line: &String| line.contains("WARN") && line.contains("upstream=");
+        assert!(!daemon.log().iter().any(is_warning), "{:#?}", daemon.log());
+    });
 }
 
 #[test]

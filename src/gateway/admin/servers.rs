@@ -178,7 +178,7 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         start: start(upstream),
         fault: upstream_fault(upstream),
         list_fault: list_fault(upstream),
-        lists_kept_s: upstream.listing.kept_s(),
+        lists_kept_s: upstream.listing.kept_s().filter(|_| !upstream.rests()),
         last_lines: last_lines(upstream),
         down_since_s: down_since_s(upstream),
         replicas: upstream.replicas.load().iter().map(|one| replica(one, upstream)).collect(),
@@ -289,7 +289,9 @@ fn start(upstream: &Upstream) -> Option<StartStatus> {
         StartState::Queued { since } => ("queued", since),
         StartState::Running { since } => ("running", since),
         StartState::NotStarted | StartState::Up { .. } | StartState::Ended { .. } | StartState::Failed(_) => {
-            return None;
+            let phase = status::FIRST_CALL.to_owned();
+            let rests = StartStatus { phase, ..StartStatus::default() };
+            return upstream.rests().then_some(rests);
         }
     };
     Some(StartStatus { phase: phase.to_owned(), since_s: ago_s(clock::since(*since)), timeout_s })

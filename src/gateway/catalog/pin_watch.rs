@@ -393,6 +393,7 @@ impl PinnedUpstream {
             || is_pausing
             || !self.pins.is_open()
             || self.upstream.eras().is_none()
+            || (self.upstream.rests() && !self.pins.is_awaited())
         {
             return false;
         }

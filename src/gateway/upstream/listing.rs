@@ -56,6 +56,10 @@ pub(crate) struct ListingState {
     kept: AtomicU8,
     /// When these were written, in seconds since 1970.
     kept_s: AtomicU64,
+    /// A bit for each list that is known, from before the start or since.
+    known: AtomicU8,
+    /// Its program was started to be listed, after clients had used processes of their own.
+    was_listed_after_use: AtomicBool,
 }
 
 impl Default for ListingState {
@@ -68,6 +72,8 @@ impl Default for ListingState {
             failing: ListFaults::default(),
             kept: AtomicU8::new(0),
             kept_s: AtomicU64::new(0),
+            known: AtomicU8::new(0),
+            was_listed_after_use: AtomicBool::new(false),
         }
     }
 }
@@ -227,11 +233,13 @@ impl ListingState {
     /// A list is given out as it was before the start, when it was written at this moment. `list` is below 8.
     pub(crate) fn note_kept(&self, list: u8, written_s: u64) {
         self.kept_s.store(written_s, Ordering::Release);
+        self.known.fetch_or(1 << list, Ordering::AcqRel);
         self.kept.fetch_or(1 << list, Ordering::AcqRel);
     }
 
     /// It was fetched. True if it had been given out as it was before the start.
     pub(crate) fn note_fetched(&self, list: u8) -> bool {
+        self.known.fetch_or(1 << list, Ordering::AcqRel);
         self.kept.fetch_and(!(1 << list), Ordering::AcqRel) & (1 << list) != 0
     }
 
@@ -243,6 +251,21 @@ impl ListingState {
     /// True if this list is given out as it was before the start.
     pub(crate) fn is_list_kept(&self, list: u8) -> bool {
         self.kept.load(Ordering::Acquire) & (1 << list) != 0
+    }
+
+    /// True if any list is known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Acquire) & LIST_BITS != 0
+    }
+
+    /// Its program is started to be listed, after clients have used processes of their own: once is enough.
+    pub(crate) fn note_listed_after_use(&self) {
+        self.was_listed_after_use.store(true, Ordering::Relaxed);
+    }
+
+    /// True if its program was not started for that yet, though its lists are from before the start.
+    pub(crate) fn is_to_be_listed_after_use(&self) -> bool {
+        self.is_kept() && !self.was_listed_after_use.load(Ordering::Relaxed)
     }
 
     /// When the lists were written that are given out as they were before the start, in seconds since 1970.

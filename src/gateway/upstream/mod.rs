@@ -35,6 +35,7 @@ pub(crate) mod pins;
 pub(crate) mod pool;
 pub(crate) mod replica;
 pub(crate) mod request;
+mod rest;
 mod revisions;
 pub(crate) mod sending;
 pub(crate) mod silence;

@@ -48,17 +48,26 @@ pub(crate) struct StartWatch {
     state: watch::Sender<StartState>,
     /// True while any of them has not answered yet, though others have.
     under_way: watch::Sender<bool>,
+    /// True while there is one of the gateway's own, or it is on its way.
+    own: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct StartStages {
     next: u64,
     /// Those that are not over, in the order in which they began.
-    stages: BTreeMap<u64, Stage>,
+    stages: BTreeMap<u64, StartStage>,
     /// How the last one ended.
     last: Option<StartState>,
     /// When the last one that began had read all that it was sent.
     read: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StartStage {
+    stage: Stage,
+    /// The gateway asks in it, whoever else does.
+    is_own: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +82,7 @@ enum Stage {
 pub(crate) struct Start {
     watch: Arc<StartWatch>,
     number: u64,
+    is_own: bool,
     up: CancellationToken,
 }
 
@@ -82,6 +92,7 @@ impl Default for StartWatch {
             starts: Mutex::default(),
             state: watch::Sender::new(StartState::default()),
             under_way: watch::Sender::new(false),
+            own: watch::Sender::new(false),
         }
     }
 }
@@ -101,21 +112,31 @@ impl StartWatch {
         self.under_way.subscribe()
     }
 
+    /// True while there is a process in which the gateway itself asks, or one is on its way.
+    pub(crate) fn has_own(&self) -> bool {
+        *self.own.borrow()
+    }
+
+    /// Tells from now on whether there is one.
+    pub(crate) fn own(&self) -> watch::Receiver<bool> {
+        self.own.subscribe()
+    }
+
     /// Since when a process has read all that it was sent, and says nothing; `None`: it may still be on its way.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         self.starts.lock().read
     }
 
-    /// A start that waits for its turn.
-    pub(crate) fn begin(self: &Arc<Self>) -> Start {
+    /// A start that waits for its turn. `is_own`: the gateway asks in this process.
+    pub(crate) fn begin(self: &Arc<Self>, is_own: bool) -> Start {
         let number = self.update(|starts| {
             starts.read = None;
             let number = starts.next;
             starts.next += 1;
-            starts.stages.insert(number, Stage::Queued(clock::now()));
+            starts.stages.insert(number, StartStage { stage: Stage::Queued(clock::now()), is_own });
             number
         });
-        Start { watch: Arc::clone(self), number, up: CancellationToken::new() }
+        Start { watch: Arc::clone(self), number, is_own, up: CancellationToken::new() }
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut StartStages) -> T) -> T {
@@ -128,7 +149,9 @@ impl StartWatch {
             *told = state;
             is_news
         });
-        let is_under_way = starts.stages.values().any(|stage| !matches!(stage, Stage::Up(_)));
+        let is_under_way = starts.stages.values().any(|start| !matches!(start.stage, Stage::Up(_)));
+        let has_own = starts.stages.values().any(|start| start.is_own);
+        self.own.send_if_modified(|told| std::mem::replace(told, has_own) != has_own);
         self.under_way.send_if_modified(|told| std::mem::replace(told, is_under_way) != is_under_way);
         value
     }
@@ -136,11 +159,17 @@ impl StartWatch {
 
 impl StartStages {
     fn state(&self) -> StartState {
-        match self.stages.values().min() {
+        match self.stages.values().map(|start| &start.stage).min() {
             Some(Stage::Up(since)) => StartState::Up { since: *since },
             Some(Stage::Running(since)) => StartState::Running { since: *since },
             Some(Stage::Queued(since)) => StartState::Queued { since: *since },
             None => self.last.clone().unwrap_or_default(),
+        }
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(StartStage { stage: Stage::Up(_), .. }) = self.stages.remove(&number) {
+            self.last = Some(StartState::Ended { at: clock::now() });
         }
     }
 }
@@ -176,18 +205,20 @@ impl Start {
         });
     }
 
+    /// Its process is to end, as nobody uses it: from now on it is none.
+    pub(crate) fn rest(&self) {
+        self.watch.update(|starts| starts.end(self.number));
+    }
+
     fn set(&self, stage: Stage) {
-        self.watch.update(|starts| starts.stages.insert(self.number, stage));
+        let start = StartStage { stage, is_own: self.is_own };
+        self.watch.update(|starts| starts.stages.insert(self.number, start));
     }
 }
 
 impl Drop for Start {
     fn drop(&mut self) {
-        self.watch.update(|starts| {
-            if let Some(Stage::Up(_)) = starts.stages.remove(&self.number) {
-                starts.last = Some(StartState::Ended { at: clock::now() });
-            }
-        });
+        self.watch.update(|starts| starts.end(self.number));
     }
 }
 
@@ -200,10 +231,10 @@ mod tests {
         let watch = Arc::new(StartWatch::default());
         let mut changes = watch.changes();
         assert_eq!(watch.state(), StartState::NotStarted);
-        let first = watch.begin();
+        let first = watch.begin(false);
         assert!(matches!(watch.state(), StartState::Queued { .. }));
         first.run();
-        let second = watch.begin();
+        let second = watch.begin(false);
         assert!(matches!(watch.state(), StartState::Running { .. }));
         second.run();
         second.succeed();
@@ -215,12 +246,32 @@ mod tests {
         assert!(!*watch.under_way().borrow());
         drop(second);
         assert!(matches!(watch.state(), StartState::Ended { .. }));
-        let third = watch.begin();
+        let third = watch.begin(false);
         third.run();
         third.fail("exit status: 3".into());
         let StartState::Failed(failure) = watch.state() else { panic!("{:?}", watch.state()) };
         assert_eq!(failure.why, "exit status: 3");
-        drop(watch.begin());
+        drop(watch.begin(false));
         assert!(matches!(watch.state(), StartState::Failed(_)), "one that was given up says nothing");
+    }
+
+    #[test]
+    fn the_gateways_own_is_none_once_it_is_to_end() {
+        let watch = Arc::new(StartWatch::default());
+        let others = watch.begin(false);
+        others.succeed();
+        assert!(!watch.has_own());
+        let own = watch.begin(true);
+        let told = watch.own();
+        assert!(*told.borrow() && watch.has_own(), "it is on its way");
+        own.succeed();
+        own.rest();
+        assert!(!watch.has_own() && matches!(watch.state(), StartState::Up { .. }), "another is up");
+        others.rest();
+        assert!(matches!(watch.state(), StartState::Ended { .. }));
+        let next = watch.begin(true);
+        next.run();
+        drop((own, others));
+        assert!(watch.has_own() && matches!(watch.state(), StartState::Running { .. }), "these are over");
     }
 }

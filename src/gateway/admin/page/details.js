@@ -120,10 +120,13 @@ function upstreamDetails(view, name) {
   ];
 }
 
+const startWords = ({ phase, since_s }) =>
+  phase === 'first_call' ? 'with its first call' : `${phase} ${sinceWords(since_s)}`;
+
 /** How far its program is with its start, and how old its lists are. */
 const stateFacts = ({ start, lists_kept_s: kept_s }) =>
   [
-    start && ['Start', `${start.phase} ${sinceWords(start.since_s)}`],
+    start && ['Start', startWords(start)],
     number(kept_s) !== null && ['Lists', `of ${clock(kept_s)}, kept over a restart`],
   ].filter(Boolean);
 

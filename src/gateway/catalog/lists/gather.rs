@@ -131,6 +131,11 @@ impl PartRequest {
 
     /// The part of its owner.
     async fn get_own_by(&self, thread: &FetchContext, deadline: Instant) -> CachedPart {
+        if self.upstream.rests()
+            && let Some(part) = self.at_rest(thread)
+        {
+            return part;
+        }
         let parts = &thread.state.catalog.parts;
         let entered_at = clock::now();
         let entered = self.count();
@@ -179,6 +184,23 @@ impl PartRequest {
                 Err(_) => return self.last_good(thread, UpstreamError::TimedOut),
             }
         }
+    }
+
+    /// The part of a program that rests: the one that is kept, for which it is not started.
+    #[cold]
+    fn at_rest(&self, thread: &FetchContext) -> Option<CachedPart> {
+        let CatalogQuery::List(list) = self.key.kind else {
+            let part = self.last(thread).map(CachedPart::Kept);
+            return Some(part.unwrap_or(CachedPart::Missing(UpstreamError::Unreachable)));
+        };
+        if !self.owner.is_gateway() {
+            return None;
+        }
+        let content = thread.state.catalog.kept.last(self.upstream.id, list, self.key.dialect)?;
+        let (now, ttl) = (clock::now(), self.upstream.config.list_ttl_min);
+        let old = ListPart::old(content, now);
+        let part = ListPart { ttl, fresh_until: now + ttl, count: self.count(), ..old };
+        Some(CachedPart::Kept(part.into()))
     }
 
     /// Fetches the part whatever is kept, where `may_begin`; else only waits for a fetch that is under way.

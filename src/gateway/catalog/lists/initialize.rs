@@ -56,7 +56,7 @@ pub(crate) async fn result(
 
 /// Waits until the upstream has said what is needed of it, for a while. A program that is not up counts as it was before.
 async fn heard_of(upstream: &Upstream) {
-    if starting::is_down(upstream) && is_remembered(upstream) {
+    if upstream.rests() || (starting::is_down(upstream) && is_remembered(upstream)) {
         return;
     }
     if upstream.era_for(Era::Legacy) == Ok(Era::Modern) {

@@ -347,7 +347,7 @@ fn ids(upstreams: &[Arc<Upstream>]) -> HashSet<UpstreamId> {
 fn take_up(state: &State, upstream: &Upstream, lists: ReadLists) {
     let config = &upstream.config;
     let patience = config.stale_if_error.max(config.stale_while_revalidate);
-    if patience.is_zero() {
+    if patience.is_zero() && !upstream.is_lazy() {
         return;
     }
     let now = clock::now();

@@ -76,6 +76,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
                 entry.changes = changes(upstream);
                 entry.start = start_of(upstream);
                 entry.eras = upstream.eras();
+                let is_after_use = upstream.is_to_be_listed_after_use();
                 let (state, client) = (Arc::clone(&state), client.clone());
                 let thread = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
                 let upstream = Arc::clone(upstream);
@@ -84,6 +85,9 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
                         Some(known) => (Some(kept_names(&thread, &upstream).unwrap_or(known)), None),
                         None => names_of(&thread, &upstream).await,
                     };
+                    if is_after_use {
+                        upstream.listing.note_listed_after_use();
+                    }
                     (upstream, names)
                 };
                 asked.push(learn.boxed_local());
@@ -153,12 +157,14 @@ impl LearnState {
     /// True if its program is up, and was not, or was another process, when it was asked.
     fn has_come_up(&self, upstream: &Upstream) -> bool {
         let start = start_of(upstream);
-        start != StartState::default() && start != self.start
+        (start != StartState::default() && start != self.start) || upstream.is_to_be_listed_after_use()
     }
 
     /// True for a program whose names are known, and that has ended because nobody uses it.
     fn may_rest(&self, upstream: &Upstream) -> bool {
-        self.names.is_some() && is_at_rest(upstream)
+        // A list that it refuses it refuses again.
+        let is_known = self.names.is_some() || (self.was_tried && upstream.is_lazy());
+        is_known && is_at_rest(upstream)
     }
 
     /// True if it would be asked by the clock alone: asked so, a program would never be idle.
@@ -172,7 +178,9 @@ fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
     let directories = snapshot.endpoints.iter().filter(|endpoint| endpoint.needs_directory());
     let mut slots: Vec<usize> = directories.flat_map(|endpoint| endpoint.members.iter().copied()).collect();
     let upstreams = snapshot.upstreams.iter().enumerate();
-    let wanted = upstreams.filter(|(_, upstream)| upstream.is_child() && upstream.listing.is_wanted());
+    // One that is to rest is listed before.
+    let is_wanted = |upstream: &Upstream| upstream.listing.is_wanted() || upstream.is_lazy();
+    let wanted = upstreams.filter(|(_, upstream)| upstream.is_child() && is_wanted(upstream));
     slots.extend(wanted.map(|(slot, _)| slot));
     slots.extend(snapshot.unlisted_slots());
     slots.sort_unstable();

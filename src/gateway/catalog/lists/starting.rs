@@ -21,10 +21,10 @@ const NAMED_MAX: usize = 5;
 /// When a client may ask again.
 const RETRY_AFTER_S: u32 = 2;
 
-/// True for a program that has yet to say what it is.
+/// True for a program that has yet to say what it is. One that rests has said so before.
 pub(super) fn is_starting(upstream: &Upstream) -> bool {
     let is_to_start = || upstream.starts().is_some_and(|starts| starts.state() == StartState::NotStarted);
-    is_on_its_way(upstream) || is_to_start() && !upstream.facts.is_over()
+    (is_on_its_way(upstream) || is_to_start() && !upstream.facts.is_over()) && !upstream.rests()
 }
 
 /// True for a program that starts, or that is started to be asked what it speaks. One whose era is fixed starts when
@@ -35,8 +35,11 @@ pub(super) fn is_on_its_way(upstream: &Upstream) -> bool {
     upstream.is_starting() && !has_failed()
 }
 
-/// True for a program that has ended, as nobody needs it.
+/// True for a program that has ended, as nobody needs it, or that was not needed yet.
 pub(super) fn is_at_rest(upstream: &Upstream) -> bool {
+    if upstream.is_lazy() {
+        return upstream.rests();
+    }
     upstream.starts().is_some_and(|starts| matches!(starts.state(), StartState::Ended { .. }))
 }
 
@@ -84,5 +87,5 @@ pub(super) fn error(upstreams: &[&Arc<Upstream>]) -> Option<UpstreamError> {
 
 /// As far as is known: a server elsewhere is up once it was found to be one.
 fn is_up(upstream: &Upstream) -> bool {
-    !is_down(upstream) && !is_starting(upstream) && upstream.eras().is_some()
+    upstream.rests() || (!is_down(upstream) && !is_starting(upstream) && upstream.eras().is_some())
 }

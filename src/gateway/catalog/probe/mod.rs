@@ -408,7 +408,9 @@ impl UpstreamSchedule {
     /// The eras that it is to be asked about now, and since when.
     fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
         self.follow_wish(now);
-        let is_doubted = self.upstream.facts.take_doubt();
+        // A program that rests is asked once a call has started it.
+        let rests = self.upstream.rests();
+        let is_doubted = !rests && self.upstream.facts.take_doubt();
         let is_awaited = self.awaits_modern(now);
         // A program is asked to initialize in peace: it may die of the other question.
         let is_initializing = !is_awaited
@@ -416,7 +418,7 @@ impl UpstreamSchedule {
             && self.legacy.as_ref().is_some_and(|legacy| legacy.due().is_none_or(|at| at <= now));
         Era::ALL.into_iter().filter_map(move |era| {
             let is_held_up = if era == Era::Modern { is_initializing } else { is_awaited };
-            let schedule = self.schedule(era).filter(|_| !is_held_up)?;
+            let schedule = self.schedule(era).filter(|_| !is_held_up && !rests)?;
             if is_doubted {
                 schedule.doubt(now);
             }

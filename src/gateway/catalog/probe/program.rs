@@ -199,12 +199,12 @@ mod tests {
     async fn a_program_has_its_time_from_when_it_is_up() {
         let starts = Arc::new(StartWatch::default());
         // The one before it has failed, and may not be started again for a while.
-        starts.begin().fail("it ended".into());
+        starts.begin(false).fail("it ended".into());
         let mut silent = Box::pin(silence(&starts, starts.under_way(), PATIENCE));
         assert!((&mut silent).now_or_never().is_none());
         advance(2 * PATIENCE).await;
         assert!((&mut silent).now_or_never().is_none(), "it was asked nothing yet");
-        let second = starts.begin();
+        let second = starts.begin(false);
         second.run();
         assert!((&mut silent).now_or_never().is_none());
         advance(2 * PATIENCE).await;
@@ -220,11 +220,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn beside_one_that_is_up_another_starts_in_its_own_time() {
         let starts = Arc::new(StartWatch::default());
-        let up = starts.begin();
+        let up = starts.begin(false);
         up.succeed();
         let mut silent = Box::pin(silence(&starts, starts.under_way(), PATIENCE));
         assert!((&mut silent).now_or_never().is_none());
-        let asked = starts.begin();
+        let asked = starts.begin(false);
         assert!((&mut silent).now_or_never().is_none());
         advance(2 * PATIENCE).await;
         assert!((&mut silent).now_or_never().is_none(), "it starts");
@@ -239,7 +239,7 @@ mod tests {
     async fn a_start_that_is_over_before_anybody_looks_counts() {
         let starts = Arc::new(StartWatch::default());
         let silent = silence(&starts, starts.under_way(), PATIENCE);
-        starts.begin().fail("it ended".into());
+        starts.begin(false).fail("it ended".into());
         let mut silent = Box::pin(silent);
         assert!((&mut silent).now_or_never().is_none());
         advance(2 * PATIENCE).await;

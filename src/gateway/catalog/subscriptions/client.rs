@@ -175,7 +175,9 @@ impl ClientSubscription {
                 honoured[index as usize] = !matches!(offer, OfferState::Refused(_));
             });
             for index in self.subscriber.lists.indexes().filter(|_| joined.hears_lists) {
-                is_settled &= joined.feed.list_offer(index) != OfferState::Pending;
+                // A program that rests says so later.
+                let is_pending = joined.feed.list_offer(index) == OfferState::Pending;
+                is_settled &= !is_pending || joined.feed.upstream.rests();
             }
         }
         for (name, is_honoured) in self.subscriber.names.iter_mut().zip(honoured) {

@@ -106,6 +106,14 @@ impl KeptParts {
         parts.rev().find(|part| part.list == list).map(|part| part.dialect)
     }
 
+    /// What is kept of this list of an upstream: in this dialect, or else in that in which it was fetched last.
+    pub(crate) fn last(&self, upstream: UpstreamId, list: List, dialect: DialectKey) -> Option<Arc<Content>> {
+        let upstreams = self.upstreams.lock();
+        let mut parts = upstreams.get(&upstream)?.parts.iter().filter(|part| part.list == list);
+        let found = parts.clone().find(|part| part.dialect == dialect).or_else(|| parts.next_back())?;
+        Some(Arc::clone(&found.content))
+    }
+
     /// Upstreams of which other parts are kept than were written, with all that is kept of them.
     pub(crate) fn take_unwritten(&self) -> Vec<(UpstreamId, Vec<KeptPart>)> {
         let mut upstreams = self.upstreams.lock();

@@ -318,7 +318,7 @@ pub(crate) async fn open_session(
     connection: MuxConnection,
     post: MuxPost<'_>,
 ) -> Result<Reply, UpstreamError> {
-    let session = connection.begin_session();
+    let session = connection.begin_session(false);
     // Whatever comes in between, a connection that nobody knows of ends.
     let opening = CloseOnDrop::new(connection);
     let mut reply = pass(opening.connection(), session, post).await?;

@@ -22,9 +22,15 @@ pub(super) struct NotificationListener {
     /// The log level it set.
     pub(super) level: Option<Level>,
     uris: BTreeSet<Box<str>>,
+    /// Its session is the gateway's.
+    pub(super) is_own: bool,
 }
 
 impl NotificationListener {
+    pub(super) fn new(is_own: bool) -> Self {
+        Self { is_own, ..Self::default() }
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !stream.is_closed())
     }

@@ -38,6 +38,7 @@ pub(crate) use self::bounds::MuxBounds;
 pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
+pub(crate) use self::state::GatewayUse;
 use self::state::{ModernCallers, MuxKind, MuxState, ReplyHandle};
 use self::state_owner::StateOwner;
 use crate::access::limit::concurrency::place::CallPlace;
@@ -127,7 +128,7 @@ impl MuxConnection {
             .as_ref()
             .is_some_and(|method| method.equals(message, "subscriptions/listen"))
         {
-            CallRole::Subscription
+            if is_own { CallRole::Watch } else { CallRole::Subscription }
         } else if is_own {
             CallRole::Own
         } else {
@@ -190,11 +191,11 @@ impl MuxConnection {
         Some(state.listeners.get_mut(&session)?.open(&self.0.bounds))
     }
 
-    /// From now on the connection carries one session, whose client takes requests.
-    pub(crate) fn begin_session(&self) -> u64 {
+    /// From now on the connection carries one session, whose client takes requests. `is_own`: it is the gateway's.
+    pub(crate) fn begin_session(&self, is_own: bool) -> u64 {
         let mut state = self.lock();
         state.kind = MuxKind::Session;
-        state.listeners.entry(ONLY_SESSION).or_default();
+        state.listeners.entry(ONLY_SESSION).or_insert_with(|| NotificationListener::new(is_own));
         ONLY_SESSION
     }
 
@@ -208,11 +209,12 @@ impl MuxConnection {
         self.lock().kind = MuxKind::Shared;
     }
 
-    pub(crate) fn add_session(&self) -> u64 {
+    /// One more session. `is_own`: it is the gateway's.
+    pub(crate) fn add_session(&self, is_own: bool) -> u64 {
         let mut state = self.lock();
         let session = state.next_session;
         state.next_session += 1;
-        state.listeners.insert(session, NotificationListener::default());
+        state.listeners.insert(session, NotificationListener::new(is_own));
         self.0.entered.notify_one();
         session
     }
@@ -283,11 +285,9 @@ impl MuxConnection {
         self.close_if(|_| true);
     }
 
-    /// Asks the connection to end if no session needs it and nobody used it for so long. True if it is to end.
-    pub(crate) fn close_if_unused_for(&self, idle: Duration) -> bool {
-        self.close_if(|state| {
-            state.listeners.is_empty() && state.pending.is_idle() && clock::since(state.used) >= idle
-        })
+    /// Asks the connection to end if no session of a client needs it and nobody used it for so long. True if it is to end.
+    pub(crate) fn close_if_unused_for(&self, idle: Duration, by_gateway: GatewayUse) -> bool {
+        self.close_if(|state| state.is_unused(by_gateway) && clock::since(state.used) >= idle)
     }
 
     /// Asks the connection to end if nobody waits for an answer, but to be told of changes. True if it is to end.

@@ -49,6 +49,14 @@ pub(crate) enum CallRole {
     Own,
     /// It stays open to be told of changes that name it.
     Subscription,
+    /// The same, of changes of lists alone, for the gateway: no client needs it.
+    Watch,
+}
+
+impl CallRole {
+    pub(crate) fn is_subscription(self) -> bool {
+        matches!(self, Self::Subscription | Self::Watch)
+    }
 }
 
 impl<H> Default for PendingCalls<H> {
@@ -119,7 +127,7 @@ impl<H> PendingCalls<H> {
 
     /// True if somebody waits for a call that is no subscription.
     pub(crate) fn has_calls(&self) -> bool {
-        self.calls.values().any(|call| call.handle.is_some() && call.role != CallRole::Subscription)
+        self.calls.values().any(|call| call.handle.is_some() && !call.role.is_subscription())
     }
 
     /// True if all who wait are the gateway itself.
@@ -166,6 +174,11 @@ impl<H> PendingCalls<H> {
     /// True if nobody waits for any call.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls.len() == self.abandoned
+    }
+
+    /// True if nobody waits for any call, but the gateway for changes of lists.
+    pub(crate) fn is_only_watched(&self) -> bool {
+        self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Watch)
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {

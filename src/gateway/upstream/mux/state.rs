@@ -46,6 +46,13 @@ pub(super) enum Patience {
     Alone,
 }
 
+/// Whether a connection is in use while the gateway itself hears over it of changes of lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GatewayUse {
+    Counts,
+    Ignored,
+}
+
 /// Whose the modern requests of a connection are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ModernCallers {
@@ -122,6 +129,15 @@ impl MuxState {
         for (_, listener) in self.listeners.drain() {
             listener.break_off();
         }
+    }
+
+    /// Whether no session of a client is carried, and nobody waits for anything.
+    pub(super) fn is_unused(&self, by_gateway: GatewayUse) -> bool {
+        let is_ignored = by_gateway == GatewayUse::Ignored;
+        let is_left =
+            |listener: &NotificationListener| listener.is_own && (is_ignored || !listener.is_open());
+        let is_idle = if is_ignored { self.pending.is_only_watched() } else { self.pending.is_idle() };
+        is_idle && self.listeners.values().all(is_left)
     }
 
     /// Whether nothing is under way, but for what was given up so long ago.
@@ -271,8 +287,7 @@ impl MuxState {
     /// The other side says that it has given up a request. It may end subscriptions so; a call that somebody waits for goes
     /// on, since its answer is owed. False: nothing ended.
     fn end_by_server(&mut self, own: u64) -> bool {
-        let may_end =
-            |call: &mut PendingCall<_>| call.role == CallRole::Subscription || call.handle.is_none();
+        let may_end = |call: &mut PendingCall<_>| call.role.is_subscription() || call.handle.is_none();
         self.pending.get_mut(own).is_some_and(may_end) && self.pending.leave(own).is_some()
     }
 

@@ -121,7 +121,7 @@ async fn what_belongs_to_no_call_finds_a_reader() {
     const ROOTS: &str = r#"{"jsonrpc":"2.0","id":5,"method":"roots/list"}"#;
     const CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
     let (connection, _write_half, mut read_half) = connection();
-    connection.begin_session();
+    connection.begin_session(false);
     // Nobody calls and nobody listens: it waits.
     assert_eq!(receive(&mut read_half, ROOTS), Disposition::Delivered);
     let mut stream = connection.listen(ONLY_SESSION).expect("a session");
@@ -160,7 +160,7 @@ async fn what_belongs_to_one_of_several_callers_reaches_none() {
 #[tokio::test]
 async fn what_the_gateway_asks_for_itself_takes_nobodys_messages() {
     let (connection, _write_half, mut read_half) = connection();
-    connection.begin_session();
+    connection.begin_session(false);
     let (message, envelope) = message(&request("1"));
     let own = MuxRequest { is_own: true, ..asking(&message, &envelope, Era::Legacy) };
     let (mut own, _own) = connection.call(own).await.expect("sent");
@@ -231,7 +231,7 @@ async fn who_does_not_read_harms_nobody_else() {
 #[tokio::test]
 async fn nobody_waits_for_what_is_gone() {
     let (connection, write_half, read_half) = connection();
-    connection.begin_session();
+    connection.begin_session(false);
     let mut stream = connection.listen(ONLY_SESSION).expect("a session");
     let (mut waiting, _waiting) = call(&connection, 0, &request("1"), Era::Modern).await;
     assert!(!connection.is_over());
@@ -259,9 +259,12 @@ async fn what_reads_no_more_answers_and_takes_no_call() {
 async fn what_is_about_to_end_takes_no_call() {
     let (connection, _write_half, mut read_half) = connection();
     let (_one, _in_flight) = call(&connection, 0, &request("1"), Era::Modern).await;
-    assert!(!connection.close_if_unused_for(Duration::ZERO) && !connection.close_if_uncalled());
+    assert!(
+        !connection.close_if_unused_for(Duration::ZERO, GatewayUse::Counts)
+            && !connection.close_if_uncalled()
+    );
     receive(&mut read_half, &answer(1));
-    assert!(connection.close_if_unused_for(Duration::ZERO) && connection.is_over());
+    assert!(connection.close_if_unused_for(Duration::ZERO, GatewayUse::Counts) && connection.is_over());
     let (message, envelope) = message(&request("2"));
     let late = asking(&message, &envelope, Era::Modern);
     assert_eq!(connection.call(late).await.err(), Some(UpstreamError::Unreachable), "it was not sent");
@@ -290,7 +293,7 @@ async fn a_request_that_reaches_no_client_is_answered_at_once() {
     assert_eq!(text(&write_half.next().await.expect("an answer")), PONG, "there is no session yet");
     receive(&mut read_half, ROOTS);
     assert!(text(&write_half.next().await.expect("an answer")).contains(r#""id":5,"error""#));
-    connection.begin_session();
+    connection.begin_session(false);
     let (message, envelope) = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
     let initialize = MuxRequest { is_own: true, ..asking(&message, &envelope, Era::Legacy) };
     let (mut opening, _opening) = connection.call(initialize).await.expect("sent");

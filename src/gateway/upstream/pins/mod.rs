@@ -20,6 +20,7 @@ pub mod pending;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -51,6 +52,8 @@ pub(crate) struct Pins {
     current: ArcSwap<Current>,
     /// Something became known.
     changed: Notify,
+    /// A call has waited for the lists since the last round.
+    is_awaited: AtomicBool,
     series: PinSeries,
 }
 
@@ -123,6 +126,7 @@ impl Pins {
             inner: Mutex::new(inner),
             current: ArcSwap::from_pointee(current),
             changed: Notify::new(),
+            is_awaited: AtomicBool::new(false),
             series,
         }
     }
@@ -216,7 +220,13 @@ impl Pins {
         is_approved
     }
 
+    /// True if a call waits for the gateway's own lists.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Acquire)
+    }
+
     pub(crate) fn end_round(&self, result: Result<Round, UpstreamError>) {
+        self.is_awaited.store(false, Ordering::Release);
         let mut inner = self.inner();
         match result {
             Ok(round) => {
@@ -344,6 +354,7 @@ pub(crate) async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Resu
         if let Some((_, error)) = current.failed.as_ref().filter(|(failed, _)| *failed > entered) {
             return Err(error.clone().into());
         }
+        pins.is_awaited.store(true, Ordering::Release);
         due.notify_one();
         if timeout_at(deadline.into(), changed).await.is_err() {
             return Err(UpstreamError::TimedOut.into());

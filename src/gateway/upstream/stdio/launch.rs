@@ -94,7 +94,7 @@ impl Children {
         seeks_room: impl Fn() -> bool,
     ) -> Result<Launched, UpstreamError> {
         self.check_start(host)?;
-        let begun = self.start_watch.begin();
+        let begun = self.start_watch.begin(payer == Payer::GATEWAY);
         let queued = GaugeGuard::new(&self.series.starts_waiting);
         let places = match self.places_in_time(host, payer, seeks_room).await {
             Ok(places) => places,

@@ -54,11 +54,11 @@ use crate::telemetry::metrics::families::ChildSeries;
 use crate::upstream::exchange::Reply;
 use crate::upstream::fault::{Fault, LastFault};
 use crate::upstream::masking::{masked, plain, told};
-use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{Connect, ConnectRequest, MuxPost, pass};
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::sessions::{MuxSessions, SessionHandle};
 use crate::upstream::mux::state_owner::{StateKeys, StateOwner};
+use crate::upstream::mux::{GatewayUse, MuxConnection};
 use crate::upstream::start_state::{Start, StartWatch};
 use crate::upstream::throttle::LogPace;
 use config::{self, CommandConfig, Isolation};
@@ -275,6 +275,16 @@ impl Children {
     /// Since when nothing is under way in a session. `None`: something is, or there is no such session.
     pub(crate) fn quiet_since(&self, session: &HeaderValue) -> Option<Instant> {
         self.sessions.get(session)?.connection.quiet_since(self.response_timeout)
+    }
+
+    /// Whether they start with the first call, once their lists are known.
+    pub(crate) fn are_lazy(&self) -> bool {
+        self.command.lazy
+    }
+
+    /// Whether hearing of changes of lists keeps one.
+    fn use_by_gateway(&self) -> GatewayUse {
+        if self.command.lazy { GatewayUse::Ignored } else { GatewayUse::Counts }
     }
 
     /// The time that one may take to answer anything.

@@ -268,6 +268,8 @@ async fn asked(children: &Children, host: &Host, start: &Start, connection: &Mux
         () = host.cut() => {}
         () = unneeded(children, host, start, connection) => {}
     }
+    // Before anybody hears of its end, and asks another.
+    start.rest();
     ChildEnd::Asked
 }
 
@@ -280,7 +282,7 @@ async fn unneeded(children: &Children, host: &Host, start: &Start, connection: &
         start.up().cancelled().await;
         loop {
             sleep(interval).await;
-            if connection.close_if_unused_for(idle) {
+            if connection.close_if_unused_for(idle, children.use_by_gateway()) {
                 return;
             }
         }

@@ -118,6 +118,7 @@ pub(super) mod tests {
             stop_timeout: Duration::ZERO,
             idle_timeout: Duration::ZERO,
             start_timeout: Duration::ZERO,
+            lazy: false,
         }
     }
 

@@ -192,7 +192,7 @@ async fn ask(
     wish: &SessionWish,
     json_depth_max: usize,
 ) -> Result<Bytes, UpstreamError> {
-    let session = connection.begin_session();
+    let session = connection.begin_session(wish.payer == Payer::GATEWAY);
     let answer = ask_to_initialize(connection, session, &wish.message, wish.payer, json_depth_max).await;
     // Earlier questions that it has not answered by now it does not answer.
     connection.abandon_own();

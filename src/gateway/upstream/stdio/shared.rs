@@ -115,7 +115,8 @@ impl Children {
             },
         };
         let InitializedChild { connection, result, .. } = opened;
-        let handle = SessionHandle { session: connection.add_session(), connection };
+        let is_own = asking.payer == Payer::GATEWAY;
+        let handle = SessionHandle { session: connection.add_session(is_own), connection };
         let id = self.sessions.keep(handle).ok_or(UpstreamError::Reset)?;
         let mut reply = Reply::json(answer(&post, &result));
         reply.head.fields.set_session_id(id);

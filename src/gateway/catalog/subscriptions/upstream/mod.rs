@@ -151,6 +151,8 @@ impl Carrier {
     }
 
     async fn run(mut self) {
+        let is_lazy = self.feed.upstream.is_lazy();
+        let mut starts = self.feed.upstream.starts().filter(|_| is_lazy).map(|starts| starts.own());
         loop {
             let now = clock::now();
             let mut wake = self.arrange(now);
@@ -164,6 +166,7 @@ impl Carrier {
             let Self { feed, lane, current, kept, opening, .. } = &mut self;
             let step = tokio::select! {
                 () = feed.changed(*lane) => Step::Look,
+                () = watch::changed(starts.as_mut()) => Step::Look,
                 opened = opened(opening) => Step::Opened(opened),
                 heard = next_of(current.as_mut()), if !is_paused => Step::Current(heard),
                 (index, heard) = next_of_kept(kept), if !is_paused => Step::Kept(index, heard),
@@ -195,6 +198,10 @@ impl Carrier {
             return None;
         }
         self.unused_since = None;
+        // It tells of no changes of lists; by a resource that somebody subscribes to it is used.
+        if self.lane == Lane::Lists && self.feed.upstream.rests() {
+            return None;
+        }
         if self.opening.is_some() || self.kept.len() >= KEPT_MAX {
             return None;
         }
@@ -363,6 +370,9 @@ impl Carrier {
             self.failures = 0;
         }
         let upstream = &self.feed.upstream;
+        if upstream.rests() {
+            return;
+        }
         upstream.series.subscription_gaps.inc();
         match ended {
             StreamEnd::Gracefully => {

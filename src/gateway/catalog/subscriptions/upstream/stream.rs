@@ -91,6 +91,8 @@ pub(super) async fn open(
     let deadline = now + upstream.config.response_timeout.min(OPEN_TIMEOUT);
     let id = id.to_string();
     let mut request = request(ask, &id);
+    // A stream for lists alone keeps no program that nobody calls.
+    request.attributes.is_own = ask.names() == 0;
     let asked_bytes = usize::try_from(request.message.len()).unwrap_or(usize::MAX);
     let mut delivery = SendOptions { is_safe_to_repeat: true, ..SendOptions::default() };
     if let Some(FeedScope { principal, payer }) = &feed.scope {

@@ -10,12 +10,14 @@
 //! Invariant: from before the stream is missed until it stands again, no list is watched.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -78,15 +80,27 @@ async fn until(thread: &Thread, feed: &Feed, is_due: bool) {
     loop {
         // Asked for before the look, so that what happens in between is not missed.
         let learned = feed.upstream.facts.changed();
+        let mut starts = feed.upstream.starts().map(|starts| starts.own());
         let is_wanted = feed.need(Lane::Lists).is_wanted && thread.is_current(&feed.upstream);
         let is_legacy_only = || feed.upstream.eras().is_some_and(|eras| eras == Eras::only(Era::Legacy));
-        if (is_wanted && is_legacy_only()) == is_due {
+        // A program that rests tells of no changes.
+        if (is_wanted && is_legacy_only() && !feed.upstream.rests()) == is_due {
             return;
         }
         tokio::select! {
             () = learned => {}
+            () = changed(starts.as_mut()) => {}
             () = feed.lists_wanted.notified() => {}
         }
+    }
+}
+
+/// Completes with the next start or end of a process of the gateway's own.
+pub(super) async fn changed(starts: Option<&mut watch::Receiver<bool>>) {
+    let Some(starts) = starts else { return pending().await };
+    // A watch that is gone does not change.
+    if starts.changed().await.is_err() {
+        pending::<()>().await;
     }
 }
 
@@ -237,6 +251,8 @@ impl ResourceWatch {
             // The upstream will go on where it stopped.
             Ok(()) if self.after.is_some() => self.failures = 0,
             Ok(()) => self.lost(),
+            // Its program has ended, as nobody used it.
+            Err(_) if upstream.rests() => self.has_gap = true,
             Err(error) => {
                 self.log(&error);
                 self.lost();

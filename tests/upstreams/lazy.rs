@@ -1,0 +1,313 @@
+//! Programs that start with their first call (`lazy`): when they are started, and what is shown of them before.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::{
+    Child, Config, Connection, Daemon, Folder, LEGACY_VERSION, Request, Response, call, eventually,
+    in_session, legacy, legacy_call, list, listen, open_session, post, side_by_side, tool_names, trunkline,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const CHANGED: &str = "notifications/tools/list_changed";
+
+/// Programs of either era, by who shares their processes.
+const KINDS: [(&str, &str); 6] = [
+    ("modern-only", "shared"),
+    ("modern-only", "principal"),
+    ("modern-only", "session"),
+    ("strict", "shared"),
+    ("strict", "principal"),
+    ("strict", "session"),
+];
+
+/// A lazy program, and the state directory of its gateways.
+struct Lazy {
+    child: Child,
+    folder: Folder,
+    isolation: &'static str,
+    is_modern: bool,
+}
+
+/// A client of the era of its program.
+struct Client<'d> {
+    daemon: &'d Daemon,
+    session: Option<String>,
+}
+
+impl Lazy {
+    fn new((kind, isolation): (&str, &'static str)) -> Self {
+        let child = Child::new(&[kind, "tools-only"]);
+        Self { child, folder: Folder::new(), isolation, is_modern: kind == "modern-only" }
+    }
+
+    fn config(&self, lines: &str) -> Config {
+        let isolation = self.isolation;
+        let keys = format!("lazy = true\nisolation = {isolation:?}\nchild_idle_timeout = \"1s\"\n{lines}");
+        Config::new().raw("up", &self.child.keys(&keys)).top(&self.folder.key()).admin()
+    }
+
+    fn start(&self) -> Daemon {
+        Daemon::start(&self.config(""))
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("lists/up")
+    }
+
+    /// A gateway lists it, and ends.
+    fn list_once(&self) {
+        let mut daemon = self.start();
+        self.child.wait_for("started", 1);
+        eventually("all is kept", || {
+            let upstreams = fs::read_to_string(self.folder.path().join("upstreams.json")).ok()?;
+            (upstreams.contains("\"present\"") && self.file().exists() && Self::tells(&daemon)).then_some(())
+        });
+        daemon.terminate();
+        assert_eq!(daemon.wait_exit().code(), Some(0));
+        assert_eq!(self.child.pids().len(), 1, "it was started to be listed");
+    }
+
+    fn client<'d>(&self, daemon: &'d Daemon) -> Client<'d> {
+        let session = (!self.is_modern).then(|| open_session(daemon.address(), LEGACY_VERSION).0);
+        Client { daemon, session }
+    }
+
+    /// What is told of its state.
+    fn status(daemon: &Daemon) -> Value {
+        daemon.get_admin("/status").json()["upstreams"][0].take()
+    }
+
+    /// Whether operators are told that it rests.
+    fn tells(daemon: &Daemon) -> bool {
+        Self::status(daemon)["why"] == "starts with its first call"
+    }
+
+    /// Waits until it rests, and expects that it does so.
+    fn rests(&self, daemon: &Daemon, starts: usize) {
+        self.child.wait_for("started", starts);
+        self.child.wait_gone();
+        eventually("it rests", || Self::tells(daemon).then_some(()));
+        self.stays(starts);
+    }
+
+    /// It is started no oftener for a while: it is looked four times a second what is due.
+    #[track_caller]
+    fn stays(&self, starts: usize) {
+        let since = Instant::now();
+        while since.elapsed() < 3 * SECOND / 2 {
+            assert_eq!(self.child.pids().len(), starts);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Client<'_> {
+    fn send(&self, modern: &Request, legacy: Request) -> Response {
+        match &self.session {
+            None => self.daemon.send(modern),
+            Some(session) => self.daemon.send(&in_session(session, legacy)),
+        }
+    }
+
+    fn list(&self) -> Response {
+        self.send(&list("1", "tools/list"), legacy("1", "tools/list", "{}"))
+    }
+
+    fn call(&self) -> String {
+        let answer = self.send(&call("2", "echo"), legacy_call("2", "echo"));
+        let said = answer.json()["result"]["content"][0]["text"].as_str().map(String::from);
+        said.unwrap_or_else(|| answer.text())
+    }
+}
+
+/// All clients are shown what is kept, at once.
+fn expect_listed(program: &Lazy, daemon: &Daemon) {
+    let since = Instant::now();
+    for client in [program.client(daemon), Client { daemon, session: None }] {
+        assert_eq!(tool_names(&client.list()), ["echo"]);
+    }
+    daemon.send(&list("3", "server/discover")).assert_ok();
+    assert!(since.elapsed() < SECOND, "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_lazy_program_is_started_once_to_be_listed_and_rests() {
+    side_by_side(KINDS, |kind| {
+        let program = Lazy::new(kind);
+        let daemon = program.start();
+        program.rests(&daemon, 1);
+        expect_listed(&program, &daemon);
+        program.stays(1);
+    });
+}
+
+#[test]
+fn the_first_call_starts_it_once_however_often_the_gateway_starts() {
+    side_by_side(KINDS, |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = program.start();
+        expect_listed(&program, &daemon);
+        // Sessions and lists, over and over.
+        for _ in 0..3 {
+            expect_listed(&program, &daemon);
+        }
+        program.stays(1);
+        let client = program.client(&daemon);
+        let pid = client.call();
+        assert_eq!(Some(&pid), program.child.pids().last().map(ToString::to_string).as_ref(), "{kind:?}");
+        program.stays(2);
+        assert_eq!(program.child.received("tools/call").len(), 1);
+        assert_eq!(tool_names(&client.list()), ["echo"]);
+    });
+}
+
+#[test]
+fn clients_of_the_other_era_start_it_as_well() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared"), ("strict", "session")], |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = program.start();
+        let session = program.is_modern.then(|| open_session(daemon.address(), LEGACY_VERSION).0);
+        let client = Client { daemon: &daemon, session };
+        assert_eq!(tool_names(&client.list()), ["echo"]);
+        program.stays(1);
+        assert!(client.call().parse::<u32>().is_ok());
+        program.stays(2);
+        assert_eq!(tool_names(&client.list()), ["echo"]);
+    });
+}
+
+#[test]
+fn it_rests_again_once_nobody_uses_it_and_the_next_call_starts_it() {
+    side_by_side([("modern-only", "session"), ("modern-only", "shared")], |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = program.start();
+        let client = program.client(&daemon);
+        for starts in 2..4 {
+            assert!(client.call().parse::<u32>().is_ok());
+            program.rests(&daemon, starts);
+            expect_listed(&program, &daemon);
+        }
+    });
+}
+
+#[test]
+fn after_clients_of_their_own_processes_it_is_listed_once() {
+    let program = Lazy::new(("strict", "session"));
+    program.list_once();
+    program.child.offers_more();
+    let daemon = program.start();
+    let client = program.client(&daemon);
+    assert!(client.call().parse::<u32>().is_ok());
+    program.stays(2);
+    let end = post("").method("DELETE").without("Content-Type");
+    let session = client.session.as_deref().expect("a session");
+    assert_eq!(daemon.send(&in_session(session, end)).status, 204);
+    // Its lists may be those of another version.
+    program.rests(&daemon, 3);
+    assert_eq!(tool_names(&program.client(&daemon).list()), ["echo", "more"]);
+}
+
+#[test]
+fn other_lists_than_were_kept_are_told_once_it_is_up() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared"), ("modern-only", "session")], |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        program.child.offers_more();
+        let daemon = program.start();
+        // Who listens to changes of lists starts nothing.
+        let mut stream = daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#));
+        assert_eq!(stream.head().status, 200);
+        assert!(stream.event().expect("an acknowledgement").contains("toolsListChanged"));
+        let mut of_session = listening_session(&daemon);
+        program.stays(1);
+        assert_eq!(tool_names(&program.client(&daemon).list()), ["echo"]);
+        assert!(program.client(&daemon).call().parse::<u32>().is_ok());
+        for stream in [&mut stream, &mut of_session] {
+            while !stream.event().expect("a change").contains(CHANGED) {}
+        }
+        eventually("it is listed anew", || {
+            (tool_names(&program.client(&daemon).list()) == ["echo", "more"]).then_some(())
+        });
+        // Nor do they keep it.
+        if kind.0 == "modern-only" {
+            program.rests(&daemon, 2);
+        }
+        let is_warning = |line: &String| line.contains("WARN") && line.contains("upstream=");
+        assert!(!daemon.log().iter().any(is_warning), "{:#?}", daemon.log());
+    });
+}
+
+fn listening_session(daemon: &Daemon) -> Connection {
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+    let mut stream = daemon.connect();
+    stream.write(&in_session(&session, get).bytes());
+    assert_eq!(stream.head().status, 200);
+    stream
+}
+
+#[test]
+fn lists_of_another_configuration_are_not_taken() {
+    side_by_side([("modern-only", "session"), ("strict", "shared")], |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = Daemon::start(&program.config("env = { OTHER = \"b\" }"));
+        program.rests(&daemon, 2);
+        expect_listed(&program, &daemon);
+        program.stays(2);
+    });
+}
+
+#[test]
+fn operators_are_told_that_it_starts_with_its_first_call() {
+    let program = Lazy::new(("strict", "shared"));
+    program.list_once();
+    let daemon = program.start();
+    let told = Lazy::status(&daemon);
+    assert_eq!(
+        (&told["state"], &told["usable"], &told["healthy"]),
+        (&"up".into(), &true.into(), &true.into())
+    );
+    assert_eq!((&told["start"]["phase"], &told["lists_kept_s"]), (&"first_call".into(), &Value::Null));
+    assert_eq!(daemon.get_admin("/status").json()["problems"], Value::Array(Vec::new()));
+    let labels = "{upstream=\"up\",state=\"up\",cause=\"\"}";
+    eventually("it counts as usable", || {
+        (daemon.metric(&format!("trunkline_upstream_usable{labels}")) == 1).then_some(())
+    });
+    let admin = daemon.admin().to_string();
+    let (output, _) = trunkline(&["status", "--admin", &admin], None);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && !said.contains("kept over a restart"), "{said}");
+}
+
+#[test]
+fn a_lazy_program_whose_call_finds_it_broken_is_told_and_not_started_again_by_itself() {
+    let program = Lazy::new(("strict", "shared"));
+    program.list_once();
+    let daemon = program.start();
+    program.child.breaks();
+    let client = program.client(&daemon);
+    assert!(client.call().parse::<u32>().is_err());
+    let starts = program.child.pids().len();
+    eventually("it is told", || (Lazy::status(&daemon)["state"] == "down").then_some(()));
+    program.stays(starts);
+    expect_listed(&program, &daemon);
+}
+
+#[test]
+fn check_warns_where_nothing_keeps_its_lists() {
+    let program = Lazy::new(("strict", "shared"));
+    let (output, _) = trunkline(&["check"], Some(&program.config("").to_string()));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("lazy"), "{output:?}");
+    let bare = Config::new().raw("up", &program.child.keys("lazy = true"));
+    let (output, _) = trunkline(&["check"], Some(&bare.to_string()));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("`lazy`") && said.contains("state_directory"), "{said}");
+}
