@@ -204,13 +204,16 @@ class Package(unittest.TestCase):
 
     def test_removal_keeps_the_configuration_and_purging_keeps_nothing(self):
         root = self.install()
-        for state in ("var/lib/private/trunkline", "var/cache/private/trunkline"):
-            (root / state).mkdir(parents=True)
-            (root / state / "session.key").touch()
+        for folder in ("var/lib", "var/cache", "var/log"):
+            own = root / folder / "private/trunkline"
+            own.mkdir(parents=True)
+            (own / "session.key").touch()
+            (root / folder / "trunkline").symlink_to("private/trunkline")
         self.root.dpkg("--remove", "trunkline")
         kept = self.root.files()
         self.assertIn(CONFIGURATION, kept)
-        self.assertIn("var/lib/private/trunkline/session.key", kept)
+        for folder in ("var/lib", "var/log"):
+            self.assertIn(f"{folder}/private/trunkline/session.key", kept)
         self.assertNotIn("usr/bin/trunkline", kept)
         self.root.dpkg("--purge", "trunkline")
         self.assertEqual(self.root.files(), set())
