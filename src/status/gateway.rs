@@ -125,6 +125,16 @@ objects! {
         upstream_streams: u64,
         subscriptions: u64,
         sse_streams: u64,
+        /// What is wrong with the journal; null: it has everything, or there is none.
+        journal_fault: Option<JournalFaultStatus>,
+    }
+
+    /// The journal of sessions lacks changes, which a restart would forget.
+    struct JournalFaultStatus {
+        /// Since when, in seconds since 1970.
+        since_s: u64,
+        /// Why it cannot be written.
+        reason: String,
     }
 
     /// A certificate.

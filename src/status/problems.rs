@@ -81,6 +81,11 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
             found.push(problem.advice("systemctl restart trunkline".to_owned()));
         }
     }
+    if let Some(fault) = &status.sessions.journal_fault {
+        let what = format!("cannot be written, a restart would forget changes: {}", fault.reason);
+        let problem = error("session journal", what).since(Some(fault.since_s)).word("journal");
+        found.push(problem.advice(journal("-1h", "session journal")).runbook("TrunklineJournalRecordsLost"));
+    }
     if let Some(shared) = &status.shared {
         if !shared.connected {
             let problem = error("shared store", "cannot be reached: each gateway counts for itself");
@@ -495,6 +500,10 @@ mod tests {
             (json!({"drain": "quiet"}), "Warning gateway: is about to stop"),
             (json!({"panics": 1}), "Warning gateway: 1 connection ended"),
             (json!({"shared": {"connected": false}}), "Error shared store"),
+            (
+                json!({"sessions": {"journal_fault": {"since_s": NOW_S - 60, "reason": "No space left on device"}}}),
+                "Error session journal: cannot be written, a restart would forget changes: No space",
+            ),
             (
                 json!({"config": {"last_reload": {"ok": false, "error": "\nline 3"}}}),
                 "Error configuration: the last",

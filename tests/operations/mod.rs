@@ -7,6 +7,7 @@
 //! | [`start_and_drain`] | What does a start wait for, and what does a drain let finish? |
 //! | [`reload`] | What does a new configuration change, what does it leave alone, and what if it is wrong? |
 //! | [`restart`] | Does one process follow the other under load without losing a call? |
+//! | [`state_disk`] | What is told of a full state disk, and what does a restart after it know? |
 //! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
 //! | [`metrics_listener`] | What does the listener for metrics alone answer, and where is it after a reload? |
@@ -26,6 +27,7 @@ mod reload;
 mod restart;
 mod service;
 mod start_and_drain;
+mod state_disk;
 mod status_calls;
 mod status_page;
 mod valgrind;

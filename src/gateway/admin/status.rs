@@ -11,7 +11,8 @@ use serde::Serialize;
 use status::problems::problems;
 use status::{
     Cache, CallerStatus, CallersStatus, Certificate, ConfigStatus, ConnectionsStatus, FailedCalls,
-    LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, Status, TracesStatus,
+    JournalFaultStatus, LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, Status,
+    TracesStatus,
 };
 
 use super::sampler::StatusSampler;
@@ -23,6 +24,7 @@ use crate::access::tls::Expiry;
 use crate::clock;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
+use crate::session::JournalFault;
 use crate::telemetry::callers::CallerCounts;
 use crate::telemetry::recent_errors::RecentError;
 use config::ListenAddress;
@@ -216,6 +218,10 @@ fn sessions(state: &State) -> SessionsStatus {
         upstream_streams: count(counts.upstream_streams),
         subscriptions: count(state.hub.open()),
         sse_streams: count(state.lines.open()),
+        journal_fault: state.sessions.journal_fault().map(|fault| {
+            let JournalFault { since_s, reason } = fault;
+            JournalFaultStatus { since_s, reason }
+        }),
     }
 }
 

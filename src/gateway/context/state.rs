@@ -229,6 +229,7 @@ impl State {
         self.metrics.sessions.upstream_sessions.set(gauge(counts.upstream_sessions));
         self.metrics.streams.open.set(gauge(self.sessions.open_streams()));
         self.metrics.sessions.upstream_streams.set(gauge(counts.upstream_streams));
+        self.metrics.sessions.journal_behind.set(self.sessions.journal_fault().is_some().into());
         let tasks = self.sessions.task_counts();
         self.metrics.sessions.tasks.set(gauge(tasks.known));
         let forgotten = &self.metrics.sessions.tasks_forgotten;

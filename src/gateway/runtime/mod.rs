@@ -304,7 +304,7 @@ fn spawn_worker(
 fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
     let thread = std::thread::Builder::new().name("journal".into());
     let writer = state.sessions.take_writer();
-    writer.map(|writer| thread.spawn(|| writer.run())).transpose().context("the session journal cannot start")
+    writer.map(|writer| thread.spawn(writer)).transpose().context("the session journal cannot start")
 }
 
 /// Waits for children to end, the last traces to be sent, and the journal's thread to write what it has.

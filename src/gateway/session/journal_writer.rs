@@ -5,15 +5,23 @@
 //! process loses what was in the channel, a stopped machine also what the kernel had not written. At start,
 //! and when it has grown to several times what it needs, the file is written anew and swapped in.
 //!
+//! A change that could not be written is still in memory, and the file is behind. From then on the writer tries, with
+//! pauses, to put what memory has in the place of the file, so that what was lost is written as soon as there is room.
+//! Changes that wait in the channel meanwhile are older or newer than that; each is the last word on what it is about, so
+//! that the file says in the end what memory does.
+//!
 //! Invariant: the file never exceeds [`JOURNAL_BYTES_MAX`]; beyond it changes are kept in memory only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::sync::oneshot;
 
@@ -30,6 +38,9 @@ const GROWTH: u64 = 4;
 const COMPACTION_PAUSE: Duration = Duration::from_secs(10);
 /// Between two log lines about a journal that cannot be written.
 const LOG_PAUSE: Duration = Duration::from_mins(1);
+/// Between two attempts to write what the file lacks, at least; and ten times what an attempt takes.
+const CATCH_UP_PAUSE: Duration = Duration::from_secs(1);
+const CATCH_UP_PART: u32 = 10;
 /// Changes that wait to be written.
 const CHANNEL_LINES: usize = 16 << 10;
 /// Lines are written together as far as they are there, up to this many bytes.
@@ -42,28 +53,63 @@ enum JournalMessage {
     Line(String),
     /// To be answered once all lines before it are written.
     Written(oneshot::Sender<()>),
+    /// What the file lacks is to be written now, whatever the pause.
+    CatchUp,
     Stop,
+}
+
+/// Since when the file lacks what memory has, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct JournalFault {
+    pub(crate) since_s: u64,
+    pub(crate) reason: String,
+}
+
+/// How the journal is, for the writer and all who tell it changes.
+#[derive(Debug)]
+struct JournalHealth {
+    lost: IntCounter,
+    /// The channel was full since the writer last looked.
+    has_overflowed: AtomicBool,
+    fault: Mutex<Option<JournalFault>>,
+}
+
+impl JournalHealth {
+    fn new(lost: IntCounter) -> Arc<Self> {
+        Arc::new(Self { lost, has_overflowed: AtomicBool::new(false), fault: Mutex::default() })
+    }
+
+    fn note_overflow(&self) {
+        self.lost.inc();
+        self.has_overflowed.store(true, Ordering::Release);
+    }
 }
 
 /// Where changes are told; everybody's end of the channel.
 #[derive(Debug)]
 pub(super) struct JournalSender {
     sender: Option<SyncSender<JournalMessage>>,
-    lost: IntCounter,
+    health: Arc<JournalHealth>,
 }
 
 impl JournalSender {
     /// A journal that keeps nothing.
     pub(super) fn none(lost: IntCounter) -> Self {
-        Self { sender: None, lost }
+        Self { sender: None, health: JournalHealth::new(lost) }
+    }
+
+    /// How far the file is behind; `None`: it has everything, or there is none.
+    pub(super) fn fault(&self) -> Option<JournalFault> {
+        self.health.fault.lock().clone()
     }
 
     /// Tells the writer. Never waits.
     pub(super) fn write(&self, record: &JournalRecord<'_>) {
         let Some(sender) = &self.sender else { return };
-        let is_told = record.line().is_some_and(|line| sender.try_send(JournalMessage::Line(line)).is_ok());
-        if !is_told {
-            self.lost.inc();
+        // A line that is too long for the file is too long whenever it is written.
+        let Some(line) = record.line() else { return self.health.lost.inc() };
+        if sender.try_send(JournalMessage::Line(line)).is_err() {
+            self.health.note_overflow();
         }
     }
 
@@ -71,8 +117,14 @@ impl JournalSender {
     pub(super) fn write_line(&self, line: String) {
         let Some(sender) = &self.sender else { return };
         if sender.try_send(JournalMessage::Line(line)).is_err() {
-            self.lost.inc();
+            self.health.note_overflow();
         }
+    }
+
+    /// Asks the writer to write now what the file lacks.
+    pub(super) fn catch_up(&self) {
+        // Where it cannot be asked there is more to write than that.
+        self.sender.as_ref().and_then(|sender| sender.try_send(JournalMessage::CatchUp).ok());
     }
 
     /// Waits until what was told before is with the kernel, so that the end of the process does not lose it. A writer
@@ -103,7 +155,9 @@ pub(crate) struct JournalWriter {
     /// The last line may be incomplete.
     is_torn: bool,
     logged: Option<Instant>,
-    lost: IntCounter,
+    /// When it is next tried to write what the file lacks; `None`: it has everything.
+    catch_up_at: Option<Instant>,
+    health: Arc<JournalHealth>,
 }
 
 impl JournalWriter {
@@ -113,16 +167,19 @@ impl JournalWriter {
         now_s: u64,
         lost: IntCounter,
     ) -> io::Result<(JournalSender, Self, Replay)> {
+        let mut fault = None;
         let (replay, file, bytes) = match compact(path, now_s) {
             Err(error) if is_full(&error) => {
                 let path_shown = path.display();
                 tracing::error!(%error, path = %path_shown, "the disk is full: the session journal goes on as it is");
+                fault = Some(error);
                 append_to(path, now_s)?
             }
             compacted => compacted?,
         };
         let (sender, receiver) = sync_channel(CHANNEL_LINES);
-        let writer = Self {
+        let health = JournalHealth::new(lost);
+        let mut writer = Self {
             receiver,
             path: path.to_owned(),
             file,
@@ -131,32 +188,55 @@ impl JournalWriter {
             compacted: clock::now(),
             is_torn: false,
             logged: None,
-            lost: lost.clone(),
+            catch_up_at: None,
+            health: Arc::clone(&health),
         };
-        Ok((JournalSender { sender: Some(sender), lost }, writer, replay))
+        if let Some(error) = fault {
+            writer.fall_behind(error.to_string());
+        }
+        Ok((JournalSender { sender: Some(sender), health }, writer, replay))
     }
 
-    /// Writes until it is told to stop. Blocks its thread.
-    pub(crate) fn run(mut self) {
+    /// Writes until it is told to stop. Blocks its thread. `memory` says what the file should.
+    pub(super) fn run(mut self, memory: impl Fn() -> Option<Replay>) {
         let mut batch = String::new();
-        while let Ok(first) = self.receiver.recv() {
-            let (mut lines, mut next) = (0, Some(first));
-            while let Some(JournalMessage::Line(line)) = &next {
-                batch.push_str(line);
-                lines += 1;
-                next = if batch.len() < BATCH_BYTES { self.receiver.try_recv().ok() } else { None };
-            }
-            if lines > 0 {
-                self.append(&batch, lines);
-                batch.clear();
-            }
+        loop {
+            let next = match self.next() {
+                Ok(first) => self.append_all(first, &mut batch),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            self.catch_up(matches!(next, Some(JournalMessage::CatchUp)), &memory);
             match next {
                 Some(JournalMessage::Stop) => return,
                 // Whoever asked may have left.
                 Some(JournalMessage::Written(answer)) => drop(answer.send(())),
-                Some(JournalMessage::Line(_)) | None => {}
+                Some(JournalMessage::Line(_) | JournalMessage::CatchUp) | None => {}
             }
         }
+    }
+
+    /// What comes next, before it is time to try again.
+    fn next(&self) -> Result<JournalMessage, RecvTimeoutError> {
+        let Some(at) = self.catch_up_at else {
+            return self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        };
+        self.receiver.recv_timeout(at.saturating_duration_since(clock::now()))
+    }
+
+    /// Appends lines as far as they are there, and returns what comes after them.
+    fn append_all(&mut self, first: JournalMessage, batch: &mut String) -> Option<JournalMessage> {
+        let (mut lines, mut next) = (0, Some(first));
+        while let Some(JournalMessage::Line(line)) = &next {
+            batch.push_str(line);
+            lines += 1;
+            next = if batch.len() < BATCH_BYTES { self.receiver.try_recv().ok() } else { None };
+        }
+        if lines > 0 {
+            self.append(batch, lines);
+            batch.clear();
+        }
+        next
     }
 
     fn append(&mut self, batch: &str, lines: u64) {
@@ -167,13 +247,56 @@ impl JournalWriter {
             Ok(())
         };
         if let Err(error) = result.and_then(|()| self.write(batch)) {
-            self.lost.inc_by(lines);
+            self.health.lost.inc_by(lines);
             if self.logged.is_none_or(|logged| clock::since(logged) >= LOG_PAUSE) {
                 self.logged = Some(clock::now());
                 let path = self.path.display();
                 tracing::error!(%error, %path, "cannot write the session journal; a restart will not know of the latest changes");
             }
+            self.fall_behind(error.to_string());
         }
+    }
+
+    /// The file lacks something from now on, if it did not before.
+    fn fall_behind(&mut self, reason: String) {
+        self.catch_up_at.get_or_insert_with(|| clock::now() + CATCH_UP_PAUSE);
+        let mut fault = self.health.fault.lock();
+        let since_s = fault.as_ref().map_or_else(now_s, |fault| fault.since_s);
+        *fault = Some(JournalFault { since_s, reason });
+    }
+
+    /// Puts what memory has in the place of a file that lacks some of it, if it is time to.
+    fn catch_up(&mut self, is_asked: bool, memory: impl Fn() -> Option<Replay>) {
+        // Before memory is looked at: what overflows from then on may not be in it.
+        if self.health.has_overflowed.swap(false, Ordering::AcqRel) {
+            self.fall_behind("changes came faster than they were written".to_owned());
+        }
+        let started = clock::now();
+        if self.catch_up_at.is_none_or(|at| started < at && !is_asked) {
+            return;
+        }
+        let Some(remembered) = memory() else { return };
+        let replaced = self.replace(&remembered);
+        let pause = CATCH_UP_PAUSE.max(clock::since(started) * CATCH_UP_PART);
+        self.catch_up_at = None;
+        match replaced {
+            Ok(()) => {
+                *self.health.fault.lock() = None;
+                self.logged = None;
+                let path = self.path.display();
+                tracing::info!(%path, "the session journal was written anew, with what it lacked");
+            }
+            Err(error) => {
+                self.fall_behind(error.to_string());
+                self.catch_up_at = Some(clock::now() + pause);
+            }
+        }
+    }
+
+    fn replace(&mut self, remembered: &Replay) -> io::Result<()> {
+        let (file, bytes) = put_in_place(&self.path, remembered, true)?;
+        self.take_up(file, bytes);
+        Ok(())
     }
 
     fn write(&mut self, batch: &str) -> io::Result<()> {
@@ -181,7 +304,7 @@ impl JournalWriter {
         let separator = if self.is_torn { "\n" } else { "" };
         let bytes = (separator.len() + batch.len()) as u64;
         if self.bytes + bytes > JOURNAL_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it has reached its largest size"));
+            return Err(too_large());
         }
         self.is_torn = true;
         self.bytes += bytes;
@@ -194,11 +317,17 @@ impl JournalWriter {
     fn compact(&mut self) -> io::Result<()> {
         self.compacted = clock::now();
         let (_, file, bytes) = compact(&self.path, now_s())?;
+        self.take_up(file, bytes);
+        Ok(())
+    }
+
+    /// Goes on with a file that was written anew.
+    fn take_up(&mut self, file: File, bytes: u64) {
+        self.compacted = clock::now();
         self.file = file;
         self.bytes = bytes;
         self.compact_at_bytes = compact_at_bytes(bytes);
         self.is_torn = false;
-        Ok(())
     }
 }
 
@@ -206,8 +335,13 @@ fn compact_at_bytes(needed_bytes: u64) -> u64 {
     (needed_bytes * GROWTH).clamp(COMPACTED_BYTES_MIN, JOURNAL_BYTES_MAX)
 }
 
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, "it has reached its largest size")
+}
+
 fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// Reads a journal and leaves it as it is.
@@ -226,13 +360,19 @@ fn compact(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Replay::default(),
         Err(error) => return Err(error),
     };
+    let (file, bytes) = put_in_place(path, &replay, false)?;
+    Ok((replay, file, bytes))
+}
+
+/// Writes a journal that says this, and puts it in the place of the one that is there.
+fn put_in_place(path: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<(File, u64)> {
     let aside = path.with_extension("new");
     // What an earlier attempt left behind would keep its mode.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let (file, bytes) = match write_anew(&aside, &replay) {
+    let (file, bytes) = match write_anew(&aside, replay, must_be_whole) {
         Ok(written) => written,
         Err(error) => {
             // What is left of it takes room that may be what is missing.
@@ -244,16 +384,19 @@ fn compact(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
-    Ok((replay, file, bytes))
+    Ok((file, bytes))
 }
 
-fn write_anew(aside: &Path, replay: &Replay) -> io::Result<(File, u64)> {
+fn write_anew(aside: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(aside)?;
     let mut bytes = 0;
     let mut lines = BufWriter::new(file);
     for line in replay.lines() {
-        // Only a journal that somebody else made can be longer.
         if bytes + line.len() as u64 > JOURNAL_BYTES_MAX {
+            if must_be_whole {
+                return Err(too_large());
+            }
+            // Only a journal that somebody else made can be longer.
             break;
         }
         lines.write_all(line.as_bytes())?;
@@ -282,11 +425,11 @@ mod tests {
     /// Writes as the thread would, and waits until it has.
     fn write(path: &Path, now_s: u64, records: impl IntoIterator<Item = JournalRecord<'static>>) -> Replay {
         let (journal, writer, replay) = JournalWriter::open(path, now_s, counter()).expect("a journal");
-        let thread = std::thread::spawn(|| writer.run());
+        let thread = std::thread::spawn(|| writer.run(|| None));
         records.into_iter().for_each(|record| journal.write(&record));
         assert!(journal.stop());
         thread.join().expect("the writer");
-        assert_eq!(journal.lost.get(), 0);
+        assert_eq!(journal.health.lost.get(), 0);
         replay
     }
 
@@ -332,7 +475,7 @@ mod tests {
         writer.append(&batch, 1);
         let grown = fs::metadata(&path).expect("file").len();
         assert!(grown > batch.len() as u64 * 2, "the pause was not kept: {grown}");
-        assert_eq!(journal.lost.get(), 0);
+        assert_eq!(journal.health.lost.get(), 0);
     }
 
     #[test]
@@ -342,17 +485,53 @@ mod tests {
         let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
         writer.bytes = JOURNAL_BYTES_MAX - 1;
         writer.append("line\n", 3);
-        assert_eq!(journal.lost.get(), 3);
+        assert_eq!(journal.health.lost.get(), 3);
         writer.bytes = 0;
         let file = std::mem::replace(
             &mut writer.file,
             OpenOptions::new().write(true).open("/dev/full").expect("it"),
         );
         writer.append("line\n", 2);
-        assert_eq!(journal.lost.get(), 5);
+        assert_eq!(journal.health.lost.get(), 5);
         writer.file = file;
         writer.append("line\n", 1);
         assert_eq!(fs::read_to_string(&path).expect("text"), "\nline\n", "the torn line is not ended");
+    }
+
+    #[test]
+    fn what_was_lost_is_written_once_there_is_room() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
+        assert_eq!(journal.fault(), None);
+        writer.file = OpenOptions::new().write(true).open("/dev/full").expect("it");
+        writer.append("line\n", 1);
+        let memory = || Some(Replay { revoked: [(SessionId(7), u64::MAX)].into(), ..Replay::default() });
+        writer.catch_up(false, memory);
+        assert!(journal.fault().is_some(), "the pause was not kept");
+        fs::create_dir(path.with_extension("new")).expect("no file can be written there");
+        writer.catch_up(true, memory);
+        assert!(journal.fault().is_some());
+        fs::remove_dir(path.with_extension("new")).expect("there is room");
+        writer.catch_up(true, memory);
+        assert_eq!(journal.fault(), None);
+        writer.append(&ended(8, u64::MAX).line().expect("a line"), 1);
+        let (replay, ..) = append_to(&path, 0).expect("a journal");
+        assert_eq!(replay.revoked.len(), 2, "{replay:?}");
+    }
+
+    #[test]
+    fn a_channel_that_was_full_leaves_the_file_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
+        for _ in 0..=CHANNEL_LINES {
+            journal.write(&ended(1, 1));
+        }
+        writer.catch_up(false, || None);
+        assert!(journal.fault().is_some_and(|fault| fault.reason.contains("faster")));
+        writer.catch_up(true, || Some(Replay::default()));
+        assert_eq!(journal.fault(), None);
     }
 
     #[test]
@@ -363,7 +542,7 @@ mod tests {
         for _ in 0..CHANNEL_LINES + 10 {
             journal.write(&ended(1, 1));
         }
-        assert_eq!(journal.lost.get(), 10);
+        assert_eq!(journal.health.lost.get(), 10);
         assert!(!journal.stop());
     }
 }

@@ -12,6 +12,7 @@ use http::HeaderMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
+use super::journal::ReplayedSession;
 use super::outbox::SessionOutbox;
 use super::stream_state::StreamState;
 use super::streams::StreamBounds;
@@ -188,6 +189,19 @@ impl SessionState {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, MutableState> {
         self.changing.lock()
+    }
+
+    /// What the journal says of it, but for what its client was given.
+    pub(super) fn replayed(&self) -> ReplayedSession {
+        let changing = self.lock();
+        let opened = changing.all_opened().into_iter();
+        ReplayedSession {
+            expires_s: self.expires_s,
+            level: changing.level,
+            upstreams: opened.map(|(upstream, opened)| (upstream, (*opened).clone())).collect(),
+            subscribed: changing.subscribed.clone(),
+            given: None,
+        }
     }
 
     pub(super) fn touch(&self, now_s: u64) {

@@ -15,7 +15,7 @@ use prometheus::IntCounter;
 
 use super::given_ids::LINES_BYTES_MAX;
 use super::journal::{Replay, given_line};
-use super::journal_writer::{JournalSender, JournalWriter};
+use super::journal_writer::{JournalFault, JournalSender, JournalWriter};
 use super::key_file::{self, KeyFileError};
 use super::list_lease::ListPools;
 use super::rate::Rate;
@@ -146,15 +146,33 @@ impl Sessions {
     }
 
     /// What writes the journal, for the thread that will; `None` if there is no journal, or it was taken.
-    pub(crate) fn take_writer(&self) -> Option<JournalWriter> {
-        self.store.writer.lock().take()
+    pub(crate) fn take_writer(self: &Arc<Self>) -> Option<impl FnOnce() + Send + use<>> {
+        let writer = self.store.writer.lock().take()?;
+        let sessions = Arc::downgrade(self);
+        Some(move || writer.run(|| sessions.upgrade().map(|sessions| sessions.remembered())))
+    }
+
+    /// How far the journal is behind what is remembered; `None`: it has everything.
+    pub(crate) fn journal_fault(&self) -> Option<JournalFault> {
+        self.journal.fault()
     }
 
     /// Asks the journal's writer to end once it has written what was told before, and which ids of events clients were
     /// given. False if it cannot be asked.
     pub(crate) fn stop_writer(&self) -> bool {
+        self.journal.catch_up();
         self.write_given();
         self.journal.stop()
+    }
+
+    /// All that a journal says, as it is in memory.
+    fn remembered(&self) -> Replay {
+        let mut replay = Replay { tasks: self.remembered_tasks(), ..Replay::default() };
+        for shard in self.table.shards() {
+            replay.revoked.extend(&shard.revoked);
+            replay.sessions.extend(shard.live.iter().map(|(session, entry)| (*session, entry.replayed())));
+        }
+        replay
     }
 
     /// Writes down which ids of events clients were given. They are given no more of them here.

@@ -254,6 +254,11 @@ impl Sessions {
         }
     }
 
+    /// All that are known, as the journal has them.
+    pub(super) fn remembered_tasks(&self) -> HashMap<TaskKey, TaskRecord> {
+        self.task_table().entries.iter().map(|(key, entry)| (*key, entry.record.clone())).collect()
+    }
+
     pub(crate) fn task_counts(&self) -> TaskCounts {
         let table = self.task_table();
         TaskCounts { known: table.entries.len(), forgotten: table.forgotten }

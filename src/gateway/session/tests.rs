@@ -523,7 +523,7 @@ fn a_restart_goes_on_with_the_same_sessions() {
     let start = || {
         let sessions = store(Some(folder.path()));
         let writer = sessions.take_writer().expect("a writer");
-        (sessions, std::thread::spawn(|| writer.run()))
+        (sessions, std::thread::spawn(writer))
     };
     let (sessions, writer) = start();
     let [(session, token), (ended, ended_token), (idle, _)] = [(); 3].map(|()| issue(&sessions));

@@ -318,7 +318,9 @@ metrics! {
         tasks: IntGauge = "trunkline_tasks";
         /// Tasks whose owner was forgotten because of `tasks_max` or `tasks_per_principal_max`.
         tasks_forgotten: IntCounter = "trunkline_tasks_forgotten_total";
-        /// Session changes that could not be written to the journal: a restart will not know of them.
+        /// 1: the journal lacks changes of sessions, which a restart would forget; it is written anew as soon as it can be.
+        journal_behind: IntGauge = "trunkline_journal_behind";
+        /// Session changes that could not be written to the journal at once.
         journal_records_lost: IntCounter = "trunkline_journal_records_lost_total";
     }
 }

@@ -1,0 +1,106 @@
+//! A state disk without room: what is told of it, and what is written once there is room again.
+//!
+//! The tests bound the size of the files that the process may write, which for the process is as a full disk is.
+
+use std::fs;
+
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::harness::{
+    Config, DEADLINE, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Request, eventually, in_session, legacy,
+    legacy_call, open_session,
+};
+
+/// Starts a gateway to which a file that is too large is an error and not the end.
+fn start(config: &Config) -> Daemon {
+    Daemon::start_by(&["/bin/sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"], config, DEADLINE)
+}
+
+/// From now on no file of the gateway's may grow beyond this; `None`: there is room again.
+fn bound_files(daemon: &Daemon, bytes_max: Option<u64>) {
+    let process = Pid::from_raw(daemon.pid().try_into().expect("a process")).expect("a process");
+    prlimit(Some(process), Resource::Fsize, Rlimit { current: bytes_max, maximum: None }).expect("a bound");
+}
+
+fn delete(session: &str) -> Request {
+    in_session(session, legacy("1", "ping", "{}").method("DELETE").body(""))
+}
+
+fn problem(daemon: &Daemon) -> Option<serde_json::Value> {
+    let status = daemon.get_admin("/status").json();
+    let problems = status["problems"].as_array().expect("problems");
+    problems.iter().find(|problem| problem["subject"] == "session journal").cloned()
+}
+
+#[test]
+fn a_full_state_disk_is_a_problem_and_what_was_lost_is_written_once_there_is_room() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let folder = Folder::new();
+    let config = Config::legacy(&upstream).top(&folder.key()).admin();
+    let mut daemon = start(&config);
+    let sessions: Vec<String> = (0..4).map(|_| open_session(daemon.address(), LEGACY_VERSION).0).collect();
+    let [ended, ended_at_stop, kept, told] = &sessions[..] else { unreachable!() };
+    for session in &sessions {
+        daemon.send(&in_session(session, legacy_call("1", "echo"))).assert_ok();
+    }
+    daemon.wait_metric("trunkline_journal_behind", 0);
+    assert_eq!(problem(&daemon), None);
+
+    bound_files(&daemon, Some(0));
+    assert_eq!(daemon.send(&delete(ended)).status, 204);
+    let level = legacy("2", "logging/setLevel", r#"{"level":"error"}"#);
+    let lost = eventually("the status tells it", || problem(&daemon));
+    assert_eq!(lost["severity"], "error", "{lost}");
+    assert_eq!(lost["runbook"], "TrunklineJournalRecordsLost", "{lost}");
+    assert!(lost["what"].as_str().is_some_and(|what| what.contains("File too large")), "{lost}");
+    assert_eq!(daemon.metric("trunkline_journal_behind"), 1);
+    assert_eq!(daemon.metric("trunkline_journal_records_lost_total"), 1);
+    // Calls and sessions go on.
+    daemon.send(&in_session(kept, legacy_call("3", "echo"))).assert_ok();
+    daemon.send(&in_session(told, level)).assert_ok();
+
+    bound_files(&daemon, None);
+    eventually("the journal is written anew", || problem(&daemon).is_none().then_some(()));
+    assert_eq!(daemon.metric("trunkline_journal_behind"), 0);
+    daemon.wait_for_log(0, "that it is", |line| line.contains("the session journal was written anew"));
+    daemon.kill();
+
+    let mut daemon = start(&config);
+    daemon.send(&in_session(ended, legacy_call("4", "echo"))).assert_error(404, 404, Some("4"));
+    let opened = upstream.received_of("initialize").len();
+    for session in [kept, told, ended_at_stop] {
+        daemon.send(&in_session(session, legacy_call("5", "echo"))).assert_ok();
+    }
+    assert_eq!(upstream.received_of("initialize").len(), opened, "sessions with the upstream were forgotten");
+
+    // There is room by the time it stops: nothing is waited for.
+    bound_files(&daemon, Some(0));
+    assert_eq!(daemon.send(&delete(ended_at_stop)).status, 204);
+    bound_files(&daemon, None);
+    daemon.terminate();
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    let daemon = start(&config);
+    daemon.send(&in_session(ended_at_stop, legacy_call("6", "echo"))).assert_error(404, 404, Some("6"));
+    daemon.send(&in_session(kept, legacy_call("7", "echo"))).assert_ok();
+}
+
+#[test]
+fn a_start_without_room_is_a_problem_until_there_is() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let folder = Folder::new();
+    let config = Config::legacy(&upstream).top(&folder.key()).admin();
+    let mut daemon = start(&config);
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    daemon.send(&in_session(&session, legacy_call("1", "echo"))).assert_ok();
+    daemon.kill();
+    let journal = folder.path().join("sessions.journal");
+    let written = fs::read_to_string(&journal).expect("a journal");
+
+    let limited = "trap '' XFSZ; ulimit -S -f 0; exec \"$@\"";
+    let daemon = Daemon::start_by(&["/bin/sh", "-c", limited, "sh"], &config, DEADLINE);
+    assert!(problem(&daemon).is_some_and(|problem| problem["severity"] == "error"));
+    assert_eq!(fs::read_to_string(&journal).expect("a journal"), written);
+    daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
+    bound_files(&daemon, None);
+    eventually("the journal is written anew", || problem(&daemon).is_none().then_some(()));
+}
