@@ -94,7 +94,9 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
         }
         if shared.mismatched > 0 {
             let gateways = number_of(shared.mismatched, "gateway", "gateways");
-            found.push(warning("shared store", format!("{gateways} with another session key")));
+            let what =
+                format!("{gateways} with another session key: sessions of one are refused at the other");
+            found.push(error("shared store", what).word("keys").runbook("TrunklineSharedKeysDiffer"));
         }
     }
 }
@@ -500,6 +502,10 @@ mod tests {
             (json!({"drain": "quiet"}), "Warning gateway: is about to stop"),
             (json!({"panics": 1}), "Warning gateway: 1 connection ended"),
             (json!({"shared": {"connected": false}}), "Error shared store"),
+            (
+                json!({"shared": {"connected": true, "mismatched": 1}}),
+                "Error shared store: 1 gateway with another",
+            ),
             (
                 json!({"sessions": {"journal_fault": {"since_s": NOW_S - 60, "reason": "No space left on device"}}}),
                 "Error session journal: cannot be written, a restart would forget changes: No space",

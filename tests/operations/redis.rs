@@ -299,6 +299,35 @@ fn replicas_with_other_keys_are_told_of() {
     }
     let (session, _) = open_session(one.address(), LEGACY_VERSION);
     assert_eq!(other.send(&in_session(&session, legacy_call("1", "echo"))).status, 404);
+    let status = one.get_admin("/status").json();
+    let problems = status["problems"].as_array().expect("problems");
+    let told = problems.iter().find(|problem| problem["runbook"] == "TrunklineSharedKeysDiffer");
+    assert!(told.is_some_and(|problem| problem["severity"] == "error"), "{status:#}");
+}
+
+#[test]
+fn a_restart_in_order_is_no_more_replicas_than_there_are() {
+    let (site, server) = (Site::new(Redis::start()), server());
+    let upstream = server.start();
+    let config = Config::legacy(&upstream);
+    let (one, mut other) = (site.replica(&config), site.replica(&config));
+    for restart in 0..3 {
+        other.terminate();
+        assert_eq!(other.wait_exit().code(), Some(0));
+        one.wait_metric("trunkline_shared_replicas", 1);
+        other = site.replica(&config);
+        assert_eq!(other.metric("trunkline_shared_replicas"), 2, "{restart}");
+        one.wait_metric("trunkline_shared_replicas", 2);
+    }
+    // One that was killed counts a little longer, which is not worth a word.
+    other.kill();
+    other = site.replica(&config);
+    one.wait_metric("trunkline_shared_replicas", 2);
+    let third = site.replica(&config);
+    for daemon in [&one, &other, &third] {
+        let line = daemon.wait_for_log(0, "that there are more", |line| line.contains("more replicas share"));
+        assert!(line.contains("replicas=3"), "{line}");
+    }
 }
 
 /// Two replicas whose sessions are idle after two seconds.
@@ -880,6 +909,21 @@ fn without_redis_a_shared_limit_is_what_its_fallback_says() {
         is_connected(&daemon, true);
         let passed = passes(&[&daemon], 40, 429);
         assert!((20..=22).contains(&passed), "{fallback} {is_exact}: {passed}");
+    }
+}
+
+#[test]
+fn the_local_part_of_a_limit_begins_with_what_is_known() {
+    for is_exact in [false, true] {
+        let (mut site, upstream) = (Site::new(Redis::start()), modern());
+        let config = Config::transparent(&upstream).section(&limit(100, &format!("exact = {is_exact}")));
+        let daemon = site.replica(&config);
+        let passed = passes(&[&daemon], 200, 429);
+        assert!((100..=105).contains(&passed), "{is_exact}: {passed}");
+        site.redis.kill();
+        is_connected(&daemon, false);
+        // Nothing was left of the whole, so that nothing is of a part.
+        assert!(passes(&[&daemon], 40, 429) <= 1, "{is_exact}");
     }
 }
 

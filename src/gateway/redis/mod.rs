@@ -27,7 +27,7 @@ pub(crate) mod run;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -59,6 +59,8 @@ pub(crate) struct Redis {
     epoch: AtomicU64,
     /// Tells this process from the other replicas.
     replica: u64,
+    /// It has taken itself off the list of replicas.
+    has_left: AtomicBool,
     outbox: Outbox,
     pub(crate) leases: lease::LeaseServer,
     /// Where it is reached by TLS and no `ca` is named: the system's certificates do not change while the process runs.
@@ -117,6 +119,7 @@ impl Redis {
             epoch: AtomicU64::new(0),
             // Two replicas with the same number would not hear each other; randomness fails at start or never.
             replica: getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id())),
+            has_left: AtomicBool::new(false),
             outbox: Outbox::new(),
             leases: lease::LeaseServer::new(),
             system_roots: access.connector.filter(|_| config.ca.is_none()),

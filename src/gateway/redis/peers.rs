@@ -1,15 +1,23 @@
 //! The replicas that are there: each says so once in a while, and which keys it has. Where one seals session ids with a
 //! key that another lacks, their clients cannot go from one to the other, and nothing else would say why.
+//!
+//! One that stops in order takes itself off; one that was killed counts for a few seconds more. Restarts change the number
+//! for a moment, so that the operator is only told of what lasts.
 
 use std::sync::LazyLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use redis::{RedisResult, Script};
+use redis::{RedisResult, Script, cmd};
 
 use super::Redis;
 use crate::telemetry::metrics::gauge;
 
-/// Says that this replica is there, and returns whether it had not said so before, and what the others said lately. That
-/// it writes shows that the server can.
+/// For so long a fault must be there before the operator is told of it: longer than one that was killed counts.
+const LASTS: Duration = Duration::from_secs(6);
+
+/// Says that this replica is there, and returns whether it had not said so before, and what the others said in the last
+/// seconds. That it writes shows that the server can.
 static BEAT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -21,7 +29,7 @@ static BEAT: LazyLock<Script> = LazyLock::new(|| {
             local heard, said = string.match(all[at + 1], '^(%d+) (.*)$')
             if not heard or now - tonumber(heard) > 10 then
                 redis.call('HDEL', KEYS[1], all[at])
-            elseif all[at] ~= ARGV[1] then
+            elseif all[at] ~= ARGV[1] and now - tonumber(heard) <= 3 then
                 others[#others + 1] = said
             end
         end
@@ -37,7 +45,45 @@ pub(super) struct Peers {
     pub(super) mismatched: usize,
 }
 
+/// Since when something has been wrong with the others, and whether the operator was told.
+#[derive(Debug, Default)]
+pub(super) struct PeerFaults {
+    too_many: LastingFault,
+    mismatched: LastingFault,
+}
+
+#[derive(Debug, Default)]
+struct LastingFault {
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl LastingFault {
+    /// True once it has lasted, and that is news.
+    fn look(&mut self, is_there: bool, now: Instant) -> bool {
+        if !is_there {
+            *self = Self::default();
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        let is_news = !self.is_told && now.saturating_duration_since(since) >= LASTS;
+        self.is_told |= is_news;
+        is_news
+    }
+}
+
 impl Redis {
+    /// Takes this replica off the list of those that are there. It does not come back.
+    pub(crate) async fn leave(&self) {
+        self.has_left.store(true, Ordering::Release);
+        if self.is_connected() {
+            let mut remove = cmd("HDEL");
+            remove.arg(self.replicas_name()).arg(self.replica_name());
+            // One that cannot say so is forgotten after a few seconds.
+            let _ = self.command::<i64>(&remove).await;
+        }
+    }
+
     /// Over a connection that nobody else uses yet.
     pub(super) async fn first_beat(
         &self,
@@ -52,6 +98,9 @@ impl Redis {
 
     /// Over the link, which is given up where the server has lost what it was told.
     pub(super) async fn beat(&self, keys: &str) -> Option<Peers> {
+        if self.has_left.load(Ordering::Acquire) {
+            return None;
+        }
         let (name, replica) = (self.replicas_name(), self.replica_name());
         let arguments = [replica.as_bytes(), keys.as_bytes()];
         let (is_new, others): (bool, Vec<String>) = self.script(&BEAT, &[&name], &arguments).await.ok()?;
@@ -61,21 +110,18 @@ impl Redis {
         Some(Peers::of(&others, keys))
     }
 
-    /// Tells the operator where that is news.
-    pub(super) fn meet(&self, before: Option<Peers>, peers: Peers) {
+    /// Tells the operator of what is wrong for longer than a restart takes.
+    pub(super) fn meet(&self, faults: &mut PeerFaults, peers: Peers, now: Instant) {
         let all = peers.count + 1;
         self.series.replicas.set(gauge(all));
         self.series.mismatched.set(gauge(peers.mismatched));
-        if before == Some(peers) {
-            return;
-        }
-        if peers.mismatched > 0 {
+        if faults.mismatched.look(peers.mismatched > 0, now) {
             tracing::warn!(
                 replicas = peers.mismatched,
                 "other replicas seal session ids with a key that this one does not have: sessions opened there are refused here; give all the same [session] key file"
             );
         }
-        if all > self.replicas() {
+        if faults.too_many.look(all > self.replicas(), now) {
             tracing::warn!(
                 replicas = all,
                 configured = self.replicas(),
@@ -107,6 +153,16 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_lasts_is_told_once() {
+        let (mut fault, start) = (LastingFault::default(), Instant::now());
+        let told: Vec<bool> =
+            [(0, true), (5, true), (6, true), (9, true), (10, false), (11, true), (16, true), (17, true)]
+                .map(|(second, is_there)| fault.look(is_there, start + Duration::from_secs(second)))
+                .to_vec();
+        assert_eq!(told, [false, false, true, false, false, false, false, true]);
+    }
 
     #[test]
     fn a_stranger_seals_with_a_key_that_is_not_known() {

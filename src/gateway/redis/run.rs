@@ -16,8 +16,9 @@ use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 
 use super::bounded::BoundedReplies;
 use super::peer_message::PeerMessage;
-use super::peers::Peers;
+use super::peers::PeerFaults;
 use super::{Redis, RedisAccess, RedisConnection, SharedError};
+use crate::clock;
 use config::RedisAddress;
 use net::jitter::jittered;
 use net::{dns, tls};
@@ -74,10 +75,11 @@ impl Redis {
     async fn stay_connected(self: &Arc<Self>, keys: impl Fn() -> String, hear: impl Fn(PeerEvent)) {
         let mut pause = PAUSE_MIN;
         let mut logged: Option<(String, Instant)> = None;
+        let mut faults = PeerFaults::default();
         loop {
             let started = Instant::now();
             let epoch = self.epoch();
-            let result = self.serve(&keys, &hear).await;
+            let result = self.serve(&keys, &hear, &mut faults).await;
             self.link.store(None);
             self.note_connected(false);
             if self.epoch() != epoch {
@@ -107,6 +109,7 @@ impl Redis {
         self: &Arc<Self>,
         keys: &impl Fn() -> String,
         hear: &impl Fn(PeerEvent),
+        faults: &mut PeerFaults,
     ) -> Result<(), ConnectError> {
         let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
         let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
@@ -133,7 +136,7 @@ impl Redis {
         self.link.store(Some(Arc::new(RedisConnection { connection, failures: AtomicU32::new(0) })));
         self.note_connected(true);
         tracing::info!(replicas = peers.count + 1, "connected to what replicas share");
-        self.meet(None, peers);
+        self.meet(faults, peers, clock::now());
         hear(PeerEvent::Joined);
         self.joined.notify_waiters();
         let listen = async {
@@ -146,19 +149,18 @@ impl Redis {
         tokio::select! {
             () = driver => Err(ConnectError::Closed),
             () = self.broken.notified() => Ok(()),
-            () = self.beat_on(keys, peers) => Ok(()),
+            () = self.beat_on(keys, faults) => Ok(()),
             () = listen => Err(ConnectError::Closed),
         }
     }
 
-    async fn beat_on(&self, keys: &impl Fn() -> String, mut before: Peers) {
+    async fn beat_on(&self, keys: &impl Fn() -> String, faults: &mut PeerFaults) {
         let mut interval = tokio::time::interval(BEAT_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.is_connected() {
             interval.tick().await;
             if let Some(peers) = self.beat(&keys()).await {
-                self.meet(Some(before), peers);
-                before = peers;
+                self.meet(faults, peers, clock::now());
             }
         }
     }

@@ -307,11 +307,14 @@ fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
     writer.map(|writer| thread.spawn(writer)).transpose().context("the session journal cannot start")
 }
 
-/// Waits for children to end, the last traces to be sent, and the journal's thread to write what it has.
+/// Waits for children to end, the last traces to be sent, the others to know that this one is gone, and the journal's thread to write what it has.
 async fn finish(state: &State, host: &Host, journal: &JournalThread) {
     host.finish(&state.drain).await;
     if let Some(traces) = &state.traces {
         traces.finish().await;
+    }
+    if let Some(shared) = &state.shared {
+        shared.leave().await;
     }
     let is_written = state.sessions.stop_writer();
     let thread = journal.lock().take();

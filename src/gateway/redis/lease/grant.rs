@@ -20,8 +20,8 @@ use crate::redis::{Redis, Unavailable};
 const WAITING_MAX: usize = 16 << 10;
 const ASKING_MAX: usize = 256;
 
-/// Takes what is owed in any case, and of what is wanted as much as there is. Returns that, and when there will be as
-/// much as is needed.
+/// Takes what is owed in any case, and of what is wanted as much as there is. Returns that, when there will be as much as
+/// is needed, and how far ahead all that was taken is paid off.
 static GRANT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
@@ -44,7 +44,7 @@ static GRANT: LazyLock<Script> = LazyLock::new(|| {
         end
         local wait = 0
         if granted < least then wait = math.max(0, paid + cost * (least - granted) - now - tolerance) end
-        return {granted, math.ceil(wait)}
+        return {granted, math.ceil(wait), math.floor(paid - now)}
         ",
     )
 });
@@ -63,6 +63,8 @@ pub(crate) struct LeaseGrant {
     pub granted: u32,
     /// The time after which as many are free as are needed; zero if they were granted.
     pub wait: Duration,
+    /// How far ahead all that was taken is paid off.
+    pub ahead: Duration,
 }
 
 /// A lease that is to be asked for, and when its clock was started.
@@ -113,9 +115,10 @@ impl Redis {
             ask.least.to_string(),
         ];
         let arguments: Vec<&[u8]> = arguments.iter().map(String::as_bytes).collect();
-        let (granted, wait_us): (u32, u64) = self.script(&GRANT, &[key], &arguments).await?;
+        let (granted, wait_us, ahead_us): (u32, u64, u64) = self.script(&GRANT, &[key], &arguments).await?;
         // Whatever is answered, it is asked again.
-        Ok(LeaseGrant { granted, wait: Duration::from_micros(wait_us).min(terms.recovery()) })
+        let [wait, ahead] = [wait_us, ahead_us].map(|us| Duration::from_micros(us).min(terms.recovery()));
+        Ok(LeaseGrant { granted, wait, ahead })
     }
 }
 

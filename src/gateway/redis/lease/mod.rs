@@ -78,6 +78,8 @@ struct LeaseState {
     /// No answer is to be expected until then.
     failed_until_ns: u64,
     used_ns: u64,
+    /// Until then what was taken is paid off, as far as is known here: by answers, and by what was counted here alone.
+    paid_ns: u64,
     is_asking: bool,
     /// So many calls wait,
     wanted: u32,
@@ -156,6 +158,16 @@ impl RateLease {
         }
     }
 
+    /// Until when what was taken is paid off, as far as is known here.
+    pub(crate) fn paid_ns(&self) -> u64 {
+        self.state.lock().paid_ns
+    }
+
+    /// Notes it where calls were counted here alone.
+    pub(crate) fn note_paid(&self, paid_ns: u64) {
+        self.state.lock().paid_ns = paid_ns;
+    }
+
     /// Whether a new one would do as well, and has for `linger_ns`.
     pub(crate) fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
         let state = self.state.lock();
@@ -176,7 +188,9 @@ impl RateLease {
         let mut state = self.state.lock();
         state.is_asking = false;
         (state.wanted, state.heaviest) = (0, 0);
-        if let Some(LeaseGrant { granted, wait }) = answer {
+        if let Some(LeaseGrant { granted, wait, ahead }) = answer {
+            let ahead_ns = u64::try_from(ahead.as_nanos()).unwrap_or(u64::MAX);
+            state.paid_ns = state.paid_ns.max(now_ns.saturating_add(ahead_ns));
             state.left += i64::from(ask.debt) + i64::from(granted);
             let kept_ns = if self.size > 0 { self.terms.period_ns() } else { LEFT_OVER_NS };
             state.ends_ns = now_ns.saturating_add(kept_ns);
@@ -228,7 +242,7 @@ mod tests {
     }
 
     fn settle(lease: &RateLease, granted: u32, wait_s: u64, now_ns: u64) {
-        let answer = LeaseGrant { granted, wait: Duration::from_secs(wait_s) };
+        let answer = LeaseGrant { granted, wait: Duration::from_secs(wait_s), ahead: Duration::ZERO };
         lease.settle(lease.ask(), Some(answer), now_ns);
     }
 
@@ -263,6 +277,23 @@ mod tests {
         }
         assert_eq!(lease.take(1, 2 * SECOND_NS), (LeaseVerdict::Refused(Duration::from_secs(6)), false));
         assert_eq!(lease.take(1, 8 * SECOND_NS), (LeaseVerdict::Wait, true));
+    }
+
+    #[test]
+    fn what_is_known_of_the_whole_is_kept_while_nobody_answers() {
+        let lease = lease(1000);
+        let answer =
+            |ahead_s| LeaseGrant { granted: 25, wait: Duration::ZERO, ahead: Duration::from_secs(ahead_s) };
+        lease.settle(lease.ask(), Some(answer(40)), SECOND_NS);
+        lease.settle(lease.ask(), None, 2 * SECOND_NS);
+        assert_eq!(lease.paid_ns(), 41 * SECOND_NS);
+        lease.note_paid(50 * SECOND_NS);
+        lease.settle(lease.ask(), Some(answer(0)), 3 * SECOND_NS);
+        assert_eq!(
+            lease.paid_ns(),
+            50 * SECOND_NS,
+            "its own part is used up, whatever a server has forgotten"
+        );
     }
 
     #[test]
@@ -338,7 +369,7 @@ mod tests {
                     let granted = ask.want.min(free);
                     free -= granted;
                     let wait = if granted < ask.least { Duration::from_secs(1) } else { Duration::ZERO };
-                    lease.settle(ask, Some(LeaseGrant { granted, wait }), SECOND_NS);
+                    lease.settle(ask, Some(LeaseGrant { granted, wait, ahead: Duration::ZERO }), SECOND_NS);
                     is_asking = false;
                 }
                 prop_assert!(passed <= 300 + 25);

@@ -15,9 +15,9 @@ pub(crate) enum Cell {
     },
     /// Counted for all replicas.
     Shared {
+        /// It knows as well what is counted here alone while the shared count cannot be had. That begins with what is known
+        /// of the shared count: a part of the limit recovers as slowly as the whole, and is as far used up.
         lease: Arc<RateLease>,
-        /// What is counted here alone while the shared count cannot be had.
-        paid_ns: u64,
     },
 }
 
@@ -29,10 +29,11 @@ impl Cell {
     /// What this replica may give out; `make` says where it comes from.
     pub(crate) fn lease(&mut self, make: impl FnOnce() -> RateLease) -> Arc<RateLease> {
         match self {
-            Self::Shared { lease, .. } => Arc::clone(lease),
+            Self::Shared { lease } => Arc::clone(lease),
             Self::Local { paid_ns } => {
                 let lease = Arc::new(make());
-                *self = Self::Shared { lease: Arc::clone(&lease), paid_ns: *paid_ns };
+                lease.note_paid(*paid_ns);
+                *self = Self::Shared { lease: Arc::clone(&lease) };
                 lease
             }
         }
@@ -41,9 +42,14 @@ impl Cell {
     /// Takes `weight` calls of those that are counted here, if that many may be.
     pub(crate) fn take(&mut self, gcra: Gcra, weight: u32, now_ns: u64) -> Result<Remaining, RetryAfter> {
         match self {
-            Self::Local { paid_ns } | Self::Shared { paid_ns, .. } => {
+            Self::Local { paid_ns } => {
                 let (paid, remaining) = gcra.take(*paid_ns, weight, now_ns)?;
                 *paid_ns = paid;
+                Ok(remaining)
+            }
+            Self::Shared { lease } => {
+                let (paid, remaining) = gcra.take(lease.paid_ns(), weight, now_ns)?;
+                lease.note_paid(paid);
                 Ok(remaining)
             }
         }
@@ -52,9 +58,8 @@ impl Cell {
     /// Undoes a [`take`](Self::take).
     pub(crate) fn give_back(&mut self, gcra: Gcra, weight: u32) {
         match self {
-            Self::Local { paid_ns } | Self::Shared { paid_ns, .. } => {
-                *paid_ns = gcra.give_back(*paid_ns, weight);
-            }
+            Self::Local { paid_ns } => *paid_ns = gcra.give_back(*paid_ns, weight),
+            Self::Shared { lease } => lease.note_paid(gcra.give_back(lease.paid_ns(), weight)),
         }
     }
 
@@ -62,11 +67,11 @@ impl Cell {
     pub(crate) fn is_forgettable(&self, now_ns: u64, linger_ns: u64) -> bool {
         match self {
             Self::Local { paid_ns } => paid_ns.saturating_add(linger_ns) <= now_ns,
-            Self::Shared { lease, paid_ns } => {
+            Self::Shared { lease } => {
                 // Who has just found it here is about to take of it.
                 let is_held = Arc::strong_count(lease) > 1;
                 !is_held
-                    && paid_ns.saturating_add(linger_ns) <= now_ns
+                    && lease.paid_ns().saturating_add(linger_ns) <= now_ns
                     && lease.is_forgettable(now_ns, linger_ns)
             }
         }
