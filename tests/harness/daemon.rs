@@ -55,11 +55,16 @@ impl Daemon {
     /// As [`start`](Self::start), by another program that takes the binary as its last argument and may be as slow as
     /// `patience` says.
     pub(crate) fn start_by(program: &[&str], config: &impl Display, patience: Duration) -> Self {
-        let mut command = Command::new(program[0]);
-        command.args(&program[1..]).arg(BINARY).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut daemon = Self::spawn(command, config);
+        let mut daemon = Self::spawn_by(program, config);
         daemon.await_ready_for(patience);
         daemon
+    }
+
+    /// As [`start_by`](Self::start_by), for a daemon that may have reason not to start.
+    pub(crate) fn spawn_by(program: &[&str], config: &impl Display) -> Self {
+        let mut command = Command::new(program[0]);
+        command.args(&program[1..]).arg(BINARY).stdin(Stdio::null()).stdout(Stdio::null());
+        Self::spawn(command, config)
     }
 
     /// As [`start_with`](Self::start_with), with sockets that are open already, as systemd passes them.

@@ -153,10 +153,11 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
 
     #[test]
     fn what_lasts_is_told_once() {
-        let (mut fault, start) = (LastingFault::default(), Instant::now());
+        let (mut fault, start) = (LastingFault::default(), clock::now());
         let told: Vec<bool> =
             [(0, true), (5, true), (6, true), (9, true), (10, false), (11, true), (16, true), (17, true)]
                 .map(|(second, is_there)| fault.look(is_there, start + Duration::from_secs(second)))

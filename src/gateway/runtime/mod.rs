@@ -52,6 +52,7 @@ use tokio::sync::mpsc::{self, Receiver};
 
 use self::serving::ListenerChange;
 use crate::access::limit::open_files;
+pub use crate::access::limit::open_files::OpenFilesError;
 use crate::admin::metrics::MetricsText;
 use crate::admin::show_usable;
 use crate::admin::socket::Socket;
@@ -114,9 +115,9 @@ pub enum StartError {
     /// The configuration cannot take effect.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The system does not say how many files may be open.
-    #[error("cannot raise the limit of open files: {0}")]
-    OpenFiles(#[from] std::io::Error),
+    /// The system does not allow enough open files.
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
     /// The system refuses to hand out signals.
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
@@ -143,10 +144,11 @@ impl Gateway {
         local_runtime()
             .and_then(|runtime| runtime.block_on(async { control::catch_hangup() }))
             .map_err(StartError::Signals)?;
-        open_files::raise_limit()?;
+        open_files::raise_limit(worker_count(&config))?;
         let metrics = Metrics::of(&config.metrics)?;
         logs::count_in(&metrics.gateway.log_lines_dropped);
         let state = State::new(&config, metrics)?;
+        open_files::warn_of_few(config.limits.connections_max, state.connections.max());
         state.host.set_room(ChildRoom::new(&state));
         let Sockets { places, workers: sockets, admin, metrics, outlive_us: sockets_outlive_us } =
             Sockets::open(&config, passed, worker_count(&config))?;
@@ -277,10 +279,13 @@ fn spawn_worker(
     // As many as client connections, so that both together stay within the limit of open files.
     let upstream_connections_max = state.connections.max().div_ceil(worker_count(config));
     let runtime_failed = "a worker cannot start";
-    std::thread::Builder::new()
+    let (runtime_made, is_made) = std::sync::mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
         .name(format!("worker-{number}"))
         .spawn(move || match local_runtime() {
             Ok(runtime) => {
+                // Who started the thread waits for it.
+                let _ = runtime_made.send(Ok(()));
                 shards::count_as_worker(number);
                 // Dropped before the runtime, which may wait for a name lookup that hangs, by a panic.
                 let life = life;
@@ -295,9 +300,12 @@ fn spawn_worker(
                 runtime.shutdown_background();
                 life.end();
             }
-            Err(error) => tracing::error!(%error, "{runtime_failed}"),
+            Err(error) => drop(runtime_made.send(Err(error))),
         })
-        .context(runtime_failed)
+        .context(runtime_failed)?;
+    // A thread that ended without a word has panicked, and is found to have died.
+    is_made.recv().unwrap_or(Ok(())).context(runtime_failed)?;
+    Ok(thread)
 }
 
 /// The thread that keeps the session journal, where there is one.

@@ -12,6 +12,31 @@ const OTHER_FILES: u64 = 320;
 const LISTENING_PART: u64 = 16;
 const LISTENING_MAX: u64 = 1024;
 
+/// Fewer connections than this are worth a word.
+const CONNECTIONS_FEW: usize = 1024;
+/// Without so many files a process does not come to serve: those that it is started with, its libraries' and the control
+/// thread's; and those of each worker.
+const START_FILES: u64 = 20;
+const START_FILES_PER_WORKER: u64 = 6;
+
+/// Why the system's limit of open files is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenFilesError {
+    /// The system does not raise it to what it allows.
+    #[error("cannot raise the limit of open files: {0}")]
+    Raise(#[from] std::io::Error),
+    /// It is too low to start.
+    #[error(
+        "the limit of open files is {hard_limit}, and a start needs {needed}: raise LimitNOFILE, or lower workers"
+    )]
+    TooLow {
+        /// What the system allows.
+        hard_limit: u64,
+        /// What a process with these workers takes before it serves anybody.
+        needed: u64,
+    },
+}
+
 /// More connections are configured than the system lets us open.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -23,10 +48,26 @@ pub struct TooFewFiles {
     hard_limit: u64,
 }
 
-pub(crate) fn raise_limit() -> std::io::Result<()> {
+/// Raises the limit as far as the system allows, if that is enough for so many workers.
+pub(crate) fn raise_limit(workers: usize) -> Result<(), OpenFilesError> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    Ok(setrlimit(Resource::Nofile, limit)?)
+    setrlimit(Resource::Nofile, limit).map_err(std::io::Error::from)?;
+    let hard_limit = limit.maximum.unwrap_or(u64::MAX);
+    let needed = START_FILES + START_FILES_PER_WORKER * workers as u64;
+    if hard_limit < needed { Err(OpenFilesError::TooLow { hard_limit, needed }) } else { Ok(()) }
+}
+
+/// Tells the operator where the system's limit, and no configuration, leaves few connections.
+pub(crate) fn warn_of_few(configured: Option<usize>, connections_max: usize) {
+    if configured.is_none() && connections_max < CONNECTIONS_FEW {
+        let open_files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        tracing::warn!(
+            connections_max,
+            open_files,
+            "the limit of open files leaves room for few client connections: raise LimitNOFILE"
+        );
+    }
 }
 
 /// How many connections may be open to listen to upstreams.
