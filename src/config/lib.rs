@@ -22,6 +22,7 @@
 //! | `error.rs`, `unknown_key.rs` | errors with file, line, column and caret, and what may have been meant |
 //! | `outline.rs`, `broken_line.rs` | what of the text may be shown to people |
 //! | `launcher.rs` | programs that fetch the server they start |
+//! | `memory.rs` | bounds of memory that the file does not say |
 //! | `files.rs`, `places.rs` | the files that are read with it, and where the text names them |
 //! | `schema.rs`, `reference.rs` | the JSON Schema, and the reference file that is made of it |
 //!
@@ -45,6 +46,7 @@ mod identity;
 mod launcher;
 mod listener;
 mod log;
+mod memory;
 mod moment;
 mod outline;
 mod pins;

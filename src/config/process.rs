@@ -35,8 +35,10 @@ section! {
         /// Size of the body of a request, at most `buffered_bytes_max`.
         body_bytes_max: Size<KIB, GIB> = "4MiB",
         /// Size of all bodies held in memory at once, beyond which requests get 503. Who holds more than its share gets
-        /// 429 before.
-        buffered_bytes_max: Size<MIB, TIB> = "256MiB",
+        /// 429 before. Default: 256MiB, or a third of the limit of memory of the control group where that is less, but never
+        /// less than the largest body and reply.
+        #[example("256MiB")]
+        buffered_bytes_max: Option<Size<MIB, TIB>>,
         /// Size of a reply that must be collected (where names are mapped, or up to its id where that is compared), and
         /// of one SSE event; at most `buffered_bytes_max`.
         reply_bytes_max: Size<KIB, GIB> = "16MiB",
@@ -44,11 +46,15 @@ section! {
         list_bytes_max: Size<KIB, GIB> = "16MiB",
         /// Pages of one list of one upstream.
         list_pages_max: Count<1, 100_000> = 100,
-        /// Size of all lists kept in memory. Takes effect at the next start.
-        cache_bytes_max: Size<0, TIB> = "64MiB",
+        /// Size of all lists kept in memory. Default: 64MiB, or a twelfth of the limit of memory of the control group where
+        /// that is less. Takes effect at the next start.
+        #[example("64MiB")]
+        cache_bytes_max: Option<Size<0, TIB>>,
         /// Size of the last complete lists of all upstreams, which are kept in memory and in the state directory for
-        /// restarts of programs and of the gateway. 0B keeps none. Takes effect at the next start.
-        kept_lists_bytes_max: Size<0, GIB> = "32MiB",
+        /// restarts of programs and of the gateway. 0B keeps none. Default: 32MiB, or a 24th of the limit of memory of the
+        /// control group where that is less. Takes effect at the next start.
+        #[example("32MiB")]
+        kept_lists_bytes_max: Option<Size<0, GIB>>,
         /// Size of all pinned definitions of tools of one upstream.
         pins_bytes_max: Size<KIB, GIB> = "16MiB",
         /// Child processes of all upstreams.
@@ -236,11 +242,11 @@ fn check_limits(limits: LimitsConfig, table: Table<'_>, findings: &mut Findings)
         [("body_bytes_max", limits.body_bytes_max), ("reply_bytes_max", limits.reply_bytes_max)]
     {
         if let Some(span) = findings.span(table, name).or_else(|| buffered.clone())
-            && bytes > limits.buffered_bytes_max
+            && bytes > limits.buffered_bytes_max()
         {
             let message = format!(
                 "`{name}` ({bytes} bytes) is more than `buffered_bytes_max` ({} bytes), so the largest could never be held",
-                limits.buffered_bytes_max
+                limits.buffered_bytes_max()
             );
             findings.error(span, message);
         }

@@ -9,7 +9,7 @@
 //! | [`restart`] | Does one process follow the other under load without losing a call? |
 //! | [`state_disk`] | What is told of a full state disk, and what does a restart after it know? |
 //! | [`service`] | What does systemd say and hear: readiness, watchdog, sockets, exit codes, units? |
-//! | [`system_limits`] | What does the process make of few open files? |
+//! | [`system_limits`] | What does the process make of few open files, and of little memory? |
 //! | [`admin`] | Who may use the admin listener: health, `/status`, log level, reload? |
 //! | [`metrics_listener`] | What does the listener for metrics alone answer, and where is it after a reload? |
 //! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |

@@ -1,6 +1,8 @@
-//! Limits of the system around the process: what it makes of few open files.
+//! Limits of the system around the process: what it makes of few open files, and of little memory.
 
-use crate::harness::{Config, DEADLINE, Daemon, Upstream, call};
+use std::fs;
+
+use crate::harness::{Config, DEADLINE, Daemon, Folder, Upstream, call};
 
 /// What starts the binary with so many open files at most.
 fn limited(files: usize) -> [String; 4] {
@@ -39,4 +41,54 @@ fn too_few_open_files_are_the_fault_of_the_system_and_no_bug() {
         let log = daemon.log().join("\n");
         assert!(log.contains("open files") && !log.contains("bug"), "{files}: {log}");
     }
+}
+
+/// Starts a daemon that believes to be in these control groups. A mount namespace of its own shows it the files.
+fn start_in_groups(folder: &Folder, groups: &str, files: &[(&str, &str)], config: &Config) -> Daemon {
+    let (list, tree) = (folder.path().join("groups"), folder.path().join("tree"));
+    let _ = fs::remove_dir_all(&tree);
+    fs::create_dir_all(&tree).expect("a directory");
+    fs::write(&list, groups).expect("a file");
+    for (file, text) in files {
+        let file = tree.join(file);
+        fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+        fs::write(file, text).expect("a file");
+    }
+    let script = format!(
+        "mount --bind {} /sys/fs/cgroup && mount --bind {} /proc/$$/cgroup && exec \"$@\"",
+        tree.display(),
+        list.display()
+    );
+    // In a user namespace, so that it takes no rights.
+    let program = ["unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", &script, "sh"];
+    Daemon::start_by(&program, config, DEADLINE)
+}
+
+#[test]
+fn default_bounds_of_memory_are_parts_of_the_limit_of_the_control_group() {
+    let (upstream, folder) = (Upstream::with_tools(&["echo"]), Folder::new());
+    let config = || Config::transparent(&upstream).admin();
+    let (unified, of_memory) = ("0::/a/b\n", "5:cpu:/\n4:memory:/a/b\n0::/\n");
+    let limited = (96 << 20).to_string();
+    let file = "memory/a/b/memory.limit_in_bytes";
+    for (groups, files, expected) in [
+        (unified, [("a/b/memory.max", "max\n"), ("a/memory.max", &*limited)], 32 << 20),
+        (unified, [("a/b/memory.max", "max\n"), ("memory.max", "max\n")], 256 << 20),
+        (
+            of_memory,
+            [(file, &*limited), ("memory/a/memory.limit_in_bytes", "9223372036854771712\n")],
+            32 << 20,
+        ),
+    ] {
+        let daemon = start_in_groups(&folder, groups, &files, &config());
+        assert_eq!(daemon.metric("trunkline_buffered_bytes_max"), expected, "{groups} {files:?}");
+    }
+    // A bound that is written holds, and is warned of.
+    let files = [("a/b/memory.max", &*limited)];
+    let daemon =
+        start_in_groups(&folder, unified, &files, &config().limits("buffered_bytes_max = \"200MiB\""));
+    assert_eq!(daemon.metric("trunkline_buffered_bytes_max"), 200 << 20);
+    daemon.wait_for_log(0, "a warning", |line| {
+        line.contains("WARN") && line.contains("are more than the limit of memory")
+    });
 }

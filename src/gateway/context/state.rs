@@ -132,13 +132,13 @@ impl State {
         )?;
         expiry::show(&tls, &metrics);
         let limits = &config.limits;
-        let buffered = Shares::of_bytes(limits.buffered_bytes_max);
+        let buffered = Shares::of_bytes(limits.buffered_bytes_max());
         Ok(Arc::new(Self {
             snapshot: ArcSwap::from_pointee(snapshot),
             connections: Connections::new(connections_max, limits.connections_per_address_max),
             handshakes: PerAddress::new(limits.handshakes_per_address_max),
             tls,
-            catalog: Catalog::new(limits.cache_bytes_max, limits.kept_lists_bytes_max),
+            catalog: Catalog::new(limits.cache_bytes_max(), limits.kept_lists_bytes_max()),
             hub: Hub::default(),
             sessions,
             retired: RetiredBridges::default(),
@@ -180,7 +180,7 @@ impl State {
         self.handshakes.set_max(limits.handshakes_per_address_max);
         self.tls.replace(servers);
         expiry::show(&self.tls, &self.metrics);
-        self.buffered.set_max(limits.buffered_bytes_max);
+        self.buffered.set_max(limits.buffered_bytes_max());
         self.sessions.reconfigure(&config.session, session_keys);
         self.host.reconfigure(config);
         let new = Arc::new(new);

@@ -11,6 +11,7 @@
 //! | `config_files.rs` | the configuration's files, and the variables in them |
 //! | `files.rs` | whether what a configuration names can be used |
 //! | `watch.rs` | files that change |
+//! | `memory_limit.rs` | how much memory the process may have |
 //! | `notify.rs`, `watchdog.rs` | what the service manager is told |
 //! | `supervisor.rs` | the end where the control thread hangs |
 //!
@@ -28,6 +29,7 @@ mod files;
 mod inherited_sockets;
 mod key_refresh;
 mod listeners;
+mod memory_limit;
 mod notify;
 mod reload;
 mod replicas;
@@ -129,6 +131,9 @@ pub enum StartError {
 /// Takes from the environment what the text leaves to it.
 fn adopt_environment(config: &mut Config) {
     config.state_directory = config.state_directory.take().or_else(state_directory_of_environment);
+    if let Some(limit_bytes) = memory_limit::of_process() {
+        config.limits.adopt_memory_limit(limit_bytes);
+    }
 }
 
 /// The first directory that systemd's `StateDirectory=` names.

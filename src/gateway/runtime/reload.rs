@@ -17,6 +17,7 @@ use super::config_files::ConfigFiles;
 use super::difference::{difference, renewed};
 use super::file_contents::FileContents;
 use super::listeners::{ListenPlan, Listeners};
+use super::memory_limit;
 use super::sockets::open_metrics;
 use super::watch::FileWatch;
 use crate::admin::socket::Socket;
@@ -301,6 +302,16 @@ pub fn warn_about(config: &Config) {
     }
     for (_, advice) in launchers::advice(config) {
         tracing::warn!("{advice}");
+    }
+    let held_bytes_max = config.limits.held_bytes_max();
+    if let Some(limit_bytes) =
+        memory_limit::of_process().filter(|limit_bytes| *limit_bytes < held_bytes_max as u64)
+    {
+        tracing::warn!(
+            held_bytes_max,
+            limit_bytes,
+            "buffered_bytes_max, cache_bytes_max and kept_lists_bytes_max are more than the limit of memory: beyond that the kernel ends the process"
+        );
     }
 }
 
