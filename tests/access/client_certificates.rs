@@ -99,6 +99,50 @@ fn an_authority_that_went_is_believed_on_no_open_connection() {
     assert_eq!(statuses(), [200, 401]);
 }
 
+#[test]
+fn a_connection_ends_with_its_authority_whatever_the_endpoint_goes_by() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    for (demand, key) in [("required", None), ("optional", None), ("required", Some(KEY))] {
+        let [server_authority, stays, goes] = [(); 3].map(|()| Authority::new());
+        let files = Certificates::new();
+        let server = files.add("server", &server_authority.issue(&["localhost"]));
+        let ca = files.write("ca.pem", &format!("{}{}", stays.pem, goes.pem));
+        let mut config = Config::transparent(&upstream).admin().listener(&format!(
+            "address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]\n\
+             client_certificates = \"{demand}\"\nclient_ca = \"{}\"",
+            ca.display()
+        ));
+        if let Some(key) = key {
+            config = config.section(&api_key("ci", key)).endpoint("auth = [\"api_key\"]");
+        }
+        let daemon = Daemon::start(&config);
+        let mut open = [&stays, &goes].map(|authority| {
+            let client = TlsClient::showing(&server_authority, &authority.issue(&["client.example"]));
+            client.connect(daemon.address(), "localhost")
+        });
+        let request = match key {
+            Some(key) => call("7", "echo").with("Authorization", format!("Bearer {key}")),
+            None => call("7", "echo"),
+        };
+        let mut statuses = || {
+            open.each_mut().map(|connection| {
+                connection.write(&request.bytes());
+                connection.response().status
+            })
+        };
+        assert_eq!(statuses(), [200, 200], "{demand} {key:?}");
+        let from = daemon.log().len();
+        files.write("ca.pem", &stays.pem);
+        daemon.reload(&config);
+        daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
+        for _ in 0..2 {
+            assert_eq!(statuses(), [200, 401], "{demand} {key:?}");
+        }
+        let refused = daemon.metric("trunkline_credentials_refused_total{reason=\"certificate\"}");
+        assert_eq!(refused, 2, "{demand} {key:?}");
+    }
+}
+
 /// A path that a glob and another program may read differently.
 #[test]
 fn a_name_that_could_be_taken_for_another_is_none() {

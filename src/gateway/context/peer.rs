@@ -122,6 +122,11 @@ impl Peer {
         self.proof.as_ref().and_then(|proof| proof.certificate(servers))
     }
 
+    /// Whether the connection showed a certificate that its listener would not believe any more.
+    pub(crate) fn is_disbelieved(&self, servers: &TlsServers) -> bool {
+        self.proof.as_ref().is_some_and(|proof| proof.certificate(servers).is_none())
+    }
+
     /// Whether a request for `host`, without its port, belongs on this connection.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.shown.as_ref().is_none_or(|shown| shown.names.agree(shown.name.as_deref(), host))

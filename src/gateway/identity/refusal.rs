@@ -29,7 +29,7 @@ pub(crate) enum CredentialFault {
     NotYet,
     /// Its claims name nobody, or are more than are kept; or it is bound to a key that nobody has shown.
     Claims,
-    /// The certificate of the connection names nobody, or several.
+    /// The certificate of the connection names nobody, or several, or would not be believed any more.
     Certificate,
 }
 
@@ -70,7 +70,9 @@ impl CredentialFault {
             Self::Expired => "it has expired, or its `exp` says nothing",
             Self::NotYet => "the `nbf` or `iat` of the token lies in the future",
             Self::Claims => "the claims of the token name nobody or too much, or bind it to a key (`cnf`)",
-            Self::Certificate => "the client's certificate names nobody, several, or not as it should",
+            Self::Certificate => {
+                "the client's certificate names nobody, several, or not as it should, or `client_ca` has its authority no longer"
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::access::auth::caller_cache::{CachedCaller, digest};
 use crate::access::caller::Caller;
 use crate::clock::{self, now_s};
 use crate::context::call::Call;
+use crate::context::peer::Peer;
 use crate::identity::Principal;
 use crate::identity::refusal::CredentialFault;
 use crate::snapshot::Endpoint;
@@ -99,9 +100,13 @@ impl Proxy {
             Err(AuthError::AskIssuer(_)) => CredentialFault::UnknownKey,
             Err(AuthError::Wrong(refusal)) => refusal,
         };
+        Err(self.refuse(endpoint, peer, refusal))
+    }
+
+    pub(super) fn refuse(&self, endpoint: &Endpoint, peer: &Peer, refusal: CredentialFault) -> Error {
         self.worker.state.metrics.credentials.refused.count(refusal);
         self.worker.audit.refused_credentials(endpoint, peer.address, refusal);
-        Err(PolicyError::BadCredentials.into())
+        PolicyError::BadCredentials.into()
     }
 }
 

@@ -39,6 +39,7 @@ use crate::access::auth::origin::named_host;
 use crate::context::call::Call;
 use crate::context::peer::InCall;
 use crate::context::worker::{View, Worker};
+use crate::identity::refusal::CredentialFault;
 use crate::line::client_body::ClientBody;
 use crate::line::cors;
 use crate::line::intake::Intake;
@@ -177,7 +178,7 @@ impl Proxy {
         let cx = &mut RequestContext::new(view, &view.endpoints[index], &head, &request.fields, call);
         cx.note_endpoint();
         check_http_method(&request.method, cx)?;
-        check_doors(cx, request)?;
+        check_doors(self, cx, request)?;
         if request.method != HttpMethod::POST {
             let answered = Box::pin(self.answer_without_body(cx, index, &request.method)).await;
             return answered.map(LineAnswer::Response);
@@ -389,13 +390,14 @@ fn check_media(head: &Head<'_>) -> Result<(), ClientError> {
     }
 }
 
-/// `Origin` and `Host`, and whether this host belongs on this connection.
-fn check_doors(cx: &mut RequestContext<'_>, request: &RequestHeader) -> Result<(), Error> {
+/// `Origin` and `Host`, whether this host belongs on this connection, and whether the certificate that its client showed
+/// would still be believed.
+fn check_doors(proxy: &Proxy, cx: &mut RequestContext<'_>, request: &RequestHeader) -> Result<(), Error> {
     let RequestContext { endpoint, head, call, .. } = cx;
     endpoint.doors.check_origin(head.origin, call.on_loopback())?;
     call.is_origin_allowed = true;
     let (peer, authority) = (call.peer(), request.authority());
-    // A connection names the same host again and again.
+    // A connection names the same host again and again; after a reload the endpoint has another id.
     let only_host = head.host.as_str().filter(|_| authority.is_none());
     if only_host.is_some_and(|host| peer.is_last_host(endpoint.id, host)) {
         return Ok(());
@@ -403,6 +405,9 @@ fn check_doors(cx: &mut RequestContext<'_>, request: &RequestHeader) -> Result<(
     let host = endpoint.doors.check_host(head.host, authority, call.on_loopback())?;
     if !peer.is_for(host) {
         return Err(ClientError::Misdirected.into());
+    }
+    if peer.is_disbelieved(&proxy.worker.state.tls) {
+        return Err(proxy.refuse(endpoint, peer, CredentialFault::Certificate));
     }
     if let Some(host) = only_host {
         peer.keep_host(endpoint.id, host);
