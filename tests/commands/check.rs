@@ -615,3 +615,24 @@ fn a_key_file_is_made_from_a_directory_that_may_not_be_entered() {
     assert!(output.status.success(), "{output:?}");
     assert!(keys.path().join("session.key").exists());
 }
+
+#[test]
+fn pins_that_are_not_shared_get_a_warning() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    for (pins, shared, warns) in [
+        ("block", true, true),
+        ("quarantine", true, true),
+        ("warn", true, true),
+        ("off", true, false),
+        ("block", false, false),
+    ] {
+        let mut config = Config::new().upstream("up", upstream.address, &format!("pins = \"{pins}\""));
+        if shared {
+            config = config.section("[shared]\nredis = \"redis://127.0.0.1:6379\"");
+        }
+        let (output, _) = trunkline(&["check"], Some(&config.to_string()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(said.contains("`pins` of upstream `up` are not shared"), warns, "{pins} {shared}: {said}");
+    }
+}
