@@ -38,7 +38,7 @@ impl LimitsConfig {
         self.kept_lists_bytes_max.unwrap_or_else(|| bytes(KEPT_LISTS_BYTES_MAX))
     }
 
-    /// What may be held in all within these three.
+    /// Size of all that may be held within these three.
     pub fn held_bytes_max(&self) -> usize {
         self.buffered_bytes_max()
             .saturating_add(self.cache_bytes_max())

@@ -303,10 +303,8 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
                 format!("no endpoint uses upstream `{}`: name it in the `upstreams` of one", name.get_ref());
             findings.warning(name.span(), message);
         }
-        let has_name = |upstream: &&Upstream| upstream.name == *name.get_ref();
-        if config.shared.is_some()
-            && config.upstreams.iter().find(has_name).is_some_and(|one| one.pins.is_on())
-        {
+        let has_pins = config.upstreams.iter().any(|one| one.name == *name.get_ref() && one.pins.is_on());
+        if config.shared.is_some() && has_pins {
             let message = format!(
                 "`pins` of upstream `{}` are not shared by [shared]: each gateway has its own in its `state_directory`, needs \
                  an approval of its own, and begins by trusting what it sees first where that directory is new",

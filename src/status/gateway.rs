@@ -125,7 +125,7 @@ objects! {
         upstream_streams: u64,
         subscriptions: u64,
         sse_streams: u64,
-        /// What is wrong with the journal; null: it has everything, or there is none.
+        /// The fault of the journal; null: it has everything, or there is none.
         journal_fault: Option<JournalFaultStatus>,
     }
 

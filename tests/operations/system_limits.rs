@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::harness::{Config, DEADLINE, Daemon, Folder, Upstream, call};
 
-/// What starts the binary with so many open files at most.
+/// A shell that starts the binary with so many open files at most.
 fn limited(files: usize) -> [String; 4] {
     ["/bin/sh", "-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"].map(str::to_owned)
 }
@@ -22,7 +22,7 @@ fn few_open_files_are_told_of_at_the_start() {
             assert!(line.contains("WARN") && line.contains(&field), "{field}: {line}");
         }
     }
-    // Who says how many there are to be is content with few.
+    // A configured number is content with few.
     let program = limited(4096);
     let config = Config::transparent(&upstream).limits("connections_max = 100").admin();
     let daemon = Daemon::start_by(&program.each_ref().map(String::as_str), &config, DEADLINE);

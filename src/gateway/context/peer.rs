@@ -122,7 +122,7 @@ impl Peer {
         self.proof.as_ref().and_then(|proof| proof.certificate(servers))
     }
 
-    /// Whether the connection showed a certificate that its listener would not believe any more.
+    /// True if the connection showed a certificate that its listener would not believe any more.
     pub(crate) fn is_disbelieved(&self, servers: &TlsServers) -> bool {
         self.proof.as_ref().is_some_and(|proof| proof.certificate(servers).is_none())
     }

@@ -17,7 +17,7 @@ use crate::telemetry::metrics::gauge;
 const LASTS: Duration = Duration::from_secs(6);
 
 /// Says that this replica is there, and returns whether it had not said so before, and what the others said in the last
-/// seconds. That it writes shows that the server can.
+/// seconds. As it writes, it shows that the server can.
 static BEAT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"

@@ -289,7 +289,7 @@ fn spawn_worker(
         .name(format!("worker-{number}"))
         .spawn(move || match local_runtime() {
             Ok(runtime) => {
-                // Who started the thread waits for it.
+                // The thread that started this one waits for it.
                 let _ = runtime_made.send(Ok(()));
                 shards::count_as_worker(number);
                 // Dropped before the runtime, which may wait for a name lookup that hangs, by a panic.

@@ -53,7 +53,7 @@ enum JournalMessage {
     Line(String),
     /// To be answered once all lines before it are written.
     Written(oneshot::Sender<()>),
-    /// What the file lacks is to be written now, whatever the pause.
+    /// The pause is over: all that the file lacks is to be written now.
     CatchUp,
     Stop,
 }
@@ -65,7 +65,7 @@ pub(crate) struct JournalFault {
     pub(crate) reason: String,
 }
 
-/// How the journal is, for the writer and all who tell it changes.
+/// The health of the journal, for the writer and all who tell it changes.
 #[derive(Debug)]
 struct JournalHealth {
     lost: IntCounter,
@@ -98,7 +98,7 @@ impl JournalSender {
         Self { sender: None, health: JournalHealth::new(lost) }
     }
 
-    /// How far the file is behind; `None`: it has everything, or there is none.
+    /// The reason why the file is behind; `None`: it has everything, or there is none.
     pub(super) fn fault(&self) -> Option<JournalFault> {
         self.health.fault.lock().clone()
     }
@@ -216,7 +216,7 @@ impl JournalWriter {
         }
     }
 
-    /// What comes next, before it is time to try again.
+    /// The next message, if it comes before it is time to try again.
     fn next(&self) -> Result<JournalMessage, RecvTimeoutError> {
         let Some(at) = self.catch_up_at else {
             return self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected);

@@ -191,7 +191,7 @@ impl SessionState {
         self.changing.lock()
     }
 
-    /// What the journal says of it, but for what its client was given.
+    /// All that the journal says of it, but for what its client was given.
     pub(super) fn replayed(&self) -> ReplayedSession {
         let changing = self.lock();
         let opened = changing.all_opened().into_iter();

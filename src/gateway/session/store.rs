@@ -152,7 +152,7 @@ impl Sessions {
         Some(move || writer.run(|| sessions.upgrade().map(|sessions| sessions.remembered())))
     }
 
-    /// How far the journal is behind what is remembered; `None`: it has everything.
+    /// The reason why the journal lacks some of what is remembered; `None`: it has everything.
     pub(crate) fn journal_fault(&self) -> Option<JournalFault> {
         self.journal.fault()
     }

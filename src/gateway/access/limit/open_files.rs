@@ -30,9 +30,9 @@ pub enum OpenFilesError {
         "the limit of open files is {hard_limit}, and a start needs {needed}: raise LimitNOFILE, or lower workers"
     )]
     TooLow {
-        /// What the system allows.
+        /// Files that the system allows.
         hard_limit: u64,
-        /// What a process with these workers takes before it serves anybody.
+        /// Files that a process with these workers takes before it serves anybody.
         needed: u64,
     },
 }

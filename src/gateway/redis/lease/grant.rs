@@ -63,7 +63,7 @@ pub(crate) struct LeaseGrant {
     pub granted: u32,
     /// The time after which as many are free as are needed; zero if they were granted.
     pub wait: Duration,
-    /// How far ahead all that was taken is paid off.
+    /// Time until all that was taken is paid off.
     pub ahead: Duration,
 }
 

@@ -15,7 +15,7 @@ pub(crate) enum Cell {
     },
     /// Counted for all replicas.
     Shared {
-        /// It knows as well what is counted here alone while the shared count cannot be had. That begins with what is known
+        /// It knows as well what is counted here alone while the shared count cannot be had. This part begins with what is known
         /// of the shared count: a part of the limit recovers as slowly as the whole, and is as far used up.
         lease: Arc<RateLease>,
     },
