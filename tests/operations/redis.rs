@@ -302,7 +302,7 @@ fn replicas_with_other_keys_are_told_of() {
     let status = one.get_admin("/status").json();
     let problems = status["problems"].as_array().expect("problems");
     let told = problems.iter().find(|problem| problem["runbook"] == "TrunklineSharedKeysDiffer");
-    assert!(told.is_some_and(|problem| problem["severity"] == "error"), "{status:#}");
+    assert!(told.is_some_and(|problem| problem["level"] == "error"), "{status:#}");
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_full_state_disk_is_a_problem_and_what_was_lost_is_written_once_there_is_roo
     assert_eq!(daemon.send(&delete(ended)).status, 204);
     let level = legacy("2", "logging/setLevel", r#"{"level":"error"}"#);
     let lost = eventually("the status tells it", || problem(&daemon));
-    assert_eq!(lost["severity"], "error", "{lost}");
+    assert_eq!(lost["level"], "error", "{lost}");
     assert_eq!(lost["runbook"], "TrunklineJournalRecordsLost", "{lost}");
     assert!(lost["what"].as_str().is_some_and(|what| what.contains("File too large")), "{lost}");
     assert_eq!(daemon.metric("trunkline_journal_behind"), 1);
@@ -98,7 +98,7 @@ fn a_start_without_room_is_a_problem_until_there_is() {
 
     let limited = "trap '' XFSZ; ulimit -S -f 0; exec \"$@\"";
     let daemon = Daemon::start_by(&["/bin/sh", "-c", limited, "sh"], &config, DEADLINE);
-    assert!(problem(&daemon).is_some_and(|problem| problem["severity"] == "error"));
+    assert!(problem(&daemon).is_some_and(|problem| problem["level"] == "error"));
     assert_eq!(fs::read_to_string(&journal).expect("a journal"), written);
     daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
     bound_files(&daemon, None);
