@@ -100,10 +100,15 @@ impl Proxy {
             Err(AuthError::AskIssuer(_)) => CredentialFault::UnknownKey,
             Err(AuthError::Wrong(refusal)) => refusal,
         };
-        Err(self.refuse(endpoint, peer, refusal))
+        Err(self.refuse_credentials(endpoint, peer, refusal))
     }
 
-    pub(super) fn refuse(&self, endpoint: &Endpoint, peer: &Peer, refusal: CredentialFault) -> Error {
+    pub(super) fn refuse_credentials(
+        &self,
+        endpoint: &Endpoint,
+        peer: &Peer,
+        refusal: CredentialFault,
+    ) -> Error {
         self.worker.state.metrics.credentials.refused.count(refusal);
         self.worker.audit.refused_credentials(endpoint, peer.address, refusal);
         PolicyError::BadCredentials.into()

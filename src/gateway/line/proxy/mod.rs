@@ -407,7 +407,7 @@ fn check_doors(proxy: &Proxy, cx: &mut RequestContext<'_>, request: &RequestHead
         return Err(ClientError::Misdirected.into());
     }
     if peer.is_disbelieved(&proxy.worker.state.tls) {
-        return Err(proxy.refuse(endpoint, peer, CredentialFault::Certificate));
+        return Err(proxy.refuse_credentials(endpoint, peer, CredentialFault::Certificate));
     }
     if let Some(host) = only_host {
         peer.keep_host(endpoint.id, host);
