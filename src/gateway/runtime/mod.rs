@@ -53,8 +53,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc::{self, Receiver};
 
 use self::serving::ListenerChange;
-use crate::access::limit::open_files;
-pub use crate::access::limit::open_files::OpenFilesError;
+use crate::access::limit::open_files::{self, OpenFilesError};
 use crate::admin::metrics::MetricsText;
 use crate::admin::show_usable;
 use crate::admin::socket::Socket;
