@@ -24,7 +24,6 @@ use crate::access::tls::Expiry;
 use crate::clock;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
-use crate::session::JournalFault;
 use crate::telemetry::callers::CallerCounts;
 use crate::telemetry::recent_errors::RecentError;
 use config::ListenAddress;
@@ -218,10 +217,10 @@ fn sessions(state: &State) -> SessionsStatus {
         upstream_streams: count(counts.upstream_streams),
         subscriptions: count(state.hub.open()),
         sse_streams: count(state.lines.open()),
-        journal_fault: state.sessions.journal_fault().map(|fault| {
-            let JournalFault { since_s, reason } = fault;
-            JournalFaultStatus { since_s, reason }
-        }),
+        journal_fault: state
+            .sessions
+            .journal_fault()
+            .map(|fault| JournalFaultStatus { since_s: fault.since_s, reason: fault.reason }),
     }
 }
 

@@ -58,7 +58,6 @@ use parking_lot::Mutex;
 
 pub use self::grant::SessionRequest;
 pub(crate) use self::grant::{IssueError, Session};
-pub(crate) use self::journal_writer::JournalFault;
 pub(crate) use self::list_lease::{ListClaim, ListLease, NoLease, WaitingForList};
 pub(crate) use self::session_state::{ClosedSession, UpstreamSession};
 pub(crate) use self::subscribed_uris::NotSubscribed;
