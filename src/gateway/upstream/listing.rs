@@ -248,11 +248,6 @@ impl ListingState {
         self.kept.load(Ordering::Acquire) != 0
     }
 
-    /// True if this list is given out as it was before the start.
-    pub(crate) fn is_list_kept(&self, list: u8) -> bool {
-        self.kept.load(Ordering::Acquire) & (1 << list) != 0
-    }
-
     /// True if any list is known.
     pub(crate) fn is_known(&self) -> bool {
         self.known.load(Ordering::Acquire) & LIST_BITS != 0

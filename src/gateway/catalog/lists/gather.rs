@@ -171,9 +171,8 @@ impl PartRequest {
                 return self.last_good(thread, UpstreamError::OutOfOrder { retry_after_s: 1 });
             }
             // Nothing may come for long from one that has to start first, or that has just started beside others.
-            let upstream = &self.upstream;
-            let is_late = starting::is_down(upstream) || upstream.listing.is_list_kept(self.key.kind.index());
-            let is_old_enough = is_late && self.last(thread).is_some();
+            let is_down = starting::is_down(&self.upstream);
+            let is_old_enough = self.last(thread).is_some_and(|last| is_down || last.is_kept);
             let deadline = if is_old_enough { deadline.min(entered_at + STALE_PATIENCE) } else { deadline };
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
             match timeout_at(deadline.into(), flight.landed()).await {
