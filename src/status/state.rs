@@ -127,6 +127,17 @@ pub fn standing(upstream: &UpstreamStatus, before: Option<&SeenCalls>, now_s: u6
 fn of_process(upstream: &UpstreamStatus) -> Option<Standing> {
     let children = upstream.children.as_ref()?;
     let fault = upstream.fault.as_ref().filter(|fault| fault.kind == "process");
+    // A program that ends at a list may be called.
+    let of_list = upstream.list_fault.as_ref().filter(|fault| fault.stands && fault.kind == "closed");
+    if of_list.is_some() {
+        let mut found = of_lists(upstream)?;
+        if children.crash_loop {
+            let crashes = number_of(children.crashes, "crash", "crashes");
+            let why = found.why.unwrap_or_default();
+            found.why = Some(format!("{why}; its child process is in a crash loop, {crashes} so far"));
+        }
+        return Some(found);
+    }
     if children.crash_loop {
         let crashes = number_of(children.crashes, "crash", "crashes");
         let last = fault.map(|fault| format!(": {}", fault.why)).unwrap_or_default();
@@ -354,12 +365,6 @@ mod tests {
                 "10 % of its calls failed in the last minute",
                 true,
             ),
-            (
-                json!({"children": {"crash_loop": true, "crashes": 3}, "fault": fault("process", "its process ended: no key", None)}),
-                "down",
-                "its child process is in a crash loop, 3 crashes so far: its process ended: no key",
-                false,
-            ),
             (json!({"replicas": [{"breaker": "open"}]}), "down", "its circuit breaker is open", false),
             (json!({"replicas": [{"resolved": false}]}), "down", "DNS: its name does not resolve", false),
             (
@@ -382,6 +387,31 @@ mod tests {
             ),
         ] {
             assert_eq!(told(&upstream), (state.to_owned(), why.to_owned(), is_usable), "{upstream}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_at_a_list_may_be_called() {
+        let why = "its process ended: no key";
+        let (in_loop, fault) = (json!({"crash_loop": true, "crashes": 26}), fault("process", why, None));
+        let mut of_list = list_fault("tools/list", why);
+        of_list["kind"] = "closed".into();
+        let is_in_loop = "its child process is in a crash loop, 26 crashes so far";
+        for (upstream, state, expected) in [
+            (json!({"children": in_loop, "fault": fault}), "down", format!("{is_in_loop}: {why}")),
+            (
+                json!({"children": in_loop, "fault": fault, "list_fault": of_list}),
+                "cannot be listed",
+                format!("tools/list: {why}; {is_in_loop}"),
+            ),
+            (
+                json!({"children": {}, "fault": fault, "list_fault": of_list}),
+                "cannot be listed",
+                format!("tools/list: {why}"),
+            ),
+            (json!({"children": {}, "fault": fault}), "down", why.to_owned()),
+        ] {
+            assert_eq!(told(&upstream), (state.to_owned(), expected, false), "{upstream}");
         }
     }
 

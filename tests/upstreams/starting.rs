@@ -292,6 +292,26 @@ fn what_a_program_speaks_is_remembered() {
 }
 
 #[test]
+fn a_program_of_which_only_the_lists_are_remembered_is_not_said_to_need_a_translation() {
+    let (child, state) = (Child::new(&["strict", "tools-only"]), Folder::new());
+    let config = || Config::new().raw("up", &child.keys("")).admin().top(&state.key());
+    let mut daemon = Daemon::start(&config());
+    eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
+    let known = state.path().join("upstreams.json");
+    let lists = || std::fs::read_dir(state.path().join("lists")).map_or(0, Iterator::count);
+    eventually("it is kept", || (known.exists() && lists() > 0).then_some(()));
+    daemon.terminate();
+    daemon.wait_exit();
+    std::fs::remove_file(&known).expect("the file is there");
+    let daemon = Daemon::start(&config());
+    eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
+    daemon.wait_for_log(0, "its era", |line| line.contains("upstream speaks legacy"));
+    child.wait_received("tools/list", 2);
+    let log = daemon.log().join("\n");
+    assert!(!log.contains("not to translate"), "{log}");
+}
+
+#[test]
 fn a_banner_is_one_line_of_the_log() {
     let child = Child::new(&["banner", "starts-in=0.5"]);
     let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());

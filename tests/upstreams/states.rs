@@ -11,19 +11,19 @@ use serde_json::Value;
 use crate::harness::{
     Authority, Child, Config, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Received, Reply, Terminal,
     TlsEar, Upstream, call, eventually, in_session, legacy_call, list, open_session, refusing_address,
-    trunkline,
+    side_by_side, trunkline,
 };
 
 /// Questions come soon, and each is answered soon.
 const PACE: &str = "list_timeout = \"1s\"\nresponse_timeout = \"1s\"\nconnect_timeout = \"1s\"\n\
                     health = { interval = \"500ms\", timeout = \"500ms\" }\n";
 
-fn status(daemon: &Daemon) -> Value {
+pub(super) fn status(daemon: &Daemon) -> Value {
     daemon.get_admin("/status").json()
 }
 
 /// The words of `/status` about one upstream.
-fn upstream(status: &Value, name: &str) -> Value {
+pub(super) fn upstream(status: &Value, name: &str) -> Value {
     let all = status["upstreams"].as_array().expect("a list");
     all.iter().find(|upstream| upstream["name"] == name).cloned().unwrap_or_default()
 }
@@ -39,7 +39,7 @@ fn problem(status: &Value, name: &str) -> Value {
 
 /// Waits until `/status` says this of an upstream, and checks that every other view says it, too.
 #[track_caller]
-fn expect(daemon: &Daemon, name: &str, state: &str, why: &str, cause: &str) {
+pub(super) fn expect(daemon: &Daemon, name: &str, state: &str, why: &str, cause: &str) {
     let says = |told: &Value| {
         let found = upstream(told, name);
         found["state"] == state && found["why"].as_str().is_some_and(|told| told.contains(why))
@@ -456,6 +456,158 @@ fn a_program_that_crashes_says_its_last_words_and_no_secret() {
     logged(&daemon, "crash", "exit status: 4");
     let metric = "trunkline_child_crash_loop{upstream=\"crash\"}";
     eventually(metric, || (daemon.find_metric(metric) == Some(1)).then_some(()));
+}
+
+/// A program that is the first of these until it is mended, and then the second.
+struct Mendable {
+    crashing: Child,
+    sound: Child,
+    folder: Folder,
+}
+
+impl Mendable {
+    fn new(crashing: &[&str], sound: &[&str]) -> Self {
+        Self { crashing: Child::new(crashing), sound: Child::new(sound), folder: Folder::new() }
+    }
+
+    fn keys(&self, lines: &str) -> String {
+        let [sound, crashing] = [&self.sound, &self.crashing].map(|child| child.command().join(" "));
+        let flag = self.flag();
+        let script = format!("if [ -e {} ]; then exec {sound}; fi; exec {crashing}", flag.display());
+        format!("command = [\"sh\", \"-c\", {script:?}]\n{lines}")
+    }
+
+    fn mend(&self) {
+        std::fs::write(self.flag(), "").expect("a file");
+    }
+
+    fn flag(&self) -> std::path::PathBuf {
+        self.folder.path().join("mended")
+    }
+}
+
+#[test]
+fn a_program_that_ends_at_each_list_cannot_be_listed_until_it_is_mended() {
+    side_by_side([&["modern"][..], &["strict"]], |words| {
+        let program = Mendable::new(&[words, &["crashes-at=tools/list"]].concat(), words);
+        let config = Config::new().raw("up", &program.keys("list_timeout = \"1s\"")).admin();
+        let daemon = Daemon::start(&config);
+        let is_looping = || daemon.find_metric("trunkline_child_crash_loop{upstream=\"up\"}") == Some(1);
+        eventually("it is in a loop", || {
+            daemon.send(&list("1", "tools/list"));
+            is_looping().then_some(())
+        });
+        let why = "tools/list: its process ended, exit status: 3";
+        expect(&daemon, "up", "cannot be listed", why, "the process ended");
+        let found = upstream(&status(&daemon), "up");
+        let told = found["why"].as_str().unwrap_or_default().to_owned();
+        assert!(found["usable"] == false && told.contains("is in a crash loop"), "{found:#}");
+        // However often it is asked for, it is started only now and then, and its state stays.
+        let (starts, since) = (program.crashing.pids().len(), std::time::Instant::now());
+        for _ in 0..50 {
+            daemon.send(&list("1", "tools/list"));
+            assert_eq!(upstream(&status(&daemon), "up")["state"], "cannot be listed");
+        }
+        if since.elapsed() < Duration::from_secs(1) {
+            assert!(program.crashing.pids().len() <= starts + 2, "{starts}");
+        }
+        program.mend();
+        eventually("it is up", || {
+            daemon.send(&list("1", "tools/list"));
+            (upstream(&status(&daemon), "up")["state"] == "up" && !is_looping()).then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_program_that_ends_at_initialize_is_in_a_crash_loop_and_its_refusal_of_another_era_is_no_cause() {
+    let child = Child::new(&["strict", "crashes-at=initialize"]);
+    let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());
+    let mut told = Vec::new();
+    let loops = "its child process is in a crash loop";
+    eventually("it is in a loop", || {
+        let found = upstream(&status(&daemon), "up");
+        told.push(format!("{}: {}", found["state"], found["why"]));
+        found["why"].as_str().is_some_and(|why| why.contains(loops)).then_some(())
+    });
+    assert!(!told.iter().any(|told| told.contains("server/discover")), "{told:#?}");
+    told.retain(|told| !told.contains("starting"));
+    // How it ended is known a little later.
+    let is_right = |told: &String| told.starts_with("\"down") && told.contains("process ended");
+    assert!(told.iter().all(is_right), "{told:#?}");
+    expect(&daemon, "up", "down", "so far: its process ended, exit status: 3", "crash loop");
+}
+
+#[test]
+fn a_program_that_hangs_in_initialize_is_starting_until_its_time_is_over() {
+    let child = Child::new(&["strict"]);
+    child.hold();
+    let keys = child.keys("start_timeout = \"3s\"\nstop_timeout = \"100ms\"");
+    let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+    child.wait_for("holding", 1);
+    let found = upstream(&status(&daemon), "up");
+    assert_eq!(found["state"], "starting", "{found:#}");
+    assert!(found["why"].as_str().is_some_and(|why| why.starts_with("running for ")), "{found:#}");
+    expect(&daemon, "up", "failing", "timed out after 3 s", "timed out");
+}
+
+/// A program of the modern era that does not say so.
+const MUTE: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message and message["method"] != "server/discover":
+        error = {"code": -32601, "message": "no such method"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"#;
+
+#[test]
+fn a_program_that_does_not_answer_server_discover_is_told_as_that() {
+    let command = format!("command = [\"python3\", \"-c\", {}]", Value::from(MUTE));
+    let daemon = Daemon::start(&Config::new().raw("up", &command).admin());
+    let why = "it does not answer server/discover";
+    let told = eventually(why, || {
+        let told = upstream(&status(&daemon), "up");
+        (told["state"] == "failing").then_some(told)
+    });
+    assert_eq!(told["why"], why, "{told:#}");
+    let all = status(&daemon).to_string() + &daemon.log().join("\n");
+    assert!(!all.contains("not to translate"), "{all}");
+}
+
+/// A program of the legacy era whose sessions cannot be opened.
+const WITHOUT_DATABASE: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    error = {"code": -32601, "message": "no such method"}
+    if message["method"] == "initialize":
+        error = {"code": -32603, "message": "database is down"}
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
+"#;
+
+#[test]
+fn a_program_that_refuses_initialize_with_an_error_of_its_own_is_an_mcp_server() {
+    let command = format!("command = [\"python3\", \"-c\", {}]", Value::from(WITHOUT_DATABASE));
+    let daemon = Daemon::start(&Config::new().raw("up", &command).admin());
+    let line = daemon.wait_for_log(0, "why", |line| line.contains("upstream opens no session"));
+    assert!(line.contains("initialize: database is down (-32603)"), "{line}");
+    expect(&daemon, "up", "failing", "initialize: database is down (-32603)", "initialize: error");
+    assert!(!daemon.log().join("\n").contains("is it an MCP server"), "{:?}", daemon.log());
+}
+
+#[test]
+fn a_program_that_is_missing_is_no_crash_loop() {
+    let daemon = Daemon::start(&Config::new().raw("gone", "command = [\"/nowhere/server\"]").admin());
+    let starts = "trunkline_child_starts_total{result=\"error\",upstream=\"gone\"}";
+    eventually(starts, || (daemon.find_metric(starts) >= Some(3)).then_some(()));
+    let why = "its process cannot be started: there is no program `/nowhere/server`";
+    expect(&daemon, "gone", "down", why, "the process cannot be started");
+    let told = status(&daemon);
+    assert!(!told.to_string().contains("crash loop"), "{told:#}");
+    assert_eq!(problem(&told, "gone")["runbook"], "TrunklineUpstreamDown", "{told:#}");
+    assert_eq!(daemon.find_metric("trunkline_child_crash_loop{upstream=\"gone\"}"), Some(0));
 }
 
 #[test]

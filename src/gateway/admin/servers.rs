@@ -21,16 +21,18 @@ use crate::tables::lists::{CatalogQuery, List};
 use crate::telemetry::metrics::declare::LabelValues as _;
 use crate::telemetry::metrics::families::BridgeSeries;
 use crate::telemetry::totals::{Counts, Total, Totals};
-use crate::upstream::fault::NotedFault;
+use crate::upstream::fault::{Fault, NotedFault};
 use crate::upstream::pins::Pins;
 use crate::upstream::start_state::StartState;
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
 use protocol::route::Kind;
-use protocol::version::Eras;
+use protocol::version::{Era, Eras};
 
 /// Tools whose definitions wait for approval that are named.
 const WAITING_MAX: usize = 20;
+/// How long the end of a process is the reason why there is no list, where nobody asks again.
+const ENDS_BELIEVED_S: u64 = 60;
 
 /// What was found out beforehand.
 pub(super) struct StatusSources<'s> {
@@ -285,9 +287,12 @@ fn forwards_credentials(upstream: &Upstream) -> bool {
 fn start(upstream: &Upstream) -> Option<StartStatus> {
     let state = &upstream.starts()?.state();
     let timeout_s = upstream.config.command.as_ref().map(|command| command.start_timeout.as_secs());
+    let is_tried = upstream.facts.known().was_tried;
     let (phase, since) = match state {
         StartState::Queued { since } => ("queued", since),
         StartState::Running { since } => ("running", since),
+        // It has refused one era, and has not answered in the other yet.
+        StartState::Up { since } if !is_tried => ("running", since),
         StartState::NotStarted | StartState::Up { .. } | StartState::Ended { .. } | StartState::Failed(_) => {
             let phase = status::FIRST_CALL.to_owned();
             let rests = StartStatus { phase, ..StartStatus::default() };
@@ -303,26 +308,45 @@ fn upstream_fault(upstream: &Upstream) -> Option<FaultStatus> {
     let known = facts.known();
     // Lacking one era is no fault of a server that speaks the other.
     let is_denied = known.was_tried && known.eras().is_empty() && upstream.config.eras.is_none();
-    // The end of a session says more than what came of none.
-    let denials = facts.denials.iter().filter(|_| is_denied);
-    let denial =
-        denials.clone().find(|last| last.latest().is_some_and(|noted| last.stands(&noted, 0, true, now)));
     let of_process = upstream.children().map(|children| children.fault());
-    let all = [Some(&facts.fault), denial, of_process].into_iter().flatten();
-    let told = all.filter_map(|last| {
+    let causes = [Some(&facts.fault), of_process].into_iter().flatten().map(|last| (last, None));
+    let [of_sessions, of_none] = &facts.denials;
+    let denials = [(of_sessions, Some(Era::Legacy)), (of_none, Some(Era::Modern))];
+    let all = causes.chain(denials.into_iter().filter(|_| is_denied));
+    let told = all.filter_map(|(last, denied)| {
         let noted = last.latest()?;
         let stands = last.stands(&noted, 0, true, now);
-        Some((stands, noted))
+        let weight = if stands { weight(&noted.fault, denied, upstream.is_child()) } else { 0 };
+        Some((stands, weight, noted))
     });
-    let (stands, noted) = told.max_by_key(|(stands, noted)| (*stands, noted.at_ms))?;
+    let (stands, _, noted) = told.max_by_key(|(stands, weight, noted)| (*stands, *weight, noted.at_ms))?;
     Some(fault(&noted, stands))
+}
+
+/// How much a fault says about why nothing is to be had of a server. The denial of an era is harmless by itself, and that
+/// of sessions says more than that of none: so anything else is the cause.
+fn weight(fault: &Fault, denied: Option<Era>, is_child: bool) -> u8 {
+    match denied {
+        Some(Era::Modern) if fault.is_era_refused() || !is_child => 0,
+        Some(Era::Legacy) if fault.is_era_refused() => 1,
+        Some(Era::Modern) => 2,
+        None | Some(Era::Legacy) => 3,
+    }
 }
 
 /// Why one of its lists cannot be had: that of its tools before others.
 fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
     let (list, noted) = upstream.listing.fault()?;
     let list = List::ALL.get(usize::from(list)).map(|list| list.method().label().to_owned());
-    Some(FaultStatus { list, ..fault(&noted, true) })
+    let told = FaultStatus { list, ..fault(&noted, true) };
+    let Some(children) = upstream.children().filter(|_| noted.fault == Fault::Closed) else {
+        return Some(told);
+    };
+    // A list during which a process ended, and that nobody asks for again, is believed for a while.
+    let is_recent = clock::now_s().saturating_sub(noted.at_s) < ENDS_BELIEVED_S;
+    let ended = children.fault().latest().map(|noted| fault(&noted, true));
+    let ended = ended.filter(|_| is_recent || children.crash_loop_since_s().is_some())?;
+    Some(FaultStatus { why: ended.why, cause: ended.cause, ..told })
 }
 
 /// The processes of its program that have answered.

@@ -156,6 +156,12 @@ impl Fault {
         }
     }
 
+    /// True if it says that the server does not know the method, or what goes with it: servers refuse an era that they do
+    /// not speak like this.
+    pub(crate) fn is_era_refused(&self) -> bool {
+        matches!(self, Self::Refused { code: -32602..=-32600, .. })
+    }
+
     /// True if it is none of an answer, so that the answer to any call contradicts it.
     fn is_of_silence(&self) -> bool {
         matches!(

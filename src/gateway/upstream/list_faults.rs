@@ -70,19 +70,24 @@ impl ListFaults {
     }
 
     /// It was answered.
-    pub(super) fn note_answered(&self, question: u64) {
+    pub(super) fn note_answered(&self, list: u8, question: u64) {
         if self.are_any.load(Ordering::Acquire) {
-            self.clear(question);
+            self.clear(list, question);
         }
     }
 
     #[cold]
-    fn clear(&self, question: u64) {
+    fn clear(&self, list: u8, question: u64) {
         let now_ms = clock_ms(clock::now());
         let believed_ms = u64::try_from(BELIEVED.as_millis()).unwrap_or(u64::MAX);
         let is_old = |known: &ListFault| now_ms.saturating_sub(known.met_ms) > believed_ms;
         let mut failing = self.failing.lock();
-        failing.retain(|known| known.question != question && !is_old(known));
+        // A process ends at a list however that is asked for.
+        let is_end = |known: &ListFault| known.last.latest().is_some_and(|last| last.fault == Fault::Closed);
+        failing.retain(|known| {
+            let is_over = known.question == question || (known.list == list && is_end(known));
+            !is_over && !is_old(known)
+        });
         self.are_any.store(!failing.is_empty(), Ordering::Release);
     }
 
@@ -109,16 +114,16 @@ mod tests {
     #[test]
     fn a_fault_is_over_once_its_own_question_is_answered() {
         let faults = ListFaults::default();
-        faults.note_answered(1);
+        faults.note_answered(0, 1);
         faults.note(0, 1, named("one"));
         faults.note(0, 2, named("two"));
-        faults.note_answered(3);
+        faults.note_answered(0, 3);
         assert_eq!(first(&faults), Some(named("one")));
         faults.note(0, 1, named("another"));
         assert_eq!(first(&faults), Some(named("another")));
-        faults.note_answered(1);
+        faults.note_answered(0, 1);
         assert_eq!(first(&faults), Some(named("two")));
-        faults.note_answered(2);
+        faults.note_answered(0, 2);
         assert_eq!(first(&faults), None);
     }
 
@@ -128,8 +133,18 @@ mod tests {
         faults.note(1, 5, named("prompts"));
         faults.note(0, 6, named("tools"));
         assert_eq!(first(&faults), Some(named("tools")));
-        faults.note_answered(6);
+        faults.note_answered(0, 6);
         assert_eq!(first(&faults), Some(named("prompts")));
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_over_with_any_answer_to_the_list() {
+        let faults = ListFaults::default();
+        faults.note(0, 1, Fault::Closed);
+        faults.note_answered(1, 2);
+        assert_eq!(first(&faults), Some(Fault::Closed));
+        faults.note_answered(0, 3);
+        assert_eq!(first(&faults), None);
     }
 
     #[test]
@@ -152,7 +167,7 @@ mod tests {
         faults.note_again(1, named("again"));
         faults.note_again(4, named("never met"));
         assert_eq!(first(&faults), Some(named("again")));
-        faults.note_answered(3);
+        faults.note_answered(0, 3);
         assert_eq!(first(&faults), Some(named("two")));
         assert!(faults.of(1).is_none() && faults.of(2).is_some());
     }

@@ -221,8 +221,8 @@ impl ListingState {
     }
 
     /// The server gave the list.
-    pub(crate) fn note_listed(&self, question: u64) {
-        self.failing.note_answered(question);
+    pub(crate) fn note_listed(&self, list: u8, question: u64) {
+        self.failing.note_answered(list, question);
     }
 
     /// The first list that cannot be had now, by its number, and why.

@@ -104,7 +104,7 @@ fn due(
 fn still(upstream: &Upstream, key: &PartKey) -> Option<Fault> {
     let fault = upstream.listing.fault_of(key.question())?;
     if upstream.lacks(key.dialect.era()) {
-        upstream.listing.note_listed(key.question());
+        upstream.listing.note_listed(key.kind.index(), key.question());
         return None;
     }
     Some(fault.fault.clone())

@@ -29,6 +29,7 @@ use crate::tables::lists::cache::{PartKey, Scope};
 use crate::tables::lists::part::{Content, ListPart, Truncation};
 use crate::telemetry::metrics::families::ByResult;
 use crate::upstream::Upstream;
+use crate::upstream::fault::Fault;
 use protocol::error::UpstreamError;
 
 /// Least time between two fetches of a part because of changes.
@@ -312,12 +313,15 @@ impl PartRequest {
                 | UpstreamError::Encoded { .. }
                 | UpstreamError::NotOpened(_)
         );
+        // A process that ends at a list gives none. How it ended is known a little later.
+        let is_end = *error == UpstreamError::Reset && self.upstream.is_child();
         // As long as it is not known what a program speaks, this is what keeps it from opening a session.
-        let is_of_list = is_of_list && !(self.upstream.is_child() && self.upstream.eras().is_none());
+        let is_known = !(self.upstream.is_child() && self.upstream.eras().is_none());
+        let is_of_list = (is_of_list || is_end) && is_known;
         // A client's own list says nothing of what others are shown.
         if is_of_list && self.owner.is_gateway() && self.key.kind != CatalogQuery::Discover {
             let patience = self.upstream.config.list_timeout;
-            let fault = self.upstream.fault_of(error, patience);
+            let fault = if is_end { Fault::Closed } else { self.upstream.fault_of(error, patience) };
             let (listing, question) = (&self.upstream.listing, self.key.question());
             if self.is_again {
                 listing.note_fault_again(question, fault);
@@ -344,7 +348,7 @@ impl PartRequest {
         let was_watched = self.is_watched();
         fetch::heard_of(&self.upstream, &self.dialect).await;
         if self.is_undeclared(thread.snapshot.limits.json_depth_max) {
-            self.upstream.listing.note_listed(self.key.question());
+            self.upstream.listing.note_listed(self.key.kind.index(), self.key.question());
             return Ok(self.keep(thread, FetchResult::absent(asked), count, asked).await);
         }
         let _lease = match lease {
@@ -358,7 +362,12 @@ impl PartRequest {
             Ok(mut fetched) => {
                 ok.inc();
                 if self.owner.is_gateway() {
-                    self.upstream.listing.note_listed(self.key.question());
+                    self.upstream.listing.note_listed(self.key.kind.index(), self.key.question());
+                }
+                if let Some(children) =
+                    self.upstream.children().filter(|_| self.key.kind != CatalogQuery::Discover)
+                {
+                    children.note_use();
                 }
                 if was_watched && self.is_watched() {
                     fetched.ttl = fetched.ttl.max(WATCHED_TTL);

@@ -275,6 +275,8 @@ fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names
             entry.failures = 0;
             entry.due = now + REFRESH_INTERVAL;
         }
+        // It is asked again once it is known what it speaks.
+        Some(UpstreamError::Starting { .. }) => entry.due = now + RETRY_INTERVAL_MIN,
         Some(error) => {
             if entry.failures == 0 {
                 tracing::warn!(

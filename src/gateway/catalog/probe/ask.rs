@@ -92,11 +92,17 @@ pub(super) async fn discover(
             judge(&answer, &mut asker.scratch.borrow_mut(), asker.limits.json_depth_max, told)
         }
         // Over a pipe nothing stands in between: silence is the server's own.
-        Err(UpstreamError::TimedOut) if upstream.is_child() => {
-            EraFinding::Lacks { fault: Fault::TimedOut(patience) }
+        Err(UpstreamError::TimedOut) if upstream.is_child() => EraFinding::Lacks { fault: unanswered() },
+        // Its process has read the question, and is asked to initialize by now.
+        Err(UpstreamError::Starting { .. }) if upstream.is_child() => {
+            EraFinding::Unknown { fault: unanswered() }
         }
         Err(error) => EraFinding::Unknown { fault: upstream.fault_of(&error, patience) },
     }
+}
+
+fn unanswered() -> Fault {
+    Fault::Other("it does not answer server/discover".into())
 }
 
 fn judge(

@@ -45,7 +45,7 @@ use crate::snapshot::Snapshot;
 use crate::upstream::ask::Asker;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::facts::{EMPTY, EraFacts, EraIntroduction, Fact};
-use crate::upstream::fault::LastFault;
+use crate::upstream::fault::{Fault, LastFault};
 use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
@@ -332,6 +332,9 @@ impl UpstreamSchedule {
             EraFinding::Speaks { introduction, fresh_for } => {
                 facts.fault.is_good();
                 facts.denials.iter().for_each(LastFault::is_good);
+                if let Some(children) = upstream.children() {
+                    children.note_introduced();
+                }
                 if let [only] = upstream.replicas.load().as_slice() {
                     only.faults.is_good();
                 }
@@ -506,15 +509,23 @@ fn tell(upstream: &Upstream, known: &EraFacts) {
     match (known.eras(), versions(known)) {
         (Eras { modern: false, legacy: false }, _) => {
             if !matches!((&known.modern, &known.legacy), (Fact::Unknown, _) | (_, Fact::Unknown)) {
-                let why = fault.map(|noted| noted.fault.to_string());
-                if is_child {
-                    tracing::warn!(upstream, why, "upstream speaks neither era: is it an MCP server?");
-                } else {
-                    tracing::warn!(
+                let why = fault.as_ref().map(|noted| noted.fault.to_string());
+                match fault.as_ref().map(|noted| &noted.fault) {
+                    // An error of JSON-RPC comes from a server of MCP.
+                    Some(fault) if fault.is_era_refused() => {
+                        tracing::warn!(upstream, why, "upstream speaks neither era");
+                    }
+                    Some(Fault::Refused { .. } | Fault::Revision(_)) => {
+                        tracing::warn!(upstream, why, "upstream opens no session");
+                    }
+                    _ if is_child => {
+                        tracing::warn!(upstream, why, "upstream speaks neither era: is it an MCP server?");
+                    }
+                    _ => tracing::warn!(
                         upstream,
                         why,
                         "upstream speaks neither era: is its URL that of an MCP server?"
-                    );
+                    ),
                 }
             }
         }

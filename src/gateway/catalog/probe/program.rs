@@ -165,7 +165,7 @@ async fn initialize(asker: &Asker<'_>, sessions: &Sessions, upstream: &Upstream)
             None => open_and_close(asker, upstream, deadline).await,
         },
         (Err(UpstreamSessionError::Failed(error)), _) => {
-            not_initialized(upstream, error, upstream.config.response_timeout)
+            not_initialized(upstream, error, initialize_patience(upstream))
         }
         (Err(UpstreamSessionError::NoState(_)), _) => {
             let error = UpstreamError::TooManyListSessions;
@@ -174,13 +174,19 @@ async fn initialize(asker: &Asker<'_>, sessions: &Sessions, upstream: &Upstream)
     }
 }
 
+/// The time that a process which is up has for `initialize`.
+fn initialize_patience(upstream: &Upstream) -> Duration {
+    let start_timeout = upstream.config.command.as_ref().map(|command| command.start_timeout);
+    start_timeout.map_or(upstream.config.response_timeout, |max| max.min(upstream.config.response_timeout))
+}
+
 async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instant) -> EraFinding {
     match open(asker, upstream, InitializeOffer::own(LegacyVersion::NEWEST), deadline).await {
         Ok(opened) => {
             asker.close(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
             initialized(asker, &opened, FRESH_FOR)
         }
-        Err(error) => not_initialized(upstream, error, upstream.config.response_timeout),
+        Err(error) => not_initialized(upstream, error, initialize_patience(upstream)),
     }
 }
 

@@ -264,6 +264,9 @@ pub(crate) async fn pass(
             Ok(Reply::accepted())
         }
         MessageKind::Notification | MessageKind::Response => {
+            if !is_own {
+                connection.note_client();
+            }
             connection.tell(outgoing::unchanged(message.clone())).await?;
             Ok(Reply::accepted())
         }

@@ -39,7 +39,7 @@ pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
 use self::pending_calls::{CallRole, PendingCall};
 pub(crate) use self::state::GatewayUse;
-use self::state::{ModernCallers, MuxKind, MuxState, ReplyHandle};
+use self::state::{AskedBy, ModernCallers, MuxKind, MuxState, ReplyHandle};
 use self::state_owner::StateOwner;
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
@@ -150,6 +150,9 @@ impl MuxConnection {
                 return Err(UpstreamError::Unreachable);
             }
             state.used = clock::now();
+            if !is_own {
+                state.asked_by = AskedBy::Client;
+            }
             state.pending.enter(call)
         };
         self.0.entered.notify_one();
@@ -361,6 +364,21 @@ impl MuxConnection {
     /// True if the other side has answered anything.
     pub(crate) fn has_answered(&self) -> bool {
         self.lock().has_answered
+    }
+
+    /// True if a client has asked the other side, or told it, anything: its end may be that client's doing.
+    pub(crate) fn has_client(&self) -> bool {
+        self.lock().asked_by == AskedBy::Client
+    }
+
+    /// A client tells the other side something.
+    pub(crate) fn note_client(&self) {
+        self.lock().asked_by = AskedBy::Client;
+    }
+
+    /// True if the gateway alone had asked the other side, and waited for an answer when it ended.
+    pub(crate) fn was_asked_at_end(&self) -> bool {
+        self.lock().asked_by == AskedBy::GatewayAtEnd
     }
 
     fn lock(&self) -> MutexGuard<'_, MuxState> {

@@ -31,11 +31,22 @@ pub(super) struct MuxState {
     pub(super) callers: ModernCallers,
     pub(super) used: Instant,
     pub(super) has_answered: bool,
+    pub(super) asked_by: AskedBy,
     /// What whoever hands in a message does where its reader has no room.
     pub(super) patience: Patience,
     /// The connection is to end: nothing new goes into it.
     pub(super) is_closing: bool,
     pub(super) is_gone: bool,
+}
+
+/// Whose questions the other side may have ended of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskedBy {
+    Nobody,
+    /// The gateway alone, which waited for an answer when it ended.
+    GatewayAtEnd,
+    /// A client, be it that it told it something.
+    Client,
 }
 
 /// Whether whoever hands in a message waits for its reader.
@@ -114,6 +125,7 @@ impl MuxState {
             callers: ModernCallers::One,
             used: clock::now(),
             has_answered: false,
+            asked_by: AskedBy::Nobody,
             patience: Patience::Never,
             is_closing: false,
             is_gone: false,
@@ -123,8 +135,13 @@ impl MuxState {
     /// The connection is gone: nobody waits any more.
     pub(super) fn end(&mut self) {
         self.is_gone = true;
-        for handle in self.pending.drain().filter_map(|call| call.handle) {
-            handle.sender.break_off();
+        for call in self.pending.drain() {
+            if call.role == CallRole::Own && self.asked_by == AskedBy::Nobody {
+                self.asked_by = AskedBy::GatewayAtEnd;
+            }
+            if let Some(handle) = call.handle {
+                handle.sender.break_off();
+            }
         }
         for (_, listener) in self.listeners.drain() {
             listener.break_off();

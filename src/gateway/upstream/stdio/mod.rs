@@ -30,7 +30,7 @@ mod starts;
 use std::collections::{HashMap, VecDeque};
 use std::process::ExitStatus;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,7 @@ use self::log_line::clean;
 use self::process::{ChildEnd, RunningChild};
 use self::processes::{ModernChild, ModernOutcome, SessionOpening, SessionOutcome, UnclaimedStarts};
 use self::shared::{SharedChildren, SharedOutcome};
-use self::starts::Starts;
+use self::starts::{Starts, VainStart};
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares, is_scarce};
@@ -70,6 +70,8 @@ use protocol::error::{UpstreamError, without_secrets};
 const LAST_LINES_MAX: usize = 5;
 /// So much of each.
 const LAST_LINE_BYTES_MAX: usize = 4096;
+/// One that lives for so long after its first answer does not end by starting.
+const SETTLING_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Children {
@@ -109,8 +111,10 @@ pub(crate) struct Children {
     latest_lines: Mutex<VecDeque<Box<[u8]>>>,
     /// The last of them before one ended unasked.
     last_lines: Mutex<VecDeque<Box<[u8]>>>,
-    /// Since when they end before they answer, in seconds since 1970; 0: they do not.
+    /// Since when they end before they are of use, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
+    /// The program has said what it speaks, or nobody asks. Until then an answer may be the refusal of another era.
+    is_introduced: AtomicBool,
     retired: CancellationToken,
 }
 
@@ -168,18 +172,20 @@ impl Children {
             latest_lines: Mutex::default(),
             last_lines: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
+            is_introduced: AtomicBool::new(upstream.eras.is_some()),
             retired: CancellationToken::new(),
         })
     }
 
-    /// Since when they end before they answer anything, again and again, in seconds since 1970.
+    /// Since when they end before they are of use, again and again, in seconds since 1970.
     pub(crate) fn crash_loop_since_s(&self) -> Option<u64> {
         Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
     }
 
-    /// The number of those that have answered.
+    /// The number of those that have answered; none while each ends soon after that.
     pub(crate) fn serving(&self) -> usize {
-        self.serving.load(Ordering::Relaxed)
+        let is_in_doubt = !self.is_introduced.load(Ordering::Relaxed) || self.starts.lock().is_in_doubt();
+        if is_in_doubt { 0 } else { self.serving.load(Ordering::Relaxed) }
     }
 
     /// Why the last of them ended unasked, or was not started.
@@ -329,7 +335,7 @@ impl Children {
             }
             Err(error) => {
                 self.series.starts.error.inc();
-                let wait = self.note_vain_start(now, now);
+                let wait = self.note_vain_start(VainStart::NoProcess, now, now);
                 self.fault.note(Fault::NotStarted(plain(&error.to_string())), 0, true);
                 tracing::warn!(upstream = self.name, %error, "a child process cannot be started");
                 begun.fail(error.to_string());
@@ -339,31 +345,89 @@ impl Children {
     }
 
     /// A start came to nothing. Returns the pause until the next.
-    fn note_vain_start(&self, since: Instant, now: Instant) -> Duration {
+    fn note_vain_start(&self, vain: VainStart, since: Instant, now: Instant) -> Duration {
         let random = jitter::random();
-        let (pause, is_loop) = self.starts.lock().fail(since, now, random);
-        if is_loop {
-            self.series.crash_loop.set(1);
-            self.loop_since_s.store(clock::now_s(), Ordering::Relaxed);
-            let upstream = &self.name;
-            tracing::error!(
+        let mut starts = self.starts.lock();
+        let pause = starts.fail(vain, since, now, random);
+        self.show_loop(&starts);
+        pause
+    }
+
+    /// Says whether they end again and again, once that changes.
+    fn show_loop(&self, starts: &Starts) {
+        let (upstream, is_loop) = (&self.name, starts.is_loop());
+        if is_loop == self.crash_loop_since_s().is_some() {
+            return;
+        }
+        self.series.crash_loop.set(is_loop.into());
+        self.loop_since_s.store(if is_loop { clock::now_s() } else { 0 }, Ordering::Relaxed);
+        match (is_loop, starts.is_in_doubt()) {
+            (true, false) => tracing::error!(
                 upstream,
                 "its child processes end before they answer: started again with growing pauses"
-            );
+            ),
+            (true, true) => tracing::error!(
+                upstream,
+                "its child processes end soon after their first answer: started again with growing pauses"
+            ),
+            (false, _) => tracing::info!(upstream, "its child processes answer again"),
         }
-        pause
     }
 
     /// One has answered for the first time, and is counted until what is returned is dropped.
     fn note_answer(&self) -> Serving {
-        self.fault.is_good();
-        if self.starts.lock().succeed() {
-            self.series.crash_loop.set(0);
-            self.loop_since_s.store(0, Ordering::Relaxed);
-            tracing::info!(upstream = self.name, "its child processes answer again");
+        if self.is_introduced.load(Ordering::Relaxed) {
+            self.note_success();
         }
         self.serving.fetch_add(1, Ordering::Relaxed);
         Serving(Arc::clone(&self.serving))
+    }
+
+    fn note_success(&self) {
+        let mut starts = self.starts.lock();
+        if starts.succeed() {
+            self.fault.is_good();
+            self.show_loop(&starts);
+        }
+    }
+
+    /// One was of use: it has answered more than how it introduces itself, or lives on.
+    pub(crate) fn note_use(&self) {
+        let mut starts = self.starts.lock();
+        if starts.note_use(clock::now()) {
+            self.fault.is_good();
+            self.show_loop(&starts);
+        }
+    }
+
+    /// The program has said what it speaks.
+    pub(crate) fn note_introduced(&self) {
+        if !self.is_introduced.swap(true, Ordering::Relaxed) {
+            self.note_success();
+        }
+    }
+
+    /// Waits until one that has answered is known to live on. A refusal alone, such as that of another era, shows no more
+    /// than that it starts.
+    async fn settled(&self, connection: &MuxConnection) {
+        loop {
+            tokio::time::sleep(SETTLING_TIME).await;
+            if self.is_introduced.load(Ordering::Relaxed) || connection.has_client() {
+                return self.note_use();
+            }
+            self.note_success();
+        }
+    }
+
+    /// How the start of one that ended unasked came to nothing; `None`: it did not.
+    fn vain_start(&self, connection: &MuxConnection, since: Instant, now: Instant) -> Option<VainStart> {
+        if !connection.has_answered() {
+            return Some(VainStart::Unanswered);
+        }
+        let is_early = connection.was_asked_at_end() || now.duration_since(since) < SETTLING_TIME;
+        // One client alone keeps no process from others.
+        let was_of_use = connection.has_client() || self.starts.lock().was_used_since(since);
+        (is_early && !was_of_use).then_some(VainStart::Introduced)
     }
 
     fn note_end(
@@ -384,9 +448,18 @@ impl Children {
         let now = clock::now();
         *self.last_lines.lock() = std::mem::take(&mut *self.latest_lines.lock());
         let said = self.last_lines().pop().unwrap_or_default().into();
-        // One that has answered is started again when somebody needs it.
         let told = if why == ChildEnd::Closed.as_str() { &*status } else { why };
-        self.fault.note(Fault::Ended { status: told.into(), said }, 0, !connection.has_answered());
+        let vain = self.vain_start(connection, since, now);
+        if let Some(vain) = vain {
+            self.note_vain_start(vain, since, now);
+        }
+        // One that was of use is started again when somebody needs it.
+        let is_standing = match vain {
+            None => false,
+            Some(VainStart::Introduced) => connection.was_asked_at_end() || self.starts.lock().is_repeated(),
+            Some(VainStart::Unanswered | VainStart::NoProcess) => true,
+        };
+        self.fault.note(Fault::Ended { status: told.into(), said }, 0, is_standing);
         let lived_ms = now.duration_since(since).as_millis();
         if let Some(left_out) = self.paces.lock().ends.next(now) {
             let upstream = &self.name;
@@ -399,8 +472,7 @@ impl Children {
                 "a child process ended unasked"
             );
         }
-        if !connection.has_answered() {
-            self.note_vain_start(since, now);
+        if vain == Some(VainStart::Unanswered) {
             start.fail([why, &status].join(": "));
         }
     }

@@ -21,6 +21,9 @@ use protocol::error::UpstreamError;
 use protocol::initialize::discover_params;
 use protocol::version::Era;
 
+/// The program was found to be of the other era meanwhile, or does not say: the next attempt is told in its era.
+const ASKED_IN_VAIN: UpstreamError = UpstreamError::Starting { retry_after_s: 1 };
+
 /// One start, as a task of its own.
 struct ModernStart {
     children: Arc<Children>,
@@ -77,7 +80,8 @@ impl Children {
             let tried = async { Some(asking.upstream.facts.tried().await) };
             self.wait_for_start(asking, tried).await?;
             if asking.upstream.lacks(Era::Modern) {
-                return Err(UpstreamError::OtherEra);
+                let is_bridged = asking.upstream.config.bridge.is_on;
+                return Err(if is_bridged { ASKED_IN_VAIN } else { UpstreamError::OtherEra });
             }
         }
         Ok(connection)
@@ -138,7 +142,7 @@ impl ModernStart {
         launched.connection.keep();
         if is_taken {
             // It carries a session by now.
-            return landing.land(Err(UpstreamError::OtherEra));
+            return landing.land(Err(ASKED_IN_VAIN));
         }
         {
             let mut modern = children.modern.lock();

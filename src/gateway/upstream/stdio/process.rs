@@ -121,7 +121,7 @@ pub(super) async fn run(
         let output = Output::new(&children, &host, &start, &heard, read_half);
         ends.push(Box::pin(output.read(&mut stdout)));
         ends.push(Box::pin(write(stdin, write_half, &start, watch)));
-        ends.push(Box::pin(never_up(&start, children.start_timeout())));
+        ends.push(Box::pin(never_up(&start, &children, &connection)));
         ends.push(Box::pin(asked(&children, &host, &start, &connection)));
         ends.push(Box::pin(async {
             telling.as_mut().await;
@@ -240,9 +240,10 @@ async fn next(
 }
 
 /// Completes when a child has not answered anything for so long.
-async fn never_up(start: &Start, start_timeout: Duration) -> ChildEnd {
+async fn never_up(start: &Start, children: &Children, connection: &MuxConnection) -> ChildEnd {
     let up = start.up();
-    if timeout(start_timeout, up.cancelled()).await.is_ok() {
+    if timeout(children.start_timeout(), up.cancelled()).await.is_ok() {
+        children.settled(connection).await;
         // It is up, and ends otherwise.
         std::future::pending::<()>().await;
     }

@@ -1,6 +1,7 @@
-//! When a child process may be started: at once as a rule, with growing pauses while it ends before it answers anything.
+//! When a child process may be started: at once as a rule, with growing pauses while it ends before it is of any use.
 //!
-//! Pure. What it does after its first answer is no reason to keep it from others.
+//! Pure. A process is of use once it has answered more than how it introduces itself, or lives on. The end of one that a
+//! client has spoken to is no reason to keep it from others.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +10,29 @@ const LOOP_STARTS: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
+/// How a start came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VainStart {
+    /// There was no process at all.
+    NoProcess,
+    /// It ended before it answered anything.
+    Unanswered,
+    /// It had introduced itself, and ended before it was of use.
+    Introduced,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Starts {
     vain: u32,
     /// When the last one was found to be vain.
     failed: Option<Instant>,
     not_before: Option<Instant>,
+    /// One of those had introduced itself: the first answer of another says nothing.
+    is_in_doubt: bool,
+    /// They end again and again.
+    is_loop: bool,
+    /// When one was of use last.
+    used: Option<Instant>,
 }
 
 impl Starts {
@@ -23,25 +41,62 @@ impl Starts {
         self.not_before.and_then(|at| at.checked_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// A child that was started at `since` ended before it answered anything. `random` is from 0 to 1. Returns the
-    /// pause, and whether this makes it a loop. Several that ran at once are one vain start.
-    pub(super) fn fail(&mut self, since: Instant, now: Instant, random: f64) -> (Duration, bool) {
+    /// The start of a child at `since` came to nothing. `random` is from 0 to 1. Returns the pause. Several that ran at
+    /// once are one vain start. One that had introduced itself may have ended by chance, and is started again at once.
+    pub(super) fn fail(&mut self, vain: VainStart, since: Instant, now: Instant, random: f64) -> Duration {
         if self.failed.is_some_and(|failed| since < failed) {
-            return (self.wait(now).unwrap_or_default(), false);
+            return self.wait(now).unwrap_or_default();
         }
         self.failed = Some(now);
         self.vain = self.vain.saturating_add(1);
+        self.is_in_doubt |= vain == VainStart::Introduced;
+        self.is_loop |= self.vain >= LOOP_STARTS && vain != VainStart::NoProcess;
+        if vain == VainStart::Introduced && self.vain == 1 {
+            return Duration::ZERO;
+        }
         let doublings = (self.vain - 1).min(16);
         let pause = (PAUSE_MIN * (1 << doublings)).min(PAUSE_MAX).mul_f64(0.8 + 0.4 * random);
         self.not_before = Some(now + pause);
-        (pause, self.vain == LOOP_STARTS)
+        pause
     }
 
-    /// A child answered. True if that ends a loop.
+    /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
     pub(super) fn succeed(&mut self) -> bool {
-        let was_loop = self.vain >= LOOP_STARTS;
-        *self = Self::default();
-        was_loop
+        if self.is_in_doubt {
+            return false;
+        }
+        *self = Self { used: self.used, ..Self::default() };
+        true
+    }
+
+    /// A child is of use. True if that was in doubt.
+    pub(super) fn note_use(&mut self, now: Instant) -> bool {
+        let was_in_doubt = self.is_in_doubt;
+        if was_in_doubt {
+            *self = Self::default();
+        }
+        self.used = Some(now);
+        was_in_doubt
+    }
+
+    /// Whether one was of use since then.
+    pub(super) fn was_used_since(&self, since: Instant) -> bool {
+        self.used.is_some_and(|used| used >= since)
+    }
+
+    /// Whether one ended that had introduced itself, and none was of use since.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
+    }
+
+    /// Whether one ended before it was of use more than once in a row.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.vain > 1
+    }
+
+    /// Whether they end again and again before they are of use.
+    pub(super) fn is_loop(&self) -> bool {
+        self.is_loop
     }
 }
 
@@ -57,17 +112,43 @@ mod tests {
         for (number, expected_ms) in
             [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000].iter().enumerate()
         {
-            let (pause, is_loop) = starts.fail(now, now, 0.5);
-            assert_eq!((pause, is_loop), (Duration::from_millis(*expected_ms), number == 2));
+            let pause = starts.fail(VainStart::Unanswered, now, now, 0.5);
+            assert_eq!((pause, starts.is_loop()), (Duration::from_millis(*expected_ms), number >= 2));
             assert_eq!(starts.wait(now), Some(pause));
             assert_eq!(starts.wait(now + pause), None);
         }
-        assert!(starts.succeed() && !starts.succeed());
+        assert!(starts.succeed() && !starts.is_loop());
         assert_eq!(starts.wait(now), None);
-        let (least, _) = starts.fail(now, now, 0.0);
-        let (most, _) = Starts::default().fail(now, now, 1.0);
+        let least = starts.fail(VainStart::Unanswered, now, now, 0.0);
+        let most = Starts::default().fail(VainStart::Unanswered, now, now, 1.0);
         assert_eq!((least, most), (PAUSE_MIN.mul_f64(0.8), PAUSE_MIN.mul_f64(1.2)));
-        assert!(!starts.succeed(), "one vain start is no loop");
+        assert!(!starts.is_loop(), "one vain start is no loop");
+    }
+
+    #[test]
+    fn an_introduction_alone_ends_no_row_of_those_that_introduced_themselves() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for (number, expected_ms) in [0, 1000, 2000, 4000].into_iter().enumerate() {
+            let pause = starts.fail(VainStart::Introduced, now, now, 0.5);
+            assert_eq!((pause, starts.is_loop()), (Duration::from_millis(expected_ms), number >= 2));
+            assert!(!starts.succeed() && starts.is_in_doubt(), "it will end as those before it");
+        }
+        assert!(starts.note_use(now) && !starts.is_loop() && !starts.is_in_doubt());
+        assert!(starts.was_used_since(now) && !starts.was_used_since(now + PAUSE_MIN));
+        assert_eq!(starts.wait(now), None);
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_no_loop_of_crashes() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for _ in 0..9 {
+            starts.fail(VainStart::NoProcess, now, now, 0.5);
+        }
+        assert!(!starts.is_loop() && starts.wait(now).is_some());
+        starts.fail(VainStart::Unanswered, now, now, 0.5);
+        assert!(starts.is_loop(), "by now it is there");
     }
 
     #[test]
@@ -76,10 +157,11 @@ mod tests {
         let mut starts = Starts::default();
         let ended = started + Duration::from_millis(5);
         for number in 0..50 {
-            let (pause, is_loop) = starts.fail(started, ended, 0.5);
-            assert_eq!((pause, is_loop), (PAUSE_MIN, false), "{number}");
+            let pause = starts.fail(VainStart::Unanswered, started, ended, 0.5);
+            assert_eq!((pause, starts.is_loop()), (PAUSE_MIN, false), "{number}");
         }
-        assert_eq!(starts.fail(ended + pause_of(&starts, ended), ended + PAUSE_MAX, 0.5).0, PAUSE_MIN * 2);
+        let next = ended + pause_of(&starts, ended);
+        assert_eq!(starts.fail(VainStart::Unanswered, next, ended + PAUSE_MAX, 0.5), PAUSE_MIN * 2);
     }
 
     fn pause_of(starts: &Starts, now: Instant) -> Duration {
