@@ -11,6 +11,7 @@ them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `later-lists-in=S` is as late with tools there, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, and `lists=N` refuses to list once it did so N times.
 `initializes-after=N` refuses the first N times to initialize, of all its processes.
+`early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
 With `storms`, it says fifty times at once that its list has changed, again and again. `holds=N` takes N MiB of memory.
@@ -444,6 +445,11 @@ def main():
         write("╭──────────────╮\n│ Welcome      │\n╰──────────────╯\n".encode())
         sys.stderr.write("".join(f"banner line {line}\n" for line in range(20)))
         sys.stderr.flush()
+    if "early" in WORDS:
+        unasked = {"tools": [{"name": "unasked", "inputSchema": {"type": "object"}}]}
+        for id in [0, 1, 2, 3, "x"]:
+            send({"id": id, "result": unasked})
+            send({"id": id, "error": {"code": -32603, "message": "unasked"}})
     if given("starts-in") is not None:
         time.sleep(float(given("starts-in")))
         note(event="up")

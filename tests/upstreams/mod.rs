@@ -24,6 +24,7 @@
 //! | [`hundreds`] | What becomes of hundreds of programs that are started at once, and of who else calls? |
 //! | [`taken_away`] | What becomes of those who wait for a program that a reload, or the end of the gateway, takes away? |
 //! | [`lazy`] | When is a program started that is to start with its first call, and what is shown of it before? |
+//! | [`unruly_programs`] | Who is harmed by a program that ends, refuses, or answers unasked, and what is told of it? |
 //! | [`session_era`] | Which revision does a session speak with a program that knows several, and over which process? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
 //! | [`shared_process`] | How far are principals kept apart whose modern calls share a process? |
@@ -57,3 +58,4 @@ mod taken_away;
 mod tls;
 mod told_secrets;
 mod unknown_era;
+mod unruly_programs;

@@ -66,6 +66,11 @@ impl<H> Default for PendingCalls<H> {
 }
 
 impl<H> PendingCalls<H> {
+    /// No calls yet. The first one gets this id.
+    pub(crate) fn beginning_with(first: u64) -> Self {
+        Self { next: first, ..Self::default() }
+    }
+
     /// Enters a call and gives it its id.
     pub(crate) fn enter(&mut self, call: PendingCall<H>) -> u64 {
         let own = self.next;

@@ -21,6 +21,9 @@ use protocol::splice::Segments;
 use protocol::translation::question::unasked_answer;
 use protocol::version::Era;
 
+/// The id of the first request. Smaller ones are those that a program guesses which answers before it is asked.
+pub(super) const FIRST_ID: u64 = 1001;
+
 /// What the lock protects.
 #[derive(Debug)]
 pub(super) struct MuxState {
@@ -118,7 +121,7 @@ pub(super) enum CallDelivery {
 impl MuxState {
     pub(super) fn new() -> Self {
         Self {
-            pending: PendingCalls::default(),
+            pending: PendingCalls::beginning_with(FIRST_ID),
             listeners: HashMap::new(),
             next_session: ONLY_SESSION + 1,
             kind: MuxKind::Modern,

@@ -1,5 +1,6 @@
 //! A connection between a caller and a scripted other side.
 
+use super::state::FIRST_ID;
 use super::*;
 use crate::access::limit::shares::Shares;
 use protocol::json::Scratch;
@@ -67,11 +68,18 @@ async fn next(receiver: &mut queue::PieceReceiver) -> (String, bool) {
     (String::from_utf8(piece.data.to_vec()).expect("text"), piece.is_answer)
 }
 
-fn answer(id: u64) -> String {
+/// The id of a request by its number, from 1.
+fn own(number: u64) -> u64 {
+    FIRST_ID - 1 + number
+}
+
+fn answer(number: u64) -> String {
+    let id = own(number);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
 }
 
-fn progress(token: u64) -> String {
+fn progress(number: u64) -> String {
+    let token = own(number);
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":1}}}}"#
     )
@@ -82,9 +90,10 @@ async fn ids_and_tokens_of_callers_never_meet() {
     let (connection, mut write_half, mut read_half) = connection();
     let (mut one, _one) = call(&connection, 0, &request("\"a\""), Era::Legacy).await;
     let (mut two, _two) = call(&connection, 0, &request("\"a\""), Era::Legacy).await;
-    assert!(text(&write_half.next().await.expect("sent")).contains(r#""id":1,"#));
+    assert!(text(&write_half.next().await.expect("sent")).contains(&format!("\"id\":{},", own(1))));
     let sent = text(&write_half.next().await.expect("sent"));
-    assert!(sent.contains(r#""id":2,"#) && sent.contains(r#""progressToken":2"#), "{sent}");
+    let expected = [format!("\"id\":{},", own(2)), format!("\"progressToken\":{}", own(2))];
+    assert!(expected.iter().all(|expected| sent.contains(expected)), "{sent}");
 
     assert_eq!(receive(&mut read_half, &progress(2)), Disposition::Delivered);
     assert_eq!(receive(&mut read_half, &answer(1)), Disposition::Delivered);
@@ -113,7 +122,7 @@ async fn an_answer_to_nothing_is_none() {
     write_half.next().await.expect("sent");
     receive(&mut read_half, &answer(7));
     assert!(!connection.has_answered(), "it answers no call");
-    assert!(connection.fail(1, UpstreamError::Nonsense) && connection.has_answered());
+    assert!(connection.fail(own(1), UpstreamError::Nonsense) && connection.has_answered());
 }
 
 #[tokio::test]
@@ -176,12 +185,12 @@ async fn a_reader_that_leaves_cancels_a_modern_call_only() {
     let (connection, mut write_half, mut read_half) = connection();
     let (_, legacy) = call(&connection, 0, &request("1"), Era::Legacy).await;
     let (_, modern) = call(&connection, 0, &request("2"), Era::Modern).await;
-    assert_eq!(connection.own_id(0, b"1"), Some(1));
+    assert_eq!(connection.own_id(0, b"1"), Some(own(1)));
     drop(legacy);
-    assert_eq!(connection.own_id(0, b"1"), Some(1), "it runs on");
+    assert_eq!(connection.own_id(0, b"1"), Some(own(1)), "it runs on");
     drop(modern);
     assert!(connection.lock().pending.is_idle());
-    for expected in ["tools/call", "tools/call", r#""requestId":2"#] {
+    for expected in ["tools/call", "tools/call", &format!("\"requestId\":{}", own(2))] {
         let sent = text(&write_half.next().await.expect("sent"));
         assert!(sent.contains(expected), "{sent}");
     }
@@ -275,11 +284,15 @@ async fn a_subscription_is_a_call() {
     let (connection, _write_half, mut read_half) = connection();
     let listen = r#"{"jsonrpc":"2.0","id":"s","method":"subscriptions/listen","params":{}}"#;
     let (mut stream, _open) = call(&connection, 0, listen, Era::Modern).await;
-    let notice = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}}"#;
-    assert_eq!(receive(&mut read_half, notice), Disposition::Delivered);
+    let id = own(1);
+    let notice = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}}}}}"#
+    );
+    assert_eq!(receive(&mut read_half, &notice), Disposition::Delivered);
     assert!(next(&mut stream).await.0.contains(r#"subscriptionId":"s""#));
-    let end = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-    assert_eq!(receive(&mut read_half, end), Disposition::Delivered);
+    let end =
+        format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#);
+    assert_eq!(receive(&mut read_half, &end), Disposition::Delivered);
     assert!(stream.next().await.is_none(), "a graceful end");
 }
 
@@ -311,7 +324,8 @@ async fn a_request_that_reaches_no_client_is_answered_at_once() {
 }
 
 /// So many bytes for the call of this token.
-fn long(token: u64) -> String {
+fn long(number: u64) -> String {
+    let token = own(number);
     let filler = "x".repeat(3000);
     format!(
         r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"message":"{filler}"}}}}"#
