@@ -18,6 +18,16 @@ impl Upstream {
         self.is_lazy() && self.is_known_and_not_running() && !self.is_to_be_listed_after_use()
     }
 
+    /// True for such a program that has rested, and starts for a call: where that fails, no question starts it again.
+    pub(crate) fn starts_for_a_call(&self) -> bool {
+        let is_up = || self.starts().is_some_and(|starts| matches!(starts.state(), StartState::Up { .. }));
+        self.is_lazy()
+            && self.listing.is_known()
+            && self.facts.known().was_tried
+            && !is_up()
+            && !self.is_to_be_listed_after_use()
+    }
+
     /// True for such a program whose clients have used processes of their own, and are gone.
     pub(crate) fn is_to_be_listed_after_use(&self) -> bool {
         self.children().is_some_and(|children| {
