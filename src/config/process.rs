@@ -46,6 +46,8 @@ section! {
         list_bytes_max: Size<KIB, GIB> = "16MiB",
         /// Pages of one list of one upstream.
         list_pages_max: Count<1, 100_000> = 100,
+        /// Entries of one list of one upstream, on all its pages.
+        list_entries_max: Count<1, 100_000_000> = 100_000,
         /// Size of all lists kept in memory. Default: 64MiB, or a twelfth of the limit of memory of the control group where
         /// that is less. Takes effect at the next start.
         #[example("64MiB")]

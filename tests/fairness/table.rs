@@ -12,7 +12,7 @@ const COLUMNS: [&str; 7] =
     ["Resource", "Bound", "Who is charged", "For one at most", "Who is over it", "What makes room", "Metric"];
 
 /// Keys that bound nothing that clients share, each with its reason.
-const OF_ONE_THING: [(&str, &str); 24] = [
+const OF_ONE_THING: [(&str, &str); 25] = [
     ("breaker.failures_max", "failures in a row, which a breaker counts and nobody holds"),
     ("breaker.open_time_max", "a time"),
     ("bridge.input_requests_max", "the questions of one call"),
@@ -25,6 +25,7 @@ const OF_ONE_THING: [(&str, &str); 24] = [
     ("limits.headers_max", "the fields of one head"),
     ("limits.json_depth_max", "the nesting of one message"),
     ("limits.list_bytes_max", "the size of one list of one upstream"),
+    ("limits.list_entries_max", "the entries of one list of one upstream"),
     ("limits.list_pages_max", "the pages of one list of one upstream"),
     ("limits.pins_bytes_max", "what one upstream says of its tools; no client adds to it"),
     ("limits.reply_bytes_max", "the size of one reply; all together are `buffered_bytes_max`"),

@@ -216,6 +216,7 @@ fn lists_without_end_are_cut_off_visibly() {
     let again: Endless = |_| r#""nextCursor":"again""#.into();
     for (cursor, limit, reason) in [
         (next, "list_pages_max = 5", "pages"),
+        (next, "list_entries_max = 5", "entries"),
         (next, "list_bytes_max = \"1KiB\"", "bytes"),
         (again, "", "cursor"),
     ] {
@@ -254,6 +255,27 @@ fn a_hundred_megabytes_are_not_taken_in() {
     assert!(taken < 32 << 20, "{taken}");
     assert!(daemon.metric(r#"trunkline_lists_truncated_total{reason="bytes",upstream="files"}"#) > 0);
     assert!(daemon.metric(r#"trunkline_lists_partial_total{upstream="files"}"#) > 0);
+}
+
+#[test]
+fn of_hundreds_of_thousands_of_short_entries_the_first_are_read() {
+    let tool = r#"{"name":"t","inputSchema":{"type":"object"}}"#;
+    let prompts: Vec<String> = (0..300_000).map(|number| format!(r#"{{"name":"{number:x}"}}"#)).collect();
+    let rest = r#""resultType":"complete","ttlMs":60000,"cacheScope":"private""#;
+    let prompts = format!(r#"{{"prompts":[{}],{rest}}}"#, prompts.join(","));
+    let offer = Offer { tools: vec![tool.to_owned()], ..Offer::default() };
+    let files = Upstream::start(move |request| match request.method().as_str() {
+        "prompts/list" => Reply::result(request, &prompts),
+        _ => offer.answer(request),
+    });
+    let config = Config::new().upstream("files", files.address, "eras = [\"modern\"]");
+    let daemon = Daemon::start(&config.limits("list_entries_max = 1000").admin());
+    let before = daemon.resident_bytes();
+    let listed = daemon.send(&list("1", "prompts/list")).json();
+    assert_eq!(listed["result"]["prompts"].as_array().map(Vec::len), Some(1000));
+    assert_eq!(listed["result"]["prompts"][999]["name"], "3e7");
+    let taken = daemon.peak_resident_bytes().saturating_sub(before);
+    assert!(taken < 80 << 20, "{taken}");
 }
 
 #[test]

@@ -119,6 +119,7 @@ fn a_small_configuration_gets_its_defaults() {
             reply_bytes_max: 16 << 20,
             list_bytes_max: 16 << 20,
             list_pages_max: 100,
+            list_entries_max: 100_000,
             cache_bytes_max: None,
             kept_lists_bytes_max: None,
             pins_bytes_max: 16 << 20,

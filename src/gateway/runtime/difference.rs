@@ -89,7 +89,7 @@ fn limits(old: &LimitsConfig, new: &LimitsConfig) -> Vec<&'static str> {
     differing!(LimitsConfig, old, new;
         connections_max, connections_per_address_max, handshakes_max, handshakes_per_address_max, handshake_timeout,
         header_bytes_max, headers_max, body_bytes_max, buffered_bytes_max, reply_bytes_max, list_bytes_max,
-        list_pages_max, cache_bytes_max, kept_lists_bytes_max, pins_bytes_max, children_max, children_starting_max,
+        list_pages_max, list_entries_max, cache_bytes_max, kept_lists_bytes_max, pins_bytes_max, children_max, children_starting_max,
         token_bytes_max, json_depth_max,
         streams_per_connection_max, subscriptions_max, subscriptions_per_principal_max, limiter_keys_max,
         subscription_uris_max, session_messages_max, header_timeout, body_timeout, body_rate_min, reply_rate_min,

@@ -80,10 +80,8 @@ struct ToolPage {
 }
 
 async fn list(call: &LegacyCall, deadline: Instant) -> Result<(), UpstreamError> {
-    let (pages_max, mut bytes_left) = {
-        let limits = call.client.host.shared.limits();
-        (limits.all.list_pages_max, limits.all.list_bytes_max)
-    };
+    let limits = call.client.limits();
+    let mut bytes_left = limits.all.list_bytes_max;
     let (mut names, mut annotated) = (Vec::new(), HashMap::new());
     let mut cursors: Vec<String> = Vec::new();
     loop {
@@ -96,7 +94,9 @@ async fn list(call: &LegacyCall, deadline: Instant) -> Result<(), UpstreamError>
         let Some(next) = page.next_cursor else { break };
         cursors.push(next.clone());
         let is_repeated = cursors.iter().filter(|cursor| **cursor == next).count() > 1;
-        if is_repeated || cursors.len() >= pages_max || bytes_left == 0 {
+        let is_long =
+            cursors.len() >= limits.all.list_pages_max || names.len() >= limits.all.list_entries_max;
+        if is_repeated || is_long || bytes_left == 0 {
             break;
         }
     }

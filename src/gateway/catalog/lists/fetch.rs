@@ -29,6 +29,7 @@ use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::initialize::InitializeOffer;
 use crate::upstream::listing::Annotations;
 use crate::upstream::{ReplicaSelection, Upstream};
+use config::LimitsConfig;
 use protocol::error::UpstreamError;
 use protocol::initialize::META_START;
 use protocol::json::{Scratch, quote};
@@ -166,7 +167,7 @@ impl<'f> Fetch<'f> {
 
     async fn pages(&self, session: Option<&UpstreamSession>) -> Result<FetchResult, UpstreamError> {
         let limits = &self.thread.snapshot.limits;
-        let reading = reading(self.upstream, self.kind, self.dialect.era(), limits.json_depth_max);
+        let reading = reading(self.upstream, self.kind, self.dialect.era(), limits);
         let mut content = Content { is_public: true, ..Content::default() };
         let mut annotated = HashMap::new();
         let (mut ttl, mut arrived) = (TTL_MAX, None);
@@ -185,7 +186,7 @@ impl<'f> Fetch<'f> {
             };
             bytes_left = bytes_left.saturating_sub(body.len());
             let arrived = *arrived.get_or_insert_with(clock::now);
-            let page = match self.read(&body, &reading).await {
+            let mut page = match self.read(&body, &reading).await {
                 Ok(PartRead::Page(page)) => page,
                 Ok(PartRead::Absent) | Err(_) if asks_in_doubt => break,
                 Ok(PartRead::Absent) => return Ok(FetchResult::absent(arrived)),
@@ -196,7 +197,13 @@ impl<'f> Fetch<'f> {
             }
             ttl = ttl.min(Duration::from_millis(page.ttl_ms));
             note_annotated(&mut annotated, &page);
+            if page.cut_to(limits.list_entries_max.saturating_sub(content.items())) {
+                content.cut = Some(Truncation::Entries);
+            }
             let next_cursor = add(&mut content, self.kind, body, page);
+            if content.cut.is_some() {
+                break;
+            }
             let Some(next) = next_cursor.filter(|next| !(asks_in_doubt && next.is_empty())) else { break };
             content.cut = cut(&cursors, &next, content.pages.len(), limits.list_pages_max);
             if content.cut.is_some() {
@@ -291,15 +298,15 @@ pub(super) async fn heard_of(upstream: &Upstream, dialect: &UpstreamDialect) {
     }
 }
 
-pub(super) fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, depth_max: usize) -> Reading {
+pub(super) fn reading(upstream: &Upstream, kind: CatalogQuery, era: Era, limits: &LimitsConfig) -> Reading {
     let known = upstream.facts.known();
     let introduction = known.legacy.introduction().filter(|_| era == Era::Legacy);
     let server_info = introduction.and_then(|introduction| {
-        introduction::server_info(&introduction.result, (&mut Scratch::default(), depth_max))
+        introduction::server_info(&introduction.result, (&mut Scratch::default(), limits.json_depth_max))
     });
     // Of a server of both eras the modern list decides.
     let counts_annotations = era == Era::Modern || upstream.lacks(Era::Modern);
-    Reading { kind, era, counts_annotations, server_info }
+    Reading { kind, era, counts_annotations, entries_max: limits.list_entries_max, server_info }
 }
 
 /// Adds what a page says of the mirrored parameters of its tools.

@@ -31,6 +31,7 @@ use crate::tables::lists::cache::{PartKey, Scope};
 use crate::tables::lists::kept::{self, KeptPart, WrittenPart};
 use crate::tables::lists::part::{Content, ListPart, PartRead, read};
 use crate::upstream::{Upstream, UpstreamId};
+use config::LimitsConfig;
 use net::tasks::Tasks;
 use protocol::json::Scratch;
 use protocol::version::Era;
@@ -252,8 +253,8 @@ impl KeptLists {
         let (keys, known) = (state.sessions.keys(), ids(known));
         let new = snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id));
         let lists = new.filter_map(|upstream| {
-            let depth_max = snapshot.limits.json_depth_max;
-            Some((Arc::clone(upstream), Reading { folder, keys: &keys, upstream, depth_max }.run()?))
+            let limits = &snapshot.limits;
+            Some((Arc::clone(upstream), Reading { folder, keys: &keys, upstream, limits }.run()?))
         });
         Self(lists.collect())
     }
@@ -273,7 +274,7 @@ struct Reading<'r> {
     folder: &'r Folder,
     keys: &'r SealingKeys,
     upstream: &'r Upstream,
-    depth_max: usize,
+    limits: &'r LimitsConfig,
 }
 
 impl Reading<'_> {
@@ -312,7 +313,7 @@ impl Reading<'_> {
         let kind = CatalogQuery::List(list);
         let era = dialects.first()?.era();
         let mut content = if is_absent { Content::absent() } else { self.content(kind, era, replies)? };
-        pinned::leave_out_now(self.upstream, list, &mut content, self.depth_max);
+        pinned::leave_out_now(self.upstream, list, &mut content, self.limits.json_depth_max);
         let content = Arc::new(content);
         let part = |dialect| {
             let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
@@ -322,14 +323,19 @@ impl Reading<'_> {
     }
 
     fn content(&self, kind: CatalogQuery, era: Era, replies: Vec<Bytes>) -> Option<Content> {
-        let reading = fetch::reading(self.upstream, kind, era, self.depth_max);
+        let reading = fetch::reading(self.upstream, kind, era, self.limits);
         let mut scratch = Scratch::default();
         let mut content = Content { is_public: true, ..Content::default() };
         let mut annotated = HashMap::new();
         for reply in replies {
-            let Ok(PartRead::Page(page)) = read(&reply, &reading, &mut scratch, self.depth_max) else {
+            let depth_max = self.limits.json_depth_max;
+            let Ok(PartRead::Page(mut page)) = read(&reply, &reading, &mut scratch, depth_max) else {
                 return None;
             };
+            // The bound may have been higher.
+            if page.cut_to(self.limits.list_entries_max.saturating_sub(content.items())) {
+                return None;
+            }
             note_annotated(&mut annotated, &page);
             // All pages are there.
             let _ = fetch::add(&mut content, kind, reply, page);

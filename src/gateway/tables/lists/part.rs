@@ -117,6 +117,8 @@ impl ResultRest {
 pub(crate) enum Truncation {
     /// There are more than `list_pages_max`.
     Pages,
+    /// They have more than `list_entries_max`.
+    Entries,
     /// They are longer than `list_bytes_max`.
     Bytes,
     /// A cursor came again.
@@ -127,6 +129,7 @@ impl Truncation {
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Pages => "pages",
+            Self::Entries => "entries",
             Self::Bytes => "bytes",
             Self::Cursor => "cursor",
         }
@@ -176,6 +179,11 @@ impl Content {
             + self.result.len()
             + self.rest.bytes()
             + size_of::<Self>()
+    }
+
+    /// How many entries it has.
+    pub(crate) fn items(&self) -> usize {
+        self.pages.iter().map(|page| page.items.len()).sum()
     }
 
     /// True if both say the same, however they are divided into pages.
@@ -237,6 +245,8 @@ pub(crate) enum PartRead {
 #[derive(Debug, Default)]
 pub(crate) struct ReadPage {
     pub items: Vec<Item>,
+    /// There are more entries than were to be read.
+    pub has_more_entries: bool,
     /// Where the result object stands.
     pub result: Span,
     pub next_cursor: Option<String>,
@@ -255,6 +265,8 @@ pub(crate) struct Reading {
     pub kind: CatalogQuery,
     pub era: Era,
     pub counts_annotations: bool,
+    /// Further entries of a page are not read: what is remembered of one takes several times the bytes of a short one.
+    pub entries_max: usize,
     /// How a server of the legacy era names itself: a JSON object.
     pub server_info: Option<String>,
 }
@@ -315,9 +327,12 @@ pub(crate) fn read(
     };
     if let CatalogQuery::List(list) = kind {
         let entries = result.get(list.field()).filter(|value| value.kind() == json::JsonKind::Array);
-        for entry in entries.ok_or(UpstreamError::Nonsense)?.items() {
+        let mut entries = entries.ok_or(UpstreamError::Nonsense)?.items();
+        for entry in entries.by_ref().take(reading.entries_max) {
             page.add(entry, list, reading, entry_depth_max);
         }
+        page.has_more_entries = entries.next().is_some();
+        page.items.shrink_to_fit();
         let cursor = result.get("nextCursor").and_then(Value::as_literal);
         page.next_cursor = cursor.and_then(|cursor| cursor.decode(body).map(Into::into));
         page.rest = rest(result, list, reading);
@@ -326,6 +341,13 @@ pub(crate) fn read(
 }
 
 impl ReadPage {
+    /// Leaves out what is beyond so many entries. True if there is more.
+    pub(crate) fn cut_to(&mut self, entries_max: usize) -> bool {
+        let has_more = self.has_more_entries || self.items.len() > entries_max;
+        self.items.truncate(entries_max);
+        has_more
+    }
+
     /// `depth_max`: how deep an entry may nest, where that is in question.
     fn add(&mut self, entry: Value<'_>, list: List, reading: &Reading, depth_max: Option<usize>) {
         match excluded::judge(entry, list, reading.counts_annotations, depth_max) {
@@ -341,6 +363,7 @@ impl ReadPage {
         }
         let mut sites = Vec::new();
         mapping::sites(entry, Shape::ListItem(list.method()), &mut sites);
+        sites.shrink_to_fit();
         let is_tool = list == List::Tools;
         let hints = if is_tool { Hints::of(entry) } else { Hints::default() };
         let is_task_only = is_tool && reading.era == Era::Legacy && tool::is_task_only(entry);

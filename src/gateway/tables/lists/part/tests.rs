@@ -13,7 +13,7 @@ fn tools(result: &str) -> Result<PartRead, UpstreamError> {
 
 fn reading(kind: CatalogQuery, era: Era) -> Reading {
     let server_info = (era == Era::Legacy).then(|| r#"{"name":"s"}"#.to_owned());
-    Reading { kind, era, counts_annotations: true, server_info }
+    Reading { kind, era, counts_annotations: true, entries_max: usize::MAX, server_info }
 }
 
 fn page(result: &str) -> ReadPage {
