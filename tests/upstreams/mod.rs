@@ -27,6 +27,7 @@
 //! | [`unruly_programs`] | Who is harmed by a program that ends, refuses, or answers unasked, and what is told of it? |
 //! | [`session_era`] | Which revision does a session speak with a program that knows several, and over which process? |
 //! | [`child_room`] | Which child process makes room for whom, where as many run as may? |
+//! | [`last_lines`] | Which lines of a process are told as its last, where several run? |
 //! | [`shared_process`] | How far are principals kept apart whose modern calls share a process? |
 //! | [`floods`] | Who waits, and who loses what, where a child process writes faster than its client reads? |
 //! | [`process_end`] | Does anything outlive the gateway, or the command, that started a child process? |
@@ -43,6 +44,7 @@ mod http1;
 pub(crate) mod http_sse;
 mod hundreds;
 mod idle;
+mod last_lines;
 mod lazy;
 mod list_faults;
 mod openings;

@@ -10,6 +10,7 @@
 //! own callers alone.
 
 mod deaf;
+mod latest_lines;
 pub(crate) mod launch;
 pub(crate) mod launchers;
 mod log_line;
@@ -27,7 +28,7 @@ mod standard_error;
 pub(crate) mod start_queue;
 mod starts;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -39,6 +40,7 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use self::latest_lines::Lines;
 use self::log_line::clean;
 use self::process::{ChildEnd, RunningChild};
 use self::processes::{ModernChild, ModernOutcome, SessionOpening, SessionOutcome, UnclaimedStarts};
@@ -66,10 +68,6 @@ use net::jitter;
 use net::secret::Secret;
 use protocol::error::{UpstreamError, without_secrets};
 
-/// Lines of standard error that are kept.
-const LAST_LINES_MAX: usize = 5;
-/// So much of each.
-const LAST_LINE_BYTES_MAX: usize = 4096;
 /// One that lives for so long after its first answer does not end by starting.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 
@@ -107,10 +105,8 @@ pub(crate) struct Children {
     serving: Arc<AtomicUsize>,
     /// Why the last of them ended, or was not started.
     fault: LastFault,
-    /// The latest lines of standard error.
-    latest_lines: Mutex<VecDeque<Box<[u8]>>>,
-    /// The last of them before one ended unasked.
-    last_lines: Mutex<VecDeque<Box<[u8]>>>,
+    /// The last lines of standard error of the one that ended unasked last.
+    last_lines: Mutex<Lines>,
     /// Since when they end before they are of use, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
     /// The program has said what it speaks, or nobody asks. Until then an answer may be the refusal of another era.
@@ -169,7 +165,6 @@ impl Children {
             running: Shares::new(command.children_max),
             serving: Arc::default(),
             fault: LastFault::default(),
-            latest_lines: Mutex::default(),
             last_lines: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             is_introduced: AtomicBool::new(upstream.eras.is_some()),
@@ -434,21 +429,21 @@ impl Children {
         &self,
         connection: &MuxConnection,
         start: &Start,
-        is_crash: bool,
-        why: &str,
+        end: ChildEnd,
         status: Option<ExitStatus>,
         since: Instant,
+        last_lines: Lines,
     ) {
-        let status = status.map(|status| status.to_string()).unwrap_or_default();
-        if !is_crash {
+        let (why, status) = (end.as_str(), status.map(|status| status.to_string()).unwrap_or_default());
+        if end == ChildEnd::Asked {
             tracing::debug!(upstream = self.name, why, status, "a child process ended");
             return;
         }
         self.series.crashes.inc();
         let now = clock::now();
-        *self.last_lines.lock() = std::mem::take(&mut *self.latest_lines.lock());
+        *self.last_lines.lock() = last_lines;
         let said = self.last_lines().pop().unwrap_or_default().into();
-        let told = if why == ChildEnd::Closed.as_str() { &*status } else { why };
+        let told = if end == ChildEnd::Closed { &*status } else { why };
         let vain = self.vain_start(connection, since, now);
         if let Some(vain) = vain {
             self.note_vain_start(vain, since, now);
@@ -529,9 +524,6 @@ impl Children {
         if lines.is_empty() {
             return;
         }
-        for line in lines {
-            self.keep_line(line);
-        }
         match self.paces.lock().stderr.next(clock::now()) {
             Some(left_out) => {
                 let (upstream, line) = (&self.name, self.logged(&lines.join(&b" | "[..])));
@@ -546,19 +538,6 @@ impl Children {
             }
             None => self.series.stderr_dropped.inc_by(lines.len() as u64),
         }
-    }
-
-    /// Keeps a line for whoever asks why a process ended.
-    fn keep_line(&self, line: &[u8]) {
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            return;
-        }
-        let mut lines = self.latest_lines.lock();
-        if lines.len() >= LAST_LINES_MAX {
-            lines.pop_front();
-        }
-        lines.push_back(line[..line.len().min(LAST_LINE_BYTES_MAX)].into());
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::process::ChildStdin;
 use tokio::time::{sleep, timeout};
 
 use super::deaf::DeafWatch;
+use super::latest_lines::LatestLines;
 use super::output::Output;
 use super::standard_error::tell;
 use super::{Children, npx, program};
@@ -112,7 +113,11 @@ pub(super) async fn run(
     let since = clock::now();
     let counted = GaugeGuard::new(&children.series.running);
     let connection = read_half.connection().clone();
-    let mut telling = Box::pin(tell(&start, stderr, |lines: &[Bytes]| children.note_stderr(lines)));
+    let latest_lines = LatestLines::default();
+    let mut telling = Box::pin(tell(&start, stderr, |lines: &[Bytes]| {
+        latest_lines.add(lines);
+        children.note_stderr(lines);
+    }));
     let heard = Cell::new(0);
     let end = {
         // Each is looked at when it is woken, as nearly always only one of the first two is.
@@ -146,7 +151,7 @@ pub(super) async fn run(
     let _ = telling.as_mut().now_or_never();
     drop(telling);
     drop(counted);
-    children.note_end(&connection, &start, end != ChildEnd::Asked, end.as_str(), status, since);
+    children.note_end(&connection, &start, end, status, since, latest_lines.take());
 }
 
 /// Writes what is queued, as much at once as there is.
