@@ -385,6 +385,7 @@ fn a_reload_finds_the_lists_of_new_programs_and_removes_those_of_former_ones() {
         (programs.file("one").exists() && programs.file("two").exists()).then_some(())
     });
     programs.children.iter().for_each(|child| child.starts_in(60));
+    let session = open_session(daemon.address(), LEGACY_VERSION).0;
     // Both are others for the gateway, and reached as ever.
     let other = |name: &str, value: &str, child: &Child| {
         child.keys(&format!("prefix = \"new-{name}\"\nenv = {{ SECRET = {value:?} }}"))
@@ -393,9 +394,11 @@ fn a_reload_finds_the_lists_of_new_programs_and_removes_those_of_former_ones() {
     let renamed = Config::new().raw("one", &other("one", "a", one)).raw("two", &other("two", "b", two));
     daemon.reload(&renamed.top(&programs.folder.key()).admin());
     daemon.wait_for_log(0, "the reload", |line| line.contains(" reloaded "));
-    let (response, took) = timed(&daemon, &list("1", "tools/list"));
-    assert_eq!(names(&response), ["new-one__echo", "new-two__echo"]);
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    for request in [in_session(&session, legacy("1", "tools/list", "{}")), list("1", "tools/list")] {
+        let (response, took) = timed(&daemon, &request);
+        assert_eq!(names(&response), ["new-one__echo", "new-two__echo"]);
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
     let fewer = Config::new().raw("one", &other("one", "a", one)).top(&programs.folder.key());
     daemon.reload(&fewer.admin());
     eventually("the other is removed", || (!programs.file("two").exists()).then_some(()));
