@@ -59,6 +59,10 @@ fn a_call_is_told_that_the_program_it_waits_for_is_gone() {
         let config = if is_replaced { with(&new) } else { without() };
         assert_says_so(&refused_after_reload(&daemon, &request, is_modern, &config), NOT_EXECUTED);
         old.wait_gone();
+        daemon.wait_for_log(0, "the reload", |line| line.contains(" reloaded "));
+        let log = daemon.log();
+        let blames = |line: &&String| line.contains("cannot learn") && line.contains("upstream=\"up\"");
+        assert_eq!(log.iter().find(blames), None, "nobody has to mend what is gone");
         if is_replaced {
             eventually("the new one is called", || {
                 daemon.send(&request).text().contains("content").then_some(())

@@ -261,7 +261,7 @@ fn add(names: &mut MemberNames, list: List, part: &ListPart) {
 fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names, trouble): LearnedNames) {
     let now = clock::now();
     // It may have been removed while it was asked.
-    let Some(entry) = known.get_mut(&upstream.id) else { return };
+    let Some(entry) = known.get_mut(&upstream.id).filter(|_| !upstream.facts.is_over()) else { return };
     entry.is_asked = false;
     entry.is_changed |= !entry.was_tried;
     entry.was_tried = true;

@@ -248,7 +248,9 @@ impl Prober {
     fn note(&mut self, id: UpstreamId, era: Era, finding: EraFinding) -> bool {
         let Self { state, entries, due, due_programs, .. } = self;
         // It may have been removed while it was asked.
-        let Some(entry) = entries.get_mut(&id) else { return false };
+        let Some(entry) = entries.get_mut(&id).filter(|entry| !entry.upstream.facts.is_over()) else {
+            return false;
+        };
         let upstream = Arc::clone(&entry.upstream);
         let name = &upstream.config.name;
         state.metrics.replicas.probes.with_label_values(&[name, finding.label(era)]).inc();
