@@ -65,7 +65,9 @@ def release_binary():
 
 
 def version(binary):
-    return subprocess.run([binary, "--version"], check=True, capture_output=True, text=True).stdout.split()[-1]
+    """As a tag may be written: without the `+` before a commit."""
+    said = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True).stdout
+    return said.split()[-1].replace("+", "-")
 
 
 def make_rootfs(binary, rootfs, has_node):

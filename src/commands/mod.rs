@@ -67,7 +67,7 @@ const CONFIG_VARIABLE: &str = "TRUNKLINE_CONFIG";
 
 /// A gateway for MCP servers
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version = env!("TRUNKLINE_VERSION"), arg_required_else_help = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,

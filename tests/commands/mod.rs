@@ -11,6 +11,7 @@
 //! | [`doctor`] | What does `trunkline doctor` find in servers of every kind? |
 //! | [`top`] | What do `trunkline top` and `trunkline status` show? |
 //! | [`import_export`] | What do `trunkline import` and `trunkline export` read and write? |
+//! | [`version`] | What does `trunkline --version` say, and of which commit? |
 //! | [`output`] | What does any command write into a pipe, to a full disk, or for completion in shells? |
 
 mod broken_lines;
@@ -23,3 +24,4 @@ mod doctor;
 mod import_export;
 mod output;
 mod top;
+mod version;

@@ -77,6 +77,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         Package.directory = pathlib.Path(directory)
         Package.binary = options.binary
+        Package.cargo_deb = options.cargo_deb
         Package.first = build(options.binary, options.cargo_deb, "0.1.0", Package.directory / "first.deb")
         changed = (ROOT / "config" / "packaged.toml").read_text() + "\n[drain]\nquiet = \"3s\"\n"
         second = Package.directory / "second.deb"
@@ -125,7 +126,7 @@ class Root:
 
 
 class Package(unittest.TestCase):
-    directory = binary = first = second = None
+    directory = binary = cargo_deb = first = second = None
 
     def setUp(self):
         self.root = Root(self.directory)
@@ -161,7 +162,7 @@ class Package(unittest.TestCase):
 
     def test_it_is_installed_but_not_enabled(self):
         root = self.install()
-        self.assertEqual(output_of(root / "usr/bin/trunkline", "--version"), "trunkline 0.1.0\n")
+        self.assertRegex(output_of(root / "usr/bin/trunkline", "--version"), r"\Atrunkline 0\.1\.0(\+[\w.]+)?\n\Z")
         self.assertEqual([file for file in self.root.files() if ".wants/" in file], [])
         unit = (root / "usr/lib/systemd/system/trunkline.service").read_text()
         for program, configuration in re.findall(r"^Exec\w+=(\S+trunkline) \w+ --config (\S+)$", unit, re.M):
@@ -196,6 +197,19 @@ class Package(unittest.TestCase):
         offered = configuration.with_name("trunkline.toml.dpkg-dist").read_text()
         self.assertIn("quiet", offered, "the new one lies beside it")
         self.assertIn("0.1.1-1", self.root.dpkg("--status", "trunkline"))
+
+    def test_a_package_of_a_later_commit_is_an_upgrade(self):
+        versions = ("0.1.0-1", "0.1.0+20260203040506.ffffffff-1", "0.1.0+20260203040507.00000000-1", "0.1.1-1")
+        for earlier, later in zip(versions, versions[1:]):
+            output_of("dpkg", "--compare-versions", earlier, "lt", later)
+        package = self.directory / "commit.deb"
+        build(self.binary, self.cargo_deb, "0.1.0+20260203040506.0a1b2c3d", package)
+        self.install()
+        self.install(package)
+        self.assertIn("Version: 0.1.0+20260203040506.0a1b2c3d-1", self.root.dpkg("--status", "trunkline"))
+        changelog = self.root.path / "usr/share/doc/trunkline/changelog.Debian.gz"
+        text = output_of("gzip", "--decompress", "--stdout", changelog)
+        self.assertIn("trunkline (0.1.0+20260203040506.0a1b2c3d-1)", text)
 
     def test_an_upgrade_replaces_what_was_not_edited(self):
         configuration = self.install() / CONFIGURATION
