@@ -93,8 +93,8 @@ const TAKEN_BY: [(&str, &str, &str); 29] = [
     ),
     (
         "starts of child processes",
-        "tests/upstreams/starting.rs",
-        "hundreds_of_programs_that_do_not_start_harm_nobody",
+        "tests/upstreams/hundreds.rs",
+        "hundreds_of_programs_that_do_not_start_harm_nobody_and_are_told",
     ),
     ("child processes", "tests/fairness/shares.rs", "child_processes_of_one_leave_room_for_another"),
     (
