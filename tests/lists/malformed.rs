@@ -140,7 +140,8 @@ fn hundreds_of_thousands_of_malformed_entries_take_little_memory() {
     const COUNT: usize = 400_000;
     let nulls = vec!["null".to_owned(); COUNT];
     let up = Upstream::offering(Offer { tools: [nulls, vec![FINE.to_owned()]].concat(), ..Offer::default() });
-    let daemon = Daemon::start(&Config::new().upstream("up", up.address, "list_timeout = \"30s\"").admin());
+    let config = Config::new().upstream("up", up.address, "list_timeout = \"30s\"");
+    let daemon = Daemon::start(&config.limits("list_entries_max = 1000000").admin());
     let before = daemon.peak_resident_bytes();
     assert_eq!(tool_names(&daemon.send(&list("1", "tools/list"))), ["fine"]);
     let grown = daemon.peak_resident_bytes().saturating_sub(before);

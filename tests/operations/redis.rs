@@ -323,6 +323,8 @@ fn a_restart_in_order_is_no_more_replicas_than_there_are() {
     other.kill();
     other = site.replica(&config);
     one.wait_metric("trunkline_shared_replicas", 2);
+    let warns = |daemon: &Daemon| daemon.log().iter().any(|line| line.contains("more replicas share"));
+    assert!(![&one, &other].into_iter().any(warns));
     let third = site.replica(&config);
     for daemon in [&one, &other, &third] {
         let line = daemon.wait_for_log(0, "that there are more", |line| line.contains("more replicas share"));

@@ -210,7 +210,8 @@ fn what_a_server_keeps_by_its_client_is_a_string() {
 /// `"params": null` is the same as no `params`, as many clients and servers write it.
 #[test]
 fn params_that_are_null_are_none() {
-    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let resources = vec![r#"{"uri":"file:///r","name":"r"}"#.into()];
+    let upstream = Legacy::new(Offer { resources, ..Offer::tools(&["echo"]) }).start();
     let daemon = Daemon::start(&Config::legacy(&upstream));
     let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
     for method in ["tools/list", "ping", "resources/list"] {

@@ -541,7 +541,7 @@ fn a_flood_harms_nobody_else() {
 #[test]
 fn an_answer_that_cannot_be_read_fails_its_call_at_once() {
     let cases = [
-        ("nan", "it is no JSON at byte 42: expected value"),
+        ("nan", "it is no JSON at byte 45: expected value"),
         ("utf8", "it is not UTF-8 from byte 4"),
         ("control", "it is no JSON at byte 4"),
         ("deep", "it is nested deeper than json_depth_max (128) at byte 1"),
