@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream::{FuturesOrdered, StreamExt as _};
-use tokio::sync::Semaphore;
+use futures_util::stream::{self, StreamExt as _};
 
 use super::fetch::FetchContext;
 use super::gather::{CachedPart, PartRequest};
@@ -159,16 +158,14 @@ impl<'r> ListQuery<'r> {
         let thread = &fetch_context(self.worker, self.view);
         let depth_max = self.view.snapshot.limits.json_depth_max;
         let dialects = &UpstreamDialects::new(self.dialect, self.key.kind, depth_max);
-        let turns = &Semaphore::new(CONCURRENT_MAX);
+        // Programs that are waited for take no turns: those that are up need not wait for them.
+        let waiting = members.iter().flatten().filter(|upstream| starting::is_starting(upstream)).count();
         let parts = members.iter().enumerate().map(|(index, member)| async move {
             let Some(upstream) = *member else { return CachedPart::Hidden };
             let owner = self.owners.get(index).cloned().unwrap_or_default();
-            // A program that is waited for takes no turn: those that are up need not wait for it.
-            let is_asked = !starting::is_starting(upstream);
-            let _turn = if is_asked { turns.acquire().await.ok() } else { None };
             self.part(upstream, &owner, dialects, thread, self.deadline(upstream, entered, again)).await
         });
-        parts.collect::<FuturesOrdered<_>>().collect().await
+        stream::iter(parts).buffered(CONCURRENT_MAX + waiting).collect().await
     }
 
     /// The time until which the part of `upstream` is waited for.
