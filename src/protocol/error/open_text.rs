@@ -224,7 +224,7 @@ fn bare_end(text: &str, name: NameKind) -> usize {
 fn goes_on(value: &str, name: NameKind) -> bool {
     match name {
         NameKind::Cookie => value.ends_with(';'),
-        NameKind::Header => value.ends_with(',') && value.contains('='),
+        NameKind::Header => value.strip_suffix(',').is_some_and(|value| value.contains('=') || value == MASK),
         NameKind::Scheme | NameKind::Other => false,
     }
 }
