@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 const REVISION: &str = "TRUNKLINE_REVISION";
+/// The program is made of these alone.
+const SOURCES: [&str; 5] = ["src", "config/examples", "Cargo.toml", "Cargo.lock", "build.rs"];
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -30,12 +32,13 @@ fn revision() -> Option<String> {
     }
     let commit = git(&["log", "-1", "--abbrev=8", "--date=format-local:%Y%m%d%H%M%S", "--format=%cd.%h"])?;
     let moved = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
-    for path in [moved.as_str(), "src", "Cargo.toml", "Cargo.lock"] {
+    for path in [moved.as_str()].into_iter().chain(SOURCES) {
         if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
         }
     }
-    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    let is_changed =
+        !git(&[&["status", "--porcelain", "--untracked-files=no", "--"], &SOURCES[..]].concat())?.is_empty();
     Some(if is_changed { format!("{commit}.changed") } else { commit })
 }
 

@@ -71,6 +71,7 @@ mod tests {
     fn what_is_not_written_is_at_most_a_part_of_the_limit() {
         for (limit_mib, expected) in [
             (None, (256, 64, 32)),
+            (Some(u64::MAX / MIB), (256, 64, 32)),
             (Some(768), (256, 64, 32)),
             (Some(96), (32, 8, 4)),
             (Some(24), (16, 2, 1)),

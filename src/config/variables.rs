@@ -1,5 +1,5 @@
-//! `${NAME}` and `${NAME:-default}` in the strings of a configuration stand for what the environment has; `$${` stands for
-//! `${`. Keys are taken as they are written, and so is what stands where a secret does not belong: a secret is named, as in
+//! `${NAME}` and `${NAME:-default}` in the strings of a configuration stand for what the environment has; a default may
+//! have variables of its own; `$${` stands for `${`. Keys are taken as they are written, and so is what stands where a secret does not belong: a secret is named, as in
 //! `{ env = "NAME" }`, and never part of the text. The environment is asked by whoever reads the file.
 
 use std::borrow::Cow;
@@ -14,6 +14,9 @@ pub type EnvironmentLookup<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// Keys whose value is a secret: what is written there is refused, and never looked up.
 const SECRETS: [&str; 7] = ["basic", "bearer", "client_secret", "key", "password", "sha256", "token"];
+
+/// A default has variables with defaults, and so on, at most so often.
+const NESTED_MAX: usize = 8;
 
 /// Tables whose keys are names that somebody chose.
 const FREE_NAMES: [&str; 2] = ["env", "headers"];
@@ -42,7 +45,7 @@ fn names_a_secret(table: &DeTable<'_>) -> bool {
 fn expand_node(node: &mut Node<'_>, environment: EnvironmentLookup<'_>, errors: &mut Vec<Diagnostic>) {
     let span = node.span();
     match node.get_mut() {
-        DeValue::String(text) if text.contains("${") => match expanded(text, environment) {
+        DeValue::String(text) if text.contains("${") => match expanded(text, environment, NESTED_MAX) {
             Ok(with_values) => *text = Cow::Owned(with_values),
             Err(fault) => errors.push(Diagnostic::error(span, fault).secret()),
         },
@@ -57,7 +60,7 @@ fn expand_node(node: &mut Node<'_>, environment: EnvironmentLookup<'_>, errors: 
 }
 
 /// The text with what its variables stand for, or what is wrong with it.
-fn expanded(text: &str, environment: EnvironmentLookup<'_>) -> Result<String, String> {
+fn expanded(text: &str, environment: EnvironmentLookup<'_>, nested_max: usize) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find("${") {
         let (before, from) = rest.split_at(at);
@@ -68,8 +71,8 @@ fn expanded(text: &str, environment: EnvironmentLookup<'_>) -> Result<String, St
             continue;
         }
         out.push_str(before);
-        let (inside, after) =
-            from[2..].split_once('}').ok_or("`${` without `}`: write `${NAME}`, or `$${` for `${`")?;
+        let end = end_of(&from[2..]).ok_or("`${` without `}`: write `${NAME}`, or `$${` for `${`")?;
+        let (inside, after) = (&from[2..2 + end], &from[2 + end + 1..]);
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
             None => (inside, None),
@@ -80,14 +83,38 @@ fn expanded(text: &str, environment: EnvironmentLookup<'_>) -> Result<String, St
         }
         // As a shell has it, an empty one does not count where there is a default.
         let value = environment(name).filter(|value| !(value.is_empty() && default.is_some()));
-        let value = value.or_else(|| default.map(str::to_owned));
-        out.push_str(&value.ok_or_else(|| {
-            format!("the environment has no `{name}`: set it, or write `${{{name}:-default}}`")
-        })?);
+        let value = match (value, default) {
+            (Some(value), _) => value,
+            (None, Some(default)) => {
+                let nested_max =
+                    nested_max.checked_sub(1).ok_or("defaults of variables are nested too deep")?;
+                expanded(default, environment, nested_max)?
+            }
+            (None, None) => {
+                return Err(format!(
+                    "the environment has no `{name}`: set it, or write `${{{name}:-default}}`"
+                ));
+            }
+        };
+        out.push_str(&value);
         rest = after;
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// The `}` of a variable whose `${` stands before the text.
+fn end_of(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, found) in text.match_indices(['{', '}']) {
+        match found {
+            "}" if depth == 0 => return Some(at),
+            "}" => depth -= 1,
+            _ if text[..at].ends_with('$') && !text[..at].ends_with("$$") => depth += 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 fn is_name(name: &str) -> bool {
@@ -109,9 +136,17 @@ mod tests {
 
     #[test]
     fn variables_stand_for_what_the_environment_has() {
+        let deep = format!("{}{}", "${NONE:-".repeat(100_000), "}".repeat(100_000));
         for (text, expected) in [
             ("http://${HOST}:${PORT:-9101}/mcp", Ok("http://10.0.0.1:9101/mcp")),
             ("${EMPTY}a${EMPTY:-b}${PORT:-}", Ok("ab")),
+            ("${NONE:-${HOST}/a}/b", Ok("10.0.0.1/a/b")),
+            ("${HOST:-${NONE}/a}/b", Ok("10.0.0.1/b")),
+            ("${NONE:-$${HOST} {a", Ok("${HOST {a")),
+            ("${NONE:-${EMPTY:-${HOST}}}}", Ok("10.0.0.1}")),
+            ("${NONE:-${NONE}/a}", Err("the environment has no `NONE`: set it, or write `${NONE:-default}`")),
+            ("${NONE:-${HOST}", Err("`${` without `}`: write `${NAME}`, or `$${` for `${`")),
+            (&*deep, Err("defaults of variables are nested too deep")),
             ("$${HOST} $HOST $$ }", Ok("${HOST} $HOST $$ }")),
             ("${PORT}", Err("the environment has no `PORT`: set it, or write `${PORT:-default}`")),
             ("${HOST", Err("`${` without `}`: write `${NAME}`, or `$${` for `${`")),
@@ -120,7 +155,11 @@ mod tests {
                 Err("`${…}` names no variable: write `${NAME}` or `${NAME:-default}`, or `$${` for `${`"),
             ),
         ] {
-            assert_eq!(expanded(text, &environment).as_deref().map_err(String::as_str), expected, "{text}");
+            assert_eq!(
+                expanded(text, &environment, NESTED_MAX).as_deref().map_err(String::as_str),
+                expected,
+                "{text}"
+            );
         }
     }
 

@@ -128,10 +128,17 @@ fn an_import_keeps_its_state_and_names_missing_programs() {
     let any_port =
         configuration.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9090", "127.0.0.1:0");
     let home = folder.path().join("home");
-    let _daemon = Daemon::start_with(&any_port, &[("HOME", &home.display().to_string())]);
-    let state = home.join(".local/state/trunkline");
-    assert_eq!(fs::metadata(&state).expect("it is made").permissions().mode() & 0o777, 0o700);
-    assert!(state.join("session.key").exists(), "sessions outlive it");
+    let in_home = home.join(".local/state/trunkline");
+    // As a service of systemd and the image have it.
+    let of_service = folder.path().join("service");
+    for (state, directory) in [(&in_home, String::new()), (&of_service, of_service.display().to_string())] {
+        let _ = fs::remove_dir_all(&home);
+        let environment = [("HOME", &*home.display().to_string()), ("STATE_DIRECTORY", &directory)];
+        let _daemon = Daemon::start_with(&any_port, &environment);
+        assert_eq!(fs::metadata(state).expect("it is made").permissions().mode() & 0o777, 0o700);
+        assert!(state.join("session.key").exists(), "sessions outlive it");
+        assert_eq!(home.exists(), state.starts_with(&home), "{state:?}");
+    }
 }
 
 #[test]

@@ -37,7 +37,8 @@ fn version_in(folder: &Path, variables: &[(&str, &str)]) -> String {
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
-        .args(["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "core.hooksPath=/dev/null"])
+        .args(["-c", "user.name=a", "-c", "user.email=a@example.com"])
+        .args(["-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"])
         .args(arguments)
         .current_dir(folder)
         .env("GIT_COMMITTER_DATE", "2026-02-03T06:05:06+02:00")
@@ -61,6 +62,7 @@ fn a_release_tells_its_commit_wherever_there_is_one() {
     let source = folder.path();
     std::fs::create_dir(source.join("src")).expect("a folder");
     std::fs::write(source.join("src/main.rs"), "one").expect("written");
+    std::fs::write(source.join("README.md"), "one").expect("written");
     assert_eq!(version_in(source, &[]), "1.2.3", "an archive");
     assert_eq!(version_in(source, &[("TRUNKLINE_REVISION", "20260102.abc")]), "1.2.3+20260102.abc");
 
@@ -73,6 +75,8 @@ fn a_release_tells_its_commit_wherever_there_is_one() {
     assert_eq!(version_in(source, &[("TZ", "Asia/Tokyo")]), expected, "wherever it is built");
     assert_eq!(version_in(source, &[("PROFILE", "debug")]), "1.2.3");
     assert_eq!(version_in(&source.join("src"), &[]), "1.2.3", "an archive in another's repository");
+    std::fs::write(source.join("README.md"), "two").expect("written");
+    assert_eq!(version_in(source, &[]), expected, "nothing that it is built from");
     std::fs::write(source.join("src/main.rs"), "two").expect("written");
     assert_eq!(version_in(source, &[]), format!("{expected}.changed"));
 }

@@ -279,6 +279,21 @@ fn what_differs_is_told_by_name() {
 }
 
 #[test]
+fn a_default_that_is_written_is_no_change() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).admin();
+    let daemon = Daemon::start(&config);
+    let cores = std::thread::available_parallelism().expect("cores");
+    let limits =
+        "buffered_bytes_max = \"256MiB\"\ncache_bytes_max = \"64MiB\"\nkept_lists_bytes_max = \"32MiB\"";
+    let written = config.top(&format!("workers = {cores}")).limits(limits);
+    let line = reload(&daemon, &written.to_string());
+    assert!(line.contains("changes=0"), "{line}");
+    let log = daemon.log();
+    assert!(!log.iter().any(|line| line.contains("from the next start on")), "{log:?}");
+}
+
+#[test]
 fn what_is_new_in_files_whose_names_stay_is_told_and_until_when_it_is_good() {
     let upstream = Upstream::with_tools(&["echo"]);
     let (authority, files) = (Authority::new(), Certificates::new());

@@ -378,7 +378,7 @@ fn every_way_to_fail_at_the_start_has_its_exit_code() {
         (66, config().listener(no_certificate), "/no/cert"),
         (73, config().top(&format!("state_directory = \"{}/below\"", file.display())), "state directory"),
         (73, config().top("state_directory = \"/proc/trunkline\""), "state directory"),
-        (73, config().top(&folder.key()), "used by another process"),
+        (73, config().top(&folder.key()), "used by another process: give each its own by `state_directory`"),
     ] {
         let (output, _) = trunkline(&["run"], Some(&config.to_string()));
         let stderr = String::from_utf8_lossy(&output.stderr);

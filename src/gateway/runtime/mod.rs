@@ -130,9 +130,9 @@ pub enum StartError {
 /// Takes from the environment what the text leaves to it.
 fn adopt_environment(config: &mut Config) {
     config.state_directory = config.state_directory.take().or_else(state_directory_of_environment);
-    if let Some(limit_bytes) = memory_limit::of_process() {
-        config.limits.adopt_memory_limit(limit_bytes);
-    }
+    // What is written as it would be anyhow is no change.
+    config.workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
+    config.limits.adopt_memory_limit(memory_limit::of_process().unwrap_or(u64::MAX));
 }
 
 /// The first directory that systemd's `StateDirectory=` names.

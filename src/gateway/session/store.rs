@@ -61,7 +61,7 @@ pub enum StoreError {
         reason: io::Error,
     },
     /// Another process keeps its sessions there.
-    #[error("the state directory {} is used by another process: give each its own", path.display())]
+    #[error("the state directory {} is used by another process: give each its own by `state_directory`", path.display())]
     InUse {
         /// The directory.
         path: PathBuf,

@@ -237,8 +237,8 @@ fn configuration(sources: &[ClientFile<'_>], upstreams: &[ImportedUpstream], to_
         }
     }
     let active: Vec<&ImportedUpstream> = upstreams.iter().filter(|upstream| !upstream.is_disabled).collect();
-    text.push_str("\n# Sessions, and the last lists of the servers, outlive a restart. A service of systemd has a place for them.\n");
-    text.push_str("state_directory = \"${HOME}/.local/state/trunkline\"\n");
+    text.push_str("\n# Sessions, and the last lists of the servers, outlive a restart. A second gateway needs a place of its own.\n");
+    text.push_str("state_directory = \"${STATE_DIRECTORY:-${HOME}/.local/state/trunkline}\"\n");
     text.push_str(
         "\n# Anybody on this machine may call. Before others can: `trunkline key NAME`, and TLS.\n",
     );
