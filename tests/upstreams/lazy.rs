@@ -302,6 +302,28 @@ fn a_lazy_program_whose_call_finds_it_broken_is_told_and_not_started_again_by_it
 }
 
 #[test]
+fn lists_that_come_while_a_call_starts_a_lazy_program_neither_wait_for_it_nor_start_it_again() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared"), ("strict", "principal")], |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = program.start();
+        program.child.starts_in(1);
+        program.child.breaks();
+        let client = program.client(&daemon);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| client.call());
+            program.child.wait_for("started", 2);
+            while !call.is_finished() {
+                expect_listed(&program, &daemon);
+            }
+            assert!(call.join().expect("an answer").parse::<u32>().is_err());
+        });
+        expect_listed(&program, &daemon);
+        program.stays(2);
+    });
+}
+
+#[test]
 fn check_warns_where_nothing_keeps_its_lists() {
     let program = Lazy::new(("strict", "shared"));
     let (output, _) = trunkline(&["check"], Some(&program.config("").to_string()));

@@ -132,7 +132,7 @@ impl PartRequest {
 
     /// The part of its owner.
     async fn get_own_by(&self, thread: &FetchContext, deadline: Instant) -> CachedPart {
-        if self.upstream.rests()
+        if self.upstream.rests_but_for_calls()
             && let Some(part) = self.at_rest(thread)
         {
             return part;
@@ -186,7 +186,7 @@ impl PartRequest {
         }
     }
 
-    /// The part of a program that rests: the one that is kept, for which it is not started.
+    /// The part of a program that rests, or starts for a call: the one that is kept, for which it is not started.
     #[cold]
     fn at_rest(&self, thread: &FetchContext) -> Option<CachedPart> {
         let CatalogQuery::List(list) = self.key.kind else {

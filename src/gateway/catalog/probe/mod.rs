@@ -414,7 +414,7 @@ impl UpstreamSchedule {
     fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
         self.follow_wish(now);
         // A program that rests is asked once a call has started it.
-        let rests = self.upstream.rests() || self.upstream.starts_for_a_call();
+        let rests = self.upstream.rests_but_for_calls();
         let is_doubted = !rests && self.upstream.facts.take_doubt();
         let is_awaited = self.awaits_modern(now);
         // A program is asked to initialize in peace: it may die of the other question.
