@@ -332,7 +332,7 @@ impl PartRequest {
         }
     }
 
-    /// True if a program has ended at this list, and not at that of its tools.
+    /// True if a program has ended at this list, which is not that of its tools.
     fn has_ended_its_program(&self) -> bool {
         let is_other = !matches!(self.key.kind, CatalogQuery::Discover | CatalogQuery::List(List::Tools));
         let has_ended = || self.upstream.listing.fault_of(self.key.question());

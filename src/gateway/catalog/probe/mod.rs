@@ -232,6 +232,12 @@ impl Prober {
                 continue;
             }
             if let Some(known) = starting_point(upstream, &self.memory) {
+                if let Some(children) = upstream.children().filter(|children| children.are_lazy())
+                    && !known.eras().is_empty()
+                {
+                    // It may serve before it is asked again.
+                    children.note_introduced();
+                }
                 upstream.facts.publish(known);
                 if let Some(streams) = upstream.sse().filter(|_| self.memory.speaks_sse(&upstream.config)) {
                     streams.learn(true);

@@ -109,7 +109,7 @@ pub(crate) struct Children {
     last_lines: Mutex<Lines>,
     /// Since when they end before they are of use, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
-    /// The program has said what it speaks, or nobody asks. Until then an answer may be the refusal of another era.
+    /// The program has said what it speaks, now or before a restart, or nobody asks. Until then an answer may be the refusal of another era.
     is_introduced: AtomicBool,
     retired: CancellationToken,
 }
@@ -395,7 +395,7 @@ impl Children {
         }
     }
 
-    /// The program has said what it speaks.
+    /// The program has said what it speaks, be it before a restart.
     pub(crate) fn note_introduced(&self) {
         if !self.is_introduced.swap(true, Ordering::Relaxed) {
             self.note_success();
@@ -407,10 +407,10 @@ impl Children {
     async fn settled(&self, connection: &MuxConnection) {
         loop {
             tokio::time::sleep(SETTLING_TIME).await;
+            self.note_success();
             if self.is_introduced.load(Ordering::Relaxed) || connection.has_client() {
                 return self.note_use();
             }
-            self.note_success();
         }
     }
 
