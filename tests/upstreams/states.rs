@@ -520,6 +520,25 @@ fn a_program_that_ends_at_each_list_cannot_be_listed_until_it_is_mended() {
 }
 
 #[test]
+fn sessions_have_processes_of_their_own_of_a_program_that_ends_at_each_list_of_the_gateway() {
+    side_by_side([&["modern"][..], &["strict"]], |words| {
+        let child = Child::new(&[words, &["crashes-at=tools/list"]].concat());
+        let keys = child.keys("isolation = \"session\"\nlist_timeout = \"1s\"");
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let is_looping = || daemon.find_metric("trunkline_child_crash_loop{upstream=\"up\"}") == Some(1);
+        eventually("it is in a loop", || {
+            daemon.send(&list("1", "tools/list"));
+            is_looping().then_some(())
+        });
+        for number in 0..4 {
+            let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+            let answer = daemon.send(&in_session(&session, legacy_call("1", "echo")));
+            assert!(answer.text().contains("content"), "{words:?}, {number}: {}", answer.text());
+        }
+    });
+}
+
+#[test]
 fn a_program_that_ends_at_initialize_is_in_a_crash_loop_and_its_refusal_of_another_era_is_no_cause() {
     let child = Child::new(&["strict", "crashes-at=initialize"]);
     let daemon = Daemon::start(&Config::new().raw("up", &child.keys("")).admin());

@@ -302,9 +302,9 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// When the next one may be started, unless that is now.
-    pub(crate) fn start_pause(&self, now: Instant) -> Option<Duration> {
-        self.starts.lock().wait(now)
+    /// When the next one may be started that this payer is charged for, unless that is now.
+    pub(crate) fn start_pause(&self, payer: Payer, now: Instant) -> Option<Duration> {
+        self.starts.lock().wait(now, payer == Payer::GATEWAY)
     }
 
     fn is_retired(&self) -> bool {
