@@ -1,7 +1,9 @@
 //! The words that operators are told of an upstream that is not up: the same cause everywhere, and in the server's own words.
 
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -516,6 +518,36 @@ fn a_program_that_ends_at_each_list_cannot_be_listed_until_it_is_mended() {
             daemon.send(&list("1", "tools/list"));
             (upstream(&status(&daemon), "up")["state"] == "up" && !is_looping()).then_some(())
         });
+    });
+}
+
+#[test]
+fn a_program_that_has_ended_at_a_list_and_is_gone_by_now_is_down() {
+    side_by_side(["tools/list", "resources/list"], |method| {
+        let (child, folder) = (Child::new(&["strict", &format!("crashes-at={method}")]), Folder::new());
+        let program = folder.path().join("program");
+        std::fs::write(&program, format!("#!/bin/sh\nexec {}\n", child.command().join(" "))).expect("a file");
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it may be run");
+        let keys = format!("command = [{:?}]\nlist_timeout = \"1s\"", program.display());
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let told = || upstream(&status(&daemon), "up");
+        eventually("it cannot be listed", || {
+            daemon.send(&list("1", method));
+            let told = told();
+            (told["state"] == "cannot be listed" && child.pids().len() >= 3).then_some(())
+        });
+        std::fs::remove_file(&program).expect("it was there");
+        eventually("it is down", || {
+            daemon.send(&list("1", method));
+            let told = told();
+            let is_gone = told["why"].as_str().is_some_and(|why| why.contains("cannot be started"));
+            (told["state"] == "down" && told["usable"] == false && is_gone).then_some(())
+        });
+        // Asked and started over again, it stays so.
+        for _ in 0..20 {
+            daemon.send(&list("1", method));
+            assert_eq!(told()["state"], "down", "{method}: {:#}", told());
+        }
     });
 }
 

@@ -177,6 +177,11 @@ impl Children {
         Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
     }
 
+    /// True while the last one came to nothing before it answered anything.
+    pub(crate) fn does_not_start(&self) -> bool {
+        self.starts.lock().is_silent()
+    }
+
     /// The number of those that have answered; none while each ends soon after that.
     pub(crate) fn serving(&self) -> usize {
         let is_in_doubt = !self.is_introduced.load(Ordering::Relaxed) || self.starts.lock().is_in_doubt();

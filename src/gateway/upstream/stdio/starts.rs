@@ -32,6 +32,8 @@ pub(super) struct Starts {
     own_not_before: Option<Instant>,
     /// One of those had introduced itself: the first answer of another says nothing.
     is_in_doubt: bool,
+    /// The last one has answered nothing, or there was none.
+    is_silent: bool,
     /// They end again and again.
     is_loop: bool,
     /// When one was of use last.
@@ -54,6 +56,7 @@ impl Starts {
         self.failed = Some(now);
         self.vain = self.vain.saturating_add(1);
         self.is_in_doubt |= vain == VainStart::Introduced;
+        self.is_silent = vain != VainStart::Introduced;
         self.is_loop |= self.vain >= LOOP_STARTS && vain != VainStart::NoProcess;
         if vain == VainStart::Introduced && self.vain == 1 {
             return Duration::ZERO;
@@ -70,6 +73,7 @@ impl Starts {
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
     pub(super) fn succeed(&mut self) -> bool {
         if self.is_in_doubt {
+            self.is_silent = false;
             return false;
         }
         *self = Self { used: self.used, ..Self::default() };
@@ -94,6 +98,11 @@ impl Starts {
     /// Whether one ended that had introduced itself, and none was of use since.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
+    }
+
+    /// Whether the last one came to nothing before it answered anything.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Whether one ended before it was of use more than once in a row.
@@ -146,6 +155,22 @@ mod tests {
         assert!(starts.note_use(now) && !starts.is_loop() && !starts.is_in_doubt());
         assert!(starts.was_used_since(now) && !starts.was_used_since(now + PAUSE_MIN));
         assert_eq!(starts.wait(now, false), None);
+    }
+
+    #[test]
+    fn the_last_one_tells_whether_it_starts_at_all() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for (vain, is_silent) in [
+            (VainStart::Introduced, false),
+            (VainStart::NoProcess, true),
+            (VainStart::Introduced, false),
+            (VainStart::Unanswered, true),
+        ] {
+            starts.fail(vain, now, now, 0.5);
+            assert_eq!(starts.is_silent(), is_silent, "{vain:?}");
+        }
+        assert!(!starts.succeed() && !starts.is_silent());
     }
 
     #[test]
