@@ -11,6 +11,7 @@ use tokio::time::{timeout, timeout_at};
 use super::start_state::StartState;
 use super::stdio::launch::{Wanted, call_told_at, still_starting};
 use super::{Transport, Upstream};
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use protocol::error::UpstreamError;
 
