@@ -13,6 +13,7 @@ messages before that, `shows-roots` lists a tool more to clients that have roots
 `initializes-after=N` refuses the first N times to initialize, of all its processes.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
+`ponders=S` answers other messages for S seconds before it lists its tools.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
 With `storms`, it says fifty times at once that its list has changed, again and again. `holds=N` takes N MiB of memory.
 """
@@ -410,9 +411,13 @@ def handle(message):
         schema = {"type": "object"}
         if "varies" in WORDS:
             schema["properties"] = {"limit": {"type": "integer", "default": os.getpid()}}
-        result(message, {"tools": [{"name": name, "inputSchema": schema} for name in tools],
-                         **({"resultType": "complete", "ttlMs": int(given("ttl") or 60000), "cacheScope": "private"}
-                            if "modern" in WORDS or "modern-only" in WORDS else {})})
+        listed = {"tools": [{"name": name, "inputSchema": schema} for name in tools],
+                  **({"resultType": "complete", "ttlMs": int(given("ttl") or 60000), "cacheScope": "private"}
+                     if "modern" in WORDS or "modern-only" in WORDS else {})}
+        if given("ponders") is not None:
+            threading.Timer(float(given("ponders")), result, [message, listed]).start()
+        else:
+            result(message, listed)
         if "changes-when-listed" in WORDS:
             WORDS.remove("changes-when-listed")
             send({"method": "notifications/tools/list_changed"})

@@ -302,6 +302,55 @@ fn a_lazy_program_whose_call_finds_it_broken_is_told_and_not_started_again_by_it
 }
 
 #[test]
+fn a_lazy_program_that_is_mended_is_up_once_it_answers_a_call() {
+    side_by_side(KINDS, |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = program.start();
+        program.child.breaks();
+        let is_looping = || daemon.find_metric("trunkline_child_crash_loop{upstream=\"up\"}") == Some(1);
+        eventually("it is in a loop", || {
+            assert!(program.client(&daemon).call().parse::<u32>().is_err());
+            is_looping().then_some(())
+        });
+        assert_eq!(Lazy::status(&daemon)["state"], "down", "{kind:?}");
+        program.child.mends();
+        let client = eventually("it is called", || {
+            let client = program.client(&daemon);
+            client.call().parse::<u32>().is_ok().then_some(client)
+        });
+        // A process that rests would be listed, and be up for that.
+        eventually(&format!("{kind:?} is up"), || {
+            assert!(client.call().parse::<u32>().is_ok());
+            let told = Lazy::status(&daemon);
+            (told["state"] == "up" && told["usable"] == true && !is_looping()).then_some(())
+        });
+    });
+}
+
+#[test]
+fn lists_that_come_while_a_call_starts_a_lazy_program_neither_wait_for_it_nor_start_it_again() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared"), ("strict", "principal")], |kind| {
+        let program = Lazy::new(kind);
+        program.list_once();
+        let daemon = program.start();
+        program.child.starts_in(1);
+        program.child.breaks();
+        let client = program.client(&daemon);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| client.call());
+            program.child.wait_for("started", 2);
+            while !call.is_finished() {
+                expect_listed(&program, &daemon);
+            }
+            assert!(call.join().expect("an answer").parse::<u32>().is_err());
+        });
+        expect_listed(&program, &daemon);
+        program.stays(2);
+    });
+}
+
+#[test]
 fn check_warns_where_nothing_keeps_its_lists() {
     let program = Lazy::new(("strict", "shared"));
     let (output, _) = trunkline(&["check"], Some(&program.config("").to_string()));

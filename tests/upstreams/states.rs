@@ -1,7 +1,9 @@
 //! The words that operators are told of an upstream that is not up: the same cause everywhere, and in the server's own words.
 
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -516,6 +518,55 @@ fn a_program_that_ends_at_each_list_cannot_be_listed_until_it_is_mended() {
             daemon.send(&list("1", "tools/list"));
             (upstream(&status(&daemon), "up")["state"] == "up" && !is_looping()).then_some(())
         });
+    });
+}
+
+#[test]
+fn a_program_that_has_ended_at_a_list_and_is_gone_by_now_is_down() {
+    side_by_side(["tools/list", "resources/list"], |method| {
+        let (child, folder) = (Child::new(&["strict", &format!("crashes-at={method}")]), Folder::new());
+        let program = folder.path().join("program");
+        std::fs::write(&program, format!("#!/bin/sh\nexec {}\n", child.command().join(" "))).expect("a file");
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("it may be run");
+        let keys = format!("command = [{:?}]\nlist_timeout = \"1s\"", program.display());
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let told = || upstream(&status(&daemon), "up");
+        eventually("it cannot be listed", || {
+            daemon.send(&list("1", method));
+            let told = told();
+            (told["state"] == "cannot be listed" && child.pids().len() >= 3).then_some(())
+        });
+        std::fs::remove_file(&program).expect("it was there");
+        eventually("it is down", || {
+            daemon.send(&list("1", method));
+            let told = told();
+            let is_gone = told["why"].as_str().is_some_and(|why| why.contains("cannot be started"));
+            (told["state"] == "down" && told["usable"] == false && is_gone).then_some(())
+        });
+        // Asked and started over again, it stays so.
+        for _ in 0..20 {
+            daemon.send(&list("1", method));
+            assert_eq!(told()["state"], "down", "{method}: {:#}", told());
+        }
+    });
+}
+
+#[test]
+fn sessions_have_processes_of_their_own_of_a_program_that_ends_at_each_list_of_the_gateway() {
+    side_by_side([&["modern"][..], &["strict"]], |words| {
+        let child = Child::new(&[words, &["crashes-at=tools/list"]].concat());
+        let keys = child.keys("isolation = \"session\"\nlist_timeout = \"1s\"");
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let is_looping = || daemon.find_metric("trunkline_child_crash_loop{upstream=\"up\"}") == Some(1);
+        eventually("it is in a loop", || {
+            daemon.send(&list("1", "tools/list"));
+            is_looping().then_some(())
+        });
+        for number in 0..4 {
+            let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+            let answer = daemon.send(&in_session(&session, legacy_call("1", "echo")));
+            assert!(answer.text().contains("content"), "{words:?}, {number}: {}", answer.text());
+        }
     });
 }
 

@@ -123,26 +123,29 @@ fn a_program_that_ends_at_any_point_is_named_and_harms_nobody_else() {
 
 #[test]
 fn a_program_that_ends_at_another_list_keeps_its_tools() {
-    let unruly = Child::new(&["strict", "crashes-at=resources/list"]);
-    let good = Child::new(&["strict", "tools-only"]);
-    let daemon = beside(&unruly, &good);
-    let session = open(&daemon);
-    let why = "resources/list: its process ended, exit status: 3";
-    eventually(why, || {
-        daemon.send(&list("1", "resources/list"));
-        daemon.send(&list_in(&session, "resources/list"));
-        let told = upstream(&status(&daemon), "bad");
-        let is_told = told["state"] == "cannot be listed"
-            && told["why"].as_str().is_some_and(|told| told.starts_with(why));
-        (is_told && told["usable"] == true).then_some(())
-    });
-    for request in [list("1", "tools/list"), list_in(&session, "tools/list")] {
-        eventually("its tools are listed", || {
-            (tool_names(&daemon.send(&request)) == ["bad__echo", "good__echo"]).then_some(())
+    // One that ponders never lists its tools beside the other list.
+    side_by_side([&["strict"][..], &["strict", "ponders=0.5"]], |kind| {
+        let unruly = Child::new(&[kind, &["crashes-at=resources/list"]].concat());
+        let good = Child::new(&["strict", "tools-only"]);
+        let daemon = beside(&unruly, &good);
+        let session = open(&daemon);
+        let why = "resources/list: its process ended, exit status: 3";
+        eventually(why, || {
+            daemon.send(&list("1", "resources/list"));
+            daemon.send(&list_in(&session, "resources/list"));
+            let told = upstream(&status(&daemon), "bad");
+            let is_told = told["state"] == "cannot be listed"
+                && told["why"].as_str().is_some_and(|told| told.starts_with(why));
+            (is_told && told["usable"] == true).then_some(())
         });
-    }
-    eventually("it is called", || (daemon.send(&call("1", "bad__echo")).status == 200).then_some(()));
-    assert_unharmed(&daemon, &session);
+        for request in [list("1", "tools/list"), list_in(&session, "tools/list")] {
+            eventually("its tools are listed", || {
+                (tool_names(&daemon.send(&request)) == ["bad__echo", "good__echo"]).then_some(())
+            });
+        }
+        eventually("it is called", || (daemon.send(&call("1", "bad__echo")).status == 200).then_some(()));
+        assert_unharmed(&daemon, &session);
+    });
 }
 
 #[test]

@@ -342,6 +342,10 @@ fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
     let Some(children) = upstream.children().filter(|_| noted.fault == Fault::Closed) else {
         return Some(told);
     };
+    // One that does not start by now ends at no list.
+    if children.does_not_start() {
+        return None;
+    }
     // A list during which a process ended, and that nobody asks for again, is believed for a while.
     let is_recent = clock::now_s().saturating_sub(noted.at_s) < ENDS_BELIEVED_S;
     let ended = children.fault().latest().map(|noted| fault(&noted, true));

@@ -11,6 +11,7 @@ use tokio::time::{timeout, timeout_at};
 use super::start_state::StartState;
 use super::stdio::launch::{Wanted, call_told_at, still_starting};
 use super::{Transport, Upstream};
+use crate::access::limit::payer::Payer;
 use crate::clock;
 use protocol::error::UpstreamError;
 
@@ -51,10 +52,10 @@ impl Upstream {
         !children.carries(id)
     }
 
-    /// The time until a program may be started that has ended before it answered anything.
+    /// The time until the gateway may start a program again that has ended before it was of use.
     pub(crate) fn start_pause(&self) -> Option<Duration> {
         let Transport::Stdio(children) = &self.transport else { return None };
-        children.start_pause(clock::now())
+        children.start_pause(Payer::GATEWAY, clock::now())
     }
 
     /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.

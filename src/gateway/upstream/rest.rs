@@ -18,8 +18,12 @@ impl Upstream {
         self.is_lazy() && self.is_known_and_not_running() && !self.is_to_be_listed_after_use()
     }
 
-    /// True for such a program that has rested, and starts for a call: where that fails, no question starts it again.
-    pub(crate) fn starts_for_a_call(&self) -> bool {
+    /// True for such a program while it rests, or starts for a call: no question starts it, nor again where that has failed.
+    pub(crate) fn rests_but_for_calls(&self) -> bool {
+        self.is_lazy() && (self.rests() || self.starts_for_a_call())
+    }
+
+    fn starts_for_a_call(&self) -> bool {
         let is_up = || self.starts().is_some_and(|starts| matches!(starts.state(), StartState::Up { .. }));
         self.is_lazy()
             && self.listing.is_known()

@@ -2,7 +2,7 @@
 //! client asks.
 //!
 //! Runs on the control thread. What was refused is asked again, in the same words, every `health.interval` of its upstream,
-//! and of a program, which would never be idle, with growing pauses and while it is up.
+//! and of a program, which would never be idle, with growing pauses and while the gateway has a process of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::fetch::FetchContext;
 use super::gather::PartRequest;
-use super::{starting, wanted};
+use super::wanted;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
@@ -110,10 +110,12 @@ fn still(upstream: &Upstream, key: &PartKey) -> Option<Fault> {
     Some(fault.fault.clone())
 }
 
-/// False for a program that would have to be started for it, or that has ended at this question.
+/// False for a program that would have to be started for it, as processes of clients alone run, or that has ended at this
+/// question.
 fn may_be_asked(upstream: &Upstream, fault: &Fault) -> bool {
     let is_asked = !upstream.config.replicas.health.interval.is_zero();
-    is_asked && !(upstream.is_child() && (starting::is_down(upstream) || *fault == Fault::Closed))
+    let may_ask = upstream.starts().is_none_or(|starts| starts.has_own() && *fault != Fault::Closed);
+    is_asked && may_ask
 }
 
 fn pause(upstream: &Upstream, failures: u32) -> Duration {

@@ -24,9 +24,9 @@ use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::flight::{Flight, FlightRole, Landing};
 use crate::session::ListLease;
-use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::cache::{PartKey, Scope};
 use crate::tables::lists::part::{Content, ListPart, Truncation};
+use crate::tables::lists::{CatalogQuery, List};
 use crate::telemetry::metrics::families::ByResult;
 use crate::upstream::Upstream;
 use crate::upstream::fault::Fault;
@@ -132,7 +132,7 @@ impl PartRequest {
 
     /// The part of its owner.
     async fn get_own_by(&self, thread: &FetchContext, deadline: Instant) -> CachedPart {
-        if self.upstream.rests()
+        if self.upstream.rests_but_for_calls()
             && let Some(part) = self.at_rest(thread)
         {
             return part;
@@ -186,7 +186,7 @@ impl PartRequest {
         }
     }
 
-    /// The part of a program that rests: the one that is kept, for which it is not started.
+    /// The part of a program that rests, or starts for a call: the one that is kept, for which it is not started.
     #[cold]
     fn at_rest(&self, thread: &FetchContext) -> Option<CachedPart> {
         let CatalogQuery::List(list) = self.key.kind else {
@@ -332,6 +332,21 @@ impl PartRequest {
         }
     }
 
+    /// True if a program has ended at this list, which is not that of its tools.
+    fn has_ended_its_program(&self) -> bool {
+        let is_other = !matches!(self.key.kind, CatalogQuery::Discover | CatalogQuery::List(List::Tools));
+        let has_ended = || self.upstream.listing.fault_of(self.key.question());
+        is_other && self.upstream.is_child() && has_ended().is_some_and(|noted| noted.fault == Fault::Closed)
+    }
+
+    /// Lists its tools, unless they are known: each process might end at the other list before it has answered this one.
+    #[cold]
+    async fn list_tools_before(&self, thread: &FetchContext) {
+        let key = PartKey { kind: CatalogQuery::List(List::Tools), ..self.key };
+        // The other list is asked for whatever comes of it.
+        let _ = Self { key, is_again: false, ..self.clone() }.get(thread).await;
+    }
+
     async fn fetch(
         &self,
         thread: &FetchContext,
@@ -355,6 +370,9 @@ impl PartRequest {
             Some(lease) => Some(lease),
             None => self.lease(thread, asked + self.upstream.config.list_timeout / 2).await?,
         };
+        if self.has_ended_its_program() {
+            Box::pin(self.list_tools_before(thread)).await;
+        }
         let fetch = Fetch::new(thread, &self.upstream, self.key.kind, &self.dialect, asked);
         let fetched = fetch.owned_by(&self.owner).run().await;
         let ByResult { ok, error: failed } = &self.upstream.series.list_fetches;

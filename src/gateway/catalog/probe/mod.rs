@@ -232,6 +232,12 @@ impl Prober {
                 continue;
             }
             if let Some(known) = starting_point(upstream, &self.memory) {
+                if let Some(children) = upstream.children().filter(|children| children.are_lazy())
+                    && !known.eras().is_empty()
+                {
+                    // It may serve before it is asked again.
+                    children.note_introduced();
+                }
                 upstream.facts.publish(known);
                 if let Some(streams) = upstream.sse().filter(|_| self.memory.speaks_sse(&upstream.config)) {
                     streams.learn(true);
@@ -414,7 +420,7 @@ impl UpstreamSchedule {
     fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
         self.follow_wish(now);
         // A program that rests is asked once a call has started it.
-        let rests = self.upstream.rests() || self.upstream.starts_for_a_call();
+        let rests = self.upstream.rests_but_for_calls();
         let is_doubted = !rests && self.upstream.facts.take_doubt();
         let is_awaited = self.awaits_modern(now);
         // A program is asked to initialize in peace: it may die of the other question.

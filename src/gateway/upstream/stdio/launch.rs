@@ -93,7 +93,7 @@ impl Children {
         payer: Payer,
         seeks_room: impl Fn() -> bool,
     ) -> Result<Launched, UpstreamError> {
-        self.check_start(host)?;
+        self.check_start(host, payer)?;
         let begun = self.start_watch.begin(payer == Payer::GATEWAY);
         let queued = GaugeGuard::new(&self.series.starts_waiting);
         let places = match self.places_in_time(host, payer, seeks_room).await {
@@ -107,7 +107,7 @@ impl Children {
         let place = StartPlace { order: self.order, wanted: Arc::clone(&self.wanted) };
         let turn = host.shared.starting.turn(place).await;
         drop(queued);
-        self.check_start(host)?;
+        self.check_start(host, payer)?;
         begun.run();
         let up = begun.up();
         let connection = CloseOnDrop::new(self.start(host, places, begun)?);
@@ -135,12 +135,12 @@ impl Children {
         }
     }
 
-    /// Fails if none may be started now.
-    fn check_start(&self, host: &Host) -> Result<(), UpstreamError> {
+    /// Fails if none may be started for this payer now.
+    fn check_start(&self, host: &Host, payer: Payer) -> Result<(), UpstreamError> {
         if self.is_retired() || host.is_leaving() {
             return Err(self.why_ended());
         }
-        self.start_pause(clock::now()).map_or(Ok(()), |wait| Err(not_started(wait)))
+        self.start_pause(payer, clock::now()).map_or(Ok(()), |wait| Err(not_started(wait)))
     }
 
     /// Completes when nothing is to be started any more.
@@ -240,7 +240,7 @@ impl Launched {
                 biased;
                 () = up.cancelled() => Ok(()),
                 () = connection.gone() => {
-                    let pause = children.start_pause(clock::now());
+                    let pause = children.start_pause(Payer::GATEWAY, clock::now());
                     Err(not_started(pause.unwrap_or_default()))
                 }
                 () = children.ended(host) => Err(children.why_ended()),

@@ -109,7 +109,7 @@ pub(crate) struct Children {
     last_lines: Mutex<Lines>,
     /// Since when they end before they are of use, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
-    /// The program has said what it speaks, or nobody asks. Until then an answer may be the refusal of another era.
+    /// The program has said what it speaks, now or before a restart, or nobody asks. Until then an answer may be the refusal of another era.
     is_introduced: AtomicBool,
     retired: CancellationToken,
 }
@@ -175,6 +175,11 @@ impl Children {
     /// Since when they end before they are of use, again and again, in seconds since 1970.
     pub(crate) fn crash_loop_since_s(&self) -> Option<u64> {
         Some(self.loop_since_s.load(Ordering::Relaxed)).filter(|since_s| *since_s > 0)
+    }
+
+    /// True while the last one came to nothing before it answered anything.
+    pub(crate) fn does_not_start(&self) -> bool {
+        self.starts.lock().is_silent()
     }
 
     /// The number of those that have answered; none while each ends soon after that.
@@ -302,9 +307,9 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// When the next one may be started, unless that is now.
-    pub(crate) fn start_pause(&self, now: Instant) -> Option<Duration> {
-        self.starts.lock().wait(now)
+    /// When the next one may be started that this payer is charged for, unless that is now.
+    pub(crate) fn start_pause(&self, payer: Payer, now: Instant) -> Option<Duration> {
+        self.starts.lock().wait(now, payer == Payer::GATEWAY)
     }
 
     fn is_retired(&self) -> bool {
@@ -395,7 +400,7 @@ impl Children {
         }
     }
 
-    /// The program has said what it speaks.
+    /// The program has said what it speaks, be it before a restart.
     pub(crate) fn note_introduced(&self) {
         if !self.is_introduced.swap(true, Ordering::Relaxed) {
             self.note_success();
@@ -407,10 +412,10 @@ impl Children {
     async fn settled(&self, connection: &MuxConnection) {
         loop {
             tokio::time::sleep(SETTLING_TIME).await;
+            self.note_success();
             if self.is_introduced.load(Ordering::Relaxed) || connection.has_client() {
                 return self.note_use();
             }
-            self.note_success();
         }
     }
 

@@ -1,7 +1,8 @@
 //! When a child process may be started: at once as a rule, with growing pauses while it ends before it is of any use.
 //!
 //! Pure. A process is of use once it has answered more than how it introduces itself, or lives on. The end of one that a
-//! client has spoken to is no reason to keep it from others.
+//! client has spoken to is no reason to keep it from others, and that of one which the gateway alone has spoken to, after it
+//! had introduced itself, is none to keep it from clients.
 
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,12 @@ pub(super) struct Starts {
     /// When the last one was found to be vain.
     failed: Option<Instant>,
     not_before: Option<Instant>,
+    /// The same for the gateway's own questions.
+    own_not_before: Option<Instant>,
     /// One of those had introduced itself: the first answer of another says nothing.
     is_in_doubt: bool,
+    /// The last one has answered nothing, or there was none.
+    is_silent: bool,
     /// They end again and again.
     is_loop: bool,
     /// When one was of use last.
@@ -36,33 +41,39 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    /// How long it is until the next start, unless that may be now.
-    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
-        self.not_before.and_then(|at| at.checked_duration_since(now)).filter(|wait| !wait.is_zero())
+    /// How long it is until the next start, unless that may be now. `is_own`: the gateway asks in that process.
+    pub(super) fn wait(&self, now: Instant, is_own: bool) -> Option<Duration> {
+        let not_before = if is_own { self.own_not_before } else { self.not_before };
+        not_before.and_then(|at| at.checked_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
     /// The start of a child at `since` came to nothing. `random` is from 0 to 1. Returns the pause. Several that ran at
     /// once are one vain start. One that had introduced itself may have ended by chance, and is started again at once.
     pub(super) fn fail(&mut self, vain: VainStart, since: Instant, now: Instant, random: f64) -> Duration {
         if self.failed.is_some_and(|failed| since < failed) {
-            return self.wait(now).unwrap_or_default();
+            return self.wait(now, true).unwrap_or_default();
         }
         self.failed = Some(now);
         self.vain = self.vain.saturating_add(1);
         self.is_in_doubt |= vain == VainStart::Introduced;
+        self.is_silent = vain != VainStart::Introduced;
         self.is_loop |= self.vain >= LOOP_STARTS && vain != VainStart::NoProcess;
         if vain == VainStart::Introduced && self.vain == 1 {
             return Duration::ZERO;
         }
         let doublings = (self.vain - 1).min(16);
         let pause = (PAUSE_MIN * (1 << doublings)).min(PAUSE_MAX).mul_f64(0.8 + 0.4 * random);
-        self.not_before = Some(now + pause);
+        self.own_not_before = Some(now + pause);
+        if vain != VainStart::Introduced {
+            self.not_before = self.own_not_before;
+        }
         pause
     }
 
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
     pub(super) fn succeed(&mut self) -> bool {
         if self.is_in_doubt {
+            self.is_silent = false;
             return false;
         }
         *self = Self { used: self.used, ..Self::default() };
@@ -89,6 +100,11 @@ impl Starts {
         self.is_in_doubt
     }
 
+    /// Whether the last one came to nothing before it answered anything.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
     /// Whether one ended before it was of use more than once in a row.
     pub(super) fn is_repeated(&self) -> bool {
         self.vain > 1
@@ -108,17 +124,17 @@ mod tests {
     fn pauses_grow_to_a_bound_and_end_with_an_answer() {
         let now = crate::clock::now();
         let mut starts = Starts::default();
-        assert_eq!(starts.wait(now), None);
+        assert_eq!(starts.wait(now, false), None);
         for (number, expected_ms) in
             [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000].iter().enumerate()
         {
             let pause = starts.fail(VainStart::Unanswered, now, now, 0.5);
             assert_eq!((pause, starts.is_loop()), (Duration::from_millis(*expected_ms), number >= 2));
-            assert_eq!(starts.wait(now), Some(pause));
-            assert_eq!(starts.wait(now + pause), None);
+            assert_eq!(starts.wait(now, false), Some(pause));
+            assert_eq!(starts.wait(now + pause, false), None);
         }
         assert!(starts.succeed() && !starts.is_loop());
-        assert_eq!(starts.wait(now), None);
+        assert_eq!(starts.wait(now, false), None);
         let least = starts.fail(VainStart::Unanswered, now, now, 0.0);
         let most = Starts::default().fail(VainStart::Unanswered, now, now, 1.0);
         assert_eq!((least, most), (PAUSE_MIN.mul_f64(0.8), PAUSE_MIN.mul_f64(1.2)));
@@ -131,12 +147,30 @@ mod tests {
         let mut starts = Starts::default();
         for (number, expected_ms) in [0, 1000, 2000, 4000].into_iter().enumerate() {
             let pause = starts.fail(VainStart::Introduced, now, now, 0.5);
+            let own = Some(pause).filter(|pause| !pause.is_zero());
+            assert_eq!((starts.wait(now, true), starts.wait(now, false)), (own, None), "clients may call it");
             assert_eq!((pause, starts.is_loop()), (Duration::from_millis(expected_ms), number >= 2));
             assert!(!starts.succeed() && starts.is_in_doubt(), "it will end as those before it");
         }
         assert!(starts.note_use(now) && !starts.is_loop() && !starts.is_in_doubt());
         assert!(starts.was_used_since(now) && !starts.was_used_since(now + PAUSE_MIN));
-        assert_eq!(starts.wait(now), None);
+        assert_eq!(starts.wait(now, false), None);
+    }
+
+    #[test]
+    fn the_last_one_tells_whether_it_starts_at_all() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for (vain, is_silent) in [
+            (VainStart::Introduced, false),
+            (VainStart::NoProcess, true),
+            (VainStart::Introduced, false),
+            (VainStart::Unanswered, true),
+        ] {
+            starts.fail(vain, now, now, 0.5);
+            assert_eq!(starts.is_silent(), is_silent, "{vain:?}");
+        }
+        assert!(!starts.succeed() && !starts.is_silent());
     }
 
     #[test]
@@ -146,7 +180,7 @@ mod tests {
         for _ in 0..9 {
             starts.fail(VainStart::NoProcess, now, now, 0.5);
         }
-        assert!(!starts.is_loop() && starts.wait(now).is_some());
+        assert!(!starts.is_loop() && starts.wait(now, false).is_some());
         starts.fail(VainStart::Unanswered, now, now, 0.5);
         assert!(starts.is_loop(), "by now it is there");
     }
@@ -165,6 +199,6 @@ mod tests {
     }
 
     fn pause_of(starts: &Starts, now: Instant) -> Duration {
-        starts.wait(now).expect("a pause")
+        starts.wait(now, false).expect("a pause")
     }
 }
