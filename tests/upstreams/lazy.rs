@@ -266,6 +266,59 @@ fn lists_of_another_configuration_are_not_taken() {
 }
 
 #[test]
+fn where_its_tools_were_not_pinned_yet_it_is_listed_once_and_shown() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared"), ("strict", "session")], |kind| {
+        for (mode, by_reload) in [("quarantine", false), ("block", true)] {
+            let program = Lazy::new(kind);
+            program.list_once();
+            let pinned = program.config(&format!("pins = {mode:?}"));
+            let mut daemon = if by_reload { program.start() } else { Daemon::start(&pinned) };
+            if by_reload {
+                daemon.reload(&pinned);
+            }
+            program.rests(&daemon, 2);
+            expect_listed(&program, &daemon);
+            // From then on nothing starts it.
+            daemon.terminate();
+            daemon.wait_exit();
+            let daemon = Daemon::start(&pinned);
+            expect_listed(&program, &daemon);
+            program.stays(2);
+        }
+    });
+}
+
+#[test]
+fn what_is_approved_while_it_rests_is_shown_without_a_start() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared")], |kind| {
+        let program = Lazy::new(kind);
+        let config = program.config("pins = \"block\"");
+        let daemon = Daemon::start(&config);
+        program.rests(&daemon, 1);
+        expect_listed(&program, &daemon);
+        program.child.offers_more();
+        // It is not let through any more, which is found out by a call.
+        let client = program.client(&daemon);
+        client.call();
+        let book = program.folder.path().join("pins/up.json");
+        let sha256 = eventually("it waits for approval", || {
+            let book: Value = serde_json::from_str(&fs::read_to_string(&book).ok()?).ok()?;
+            let more = book["tools"].as_array()?.iter().find(|tool| tool["name"] == "more")?;
+            Some(more["pending"][0]["sha256"].as_str()?.to_owned())
+        });
+        program.rests(&daemon, 2);
+        assert_eq!(tool_names(&client.list()), [""; 0]);
+        let mut stream = listening_session(&daemon);
+        let approve = ["pins", "approve", "up", "more", "--hash", &sha256];
+        let (output, _) = trunkline(&approve, Some(&config.to_string()));
+        assert!(output.status.success(), "{output:?}");
+        while !stream.event().expect("a change").contains(CHANGED) {}
+        assert_eq!(tool_names(&client.list()), ["echo", "more"]);
+        program.stays(2);
+    });
+}
+
+#[test]
 fn operators_are_told_that_it_starts_with_its_first_call() {
     let program = Lazy::new(("strict", "shared"));
     program.list_once();

@@ -253,8 +253,8 @@ impl KeptLists {
         let (keys, known) = (state.sessions.keys(), ids(known));
         let new = snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id));
         let lists = new.filter_map(|upstream| {
-            let limits = &snapshot.limits;
-            Some((Arc::clone(upstream), Reading { folder, keys: &keys, upstream, limits }.run()?))
+            let reading = Reading { upstream, limits: &snapshot.limits };
+            Some((Arc::clone(upstream), reading.file(folder, &keys)?))
         });
         Self(lists.collect())
     }
@@ -269,20 +269,27 @@ impl KeptLists {
     }
 }
 
-/// Reading the file of one upstream.
+/// Judges the tools that are kept of `upstream` by its pins again, for a program that rests.
+pub(crate) fn judge_again(state: &State, upstream: &Upstream, limits: &LimitsConfig) {
+    let parts = state.catalog.kept.of(upstream.id, List::Tools);
+    for (part, key) in (Reading { upstream, limits }).again(&parts) {
+        publish(upstream, &key, &ListOwner::Gateway, &part.content);
+        state.catalog.kept.note(upstream.id, part);
+    }
+}
+
+/// Reading what was kept of one upstream.
 struct Reading<'r> {
-    folder: &'r Folder,
-    keys: &'r SealingKeys,
     upstream: &'r Upstream,
     limits: &'r LimitsConfig,
 }
 
 impl Reading<'_> {
-    fn run(&self) -> Option<ReadLists> {
+    fn file(&self, folder: &Folder, keys: &SealingKeys) -> Option<ReadLists> {
         let name = &self.upstream.config.name;
-        let why = match self.folder.read(name) {
+        let why = match folder.read(name) {
             Ok(None) => return None,
-            Ok(Some((file, written_s))) => match self.open(&file) {
+            Ok(Some((file, written_s))) => match self.open(&file, keys) {
                 Ok(parts) => return Some(ReadLists { parts, written_s }),
                 Err(why) => why.to_owned(),
             },
@@ -296,15 +303,24 @@ impl Reading<'_> {
         None
     }
 
-    fn open(&self, file: &[u8]) -> Result<Vec<ReadPart>, &'static str> {
+    fn open(&self, file: &[u8], keys: &SealingKeys) -> Result<Vec<ReadPart>, &'static str> {
         let sealed = file.strip_prefix(LAYOUT).ok_or("the file is of another version")?;
-        let opened = self.keys.open_record(&binding(self.upstream), sealed);
+        let opened = keys.open_record(&binding(self.upstream), sealed);
         let text = opened.ok_or(
             "the file is damaged, or was written with another configuration, other credentials or another key",
         )?;
         let written = kept::read(&text.into()).ok_or("the file is of another version")?;
-        // A part that cannot be read is no reason against the rest.
-        Ok(written.into_iter().flat_map(|part| self.parts(part).unwrap_or_default()).collect())
+        Ok(self.all(written))
+    }
+
+    /// The same parts, as if they had been written.
+    fn again(&self, parts: &[KeptPart]) -> Vec<ReadPart> {
+        self.all(kept::read(&kept::write(parts).into()).unwrap_or_default())
+    }
+
+    /// A part that cannot be read is no reason against the rest.
+    fn all(&self, written: Vec<WrittenPart>) -> Vec<ReadPart> {
+        written.into_iter().flat_map(|part| self.parts(part).unwrap_or_default()).collect()
     }
 
     /// One content in all its dialects, which are of one era.
@@ -313,7 +329,9 @@ impl Reading<'_> {
         let kind = CatalogQuery::List(list);
         let era = dialects.first()?.era();
         let mut content = if is_absent { Content::absent() } else { self.content(kind, era, replies)? };
-        pinned::leave_out_now(self.upstream, list, &mut content, self.limits.json_depth_max);
+        if !pinned::leave_out_now(self.upstream, list, &mut content, self.limits.json_depth_max) {
+            return None;
+        }
         let content = Arc::new(content);
         let part = |dialect| {
             let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
