@@ -101,13 +101,18 @@ impl KeptFiles {
     pub(crate) async fn run(mut self, tasks: Tasks, stop: CancellationToken) {
         self.clear(&tasks).await;
         let mut rests_until = clock::now();
-        while !stop.is_cancelled() {
+        loop {
             let _ = stop.run_until_cancelled(self.wait(rests_until)).await;
+            // A pass during which it is to stop is followed by another.
+            let is_last = stop.is_cancelled();
             self.follow(&tasks).await;
             self.retry();
             let began = clock::now();
             for (id, parts) in self.state.catalog.kept.take_unwritten() {
                 self.write(&tasks, id, parts).await;
+            }
+            if is_last {
+                return;
             }
             rests_until = clock::now() + clock::since(began) * RESTS;
         }
