@@ -365,6 +365,8 @@ def refusal(method, message):
         return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
     if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):
         return {"code": -32603, "message": "fetch failed"}
+    if method == "tools/list" and os.path.exists(LOG + ".unlisted"):
+        return {"code": -32603, "message": "fetch failed"}
     return None
 
 

@@ -319,6 +319,22 @@ fn what_is_approved_while_it_rests_is_shown_without_a_start() {
 }
 
 #[test]
+fn it_does_not_rest_before_its_tools_are_known() {
+    let program = Lazy::new(("strict", "shared"));
+    program.child.lists_nothing();
+    let daemon = program.start();
+    program.child.wait_received("tools/list", 1);
+    program.child.wait_gone();
+    program.child.lists();
+    let starts = program.child.pids().len();
+    // No client asks for anything.
+    program.child.wait_for("started", starts + 1);
+    program.child.wait_gone();
+    eventually("it rests", || Lazy::tells(&daemon).then_some(()));
+    expect_listed(&program, &daemon);
+}
+
+#[test]
 fn operators_are_told_that_it_starts_with_its_first_call() {
     let program = Lazy::new(("strict", "shared"));
     program.list_once();
