@@ -335,6 +335,33 @@ fn it_does_not_rest_before_its_tools_are_known() {
 }
 
 #[test]
+fn a_start_to_be_listed_that_fails_is_made_up_for_after_the_next_use() {
+    let program = Lazy::new(("strict", "session"));
+    program.list_once();
+    program.child.offers_more();
+    let daemon = program.start();
+    let use_it = || {
+        let client = program.client(&daemon);
+        assert!(client.call().parse::<u32>().is_ok());
+        client.session.expect("a session")
+    };
+    let end = |session: &str| {
+        let end = post("").method("DELETE").without("Content-Type");
+        assert_eq!(daemon.send(&in_session(session, end)).status, 204);
+    };
+    let session = use_it();
+    program.child.breaks();
+    end(&session);
+    program.child.wait_for("started", 3);
+    eventually("it has failed", || (Lazy::status(&daemon)["state"] == "down").then_some(()));
+    program.child.is_mended();
+    let starts = program.child.pids().len();
+    end(&use_it());
+    program.rests(&daemon, starts + 2);
+    assert_eq!(tool_names(&program.client(&daemon).list()), ["echo", "more"]);
+}
+
+#[test]
 fn operators_are_told_that_it_starts_with_its_first_call() {
     let program = Lazy::new(("strict", "shared"));
     program.list_once();
