@@ -362,6 +362,25 @@ fn a_start_to_be_listed_that_fails_is_made_up_for_after_the_next_use() {
 }
 
 #[test]
+fn a_reload_knows_the_lists_that_are_not_written_yet() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared"), ("strict", "session")], |kind| {
+        let program = Lazy::new(kind);
+        // Nothing can be written there.
+        let lists = program.folder.path().join("lists");
+        fs::write(&lists, "in the way").expect("a file");
+        let daemon = program.start();
+        program.rests(&daemon, 1);
+        // It is another for the gateway, and reached as ever.
+        daemon.reload(&program.config("prefix = \"new\""));
+        daemon.wait_for_log(0, "the reload", |line| line.contains(" reloaded "));
+        assert_eq!(tool_names(&program.client(&daemon).list()), ["echo"]);
+        program.stays(1);
+        fs::remove_file(lists).expect("out of the way");
+        eventually("they are written", || program.file().exists().then_some(()));
+    });
+}
+
+#[test]
 fn operators_are_told_that_it_starts_with_its_first_call() {
     let program = Lazy::new(("strict", "shared"));
     program.list_once();

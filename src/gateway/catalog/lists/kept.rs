@@ -85,6 +85,8 @@ struct ReadLists {
     parts: Vec<ReadPart>,
     /// When it was written, in seconds since 1970.
     written_s: u64,
+    /// They are not in its file, or in that of the one before.
+    is_unwritten: bool,
 }
 
 impl KeptFiles {
@@ -244,7 +246,8 @@ impl Folder {
 }
 
 impl KeptLists {
-    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`.
+    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`, or is kept of those
+    /// of their names.
     pub(crate) fn read(
         state_directory: PathBuf,
         state: &State,
@@ -255,11 +258,12 @@ impl KeptLists {
     }
 
     fn read_from(folder: &Folder, state: &State, snapshot: &Snapshot, known: &[Arc<Upstream>]) -> Self {
-        let (keys, known) = (state.sessions.keys(), ids(known));
-        let new = snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id));
+        let (keys, known_ids) = (state.sessions.keys(), ids(known));
+        let new = snapshot.upstreams.iter().filter(|upstream| !known_ids.contains(&upstream.id));
         let lists = new.filter_map(|upstream| {
             let reading = Reading { upstream, limits: &snapshot.limits };
-            Some((Arc::clone(upstream), reading.file(folder, &keys)?))
+            let lists = reading.of_former(state, known).or_else(|| reading.file(folder, &keys))?;
+            Some((Arc::clone(upstream), lists))
         });
         Self(lists.collect())
     }
@@ -290,12 +294,23 @@ struct Reading<'r> {
 }
 
 impl Reading<'_> {
+    /// What is kept of the one of its name before it, if its file would be read: that may not be written yet.
+    fn of_former(&self, state: &State, known: &[Arc<Upstream>]) -> Option<ReadLists> {
+        let former = known.iter().find(|known| known.config.name == self.upstream.config.name)?;
+        let parts = state.catalog.kept.all(former.id);
+        if parts.is_empty() || binding(former) != binding(self.upstream) {
+            return None;
+        }
+        let written_s = former.listing.kept_s().unwrap_or_else(clock::now_s);
+        Some(ReadLists { parts: self.again(&parts), written_s, is_unwritten: true })
+    }
+
     fn file(&self, folder: &Folder, keys: &SealingKeys) -> Option<ReadLists> {
         let name = &self.upstream.config.name;
         let why = match folder.read(name) {
             Ok(None) => return None,
             Ok(Some((file, written_s))) => match self.open(&file, keys) {
-                Ok(parts) => return Some(ReadLists { parts, written_s }),
+                Ok(parts) => return Some(ReadLists { parts, written_s, is_unwritten: false }),
                 Err(why) => why.to_owned(),
             },
             Err(error) => error.to_string(),
@@ -385,7 +400,10 @@ fn take_up(state: &State, upstream: &Upstream, lists: ReadLists) {
             continue;
         }
         let content = Arc::clone(&part.content);
-        if !state.catalog.kept.restore(upstream.id, part) {
+        let kept = &state.catalog.kept;
+        let is_kept =
+            if lists.is_unwritten { kept.note(upstream.id, part) } else { kept.restore(upstream.id, part) };
+        if !is_kept {
             continue;
         }
         publish(upstream, &key, &ListOwner::Gateway, &content);
