@@ -301,6 +301,10 @@ impl Reading<'_> {
         if parts.is_empty() || binding(former) != binding(self.upstream) {
             return None;
         }
+        // A reload is no start: a program that was listed since that is not listed once more.
+        if !former.listing.is_to_be_listed_after_use() {
+            self.upstream.listing.note_listed_after_use();
+        }
         let written_s = former.listing.kept_s().unwrap_or_else(clock::now_s);
         Some(ReadLists { parts: self.again(&parts), written_s, is_unwritten: true })
     }
