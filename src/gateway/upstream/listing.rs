@@ -36,6 +36,8 @@ const TASK_ONLY_MAX: usize = 1024;
 const LEFT_OUT_MAX: usize = 1024;
 /// The bits of all lists; the one above them is that of `server/discover`.
 const LIST_BITS: u8 = 0b1111;
+/// The bit of the tools.
+const TOOLS_BIT: u8 = 0b1;
 /// What is wrong with a list is logged at most so often.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -248,9 +250,9 @@ impl ListingState {
         self.kept.load(Ordering::Acquire) != 0
     }
 
-    /// True if any list is known.
-    pub(crate) fn is_known(&self) -> bool {
-        self.known.load(Ordering::Acquire) & LIST_BITS != 0
+    /// True if its tools are known: other lists are known of a server that never gave any.
+    pub(crate) fn are_tools_known(&self) -> bool {
+        self.known.load(Ordering::Acquire) & TOOLS_BIT != 0
     }
 
     /// Its program is started to be listed, after clients have used processes of their own: once is enough.

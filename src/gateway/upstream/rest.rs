@@ -1,6 +1,6 @@
 //! Programs that start with their first call (`lazy`): while one rests, nobody but a call starts it.
 //!
-//! A program rests once its lists are known, while the gateway has no process of it. Processes of clients alone, in which
+//! A program rests once its tools are known, while the gateway has no process of it. Processes of clients alone, in which
 //! the gateway asks nothing, change nothing about that. Where only such were used since the gateway's start, the program is
 //! listed once after them, as its lists may be those of another version.
 
@@ -26,7 +26,7 @@ impl Upstream {
     fn starts_for_a_call(&self) -> bool {
         let is_up = || self.starts().is_some_and(|starts| matches!(starts.state(), StartState::Up { .. }));
         self.is_lazy()
-            && self.listing.is_known()
+            && self.listing.are_tools_known()
             && self.facts.known().was_tried
             && !is_up()
             && !self.is_to_be_listed_after_use()
@@ -45,6 +45,6 @@ impl Upstream {
     #[cold]
     fn is_known_and_not_running(&self) -> bool {
         let has_own = self.starts().is_none_or(|starts| starts.has_own());
-        !has_own && self.listing.is_known() && self.facts.known().was_tried
+        !has_own && self.listing.are_tools_known() && self.facts.known().was_tried
     }
 }

@@ -26,10 +26,10 @@ use crate::clock;
 use crate::context::state::State;
 use crate::directory::Dir;
 use crate::snapshot::Snapshot;
-use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::cache::{PartKey, Scope};
 use crate::tables::lists::kept::{self, KeptPart, WrittenPart};
 use crate::tables::lists::part::{Content, ListPart, PartRead, read};
+use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::{Upstream, UpstreamId};
 use config::LimitsConfig;
 use net::tasks::Tasks;
@@ -85,6 +85,8 @@ struct ReadLists {
     parts: Vec<ReadPart>,
     /// When it was written, in seconds since 1970.
     written_s: u64,
+    /// They are not in its file, or in that of the one before.
+    is_unwritten: bool,
 }
 
 impl KeptFiles {
@@ -101,13 +103,18 @@ impl KeptFiles {
     pub(crate) async fn run(mut self, tasks: Tasks, stop: CancellationToken) {
         self.clear(&tasks).await;
         let mut rests_until = clock::now();
-        while !stop.is_cancelled() {
+        loop {
             let _ = stop.run_until_cancelled(self.wait(rests_until)).await;
+            // A pass during which it is to stop is followed by another.
+            let is_last = stop.is_cancelled();
             self.follow(&tasks).await;
             self.retry();
             let began = clock::now();
             for (id, parts) in self.state.catalog.kept.take_unwritten() {
                 self.write(&tasks, id, parts).await;
+            }
+            if is_last {
+                return;
             }
             rests_until = clock::now() + clock::since(began) * RESTS;
         }
@@ -239,7 +246,8 @@ impl Folder {
 }
 
 impl KeptLists {
-    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`.
+    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`, or is kept of those
+    /// of their names.
     pub(crate) fn read(
         state_directory: PathBuf,
         state: &State,
@@ -250,11 +258,12 @@ impl KeptLists {
     }
 
     fn read_from(folder: &Folder, state: &State, snapshot: &Snapshot, known: &[Arc<Upstream>]) -> Self {
-        let (keys, known) = (state.sessions.keys(), ids(known));
-        let new = snapshot.upstreams.iter().filter(|upstream| !known.contains(&upstream.id));
+        let (keys, known_ids) = (state.sessions.keys(), ids(known));
+        let new = snapshot.upstreams.iter().filter(|upstream| !known_ids.contains(&upstream.id));
         let lists = new.filter_map(|upstream| {
-            let limits = &snapshot.limits;
-            Some((Arc::clone(upstream), Reading { folder, keys: &keys, upstream, limits }.run()?))
+            let reading = Reading { upstream, limits: &snapshot.limits };
+            let lists = reading.of_former(state, known).or_else(|| reading.file(folder, &keys))?;
+            Some((Arc::clone(upstream), lists))
         });
         Self(lists.collect())
     }
@@ -269,21 +278,43 @@ impl KeptLists {
     }
 }
 
-/// Reading the file of one upstream.
+/// Judges the tools that are kept of `upstream` by its pins again, for a program that rests.
+pub(crate) fn judge_again(state: &State, upstream: &Upstream, limits: &LimitsConfig) {
+    let parts = state.catalog.kept.of(upstream.id, List::Tools);
+    for (part, key) in (Reading { upstream, limits }).again(&parts) {
+        publish(upstream, &key, &ListOwner::Gateway, &part.content);
+        state.catalog.kept.note(upstream.id, part);
+    }
+}
+
+/// Reading what was kept of one upstream.
 struct Reading<'r> {
-    folder: &'r Folder,
-    keys: &'r SealingKeys,
     upstream: &'r Upstream,
     limits: &'r LimitsConfig,
 }
 
 impl Reading<'_> {
-    fn run(&self) -> Option<ReadLists> {
+    /// What is kept of the one of its name before it, if its file would be read: that may not be written yet.
+    fn of_former(&self, state: &State, known: &[Arc<Upstream>]) -> Option<ReadLists> {
+        let former = known.iter().find(|known| known.config.name == self.upstream.config.name)?;
+        let parts = state.catalog.kept.all(former.id);
+        if parts.is_empty() || binding(former) != binding(self.upstream) {
+            return None;
+        }
+        // A reload is no start: a program that was listed since that is not listed once more.
+        if !former.listing.is_to_be_listed_after_use() {
+            self.upstream.listing.note_listed_after_use();
+        }
+        let written_s = former.listing.kept_s().unwrap_or_else(clock::now_s);
+        Some(ReadLists { parts: self.again(&parts), written_s, is_unwritten: true })
+    }
+
+    fn file(&self, folder: &Folder, keys: &SealingKeys) -> Option<ReadLists> {
         let name = &self.upstream.config.name;
-        let why = match self.folder.read(name) {
+        let why = match folder.read(name) {
             Ok(None) => return None,
-            Ok(Some((file, written_s))) => match self.open(&file) {
-                Ok(parts) => return Some(ReadLists { parts, written_s }),
+            Ok(Some((file, written_s))) => match self.open(&file, keys) {
+                Ok(parts) => return Some(ReadLists { parts, written_s, is_unwritten: false }),
                 Err(why) => why.to_owned(),
             },
             Err(error) => error.to_string(),
@@ -296,15 +327,24 @@ impl Reading<'_> {
         None
     }
 
-    fn open(&self, file: &[u8]) -> Result<Vec<ReadPart>, &'static str> {
+    fn open(&self, file: &[u8], keys: &SealingKeys) -> Result<Vec<ReadPart>, &'static str> {
         let sealed = file.strip_prefix(LAYOUT).ok_or("the file is of another version")?;
-        let opened = self.keys.open_record(&binding(self.upstream), sealed);
+        let opened = keys.open_record(&binding(self.upstream), sealed);
         let text = opened.ok_or(
             "the file is damaged, or was written with another configuration, other credentials or another key",
         )?;
         let written = kept::read(&text.into()).ok_or("the file is of another version")?;
-        // A part that cannot be read is no reason against the rest.
-        Ok(written.into_iter().flat_map(|part| self.parts(part).unwrap_or_default()).collect())
+        Ok(self.all(written))
+    }
+
+    /// The same parts, as if they had been written.
+    fn again(&self, parts: &[KeptPart]) -> Vec<ReadPart> {
+        self.all(kept::read(&kept::write(parts).into()).unwrap_or_default())
+    }
+
+    /// A part that cannot be read is no reason against the rest.
+    fn all(&self, written: Vec<WrittenPart>) -> Vec<ReadPart> {
+        written.into_iter().flat_map(|part| self.parts(part).unwrap_or_default()).collect()
     }
 
     /// One content in all its dialects, which are of one era.
@@ -313,7 +353,9 @@ impl Reading<'_> {
         let kind = CatalogQuery::List(list);
         let era = dialects.first()?.era();
         let mut content = if is_absent { Content::absent() } else { self.content(kind, era, replies)? };
-        pinned::leave_out_now(self.upstream, list, &mut content, self.limits.json_depth_max);
+        if !pinned::leave_out_now(self.upstream, list, &mut content, self.limits.json_depth_max) {
+            return None;
+        }
         let content = Arc::new(content);
         let part = |dialect| {
             let key = PartKey { upstream: self.upstream.id, kind, scope: Scope::Gateway, dialect };
@@ -362,7 +404,10 @@ fn take_up(state: &State, upstream: &Upstream, lists: ReadLists) {
             continue;
         }
         let content = Arc::clone(&part.content);
-        if !state.catalog.kept.restore(upstream.id, part) {
+        let kept = &state.catalog.kept;
+        let is_kept =
+            if lists.is_unwritten { kept.note(upstream.id, part) } else { kept.restore(upstream.id, part) };
+        if !is_kept {
             continue;
         }
         publish(upstream, &key, &ListOwner::Gateway, &content);

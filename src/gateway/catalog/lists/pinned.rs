@@ -62,12 +62,19 @@ impl PartRequest {
     }
 }
 
-/// Leaves out of a list that was kept what its pins do not let through now. They learn nothing by it.
-pub(super) fn leave_out_now(upstream: &Upstream, list: List, content: &mut Content, depth_max: usize) {
-    let Some(pins) = upstream.pins.as_ref().filter(|_| list == List::Tools) else { return };
+/// Leaves out of a list that was kept what its pins do not let through now. They learn nothing by it. False if they have yet
+/// to see what is in it: such a list is fetched anew.
+pub(super) fn leave_out_now(
+    upstream: &Upstream,
+    list: List,
+    content: &mut Content,
+    depth_max: usize,
+) -> bool {
+    let Some(pins) = upstream.pins.as_ref().filter(|_| list == List::Tools) else { return true };
     let listed = listed(content, depth_max);
-    let shown = pins.allowed(upstream, &listed);
+    let Some(shown) = pins.allowed(upstream, &listed) else { return false };
     leave_out(content, &listed, &shown);
+    true
 }
 
 /// The tools of a list in its order, and after them those that were left out already.

@@ -92,6 +92,11 @@ impl KeptParts {
         is_kept
     }
 
+    /// All that is kept of an upstream.
+    pub(crate) fn all(&self, upstream: UpstreamId) -> Vec<KeptPart> {
+        self.upstreams.lock().get(&upstream).map_or_else(Vec::new, |upstream| upstream.parts.clone())
+    }
+
     /// What is kept of this list of an upstream.
     pub(crate) fn of(&self, upstream: UpstreamId, list: List) -> Vec<KeptPart> {
         let upstreams = self.upstreams.lock();

@@ -195,18 +195,26 @@ impl Pins {
         verdict
     }
 
-    /// Which of these tools may be shown, by what is pinned already.
-    pub(crate) fn allowed(&self, upstream: &Upstream, listed: &[ListedTool]) -> Vec<bool> {
-        let is_strict = upstream.config.pins.is_strict();
+    /// Which of these tools may be shown, by what is pinned already. `None`: that does not say so of each of them.
+    pub(crate) fn allowed(&self, upstream: &Upstream, listed: &[ListedTool]) -> Option<Vec<bool>> {
+        let pins = upstream.config.pins;
+        if !pins.is_strict() {
+            return Some(vec![true; listed.len()]);
+        }
         let is_open = self.is_open();
         let inner = self.inner();
-        let is_approved = |tool: &ListedTool| {
-            let pinned = tool.name.as_ref().and_then(|name| inner.book.tools().get(name));
-            pinned.is_some_and(|pinned| {
-                pinned.approved.iter().any(|approved| approved.hash == tool.definition.hash)
-            })
+        if !is_open || !inner.book.is_complete() {
+            return None;
+        }
+        let judge = |tool: &ListedTool| match &tool.name {
+            Some(name) => inner.book.tools().get(name)?.is_approved(tool.definition.hash),
+            None => Some(false),
         };
-        listed.iter().map(|tool| !is_strict || is_open && is_approved(tool)).collect()
+        let mut shown: Vec<bool> = listed.iter().map(judge).collect::<Option<_>>()?;
+        if pins.mode == PinMode::Block && shown.contains(&false) {
+            shown.fill(false);
+        }
+        Some(shown)
     }
 
     /// Approves a definition that waits. False if this one does not.

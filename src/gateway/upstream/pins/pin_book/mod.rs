@@ -128,6 +128,15 @@ pub(crate) struct PinBook {
     reported: HashSet<(String, Hash)>,
 }
 
+impl PinnedTool {
+    /// True if it may have the definition of this hash; `None`: nobody has seen that yet.
+    pub(crate) fn is_approved(&self, hash: Hash) -> Option<bool> {
+        let is_approved = self.approved.iter().any(|approved| approved.hash == hash);
+        let is_pending = || self.pending.iter().any(|pending| pending.definition.hash == hash);
+        (is_approved || is_pending()).then_some(is_approved)
+    }
+}
+
 impl PinBook {
     /// A book of nothing yet, with room for about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
