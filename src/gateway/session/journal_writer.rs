@@ -41,6 +41,8 @@ const LOG_PAUSE: Duration = Duration::from_mins(1);
 /// Between two attempts to write what the file lacks, at least; and ten times what an attempt takes.
 const CATCH_UP_PAUSE: Duration = Duration::from_secs(1);
 const CATCH_UP_PART: u32 = 10;
+/// Between two attempts of any kind while there is more to keep than the file may hold: nothing but fewer sessions helps.
+const TOO_LARGE_PAUSE: Duration = Duration::from_mins(1);
 /// Changes that wait to be written.
 const CHANNEL_LINES: usize = 16 << 10;
 /// Lines are written together as far as they are there, up to this many bytes.
@@ -241,11 +243,10 @@ impl JournalWriter {
 
     fn append(&mut self, batch: &str, lines: u64) {
         let is_large = self.bytes + batch.len() as u64 > self.compact_at_bytes;
-        let result = if is_large && clock::since(self.compacted) >= COMPACTION_PAUSE {
-            self.compact()
-        } else {
-            Ok(())
-        };
+        // A file that is behind is soon put in order from memory, unless that is too large.
+        let pause = if self.catch_up_at.is_some() { TOO_LARGE_PAUSE } else { COMPACTION_PAUSE };
+        let is_due = is_large && clock::since(self.compacted) >= pause;
+        let result = if is_due { self.compact() } else { Ok(()) };
         if let Err(error) = result.and_then(|()| self.write(batch)) {
             self.health.lost.inc_by(lines);
             if self.logged.is_none_or(|logged| clock::since(logged) >= LOG_PAUSE) {
@@ -276,8 +277,10 @@ impl JournalWriter {
             return;
         }
         let Some(remembered) = memory() else { return };
-        let replaced = self.replace(&remembered);
-        let pause = CATCH_UP_PAUSE.max(clock::since(started) * CATCH_UP_PART);
+        let fits = remembered.lines().map(|line| line.len() as u64).sum::<u64>() <= JOURNAL_BYTES_MAX;
+        let replaced = if fits { self.replace(&remembered) } else { Err(too_large()) };
+        let pause_min = if fits { CATCH_UP_PAUSE } else { TOO_LARGE_PAUSE };
+        let pause = pause_min.max(clock::since(started) * CATCH_UP_PART);
         self.catch_up_at = None;
         match replaced {
             Ok(()) => {
@@ -294,7 +297,7 @@ impl JournalWriter {
     }
 
     fn replace(&mut self, remembered: &Replay) -> io::Result<()> {
-        let (file, bytes) = put_in_place(&self.path, remembered, true)?;
+        let (file, bytes) = put_in_place(&self.path, remembered)?;
         self.take_up(file, bytes);
         Ok(())
     }
@@ -360,19 +363,19 @@ fn compact(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Replay::default(),
         Err(error) => return Err(error),
     };
-    let (file, bytes) = put_in_place(path, &replay, false)?;
+    let (file, bytes) = put_in_place(path, &replay)?;
     Ok((replay, file, bytes))
 }
 
 /// Writes a journal that says this, and puts it in the place of the one that is there.
-fn put_in_place(path: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<(File, u64)> {
+fn put_in_place(path: &Path, replay: &Replay) -> io::Result<(File, u64)> {
     let aside = path.with_extension("new");
     // What an earlier attempt left behind would keep its mode.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let (file, bytes) = match write_anew(&aside, replay, must_be_whole) {
+    let (file, bytes) = match write_anew(&aside, replay) {
         Ok(written) => written,
         Err(error) => {
             // What is left of it takes room that may be what is missing.
@@ -387,15 +390,12 @@ fn put_in_place(path: &Path, replay: &Replay, must_be_whole: bool) -> io::Result
     Ok((file, bytes))
 }
 
-fn write_anew(aside: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<(File, u64)> {
+fn write_anew(aside: &Path, replay: &Replay) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(aside)?;
     let mut bytes = 0;
     let mut lines = BufWriter::new(file);
     for line in replay.lines() {
         if bytes + line.len() as u64 > JOURNAL_BYTES_MAX {
-            if must_be_whole {
-                return Err(too_large());
-            }
             // Only a journal that somebody else made can be longer.
             break;
         }
@@ -409,10 +409,14 @@ fn write_anew(aside: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
     use crate::session::SessionId;
+    use crate::session::journal::ReplayedSession;
+    use crate::session::session_state::UpstreamSession;
+    use protocol::version::LegacyVersion;
 
     fn counter() -> IntCounter {
         IntCounter::new("lost", "lost").expect("a counter")
@@ -532,6 +536,23 @@ mod tests {
         assert!(journal.fault().is_some_and(|fault| fault.reason.contains("faster")));
         writer.catch_up(true, || Some(Replay::default()));
         assert_eq!(journal.fault(), None);
+    }
+
+    #[test]
+    fn a_journal_that_would_be_too_large_is_tried_again_after_a_minute() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
+        let upstream: Box<str> = "u".repeat(64 << 20).into();
+        let opened = UpstreamSession::new(None, LegacyVersion::V2025_06_18);
+        let upstreams = [(upstream, opened)].into();
+        let live = ReplayedSession { expires_s: u64::MAX, upstreams, ..ReplayedSession::default() };
+        writer.fall_behind("it is time to catch up".to_owned());
+        let started = clock::now();
+        let memory = Cell::new(Some(Replay { sessions: [(SessionId(7), live)].into(), ..Replay::default() }));
+        writer.catch_up(true, || memory.take());
+        assert!(journal.fault().is_some_and(|fault| fault.reason.contains("largest size")));
+        assert!(writer.catch_up_at.is_some_and(|at| at >= started + TOO_LARGE_PAUSE));
     }
 
     #[test]
