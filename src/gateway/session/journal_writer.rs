@@ -7,8 +7,8 @@
 //!
 //! A change that could not be written is still in memory, and the file is behind. From then on the writer tries, with
 //! pauses, to put what memory has in the place of the file, so that what was lost is written as soon as there is room.
-//! Changes that wait in the channel meanwhile are older or newer than that; each is the last word on what it is about, so
-//! that the file says in the end what memory does.
+//! Memory is looked at once no change waits in the channel: one that is older than what was lost must not come after it.
+//! Memory changes before its change is told, so that the file says in the end what memory does.
 //!
 //! Invariant: the file never exceeds [`JOURNAL_BYTES_MAX`]; beyond it changes are kept in memory only.
 
@@ -205,20 +205,25 @@ impl JournalWriter {
         loop {
             let next = match self.next() {
                 Ok(first) => self.append_all(first, &mut batch),
-                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.catch_up(false, &memory);
+                    continue;
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            self.catch_up(matches!(next, Some(JournalMessage::CatchUp)), &memory);
+            self.look_for_overflow();
             match next {
                 Some(JournalMessage::Stop) => return,
                 // Whoever asked may have left.
                 Some(JournalMessage::Written(answer)) => drop(answer.send(())),
-                Some(JournalMessage::Line(_) | JournalMessage::CatchUp) | None => {}
+                // Those who ask have ended what makes changes.
+                Some(JournalMessage::CatchUp) => self.catch_up(true, &memory),
+                Some(JournalMessage::Line(_)) | None => {}
             }
         }
     }
 
-    /// The next message, if it comes before it is time to try again.
+    /// The next message, if one waits or comes before it is time to try again.
     fn next(&self) -> Result<JournalMessage, RecvTimeoutError> {
         let Some(at) = self.catch_up_at else {
             return self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected);
@@ -266,12 +271,15 @@ impl JournalWriter {
         *fault = Some(JournalFault { since_s, reason });
     }
 
-    /// Puts what memory has in the place of a file that lacks some of it, if it is time to.
-    fn catch_up(&mut self, is_asked: bool, memory: impl Fn() -> Option<Replay>) {
-        // Before memory is looked at: what overflows from then on may not be in it.
+    /// Notices that the channel was full. The changes that waited in it then are older than what did not fit.
+    fn look_for_overflow(&mut self) {
         if self.health.has_overflowed.swap(false, Ordering::AcqRel) {
             self.fall_behind("changes came faster than they were written".to_owned());
         }
+    }
+
+    /// Puts what memory has in the place of a file that lacks some of it, if it is time to. No change may wait.
+    fn catch_up(&mut self, is_asked: bool, memory: impl Fn() -> Option<Replay>) {
         let started = clock::now();
         if self.catch_up_at.is_none_or(|at| started < at && !is_asked) {
             return;
@@ -416,6 +424,7 @@ mod tests {
     use crate::session::SessionId;
     use crate::session::journal::ReplayedSession;
     use crate::session::session_state::UpstreamSession;
+    use protocol::level::Level;
     use protocol::version::LegacyVersion;
 
     fn counter() -> IntCounter {
@@ -532,10 +541,37 @@ mod tests {
         for _ in 0..=CHANNEL_LINES {
             journal.write(&ended(1, 1));
         }
-        writer.catch_up(false, || None);
+        writer.look_for_overflow();
         assert!(journal.fault().is_some_and(|fault| fault.reason.contains("faster")));
         writer.catch_up(true, || Some(Replay::default()));
         assert_eq!(journal.fault(), None);
+    }
+
+    #[test]
+    fn a_change_that_waits_does_not_undo_one_that_was_lost_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
+        for _ in 1..CHANNEL_LINES {
+            journal.write(&ended(1, u64::MAX));
+        }
+        let session = SessionId(7);
+        journal.write(&JournalRecord::Level { session, expires_s: u64::MAX, level: Level::Error });
+        journal.write(&JournalRecord::Dropped { session });
+        assert_eq!(journal.health.lost.get(), 1);
+        writer.fall_behind("it is time to catch up".to_owned());
+        writer.catch_up_at = Some(clock::now());
+        let memory = || Some(Replay { revoked: [(SessionId(1), u64::MAX)].into(), ..Replay::default() });
+        let thread = std::thread::spawn(move || writer.run(memory));
+        while journal.fault().is_some() || journal.health.has_overflowed.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        while !journal.stop() {
+            std::thread::yield_now();
+        }
+        thread.join().expect("the writer");
+        let (replay, ..) = append_to(&path, 0).expect("a journal");
+        assert_eq!(replay, memory().expect("memory"));
     }
 
     #[test]
