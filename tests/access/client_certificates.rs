@@ -143,6 +143,51 @@ fn a_connection_ends_with_its_authority_whatever_the_endpoint_goes_by() {
     }
 }
 
+/// The listener has nobody left to check a certificate, and asks new clients for none.
+#[test]
+fn certificates_that_are_not_asked_for_any_more_lock_nobody_out() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    for demand in ["required", "optional"] {
+        for stays_encrypted in [true, false] {
+            let [server_authority, ours] = [(); 2].map(|()| Authority::new());
+            let files = Certificates::new();
+            let server = files.add("server", &server_authority.issue(&["localhost"]));
+            let ca = files.write("ca.pem", &ours.pem);
+            let plain = "address = \"127.0.0.1:0\"";
+            let tls = format!("{plain}\n[listener.tls]\ncertificates = [{server}]");
+            let asked =
+                format!("{tls}\nclient_certificates = \"{demand}\"\nclient_ca = \"{}\"", ca.display());
+            let base = Config::transparent(&upstream)
+                .admin()
+                .section(&api_key("ci", KEY))
+                .endpoint("auth = [\"api_key\"]")
+                .section("[[endpoint]]\npath = \"/open\"\nupstreams = [\"up\"]\nauth = []");
+            let daemon = Daemon::start(&base.clone().listener(&asked));
+            let client = TlsClient::showing(&server_authority, &ours.issue_uri("spiffe://example/ann"));
+            let mut open = client.connect(daemon.address(), "localhost");
+            let with_key = call("7", "echo").with("Authorization", format!("Bearer {KEY}"));
+            let requests = [with_key, call("7", "echo").target("/open"), call("7", "echo")];
+            let mut statuses = || {
+                requests.each_ref().map(|request| {
+                    open.write(&request.bytes());
+                    open.response().status
+                })
+            };
+            let what = format!("{demand}, TLS stays: {stays_encrypted}");
+            assert_eq!(statuses(), [200, 200, 401], "{what}");
+            let from = daemon.log().len();
+            daemon.reload(&base.listener(if stays_encrypted { &tls } else { plain }));
+            let told = daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
+            assert!(!told.contains("not reloaded"), "{what}: {told}");
+            for _ in 0..2 {
+                assert_eq!(statuses(), [200, 200, 401], "{what}");
+            }
+            let refused = daemon.metric("trunkline_credentials_refused_total{reason=\"certificate\"}");
+            assert_eq!(refused, 0, "{what}");
+        }
+    }
+}
+
 /// A path that a glob and another program may read differently.
 #[test]
 fn a_name_that_could_be_taken_for_another_is_none() {

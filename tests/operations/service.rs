@@ -254,6 +254,25 @@ fn a_worker_that_hangs_does_not_hold_up_the_end() {
     assert_eq!(daemon.wait_exit().code(), Some(0));
 }
 
+/// As a disk that hangs would make it.
+#[test]
+fn a_journal_that_hangs_does_not_hold_up_the_end() {
+    let (ear, upstream, folder) = (Ear::at_a_path(), Upstream::with_tools(&["echo"]), Folder::new());
+    let config = Config::transparent(&upstream).top(&folder.key()).section("[drain]\nquiet = \"10ms\"");
+    // The control thread may be silent for half of it.
+    let mut daemon = Daemon::start_with(&config, &[ear.environment(), ("WATCHDOG_USEC", "10000000")]);
+    let mut holder = hold(thread_of(&daemon, "journal"));
+    daemon.terminate();
+    let is_told =
+        |line: &str| line.contains("WARN") && line.contains("the session journal is not written in time");
+    daemon.wait_for_log(0, "that nobody waits any more", is_told);
+    daemon.wait_for_log(0, "the end", |line| line.contains("stopped"));
+    drop(holder.stdin.take());
+    holder.wait().expect("it ends");
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    assert!(!daemon.log().iter().any(|line| line.contains("hangs")), "{:?}", daemon.log());
+}
+
 /// A thread that is held until the input of this process ends.
 fn hold(thread: u32) -> std::process::Child {
     let mut holder = Command::new("python3")

@@ -2,8 +2,12 @@
 //!
 //! The tests bound the size of the files that the process may write, which for the process is as a full disk is.
 
+use std::fmt::Write as _;
 use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::harness::{
@@ -105,4 +109,48 @@ fn a_start_without_room_is_a_problem_until_there_is() {
     daemon.send(&in_session(&session, legacy_call("2", "echo"))).assert_ok();
     bound_files(&daemon, None);
     eventually("the journal is written anew", || problem(&daemon).is_none().then_some(()));
+}
+
+/// Sessions with as many subscriptions as one may have, together more than a journal holds.
+fn journal_of_too_much() -> String {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs();
+    let mut journal = String::new();
+    for session in 1..=230 {
+        for number in 0..60 {
+            let uri = URL_SAFE_NO_PAD.encode(format!("{number:03}{}", "a".repeat(3750)));
+            let record = format!("subscribed {session:032x} {} up ={uri}", now_s + 3600);
+            let sum = record
+                .bytes()
+                .fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+            let _ = writeln!(journal, "{sum:08x} {record}");
+        }
+    }
+    assert!(journal.len() > 64 << 20);
+    journal
+}
+
+/// Bytes that the gateway has written, to files and sockets.
+fn written_bytes(daemon: &Daemon) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", daemon.pid())).expect("it lives");
+    let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
+    written.and_then(|bytes| bytes.parse().ok()).expect("a number")
+}
+
+#[test]
+fn a_journal_that_would_be_too_large_is_not_written_over_and_over() {
+    let upstream = Legacy::new(Offer::tools(&["echo"])).start();
+    let folder = Folder::new();
+    fs::write(folder.path().join("sessions.journal"), journal_of_too_much()).expect("a journal");
+    let config = Config::legacy(&upstream).top(&folder.key()).admin();
+    let daemon = start(&config);
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    bound_files(&daemon, Some(0));
+    assert_eq!(daemon.send(&delete(&session)).status, 204);
+    eventually("the status tells it", || problem(&daemon));
+    let before = written_bytes(&daemon);
+    bound_files(&daemon, None);
+    let is_too_large = |problem: &serde_json::Value| problem["what"].to_string().contains("largest size");
+    eventually("it is found to be too much", || problem(&daemon).filter(is_too_large));
+    let written = written_bytes(&daemon) - before;
+    assert!(written < 16 << 20, "{written} bytes were written for nothing");
 }

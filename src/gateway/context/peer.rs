@@ -87,6 +87,12 @@ impl ClientProof {
         }
         Some(&self.certificate)
     }
+
+    /// Whether its listener asks for certificates still, and so has somebody to check this one.
+    fn is_asked_for(&self, servers: &TlsServers) -> bool {
+        let server = servers.get(self.place).and_then(|spoken| spoken.tls);
+        server.is_some_and(|server| server.asks_for_certificates())
+    }
 }
 
 impl Peer {
@@ -122,9 +128,11 @@ impl Peer {
         self.proof.as_ref().and_then(|proof| proof.certificate(servers))
     }
 
-    /// True if the connection showed a certificate that its listener would not believe any more.
+    /// True if the connection showed a certificate that its listener would not believe any more. Where the listener asks
+    /// for none by now, the certificate says nothing: the connection is as one that showed none.
     pub(crate) fn is_disbelieved(&self, servers: &TlsServers) -> bool {
-        self.proof.as_ref().is_some_and(|proof| proof.certificate(servers).is_none())
+        let is_so = |proof: &ClientProof| proof.certificate(servers).is_none() && proof.is_asked_for(servers);
+        self.proof.as_ref().is_some_and(|proof| is_so(proof))
     }
 
     /// Whether a request for `host`, without its port, belongs on this connection.

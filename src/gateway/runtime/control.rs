@@ -120,7 +120,8 @@ impl Control<'_> {
         tracing::info!(connections = state.connections.open(), calls = state.pulses.calls(), "draining");
         start_drain(state);
         let children = self.children_stop_max(config);
-        self.notifier.stopping(drain.max + 2 * children + LEAVE_MAX, state);
+        // Workers and the journal have that time each.
+        self.notifier.stopping(drain.max + 2 * children + 2 * LEAVE_MAX, state);
         let phases = async {
             tokio::select! {
                 () = sleep_until(started + quiet) => {}
@@ -172,7 +173,7 @@ pub(super) fn cut(state: &State) {
     state.drain.start_cut();
 }
 
-async fn look_until(is_so: impl Fn() -> bool) {
+pub(super) async fn look_until(is_so: impl Fn() -> bool) {
     let mut interval = interval(LOOK_INTERVAL);
     while !is_so() {
         interval.tick().await;

@@ -51,6 +51,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc::{self, Receiver};
+use tokio::time::timeout;
 
 use self::serving::ListenerChange;
 use crate::access::limit::open_files::{self, OpenFilesError};
@@ -330,10 +331,18 @@ async fn finish(state: &State, host: &Host, journal: &JournalThread) {
     }
     let is_written = state.sessions.stop_writer();
     let thread = journal.lock().take();
-    if is_written
-        && let Some(thread) = thread
-        && thread.join().is_err()
-    {
+    if let Some(thread) = thread.filter(|_| is_written) {
+        end_journal(thread).await;
+    }
+}
+
+/// Waits for the journal's thread, but not for a disk that hangs: signs of life go on, and the process ends in time.
+async fn end_journal(thread: JoinHandle<()>) {
+    if timeout(LEAVE_MAX, control::look_until(|| thread.is_finished())).await.is_err() {
+        tracing::warn!(
+            "the session journal is not written in time; leaving all the same, without its latest changes"
+        );
+    } else if thread.join().is_err() {
         tracing::error!("the journal's thread ended with a panic; this is a bug");
     }
 }

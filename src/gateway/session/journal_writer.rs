@@ -7,8 +7,8 @@
 //!
 //! A change that could not be written is still in memory, and the file is behind. From then on the writer tries, with
 //! pauses, to put what memory has in the place of the file, so that what was lost is written as soon as there is room.
-//! Changes that wait in the channel meanwhile are older or newer than that; each is the last word on what it is about, so
-//! that the file says in the end what memory does.
+//! Memory is looked at once no change waits in the channel: one that is older than what was lost must not come after it.
+//! Memory changes before its change is told, so that the file says in the end what memory does.
 //!
 //! Invariant: the file never exceeds [`JOURNAL_BYTES_MAX`]; beyond it changes are kept in memory only.
 
@@ -41,6 +41,8 @@ const LOG_PAUSE: Duration = Duration::from_mins(1);
 /// Between two attempts to write what the file lacks, at least; and ten times what an attempt takes.
 const CATCH_UP_PAUSE: Duration = Duration::from_secs(1);
 const CATCH_UP_PART: u32 = 10;
+/// Between two attempts of any kind while there is more to keep than the file may hold: nothing but fewer sessions helps.
+const TOO_LARGE_PAUSE: Duration = Duration::from_mins(1);
 /// Changes that wait to be written.
 const CHANNEL_LINES: usize = 16 << 10;
 /// Lines are written together as far as they are there, up to this many bytes.
@@ -203,20 +205,25 @@ impl JournalWriter {
         loop {
             let next = match self.next() {
                 Ok(first) => self.append_all(first, &mut batch),
-                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.catch_up(false, &memory);
+                    continue;
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            self.catch_up(matches!(next, Some(JournalMessage::CatchUp)), &memory);
+            self.look_for_overflow();
             match next {
                 Some(JournalMessage::Stop) => return,
                 // Whoever asked may have left.
                 Some(JournalMessage::Written(answer)) => drop(answer.send(())),
-                Some(JournalMessage::Line(_) | JournalMessage::CatchUp) | None => {}
+                // Those who ask have ended what makes changes.
+                Some(JournalMessage::CatchUp) => self.catch_up(true, &memory),
+                Some(JournalMessage::Line(_)) | None => {}
             }
         }
     }
 
-    /// The next message, if it comes before it is time to try again.
+    /// The next message, if one waits or comes before it is time to try again.
     fn next(&self) -> Result<JournalMessage, RecvTimeoutError> {
         let Some(at) = self.catch_up_at else {
             return self.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected);
@@ -241,11 +248,10 @@ impl JournalWriter {
 
     fn append(&mut self, batch: &str, lines: u64) {
         let is_large = self.bytes + batch.len() as u64 > self.compact_at_bytes;
-        let result = if is_large && clock::since(self.compacted) >= COMPACTION_PAUSE {
-            self.compact()
-        } else {
-            Ok(())
-        };
+        // A file that is behind is soon put in order from memory, unless that is too large.
+        let pause = if self.catch_up_at.is_some() { TOO_LARGE_PAUSE } else { COMPACTION_PAUSE };
+        let is_due = is_large && clock::since(self.compacted) >= pause;
+        let result = if is_due { self.compact() } else { Ok(()) };
         if let Err(error) = result.and_then(|()| self.write(batch)) {
             self.health.lost.inc_by(lines);
             if self.logged.is_none_or(|logged| clock::since(logged) >= LOG_PAUSE) {
@@ -265,19 +271,24 @@ impl JournalWriter {
         *fault = Some(JournalFault { since_s, reason });
     }
 
-    /// Puts what memory has in the place of a file that lacks some of it, if it is time to.
-    fn catch_up(&mut self, is_asked: bool, memory: impl Fn() -> Option<Replay>) {
-        // Before memory is looked at: what overflows from then on may not be in it.
+    /// Notices that the channel was full. The changes that waited in it then are older than what did not fit.
+    fn look_for_overflow(&mut self) {
         if self.health.has_overflowed.swap(false, Ordering::AcqRel) {
             self.fall_behind("changes came faster than they were written".to_owned());
         }
+    }
+
+    /// Puts what memory has in the place of a file that lacks some of it, if it is time to. No change may wait.
+    fn catch_up(&mut self, is_asked: bool, memory: impl Fn() -> Option<Replay>) {
         let started = clock::now();
         if self.catch_up_at.is_none_or(|at| started < at && !is_asked) {
             return;
         }
         let Some(remembered) = memory() else { return };
-        let replaced = self.replace(&remembered);
-        let pause = CATCH_UP_PAUSE.max(clock::since(started) * CATCH_UP_PART);
+        let fits = remembered.lines().map(|line| line.len() as u64).sum::<u64>() <= JOURNAL_BYTES_MAX;
+        let replaced = if fits { self.replace(&remembered) } else { Err(too_large()) };
+        let pause_min = if fits { CATCH_UP_PAUSE } else { TOO_LARGE_PAUSE };
+        let pause = pause_min.max(clock::since(started) * CATCH_UP_PART);
         self.catch_up_at = None;
         match replaced {
             Ok(()) => {
@@ -294,7 +305,7 @@ impl JournalWriter {
     }
 
     fn replace(&mut self, remembered: &Replay) -> io::Result<()> {
-        let (file, bytes) = put_in_place(&self.path, remembered, true)?;
+        let (file, bytes) = put_in_place(&self.path, remembered)?;
         self.take_up(file, bytes);
         Ok(())
     }
@@ -360,19 +371,19 @@ fn compact(path: &Path, now_s: u64) -> io::Result<(Replay, File, u64)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Replay::default(),
         Err(error) => return Err(error),
     };
-    let (file, bytes) = put_in_place(path, &replay, false)?;
+    let (file, bytes) = put_in_place(path, &replay)?;
     Ok((replay, file, bytes))
 }
 
 /// Writes a journal that says this, and puts it in the place of the one that is there.
-fn put_in_place(path: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<(File, u64)> {
+fn put_in_place(path: &Path, replay: &Replay) -> io::Result<(File, u64)> {
     let aside = path.with_extension("new");
     // What an earlier attempt left behind would keep its mode.
     match fs::remove_file(&aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let (file, bytes) = match write_anew(&aside, replay, must_be_whole) {
+    let (file, bytes) = match write_anew(&aside, replay) {
         Ok(written) => written,
         Err(error) => {
             // What is left of it takes room that may be what is missing.
@@ -387,15 +398,12 @@ fn put_in_place(path: &Path, replay: &Replay, must_be_whole: bool) -> io::Result
     Ok((file, bytes))
 }
 
-fn write_anew(aside: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<(File, u64)> {
+fn write_anew(aside: &Path, replay: &Replay) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(aside)?;
     let mut bytes = 0;
     let mut lines = BufWriter::new(file);
     for line in replay.lines() {
         if bytes + line.len() as u64 > JOURNAL_BYTES_MAX {
-            if must_be_whole {
-                return Err(too_large());
-            }
             // Only a journal that somebody else made can be longer.
             break;
         }
@@ -409,10 +417,15 @@ fn write_anew(aside: &Path, replay: &Replay, must_be_whole: bool) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
     use crate::session::SessionId;
+    use crate::session::journal::ReplayedSession;
+    use crate::session::session_state::UpstreamSession;
+    use protocol::level::Level;
+    use protocol::version::LegacyVersion;
 
     fn counter() -> IntCounter {
         IntCounter::new("lost", "lost").expect("a counter")
@@ -528,10 +541,54 @@ mod tests {
         for _ in 0..=CHANNEL_LINES {
             journal.write(&ended(1, 1));
         }
-        writer.catch_up(false, || None);
+        writer.look_for_overflow();
         assert!(journal.fault().is_some_and(|fault| fault.reason.contains("faster")));
         writer.catch_up(true, || Some(Replay::default()));
         assert_eq!(journal.fault(), None);
+    }
+
+    #[test]
+    fn a_change_that_waits_does_not_undo_one_that_was_lost_after_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
+        for _ in 1..CHANNEL_LINES {
+            journal.write(&ended(1, u64::MAX));
+        }
+        let session = SessionId(7);
+        journal.write(&JournalRecord::Level { session, expires_s: u64::MAX, level: Level::Error });
+        journal.write(&JournalRecord::Dropped { session });
+        assert_eq!(journal.health.lost.get(), 1);
+        writer.fall_behind("it is time to catch up".to_owned());
+        writer.catch_up_at = Some(clock::now());
+        let memory = || Some(Replay { revoked: [(SessionId(1), u64::MAX)].into(), ..Replay::default() });
+        let thread = std::thread::spawn(move || writer.run(memory));
+        while journal.fault().is_some() || journal.health.has_overflowed.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        while !journal.stop() {
+            std::thread::yield_now();
+        }
+        thread.join().expect("the writer");
+        let (replay, ..) = append_to(&path, 0).expect("a journal");
+        assert_eq!(replay, memory().expect("memory"));
+    }
+
+    #[test]
+    fn a_journal_that_would_be_too_large_is_tried_again_after_a_minute() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("sessions.journal");
+        let (journal, mut writer, _) = JournalWriter::open(&path, 0, counter()).expect("a journal");
+        let upstream: Box<str> = "u".repeat(64 << 20).into();
+        let opened = UpstreamSession::new(None, LegacyVersion::V2025_06_18);
+        let upstreams = [(upstream, opened)].into();
+        let live = ReplayedSession { expires_s: u64::MAX, upstreams, ..ReplayedSession::default() };
+        writer.fall_behind("it is time to catch up".to_owned());
+        let started = clock::now();
+        let memory = Cell::new(Some(Replay { sessions: [(SessionId(7), live)].into(), ..Replay::default() }));
+        writer.catch_up(true, || memory.take());
+        assert!(journal.fault().is_some_and(|fault| fault.reason.contains("largest size")));
+        assert!(writer.catch_up_at.is_some_and(|at| at >= started + TOO_LARGE_PAUSE));
     }
 
     #[test]

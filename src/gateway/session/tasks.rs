@@ -200,9 +200,10 @@ impl Sessions {
         let key = key_of(task);
         let record = TaskRecord { owner: TaskOwner::of(task.principal), expires_s, origin };
         let line = task_line(&key, &record);
+        // A journal that is written anew says what is remembered, and loses what was only told.
+        self.put_task(key, record);
         self.share_task(&key, &line, (lives_s, is_tool_known));
         self.journal.write_line(line);
-        self.put_task(key, record);
     }
 
     /// The id of a task that clients are given. `None` if it is too long for one.

@@ -125,6 +125,11 @@ impl TlsServer {
         &self.expiries
     }
 
+    /// Whether clients are asked for a certificate.
+    pub(crate) fn asks_for_certificates(&self) -> bool {
+        self.verifier.is_some()
+    }
+
     /// Whether a client that shows this chain, its own certificate first, would be believed.
     pub(crate) fn trusts(&self, chain: &[CertificateDer<'_>]) -> bool {
         match (&self.verifier, chain) {

@@ -163,9 +163,9 @@ impl RateLease {
         self.state.lock().paid_ns
     }
 
-    /// Notes it where calls were counted here alone.
-    pub(crate) fn note_paid(&self, paid_ns: u64) {
-        self.state.lock().paid_ns = paid_ns;
+    /// Changes it where calls are counted here alone. No answer comes in between.
+    pub(crate) fn with_paid<T>(&self, change: impl FnOnce(&mut u64) -> T) -> T {
+        change(&mut self.state.lock().paid_ns)
     }
 
     /// Whether a new one would do as well, and has for `linger_ns`.
@@ -287,7 +287,7 @@ mod tests {
         lease.settle(lease.ask(), Some(answer(40)), SECOND_NS);
         lease.settle(lease.ask(), None, 2 * SECOND_NS);
         assert_eq!(lease.paid_ns(), 41 * SECOND_NS);
-        lease.note_paid(50 * SECOND_NS);
+        lease.with_paid(|paid_ns| *paid_ns = 50 * SECOND_NS);
         lease.settle(lease.ask(), Some(answer(0)), 3 * SECOND_NS);
         assert_eq!(
             lease.paid_ns(),

@@ -32,7 +32,7 @@ impl Cell {
             Self::Shared { lease } => Arc::clone(lease),
             Self::Local { paid_ns } => {
                 let lease = Arc::new(make());
-                lease.note_paid(*paid_ns);
+                lease.with_paid(|known_ns| *known_ns = *paid_ns);
                 *self = Self::Shared { lease: Arc::clone(&lease) };
                 lease
             }
@@ -41,25 +41,23 @@ impl Cell {
 
     /// Takes `weight` calls of those that are counted here, if that many may be.
     pub(crate) fn take(&mut self, gcra: Gcra, weight: u32, now_ns: u64) -> Result<Remaining, RetryAfter> {
+        let take = |paid_ns: &mut u64| {
+            let (paid, remaining) = gcra.take(*paid_ns, weight, now_ns)?;
+            *paid_ns = paid;
+            Ok(remaining)
+        };
         match self {
-            Self::Local { paid_ns } => {
-                let (paid, remaining) = gcra.take(*paid_ns, weight, now_ns)?;
-                *paid_ns = paid;
-                Ok(remaining)
-            }
-            Self::Shared { lease } => {
-                let (paid, remaining) = gcra.take(lease.paid_ns(), weight, now_ns)?;
-                lease.note_paid(paid);
-                Ok(remaining)
-            }
+            Self::Local { paid_ns } => take(paid_ns),
+            Self::Shared { lease } => lease.with_paid(take),
         }
     }
 
     /// Undoes a [`take`](Self::take).
     pub(crate) fn give_back(&mut self, gcra: Gcra, weight: u32) {
+        let give_back = |paid_ns: &mut u64| *paid_ns = gcra.give_back(*paid_ns, weight);
         match self {
-            Self::Local { paid_ns } => *paid_ns = gcra.give_back(*paid_ns, weight),
-            Self::Shared { lease } => lease.note_paid(gcra.give_back(lease.paid_ns(), weight)),
+            Self::Local { paid_ns } => give_back(paid_ns),
+            Self::Shared { lease } => lease.with_paid(give_back),
         }
     }
 
