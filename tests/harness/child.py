@@ -78,8 +78,6 @@ def initialize(request):
     if "dies-in-initialize" in WORDS:
         die()
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
-    if os.path.exists(LOG + ".prompts"):
-        capabilities["prompts"] = {"listChanged": True}
     version = request["params"]["protocolVersion"]
     if given("speaks") not in (None, version):
         data = {"supported": [given("speaks")], "requested": version}
@@ -226,9 +224,6 @@ def call(request):
         for subscription in listening:
             tell_change(subscription, "tools/list_changed")
         text(request, "changed")
-    elif tool == "announce":
-        send({"method": "notifications/prompts/list_changed"})
-        text(request, "announced")
     elif tool == "env":
         paths = ["/proc/self/fd/" + name for name in os.listdir("/proc/self/fd")]
         files = [os.readlink(path) for path in paths if os.path.lexists(path)]
@@ -430,8 +425,6 @@ def handle(message):
             send({"method": "notifications/tools/list_changed"})
     elif method == "tools/call":
         call(message)
-    elif method == "prompts/list" and os.path.exists(LOG + ".prompts"):
-        result(message, {"prompts": [{"name": "hello"}]})
     elif "tools-only" in WORDS and method is not None and method.endswith("/list"):
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
     elif method in ("resources/list", "resources/templates/list"):

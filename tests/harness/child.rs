@@ -92,11 +92,6 @@ impl Child {
         fs::write(self.log().with_extension("log.more"), "").expect("a file");
     }
 
-    /// From now on it has a prompt, and processes that are started declare that.
-    pub(crate) fn has_prompts(&self) {
-        fs::write(self.log().with_extension("log.prompts"), "").expect("a file");
-    }
-
     /// From now on it refuses to list tools, until it [`lists`](Self::lists).
     pub(crate) fn lists_nothing(&self) {
         fs::write(self.log().with_extension("log.unlisted"), "").expect("a file");
@@ -107,14 +102,9 @@ impl Child {
         fs::remove_file(self.log().with_extension("log.unlisted")).expect("a file");
     }
 
-    /// Processes that are started from now on die at once, until it is [mended](Self::is_mended).
+    /// Processes that are started from now on die at once.
     pub(crate) fn breaks(&self) {
         fs::write(self.log().with_extension("log.broken"), "").expect("a file");
-    }
-
-    /// Processes that are started from now on live again.
-    pub(crate) fn is_mended(&self) {
-        fs::remove_file(self.log().with_extension("log.broken")).expect("a file");
     }
 
     /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.

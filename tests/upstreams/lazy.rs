@@ -289,36 +289,6 @@ fn where_its_tools_were_not_pinned_yet_it_is_listed_once_and_shown() {
 }
 
 #[test]
-fn what_is_approved_while_it_rests_is_shown_without_a_start() {
-    side_by_side([("modern-only", "shared"), ("strict", "shared")], |kind| {
-        let program = Lazy::new(kind);
-        let config = program.config("pins = \"block\"");
-        let daemon = Daemon::start(&config);
-        program.rests(&daemon, 1);
-        expect_listed(&program, &daemon);
-        program.child.offers_more();
-        // It is not let through any more, which is found out by a call.
-        let client = program.client(&daemon);
-        client.call();
-        let book = program.folder.path().join("pins/up.json");
-        let sha256 = eventually("it waits for approval", || {
-            let book: Value = serde_json::from_str(&fs::read_to_string(&book).ok()?).ok()?;
-            let more = book["tools"].as_array()?.iter().find(|tool| tool["name"] == "more")?;
-            Some(more["pending"][0]["sha256"].as_str()?.to_owned())
-        });
-        program.rests(&daemon, 2);
-        assert_eq!(tool_names(&client.list()), [""; 0]);
-        let mut stream = listening_session(&daemon);
-        let approve = ["pins", "approve", "up", "more", "--hash", &sha256];
-        let (output, _) = trunkline(&approve, Some(&config.to_string()));
-        assert!(output.status.success(), "{output:?}");
-        while !stream.event().expect("a change").contains(CHANGED) {}
-        assert_eq!(tool_names(&client.list()), ["echo", "more"]);
-        program.stays(2);
-    });
-}
-
-#[test]
 fn it_does_not_rest_before_its_tools_are_known() {
     let program = Lazy::new(("strict", "shared"));
     program.child.lists_nothing();
@@ -332,33 +302,6 @@ fn it_does_not_rest_before_its_tools_are_known() {
     program.child.wait_gone();
     eventually("it rests", || Lazy::tells(&daemon).then_some(()));
     expect_listed(&program, &daemon);
-}
-
-#[test]
-fn a_start_to_be_listed_that_fails_is_made_up_for_after_the_next_use() {
-    let program = Lazy::new(("strict", "session"));
-    program.list_once();
-    program.child.offers_more();
-    let daemon = program.start();
-    let use_it = || {
-        let client = program.client(&daemon);
-        assert!(client.call().parse::<u32>().is_ok());
-        client.session.expect("a session")
-    };
-    let end = |session: &str| {
-        let end = post("").method("DELETE").without("Content-Type");
-        assert_eq!(daemon.send(&in_session(session, end)).status, 204);
-    };
-    let session = use_it();
-    program.child.breaks();
-    end(&session);
-    program.child.wait_for("started", 3);
-    eventually("it has failed", || (Lazy::status(&daemon)["state"] == "down").then_some(()));
-    program.child.is_mended();
-    let starts = program.child.pids().len();
-    end(&use_it());
-    program.rests(&daemon, starts + 2);
-    assert_eq!(tool_names(&program.client(&daemon).list()), ["echo", "more"]);
 }
 
 #[test]

@@ -17,7 +17,6 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::catalog::lists::fetch::FetchContext;
-use crate::catalog::lists::kept::judge_again;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
 use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
@@ -257,7 +256,6 @@ impl PinWatcher {
                 Vec::new()
             }
         };
-        let mut approved = HashSet::new();
         for (file, read) in left {
             if self.settled.contains_key(&file) {
                 continue;
@@ -265,14 +263,8 @@ impl PinWatcher {
             match self.approve(&file, read) {
                 ApprovalStep::Later => {}
                 ApprovalStep::Done => drop(self.settled.insert(file, None)),
-                ApprovalStep::Approved { upstream } => {
-                    approved.insert(upstream.clone());
-                    self.settled.insert(file, Some(upstream));
-                }
+                ApprovalStep::Approved { upstream } => drop(self.settled.insert(file, Some(upstream))),
             }
-        }
-        for name in approved {
-            self.show_approved(&name).await;
         }
         let names: Vec<String> = self.watched.keys().cloned().collect();
         let mut unwritten = Vec::new();
@@ -328,22 +320,12 @@ impl PinWatcher {
         let tool = shorten(&tool);
         if is_approved {
             tracing::info!(target: "audit", act = "approve", by = "trunkline pins", outcome = "done", upstream, tool, sha256 = hash, "the definition of a tool was approved");
+            watched.upstream.changes.note(ChangedList::Tools);
+            self.state.hub.tell(&watched.upstream, ChangedList::Tools);
             return ApprovalStep::Approved { upstream };
         }
         tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
         ApprovalStep::Done
-    }
-
-    /// Has lists show what was approved of an upstream. A program that rests is not listed for it: its lists are read again.
-    async fn show_approved(&self, name: &str) {
-        let Some(watched) = self.watched.get(name) else { return };
-        if watched.upstream.rests() {
-            let (state, upstream) = (Arc::clone(&self.state), Arc::clone(&watched.upstream));
-            let judge = move || judge_again(&state, &upstream, &state.snapshot.load().limits);
-            self.client.tasks.compute(judge).await;
-        }
-        watched.upstream.changes.note(ChangedList::Tools);
-        self.state.hub.tell(&watched.upstream, ChangedList::Tools);
     }
 
     /// Writes down what is pinned of an upstream, if it was not. False if it could not be.
