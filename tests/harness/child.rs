@@ -107,6 +107,11 @@ impl Child {
         fs::write(self.log().with_extension("log.broken"), "").expect("a file");
     }
 
+    /// Processes that are started from now on live again.
+    pub(crate) fn is_mended(&self) {
+        fs::remove_file(self.log().with_extension("log.broken")).expect("it is broken");
+    }
+
     /// Ends a call of the tool `shut`, or of `flood`, which otherwise goes on for a minute.
     pub(crate) fn go_on(&self) {
         fs::write(self.log().with_extension("log.go"), "").expect("a file");
