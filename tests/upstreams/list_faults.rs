@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, eventually, in_session,
-    legacy, legacy_call, list, open_session, side_by_side,
+    Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Upstream, eventually, in_session, legacy,
+    list, open_session, side_by_side,
 };
 
 const PACE: &str = "health = { interval = \"1s\", timeout = \"500ms\" }";
@@ -96,28 +96,4 @@ fn a_server_that_nobody_probes_is_not_asked_for_lists_again() {
     is_mended.store(true, Ordering::Relaxed);
     daemon.send(&list("1", "tools/list")).assert_ok();
     eventually("it is up", || (told(&daemon)["state"] == "up").then_some(()));
-}
-
-#[test]
-fn a_program_is_not_started_to_be_asked_again_while_a_client_has_a_process_of_its_own() {
-    let child = Child::new(&["strict", "refuses=resources/list"]);
-    let lines = format!(
-        "isolation = \"session\"\nchild_idle_timeout = \"500ms\"\nenv = {{ SECRET = \"s\" }}\n{PACE}"
-    );
-    let daemon = Daemon::start(&Config::new().raw("up", &child.keys(&lines)).admin());
-    eventually("it is told", || {
-        daemon.send(&list("1", "resources/list"));
-        (told(&daemon)["state"] == "cannot be listed").then_some(())
-    });
-    child.wait_gone();
-    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-    let call = || daemon.send(&in_session(&session, legacy_call("1", "echo")));
-    assert!(call().text().contains("content"));
-    let (starts, asked, since) = (child.pids().len(), child.received("resources/list").len(), Instant::now());
-    while since.elapsed() < Duration::from_secs(3) {
-        assert!(call().text().contains("content"));
-        assert_eq!((child.pids().len(), child.received("resources/list").len()), (starts, asked));
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(told(&daemon)["state"], "cannot be listed");
 }

@@ -546,7 +546,7 @@ fn an_answer_that_cannot_be_read_fails_its_call_at_once() {
         ("control", "it is no JSON at byte 4"),
         ("deep", "it is nested deeper than json_depth_max (128) at byte 1"),
         ("twice", "not a JSON-RPC 2.0 message"),
-        ("joined", "it is no JSON at byte 3"),
+        ("joined", "it is no JSON at byte 40"),
         ("long", "it is no JSON at byte 400"),
     ];
     for (words, lines) in [(&[][..], ""), (&[], "isolation = \"shared\""), (&["modern"], "")] {
@@ -632,6 +632,10 @@ fn a_line_that_never_ends_ends_the_process() {
     let config = legacy_child(&child, "response_timeout = \"1s\"").limits("reply_bytes_max = \"64KiB\"");
     let daemon = Daemon::start(&config);
     let (one, two) = (open(&daemon), open(&daemon));
+    eventually("both have their processes", || {
+        let said = [&one, &two].map(|session| daemon.send(&in_session(session, tool("1", "echo", "{}"))));
+        said.iter().all(|response| response.text().contains("content")).then_some(())
+    });
     let before = pid(&daemon, &two);
     let response = daemon.send(&in_session(&one, tool("1", "endless", "{}")));
     assert!([502, 504].contains(&error_code(&response)), "{}", response.text());
