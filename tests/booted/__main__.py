@@ -11,6 +11,7 @@ import subprocess
 import sys
 import unittest
 
+import suite
 from booted.machine import CannotBoot, Machine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -71,15 +72,11 @@ def main():
     try:
         with Machine(options.binary) as machine:
             Units.machine = machine
-            tests = unittest.defaultTestLoader.loadTestsFromTestCase(Units)
-            outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
+            return suite.run(Units)
     except CannotBoot as why:
         print(f"no systemd can be booted here, so that the units are not tested on one: {why}")
         print("0 passed, 0 failed")
         return 0
-    failed = len(outcome.failures) + len(outcome.errors)
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
 
 
 class Units(unittest.TestCase):
@@ -114,7 +111,7 @@ class Units(unittest.TestCase):
         return self.machine.systemctl("status", "--no-pager", "--lines=40", "trunkline.service", "trunkline.socket").stdout
 
     def client(self, program):
-        """What a program says that runs in the machine's network."""
+        """The output of a program that runs in the machine's network."""
         command = ["nsenter", "--target", str(self.machine.init), "--net", sys.executable, "-c", program]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)

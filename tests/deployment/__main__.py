@@ -21,6 +21,7 @@ import unittest
 import kubernetes_validate
 import yaml
 
+import suite
 from documents import blocks, book
 from ports import free_port
 
@@ -63,11 +64,7 @@ def main():
         RULES.write_text(rules())
         return 0
     Deployment.binary, Deployment.with_node = options.binary.resolve(), options.node
-    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Deployment)
-    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    failed = len({getattr(test, "test_case", test).id() for test, _ in outcome.failures + outcome.errors})
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return suite.run(Deployment)
 
 
 def rules():

@@ -20,6 +20,7 @@ import tempfile
 import tomllib
 import unittest
 
+import suite
 from ports import free_port
 
 from . import blocks, book, languages
@@ -48,12 +49,7 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     Documents.binary, Documents.python = options.binary.resolve(), options.python.absolute()
-    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Documents)
-    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    # Each part of a test that fails is listed by itself, and counts once for its test.
-    failed = len({getattr(test, "test_case", test).id() for test, _ in outcome.failures + outcome.errors})
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return suite.run(Documents)
 
 
 @dataclasses.dataclass

@@ -13,6 +13,7 @@ import threading
 import time
 import unittest
 
+import suite
 from fleet.client import BAD_GATEWAY, CLOSED, Client, Load
 from fleet.site import LIMIT_CALLS, Site, wait_for
 
@@ -27,11 +28,7 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     Fleet.binary = options.binary
-    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Fleet)
-    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    failed = len(outcome.failures) + len(outcome.errors)
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return suite.run(Fleet)
 
 
 class Fleet(unittest.TestCase):

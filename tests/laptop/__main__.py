@@ -13,6 +13,7 @@ import tempfile
 import time
 import unittest
 
+import suite
 from laptop import servers
 from laptop.by_hand import ByHand
 from laptop.gateway import LEGACY, MODERN, Client, Gateway, import_file
@@ -43,11 +44,7 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     Laptop.binary, Laptop.npm = options.binary.resolve(), options.npm
-    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Laptop)
-    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    failed = len(outcome.failures) + len(outcome.errors)
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return suite.run(Laptop)
 
 
 class Laptop(unittest.TestCase):

@@ -17,6 +17,7 @@ import tempfile
 import tomllib
 import unittest
 
+import suite
 from interop.process import Process
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -82,11 +83,7 @@ def main():
         changed = (ROOT / "config" / "packaged.toml").read_text() + "\n[drain]\nquiet = \"3s\"\n"
         second = Package.directory / "second.deb"
         Package.second = build(options.binary, options.cargo_deb, "0.1.1", second, changed)
-        tests = unittest.defaultTestLoader.loadTestsFromTestCase(Package)
-        outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    failed = len(outcome.failures) + len(outcome.errors)
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+        return suite.run(Package)
 
 
 def output_of(*command, **more):

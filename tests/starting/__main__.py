@@ -13,6 +13,7 @@ import tempfile
 import time
 import unittest
 
+import suite
 from laptop.by_hand import ByHand, resident_bytes
 from laptop.gateway import LEGACY, MODERN, Client, Gateway
 from starting.site import Asking, Program, clients, configure
@@ -50,11 +51,7 @@ def main():
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     Starting.binary, Starting.seconds = options.binary.resolve(), options.seconds
-    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Starting)
-    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    failed = len(outcome.failures) + len(outcome.errors)
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return suite.run(Starting)
 
 
 class Starting(unittest.TestCase):

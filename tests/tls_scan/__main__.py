@@ -21,6 +21,7 @@ warnings.filterwarnings("ignore")  # cryptography's about roots that sslyze brin
 
 import sslyze  # noqa: E402
 
+import suite  # noqa: E402
 from interop.process import Process  # noqa: E402
 
 KEYS = {
@@ -52,10 +53,7 @@ def main():
         result = scan(options.binary, kind)
         names = unittest.defaultTestLoader.getTestCaseNames(Scan)
         tests.addTests(Scan(name, kind, result) for name in names)
-    outcome = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
-    failed = len(outcome.failures) + len(outcome.errors)
-    print(f"{outcome.testsRun - failed} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
+    return suite.run_all(tests)
 
 
 def scan(binary, kind):
