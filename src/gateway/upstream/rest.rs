@@ -15,21 +15,13 @@ impl Upstream {
 
     /// True for such a program while nobody but a call is to start it: lists are those that are kept, and questions wait.
     pub(crate) fn rests(&self) -> bool {
-        self.is_lazy() && self.is_known_and_not_running() && !self.is_to_be_listed_after_use()
+        self.is_lazy() && self.may_rest() && !self.has_own()
     }
 
     /// True for such a program while it rests, or starts for a call: no question starts it, nor again where that has failed.
     pub(crate) fn rests_but_for_calls(&self) -> bool {
-        self.is_lazy() && (self.rests() || self.starts_for_a_call())
-    }
-
-    fn starts_for_a_call(&self) -> bool {
         let is_up = || self.starts().is_some_and(|starts| matches!(starts.state(), StartState::Up { .. }));
-        self.is_lazy()
-            && self.listing.are_tools_known()
-            && self.facts.known().was_tried
-            && !is_up()
-            && !self.is_to_be_listed_after_use()
+        self.is_lazy() && self.may_rest() && (!self.has_own() || !is_up())
     }
 
     /// True for such a program whose clients have used processes of their own, and are gone.
@@ -42,9 +34,13 @@ impl Upstream {
         })
     }
 
+    /// True if nothing is to be asked of it.
     #[cold]
-    fn is_known_and_not_running(&self) -> bool {
-        let has_own = self.starts().is_none_or(|starts| starts.has_own());
-        !has_own && self.listing.are_tools_known() && self.facts.known().was_tried
+    fn may_rest(&self) -> bool {
+        self.listing.are_tools_known() && self.facts.known().was_tried && !self.is_to_be_listed_after_use()
+    }
+
+    fn has_own(&self) -> bool {
+        self.starts().is_none_or(|starts| starts.has_own())
     }
 }
