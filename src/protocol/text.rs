@@ -51,6 +51,14 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
     line
 }
 
+/// The first of these names, and the number of the others, as they stand in a sentence.
+pub fn first_names(names: &[impl AsRef<str>], shown_max: usize) -> String {
+    let shown: Vec<&str> = names.iter().take(shown_max).map(AsRef::as_ref).collect();
+    let more = names.len() - shown.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}
+
 /// JSON for people, of several lines, as [`shown_json`] gives it.
 pub fn shown_value(value: &serde_json::Value) -> String {
     shown_json(&serde_json::to_string_pretty(value).unwrap_or_default())
@@ -243,6 +251,15 @@ mod tests {
             ("", 0, ""),
         ] {
             assert_eq!(one_line(text, chars_max), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_names_stand_for_all() {
+        for (names, expected) in
+            [(&[][..], ""), (&["a"], "a"), (&["a", "b"], "a, b"), (&["a", "b", "c"], "a, b and 1 more")]
+        {
+            assert_eq!(first_names(names, 2), expected);
         }
     }
 

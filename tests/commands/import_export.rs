@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Output;
 
 use serde_json::Value;
 
@@ -27,6 +28,17 @@ fn text(bytes: &[u8]) -> String {
 
 fn path(folder: &Folder, name: &str) -> String {
     folder.path().join(name).display().to_string()
+}
+
+/// Imports the entries of one client. Returns the path of the configuration.
+#[track_caller]
+fn imported(folder: &Folder, entries: &str) -> (String, Output) {
+    fs::write(folder.path().join("desktop.json"), entries).unwrap();
+    let (from, to, secrets) =
+        (path(folder, "desktop.json"), path(folder, "trunkline.toml"), path(folder, "secrets"));
+    let (output, _) = trunkline(&["import", &from, "--output", &to, "--secrets", &secrets], None);
+    assert!(output.status.success(), "{output:?}");
+    (to, output)
 }
 
 #[test]
@@ -68,11 +80,7 @@ fn what_clients_leave_to_the_environment_is_carried_over_or_a_step() {
         "box": { "command": "docker", "args": ["run", "-i", "--rm", "-e", "API_TOKEN=hunter2", "image:1"] }
     } }"#;
     let folder = Folder::new();
-    fs::write(folder.path().join("desktop.json"), entries).unwrap();
-    let (from, to, secrets) =
-        (path(&folder, "desktop.json"), path(&folder, "trunkline.toml"), path(&folder, "secrets"));
-    let (output, _) = trunkline(&["import", &from, "--output", &to, "--secrets", &secrets], None);
-    assert!(output.status.success(), "{output:?}");
+    let (to, output) = imported(&folder, entries);
     let configuration = fs::read_to_string(&to).unwrap();
     for expected in [
         "[upstream_defaults]\nisolation = \"shared\"",
@@ -113,11 +121,7 @@ fn an_import_keeps_its_state_and_names_missing_programs() {
         "keyed": { "command": "no-such-other", "args": ["--api-key", "hunter2hunter2"] }
     } }"#;
     let folder = Folder::new();
-    fs::write(folder.path().join("desktop.json"), entries).unwrap();
-    let (from, to, secrets) =
-        (path(&folder, "desktop.json"), path(&folder, "trunkline.toml"), path(&folder, "secrets"));
-    let (output, _) = trunkline(&["import", &from, "--output", &to, "--secrets", &secrets], None);
-    assert!(output.status.success(), "{output:?}");
+    let (to, _) = imported(&folder, entries);
     let (checked, _) = trunkline(&["check", "--config", &to], None);
     assert!(checked.status.success(), "{checked:?}");
     for program in ["no-such-program", "no-such-other"] {

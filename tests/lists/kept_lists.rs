@@ -71,6 +71,17 @@ fn timed(daemon: &Daemon, request: &Request) -> (Response, Duration) {
     (daemon.send(request), since.elapsed())
 }
 
+/// A session opens and is listed within a second.
+#[track_caller]
+fn expect_listed_in_a_session_at_once(daemon: &Daemon, words: &[&str]) {
+    let since = Instant::now();
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
+    let took = since.elapsed();
+    assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
+    assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+}
+
 #[test]
 fn the_first_list_after_a_restart_is_complete_at_once_in_both_eras() {
     for words in [&[][..], &["modern"]] {
@@ -97,12 +108,7 @@ fn a_session_after_a_restart_waits_for_no_program_that_introduced_itself_before(
         programs.run_once(&programs.config());
         programs.children.iter().for_each(|child| child.starts_in(60));
         let daemon = Daemon::start(&programs.config());
-        let since = Instant::now();
-        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
-        let took = since.elapsed();
-        assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
-        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+        expect_listed_in_a_session_at_once(&daemon, words);
     }
 }
 
@@ -119,12 +125,7 @@ fn all_that_is_known_at_a_stop_is_kept() {
         assert_eq!(daemon.wait_exit().code(), Some(0));
         programs.children.iter().for_each(|child| child.starts_in(60));
         let daemon = Daemon::start(&programs.config());
-        let since = Instant::now();
-        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
-        let took = since.elapsed();
-        assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
-        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+        expect_listed_in_a_session_at_once(&daemon, words);
     }
 }
 
@@ -143,12 +144,7 @@ fn lists_that_were_kept_are_shown_while_programs_are_asked_anew() {
         let (first, took) = timed(&daemon, &list("1", "tools/list"));
         assert_eq!(names(&first), ["one__echo", "two__echo"], "{words:?}");
         assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
-        let since = Instant::now();
-        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
-        let listed = daemon.send(&in_session(&session, legacy("2", "tools/list", "{}")));
-        let took = since.elapsed();
-        assert_eq!(names(&listed), ["one__echo", "two__echo"], "{words:?}");
-        assert!(took < Duration::from_secs(1), "{words:?}: {took:?}");
+        expect_listed_in_a_session_at_once(&daemon, words);
     }
 }
 
@@ -219,7 +215,7 @@ fn calls_know_of_a_list_that_is_the_one_that_was_kept() {
     let tool =
         r#"{"name":"echo","inputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}"#.to_owned();
     let sessions = Legacy::new(Offer { tools: vec![tool], ..Offer::default() });
-    // Whether it is modern as well is not known after a restart, until it was asked again.
+    // Its modern era is not known after a restart, until it was asked again.
     let server = Upstream::taking_anything(move |request| match request.method().as_str() {
         "server/discover" => Reply::http("500 Internal Server Error", "", ""),
         _ => sessions.answer(request),
@@ -341,7 +337,7 @@ fn what_was_kept_counts_for_calls_once_the_eras_are_known() {
     let ready = config.replacen("[admin]\n", "[admin]\nready = \"listed\"\n", 1);
     assert_ne!(ready, config);
     programs.run_once(&programs.config());
-    // Nobody knows any more which eras they speak.
+    // Their eras are not known any more.
     fs::remove_file(programs.folder.path().join("upstreams.json")).expect("a file");
     let daemon = Daemon::start(&ready);
     eventually("all are listed", || (daemon.get_admin("/readyz").status == 200).then_some(()));

@@ -583,7 +583,7 @@ fn a_program_that_ends_at_initialize_is_in_a_crash_loop_and_its_refusal_of_anoth
     });
     assert!(!told.iter().any(|told| told.contains("server/discover")), "{told:#?}");
     told.retain(|told| !told.contains("starting"));
-    // How it ended is known a little later.
+    // Its exit status is known a little later.
     let is_right = |told: &String| told.starts_with("\"down") && told.contains("process ended");
     assert!(told.iter().all(is_right), "{told:#?}");
     expect(&daemon, "up", "down", "so far: its process ended, exit status: 3", "crash loop");
@@ -602,20 +602,25 @@ fn a_program_that_hangs_in_initialize_is_starting_until_its_time_is_over() {
     expect(&daemon, "up", "failing", "timed out after 3 s", "timed out");
 }
 
-/// A program of the modern era that does not say so.
-const MUTE: &str = r#"
+/// A program that has no method at all, and does not answer those of its arguments.
+const REFUSING: &str = r#"
 import json, sys
 for line in sys.stdin:
     message = json.loads(line)
-    if "id" in message and message["method"] != "server/discover":
+    if "id" in message and message["method"] not in sys.argv:
         error = {"code": -32601, "message": "no such method"}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
 "#;
 
+/// Such a program as an upstream.
+fn refusing(unanswered: &[&str]) -> String {
+    let command = [&["python3", "-c", REFUSING], unanswered].concat();
+    format!("command = {}", Value::from(command))
+}
+
 #[test]
 fn a_program_that_does_not_answer_server_discover_is_told_as_that() {
-    let command = format!("command = [\"python3\", \"-c\", {}]", Value::from(MUTE));
-    let daemon = Daemon::start(&Config::new().raw("up", &command).admin());
+    let daemon = Daemon::start(&Config::new().raw("up", &refusing(&["server/discover"])).admin());
     let why = "it does not answer server/discover";
     let told = eventually(why, || {
         let told = upstream(&status(&daemon), "up");
@@ -881,20 +886,9 @@ fn names_that_models_refuse_are_told() {
     assert!(what.contains("over 64 characters") && what.contains(&long), "{what}");
 }
 
-/// A program that has no method at all.
-const REFUSING: &str = r#"
-import json, sys
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" in message:
-        error = {"code": -32601, "message": "no such method"}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}), flush=True)
-"#;
-
 #[test]
 fn a_program_is_not_asked_for_its_url_and_a_valid_error_is_told_as_one() {
-    let command = format!("command = [\"python3\", \"-c\", {}]", Value::from(REFUSING));
-    let daemon = Daemon::start(&Config::new().raw("up", &command).admin());
+    let daemon = Daemon::start(&Config::new().raw("up", &refusing(&[])).admin());
     let line =
         daemon.wait_for_log(0, "that it speaks neither era", |line| line.contains("speaks neither era"));
     assert!(!line.contains("URL") && line.contains("no such method (-32601)"), "{line}");

@@ -107,11 +107,13 @@ impl JournalSender {
 
     /// Tells the writer. Never waits.
     pub(super) fn write(&self, record: &JournalRecord<'_>) {
-        let Some(sender) = &self.sender else { return };
-        // A line that is too long for the file is too long whenever it is written.
-        let Some(line) = record.line() else { return self.health.lost.inc() };
-        if sender.try_send(JournalMessage::Line(line)).is_err() {
-            self.health.note_overflow();
+        if self.sender.is_none() {
+            return;
+        }
+        match record.line() {
+            Some(line) => self.write_line(line),
+            // A line that is too long for the file is too long whenever it is written.
+            None => self.health.lost.inc(),
         }
     }
 
@@ -125,7 +127,7 @@ impl JournalSender {
 
     /// Asks the writer to write now what the file lacks.
     pub(super) fn catch_up(&self) {
-        // Where it cannot be asked there is more to write than that.
+        // A full channel has more to write than that.
         self.sender.as_ref().and_then(|sender| sender.try_send(JournalMessage::CatchUp).ok());
     }
 
@@ -157,7 +159,7 @@ pub(crate) struct JournalWriter {
     /// The last line may be incomplete.
     is_torn: bool,
     logged: Option<Instant>,
-    /// When it is next tried to write what the file lacks; `None`: it has everything.
+    /// The moment of the next attempt to write what the file lacks; `None`: it has everything.
     catch_up_at: Option<Instant>,
     health: Arc<JournalHealth>,
 }

@@ -5,13 +5,11 @@ use std::cmp::Reverse;
 
 use memchr::memmem;
 
-use protocol::error::without_secrets;
+use protocol::error::{MASK, without_secrets};
 use protocol::text::one_line;
 
 /// So much of a server's text is told.
 const TOLD_CHARS_MAX: usize = 200;
-/// Stands for what is not told.
-const MASK: &str = "***";
 /// Shorter secrets are not looked for.
 const MASKED_BYTES_MIN: usize = 4;
 

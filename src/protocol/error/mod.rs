@@ -19,7 +19,7 @@ mod upstream_reply;
 mod wire_error;
 
 pub use causes::causes;
-pub use open_text::without_secrets;
+pub use open_text::{MASK, without_secrets};
 pub use upstream_reply::{NotOpened, Redirect, Refusal};
 pub use wire_error::{Reason, WireError};
 

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 /// Stands for a secret.
-const MASK: &str = "***";
+pub const MASK: &str = "***";
 /// Behind these words stand credentials.
 const SCHEMES: [&str; 2] = ["bearer", "basic"];
 /// Words of the same kind that say so only behind the name of a header.
@@ -58,7 +58,7 @@ const OPEN_VALUES: [&str; 16] = [
 const ENDS: [char; 9] = [',', ';', '&', '"', '\'', '`', ')', ']', '}'];
 const QUOTES: [char; 3] = ['"', '\'', '`'];
 
-/// What the words so far say of the next one.
+/// The meaning of the next word, by those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Open,
@@ -203,7 +203,7 @@ fn push_secret<'t>(text: &'t str, name: NameKind, told: &mut String) -> (Next, &
     }
 }
 
-/// Where a value ends that does not begin with a quote.
+/// The end of a value that does not begin with a quote.
 fn bare_end(text: &str, name: NameKind) -> usize {
     if name == NameKind::Other {
         return text.find(ENDS).unwrap_or(text.len());
@@ -220,7 +220,7 @@ fn bare_end(text: &str, name: NameKind) -> usize {
     text.len()
 }
 
-/// Whether the next word is of the same list of values.
+/// True if the next word is of the same list of values.
 fn goes_on(value: &str, name: NameKind) -> bool {
     match name {
         NameKind::Cookie => value.ends_with(';'),
@@ -250,7 +250,7 @@ fn name_before(text: &str, next: Next) -> Option<NameKind> {
     })
 }
 
-/// Whether the last word of a name is `pass`: `DB_PASS`, `dbPass`, but not `bypass`.
+/// True if the last word of a name is `pass`: `DB_PASS`, `dbPass`, but not `bypass`.
 fn is_pass(name: &str) -> bool {
     let Some((before, last)) = name.split_at_checked(name.len().saturating_sub(4)) else { return false };
     let is_word = before.is_empty() || before.ends_with(['-', '_']);

@@ -1,7 +1,6 @@
 //! An entry → `[upstream.NAME]`, with a comment for each decision.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 
 use http::{HeaderName, HeaderValue};
 
@@ -14,6 +13,7 @@ use super::sensitive::{is_secret, login_at};
 use super::template::{template, without_default};
 use super::toml_text::{key, literal, quoted, string};
 use config::{is_reserved, looks_secret};
+use protocol::text::first_names;
 
 /// More than a program or a header takes, and than the gateway reads of a secret.
 pub(super) const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -303,9 +303,6 @@ impl TableWriter<'_, '_> {
 /// Names of strangers, as a list in a sentence.
 pub(super) fn list(names: &[impl AsRef<str>]) -> String {
     const SHOWN: usize = 10;
-    let mut text = names.iter().take(SHOWN).map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(", ");
-    if names.len() > SHOWN {
-        let _ = write!(text, " and {} more", names.len() - SHOWN);
-    }
-    text
+    let quoted: Vec<String> = names.iter().map(|name| quoted(name.as_ref())).collect();
+    first_names(&quoted, SHOWN)
 }

@@ -10,11 +10,12 @@ use tokio::time::timeout_at;
 use crate::upstream::Upstream;
 use crate::upstream::start_state::StartState;
 use protocol::error::{StillStarting, UpstreamError};
+use protocol::text::first_names;
 
 /// How long a list waits that would be empty: clients give up at ten seconds.
 pub(super) const EMPTY_PATIENCE: Duration = Duration::from_secs(8);
-/// How long a list waits for a program that is not up, or for a list that was kept over a restart, where there is an old
-/// part.
+/// The time that a list waits for a program which is not up, or for a list that was kept over a restart, where there is
+/// an old part.
 pub(super) const STALE_PATIENCE: Duration = Duration::from_millis(250);
 /// So many programs are named.
 const NAMED_MAX: usize = 5;
@@ -77,11 +78,8 @@ pub(super) fn error(upstreams: &[&Arc<Upstream>]) -> Option<UpstreamError> {
         .filter(|upstream| is_starting(upstream))
         .map(|upstream| upstream.config.name.as_str())
         .collect();
-    let first = starting.get(..NAMED_MAX).unwrap_or(&starting).join(", ");
-    let more = starting.len().saturating_sub(NAMED_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let (up, of) = (upstreams.iter().filter(|upstream| is_up(upstream)).count(), upstreams.len());
-    let names = format!("{first}{more}").into();
+    let names = first_names(&starting, NAMED_MAX).into();
     (!starting.is_empty()).then(|| StillStarting { names, up, of, retry_after_s: RETRY_AFTER_S }.into())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::{CommandConfig, Config, staying};
+use protocol::text::first_names;
 
 use super::npx;
 
@@ -31,18 +32,14 @@ fn stays(command: &CommandConfig) -> Option<&'static str> {
 }
 
 fn told(launcher: &str, upstreams: &[&str]) -> String {
-    let named = upstreams[..upstreams.len().min(NAMED_MAX)].join(", ");
-    let more = match upstreams.len().saturating_sub(NAMED_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let named = first_names(upstreams, NAMED_MAX);
     let exact = if ["npx", "npm"].contains(&launcher) {
         "write an exact version without other options, as in `npx -y PACKAGE@1.2.3`, or "
     } else {
         ""
     };
     format!(
-        "`{launcher}` stays beside each process of {named}{more}, and takes memory: {exact}install the server, and write its \
+        "`{launcher}` stays beside each process of {named}, and takes memory: {exact}install the server, and write its \
          own program as `command`"
     )
 }

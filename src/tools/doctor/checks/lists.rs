@@ -8,6 +8,7 @@ use crate::doctor::facts::{Facts, ListEnd, ListKind, ListPage, Listing, Reached,
 use crate::doctor::measured::Measured;
 use crate::doctor::rules::lists as rules;
 use crate::doctor::sheet::Sheet;
+use protocol::text::first_names;
 use protocol::version::Era;
 
 /// Tokens of a list that are worth a word. A model's context has 200 000 and more; a host has several
@@ -239,10 +240,7 @@ fn difference(first: &Listing, second: &Listing) -> Option<String> {
     let shown = |names: &HashSet<String>, others: &HashSet<String>| {
         let mut only: Vec<_> = names.difference(others).map(|name| clip(name, 60)).collect();
         only.sort();
-        let count = only.len();
-        only.truncate(5);
-        let more = if count > 5 { format!(" and {} more", count - 5) } else { String::new() };
-        (count > 0).then(|| format!("{}{more}", only.join(", ")))
+        (!only.is_empty()).then(|| first_names(&only, 5))
     };
     match (shown(&first, &second), shown(&second, &first)) {
         (None, None) => None,
