@@ -1,4 +1,4 @@
-//! What `trunkline --version` says: `0.1.0`, and in a release build the commit that it is built from,
+//! The version that `trunkline --version` says: `0.1.0`, and in a release build the commit that it is built from,
 //! `0.1.0+20260131235959.0a1b2c3d`, with the moment of the commit first, so that a later one is a greater version.
 //!
 //! The source alone decides, so that it is built alike twice. Where this is no git repository, such as an archive of the

@@ -33,8 +33,8 @@ section! {
         start_timeout: Period<1, DAY_MS> = "3m",
         /// Time after which a child process that no session needs is stopped when unused.
         idle_timeout as "child_idle_timeout": Period<1, DAY_MS> = "10m",
-        /// Whether the program is started by the first call that needs it, once its lists are known: until then, and
-        /// whenever it has ended as nobody used it, clients are shown these. They are kept in `state_directory`.
+        /// The first call that needs the program starts it, once its lists are known: until then, and whenever it has ended
+        /// as nobody used it, clients are shown these. They are kept in `state_directory`.
         lazy: bool = false,
     }
     computed {

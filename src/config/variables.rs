@@ -1,6 +1,7 @@
 //! `${NAME}` and `${NAME:-default}` in the strings of a configuration stand for what the environment has; a default may
-//! have variables of its own; `$${` stands for `${`. Keys are taken as they are written, and so is what stands where a secret does not belong: a secret is named, as in
-//! `{ env = "NAME" }`, and never part of the text. The environment is asked by whoever reads the file.
+//! have variables of its own; `$${` stands for `${`. Keys are taken as they are written, and so is what stands where a
+//! secret does not belong: a secret is named, as in `{ env = "NAME" }`, and never part of the text. The
+//! environment is asked by whoever reads the file.
 
 use std::borrow::Cow;
 

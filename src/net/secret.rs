@@ -98,7 +98,7 @@ impl Secret {
 }
 
 impl SecretError {
-    /// Whether a credential is kept from this process, though the service may have it. `ExecReload=` of a unit with a mount
+    /// True if a credential is kept from this process, though the service may have it. `ExecReload=` of a unit with a mount
     /// namespace does not see credentials, up to systemd 256: their directory cannot be entered, is not there, or is empty.
     pub fn is_withheld_credential(&self, is_of_service: bool) -> bool {
         match self {

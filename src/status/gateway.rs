@@ -133,7 +133,7 @@ objects! {
     struct JournalFaultStatus {
         /// Since when, in seconds since 1970.
         since_s: u64,
-        /// Why it cannot be written.
+        /// The reason for which it cannot be written.
         reason: String,
     }
 

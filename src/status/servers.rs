@@ -50,7 +50,7 @@ objects! {
         /// How it is: `up`, `starting`, `failing`, `refuses our credentials`, `wants the caller's own credentials`,
         /// `is no MCP server`, `cannot be listed`, `down` or `off`.
         state: Option<String>,
-        /// Why it is not up, or that it starts with its first call; null: it is up.
+        /// The reason for which it is not up, or that it starts with its first call; null: it is up.
         why: Option<String>,
         /// Since when it is in this state, in seconds since 1970, as far as that is known.
         state_since_s: Option<u64>,
@@ -66,7 +66,7 @@ objects! {
         asked: Option<bool>,
         /// Whether the credentials of callers are handed on to it.
         forwards_credentials: Option<bool>,
-        /// How far its program is with its start; null: it is up, or none starts or is to.
+        /// The start of its program, if one is under way or is to come; null: it is up, or there is none.
         start: Option<StartStatus>,
         /// The last fault that belongs to no replica; null: there was none.
         fault: Option<FaultStatus>,

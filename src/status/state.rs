@@ -38,7 +38,7 @@ pub enum UpstreamState {
 pub struct Standing {
     /// The state.
     pub state: UpstreamState,
-    /// Why it is not up, or that its program starts with its first call.
+    /// The reason for which it is not up, or that its program starts with its first call.
     pub why: Option<String>,
     /// The same without any text of a server's; empty: it is up.
     pub cause: String,

@@ -91,7 +91,7 @@ class Machine:
 
 
 def cgroup2():
-    """Where the control groups of version 2 are."""
+    """The folder of the control groups of version 2."""
     for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, *_ = line.split()
         if kind == "cgroup2":

@@ -439,7 +439,7 @@ fn a_check_before_a_reload_does_not_miss_credentials_that_systemd_keeps_from_it(
             assert!(said.lines().any(warns), "{name}: {said}");
         }
     }
-    // What systemd has shown to be there is read, and one of several that is missing is missed.
+    // A credential that systemd has shown is read, and one of several that is missing is missed.
     write_secret(&credentials.join("token"), "swordfish");
     for is_reload in [false, true] {
         let (code, said) = check(&credentials, is_reload);

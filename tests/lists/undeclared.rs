@@ -110,7 +110,7 @@ fn a_program_is_not_asked_for_lists_that_it_does_not_declare() {
         for response in listed(&daemon, "tools/list") {
             assert_eq!(tool_names(&response), ["up__echo", "more__look"], "{words:?}");
         }
-        // What it answers to this is no list.
+        // Its answer to this is no list.
         for response in listed(&daemon, "prompts/list") {
             assert_eq!(response.json()["result"]["prompts"].as_array().map(Vec::len), Some(1), "{words:?}");
         }
@@ -161,7 +161,7 @@ fn a_server_that_declares_nothing_is_asked_for_its_tools() {
                 assert_eq!(response.json()["result"][field], json!([]), "{}", response.text());
             }
         }
-        // What it does not have, and was asked for as it says nothing at all, is no fault either.
+        // A list that it does not have, and was asked for as it says nothing at all, is no fault either.
         for name in ["modern", "old"] {
             is_well(&daemon, name);
         }

@@ -10,7 +10,7 @@ from running.step import Step
 
 
 def judged(printed, **more):
-    """How many failed in a step that prints this."""
+    """The number of failures of a step that prints this."""
     results = {}
     step = Step("a step", [sys.executable, "-c", f"print({printed!r})"], 30, count_reported, **more)
     with contextlib.redirect_stdout(io.StringIO()):

@@ -76,12 +76,12 @@ impl Lazy {
         Client { daemon, session }
     }
 
-    /// What is told of its state.
+    /// The status of its upstream.
     fn status(daemon: &Daemon) -> Value {
         daemon.get_admin("/status").json()["upstreams"][0].take()
     }
 
-    /// Whether operators are told that it rests.
+    /// True if operators are told that it rests.
     fn tells(daemon: &Daemon) -> bool {
         Self::status(daemon)["why"] == "starts with its first call"
     }
@@ -221,7 +221,7 @@ fn other_lists_than_were_kept_are_told_once_it_is_up() {
         program.list_once();
         program.child.offers_more();
         let daemon = program.start();
-        // Who listens to changes of lists starts nothing.
+        // A client that listens to changes of lists starts nothing.
         let mut stream = daemon.begin(&listen("1", r#"{"toolsListChanged":true}"#));
         assert_eq!(stream.head().status, 200);
         assert!(stream.event().expect("an acknowledgement").contains("toolsListChanged"));

@@ -15,7 +15,7 @@ use crate::harness::{
 struct Ending {
     /// The point, and what the program is beside that.
     words: &'static [&'static str],
-    /// What is told of it.
+    /// The words that are told of it.
     state: &'static str,
     why: &'static str,
     cause: &'static str,
@@ -113,7 +113,7 @@ fn a_program_that_ends_at_any_point_is_named_and_harms_nobody_else() {
             );
         }
         assert_unharmed(&daemon, &session);
-        // Who calls it is told so.
+        // A caller is told so.
         if state == "down" {
             assert_refused(&daemon.send(&call("3", "bad__echo")));
             assert_refused(&daemon.send(&in_session(&session, legacy_call("3", "bad__echo"))));
@@ -239,7 +239,7 @@ fn a_list_that_is_refused_after_it_was_given_stays_and_is_told() {
         for request in [list("1", "tools/list"), list_in(&session, "tools/list")] {
             assert_eq!(tool_names(&daemon.send(&request)), both, "{kind:?}");
         }
-        // What it lists no more can be called.
+        // A tool that it lists no more can be called.
         daemon.send(&call("1", "bad__echo")).assert_ok();
         assert_unharmed(&daemon, &session);
         assert_eq!(daemon.find_metric("trunkline_child_crashes_total{upstream=\"bad\"}"), Some(0));

@@ -31,7 +31,7 @@ use protocol::version::{Era, Eras};
 
 /// Tools whose definitions wait for approval that are named.
 const WAITING_MAX: usize = 20;
-/// How long the end of a process is the reason why there is no list, where nobody asks again.
+/// The time for which the end of a process is the reason why there is no list, where nobody asks again.
 const ENDS_BELIEVED_S: u64 = 60;
 
 /// What was found out beforehand.
@@ -323,7 +323,7 @@ fn upstream_fault(upstream: &Upstream) -> Option<FaultStatus> {
     Some(fault(&noted, stands))
 }
 
-/// How much a fault says about why nothing is to be had of a server. The denial of an era is harmless by itself, and that
+/// The weight of a fault among those for which nothing is to be had of a server. The denial of an era is harmless by itself, and that
 /// of sessions says more than that of none: so anything else is the cause.
 fn weight(fault: &Fault, denied: Option<Era>, is_child: bool) -> u8 {
     match denied {

@@ -88,7 +88,7 @@ impl ClientProof {
         Some(&self.certificate)
     }
 
-    /// Whether its listener asks for certificates still, and so has somebody to check this one.
+    /// True if its listener asks for certificates still, and so has somebody to check this one.
     fn is_asked_for(&self, servers: &TlsServers) -> bool {
         let server = servers.get(self.place).and_then(|spoken| spoken.tls);
         server.is_some_and(|server| server.asks_for_certificates())

@@ -63,14 +63,14 @@ pub(crate) struct Redis {
     has_left: AtomicBool,
     outbox: Outbox,
     pub(crate) leases: lease::LeaseServer,
-    /// Where it is reached by TLS and no `ca` is named: the system's certificates do not change while the process runs.
+    /// The system's certificates, for TLS without a `ca`: they do not change while the process runs.
     system_roots: Option<Arc<Connector>>,
     /// Since when there is no connection, in seconds since 1970; 0: there is one.
     disconnected_s: AtomicU64,
     pub(crate) series: SharedMetrics,
 }
 
-/// What a connection is made with, as the files have it.
+/// The secrets that a connection is made with, as the files have them.
 #[derive(Debug)]
 struct RedisAccess {
     password: Option<Secret>,
@@ -128,8 +128,8 @@ impl Redis {
         }))
     }
 
-    /// Whether the next connection could be made of what the files have now. Nothing is looked at where `config` is not what
-    /// is in force: it counts from the next start on.
+    /// Fails if the next connection could not be made of what the files have now. Nothing is looked at where `config` is
+    /// not in force: it counts from the next start on.
     pub(crate) fn check_access(&self, config: Option<&config::Shared>) -> Result<(), SharedError> {
         if config == Some(&self.config) {
             RedisAccess::read(&self.config, self.system_roots.as_ref())?;

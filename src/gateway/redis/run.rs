@@ -165,7 +165,7 @@ impl Redis {
         }
     }
 
-    /// What is in the files now: a password that was rotated is the one of the next connection.
+    /// The content of the files now: a password that was rotated is the one of the next connection.
     async fn access(self: &Arc<Self>) -> Result<RedisAccess, ConnectError> {
         let redis = Arc::clone(self);
         let read = move || RedisAccess::read(&redis.config, redis.system_roots.as_ref());

@@ -27,7 +27,7 @@ use net::tasks::Tasks;
 
 /// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
 pub(super) const UPSTREAM_CONNECTIONS_OF_CONTROL: usize = 64;
-/// How long the last writes may take.
+/// The last writes may take so long.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
 
 /// What runs on the control thread beside its own loop, for as long as the process does.
@@ -37,7 +37,7 @@ pub(super) struct ControlTasks<'s> {
     pub(super) host: Rc<Host>,
 }
 
-/// Those who keep in files what is known of upstreams.
+/// The tasks that keep in files what is known of upstreams.
 pub(super) struct LastWrites {
     stop: CancellationToken,
     tasks: Tasks,

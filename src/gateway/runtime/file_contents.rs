@@ -1,4 +1,4 @@
-//! What is in the files that a configuration names: a file may be another while its name stays.
+//! The contents of the files that a configuration names: a file may be another while its name stays.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) struct FileContents(Vec<NamedFile>);
 
 #[derive(Debug, Clone)]
 struct NamedFile {
-    /// What it belongs to.
+    /// The section that it belongs to.
     owner: String,
     role: Role,
     path: PathBuf,
@@ -76,7 +76,7 @@ impl FileContents {
         if let Some(token) = &config.metrics.token {
             all.secret("metrics".to_owned(), "token", token);
         }
-        // Where the listener is to move, the old token stays until it does.
+        // A listener that is to move has the old token until it does.
         let place = |config: &Config| config.admin.as_ref().map(|admin| admin.place.clone());
         let token = config.admin.as_ref().and_then(|admin| admin.token.as_ref());
         if let Some(token) = token.filter(|_| place(config) == place(started_with)) {
@@ -100,7 +100,7 @@ impl FileContents {
         all
     }
 
-    /// Whether something in it is different from `before`.
+    /// True if something in it is different from `before`.
     pub(super) fn differs(&self, before: &Self) -> bool {
         self.0.iter().any(|file| before.0.iter().any(|old| old.is_same(file) && old.digest != file.digest))
     }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Where the groups are, for version 2 and for memory of version 1.
+/// The folders of the groups, of version 2 and for memory of version 1.
 const UNIFIED: &str = "/sys/fs/cgroup";
 const OF_MEMORY: &str = "/sys/fs/cgroup/memory";
 

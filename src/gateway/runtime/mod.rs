@@ -131,7 +131,7 @@ pub enum StartError {
 /// Takes from the environment what the text leaves to it.
 fn adopt_environment(config: &mut Config) {
     config.state_directory = config.state_directory.take().or_else(state_directory_of_environment);
-    // What is written as it would be anyhow is no change.
+    // A value that is written as it would be anyhow is no change.
     config.workers = config.workers.or_else(|| std::thread::available_parallelism().ok());
     config.limits.adopt_memory_limit(memory_limit::of_process().unwrap_or(u64::MAX));
 }
@@ -320,7 +320,8 @@ fn spawn_journal(state: &State) -> anyhow::Result<Option<JoinHandle<()>>> {
     writer.map(|writer| thread.spawn(writer)).transpose().context("the session journal cannot start")
 }
 
-/// Waits for children to end, the last traces to be sent, the others to know that this one is gone, and the journal's thread to write what it has.
+/// Waits for children to end, the last traces to be sent, the others to know that this one is gone, and the journal's
+/// thread to write what it has.
 async fn finish(state: &State, host: &Host, journal: &JournalThread) {
     host.finish(&state.drain).await;
     if let Some(traces) = &state.traces {

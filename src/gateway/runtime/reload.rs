@@ -54,7 +54,7 @@ struct Ready {
     plan: ListenPlan,
     logs: logs::Opened,
     prepared: NextState,
-    /// What was kept of new upstreams.
+    /// The lists that were kept of new upstreams.
     lists: Option<KeptLists>,
     metrics: MetricsPlace,
     contents: FileContents,
@@ -62,7 +62,7 @@ struct Ready {
     needs_restart: Vec<&'static str>,
 }
 
-/// What a new configuration is told apart from.
+/// The state that a new configuration is told apart from.
 struct InForce {
     started_with: Arc<Config>,
     current: Arc<Config>,

@@ -33,7 +33,7 @@ struct ListFault {
     /// A digest of the question.
     question: u64,
     last: LastFault,
-    /// When it was met by who needs the list.
+    /// The last time that somebody met it who needs the list.
     met_ms: u64,
 }
 

@@ -453,7 +453,7 @@ impl Upstream {
         }
         match error {
             UpstreamError::TimedOut => Fault::TimedOut(patience),
-            // How it ended is known a little later.
+            // Its exit status is known a little later.
             UpstreamError::Reset if self.is_child() => Fault::Ended { status: "".into(), said: "".into() },
             UpstreamError::Reset => Fault::Closed,
             UpstreamError::Nonsense => Fault::NotMcp,

@@ -19,7 +19,7 @@ const CONNECTIONS_FEW: usize = 1024;
 const START_FILES: u64 = 20;
 const START_FILES_PER_WORKER: u64 = 6;
 
-/// Why the system's limit of open files is of no use.
+/// The system's limit of open files is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenFilesError {
     /// The system does not raise it to what it allows.

@@ -125,7 +125,7 @@ impl TlsServer {
         &self.expiries
     }
 
-    /// Whether clients are asked for a certificate.
+    /// True if clients are asked for a certificate.
     pub(crate) fn asks_for_certificates(&self) -> bool {
         self.verifier.is_some()
     }

@@ -1,7 +1,7 @@
 //! Asking for lists again that could not be had, so that a fault is over soon after its server has mended, whether or not a
 //! client asks.
 //!
-//! Runs on the control thread. What was refused is asked again, in the same words, every `health.interval` of its upstream,
+//! Runs on the control thread. A refused question is asked again, in the same words, every `health.interval` of its upstream,
 //! and of a program, which would never be idle, with growing pauses and while the gateway has a process of it.
 
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use net::jitter::{doubled, jittered};
 
 /// Questions asked again at once.
 const CONCURRENT_MAX: usize = 16;
-/// How often it is looked whether something is due.
+/// Between two looks for what is due.
 const TICK: Duration = Duration::from_millis(250);
 /// The longest pause of a program: it has ended before, unless somebody uses it.
 const PROGRAM_PAUSE_MAX: Duration = Duration::from_hours(1);
@@ -54,7 +54,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
             let (state, client) = (Arc::clone(&state), client.clone());
             let thread = FetchContext { state, client, snapshot: Arc::clone(&snapshot) };
             let ask = async move {
-                // What comes of it is noted where every list is.
+                // Its outcome is noted where that of every list is.
                 let _ = request.renew(&thread, true).await;
                 request.key
             };

@@ -313,7 +313,7 @@ impl PartRequest {
                 | UpstreamError::Encoded { .. }
                 | UpstreamError::NotOpened(_)
         );
-        // A process that ends at a list gives none. How it ended is known a little later.
+        // A process that ends at a list gives none. Its exit status is known a little later.
         let is_end = *error == UpstreamError::Reset && self.upstream.is_child();
         // As long as it is not known what a program speaks, this is what keeps it from opening a session.
         let is_known = !(self.upstream.is_child() && self.upstream.eras().is_none());

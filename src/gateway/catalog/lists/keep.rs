@@ -50,7 +50,7 @@ impl PartRequest {
             self.compared(thread, before.clone(), fetched.content).await;
         let ttl = if content.cut.is_some() { Duration::ZERO } else { fetched.ttl.max(config.list_ttl_min) };
         let fresh_until = fetched.arrived + ttl;
-        // Where it was kept, clients may hold what it was, whatever they asked with. That which was merged with it, or
+        // Of a list that was kept, clients may hold what it was, whatever they asked with. A list that was merged with it, or
         // fetched for other capabilities, is in doubt as well, unless an announcement put it in doubt already.
         let was_kept = before.as_ref().map_or(is_first, |before| before.is_kept);
         let is_change = match &before {
@@ -90,7 +90,7 @@ impl PartRequest {
         part
     }
 
-    /// What was fetched, beside what there was.
+    /// The content that was fetched, beside the one there was.
     async fn compared(
         &self,
         thread: &FetchContext,

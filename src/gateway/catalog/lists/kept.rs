@@ -246,8 +246,8 @@ impl Folder {
 }
 
 impl KeptLists {
-    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`, or is kept of those
-    /// of their names.
+    /// Reads what was kept in `state_directory` of the upstreams of `snapshot` that are not among `known`, or is kept of
+    /// those of their names.
     pub(crate) fn read(
         state_directory: PathBuf,
         state: &State,
@@ -285,7 +285,7 @@ struct Reading<'r> {
 }
 
 impl Reading<'_> {
-    /// What is kept of the one of its name before it, if its file would be read: that may not be written yet.
+    /// The lists of the one of its name before it, if its file would be read: that may not be written yet.
     fn of_former(&self, state: &State, known: &[Arc<Upstream>]) -> Option<ReadLists> {
         let former = known.iter().find(|known| known.config.name == self.upstream.config.name)?;
         let parts = state.catalog.kept.all(former.id);

@@ -126,7 +126,7 @@ struct LearnState {
     is_changed: bool,
     /// The state of its program when it was asked.
     start: StartState,
-    /// What it spoke then, as far as that was known.
+    /// The eras that it spoke then, as far as they were known.
     eras: Option<Eras>,
 }
 
@@ -222,7 +222,8 @@ async fn names_of(thread: &FetchContext, upstream: &Arc<Upstream>) -> LearnedNam
     (Some(names), trouble)
 }
 
-/// Why an upstream is not asked, if it is not known what it speaks: to a question of another era it answers anything.
+/// The reason for which an upstream is not asked, if its era is not known: to a question of another one it answers
+/// anything.
 async fn unknown(upstream: &Upstream) -> Option<UpstreamError> {
     // Until it can be asked, it offers what it did before.
     if upstream.eras().is_none() && !upstream.is_child() && !upstream.listing.is_kept() {

@@ -97,7 +97,7 @@ impl KeptParts {
         self.upstreams.lock().get(&upstream).map_or_else(Vec::new, |upstream| upstream.parts.clone())
     }
 
-    /// What is kept of this list of an upstream.
+    /// The parts that are kept of this list of an upstream.
     pub(crate) fn of(&self, upstream: UpstreamId, list: List) -> Vec<KeptPart> {
         let upstreams = self.upstreams.lock();
         let parts = upstreams.get(&upstream).into_iter().flat_map(|upstream| &upstream.parts);
@@ -111,7 +111,7 @@ impl KeptParts {
         parts.rev().find(|part| part.list == list).map(|part| part.dialect)
     }
 
-    /// What is kept of this list of an upstream: in this dialect, or else in that in which it was fetched last.
+    /// The content that is kept of this list of an upstream: in this dialect, or else in that in which it was fetched last.
     pub(crate) fn last(&self, upstream: UpstreamId, list: List, dialect: DialectKey) -> Option<Arc<Content>> {
         let upstreams = self.upstreams.lock();
         let mut parts = upstreams.get(&upstream)?.parts.iter().filter(|part| part.list == list);

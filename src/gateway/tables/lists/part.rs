@@ -181,7 +181,7 @@ impl Content {
             + size_of::<Self>()
     }
 
-    /// How many entries it has.
+    /// The number of its entries.
     pub(crate) fn items(&self) -> usize {
         self.pages.iter().map(|page| page.items.len()).sum()
     }

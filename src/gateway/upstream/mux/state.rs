@@ -42,7 +42,7 @@ pub(super) struct MuxState {
     pub(super) is_gone: bool,
 }
 
-/// Whose questions the other side may have ended of.
+/// The one whose questions the other side may have ended of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AskedBy {
     Nobody,
@@ -60,7 +60,7 @@ pub(super) enum Patience {
     Alone,
 }
 
-/// Whether a connection is in use while the gateway itself hears over it of changes of lists.
+/// A connection over which the gateway itself hears of changes of lists counts as used, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayUse {
     Counts,
@@ -151,7 +151,7 @@ impl MuxState {
         }
     }
 
-    /// Whether no session of a client is carried, and nobody waits for anything.
+    /// True if no session of a client is carried, and nobody waits for anything.
     pub(super) fn is_unused(&self, by_gateway: GatewayUse) -> bool {
         let is_ignored = by_gateway == GatewayUse::Ignored;
         let is_left =

@@ -195,7 +195,8 @@ impl Pins {
         verdict
     }
 
-    /// Which of these tools may be shown, by what is pinned already. `None`: that does not say so of each of them.
+    /// A verdict on each of these tools, by what is pinned already: true if it may be shown. `None`: one of them is not
+    /// judged yet.
     pub(crate) fn allowed(&self, upstream: &Upstream, listed: &[ListedTool]) -> Option<Vec<bool>> {
         let pins = upstream.config.pins;
         if !pins.is_strict() {

@@ -33,7 +33,7 @@ const CALL_MARGIN: Duration = Duration::from_secs(5);
 const OWN_MARGIN: Duration = Duration::from_millis(50);
 /// When it may be tried again.
 const RETRY_AFTER_S: u32 = 5;
-/// How often it is looked at whether a client still waits for a start while its thread ends.
+/// Between two looks whether a client still waits for a start while its thread ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process that was started, and has answered nothing yet.
@@ -151,7 +151,7 @@ impl Children {
         }
     }
 
-    /// Why nothing is to be started any more.
+    /// The reason for which nothing is to be started any more.
     fn why_ended(&self) -> UpstreamError {
         if self.is_retired() { UpstreamError::Reconfigured } else { UpstreamError::Unreachable }
     }

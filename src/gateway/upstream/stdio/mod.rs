@@ -109,7 +109,8 @@ pub(crate) struct Children {
     last_lines: Mutex<Lines>,
     /// Since when they end before they are of use, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
-    /// The program has said what it speaks, now or before a restart, or nobody asks. Until then an answer may be the refusal of another era.
+    /// The program has said what it speaks, now or before a restart, or nobody asks. Until then an answer may be the refusal
+    /// of another era.
     is_introduced: AtomicBool,
     retired: CancellationToken,
 }
@@ -283,12 +284,12 @@ impl Children {
         self.sessions.get(session)?.connection.quiet_since(self.response_timeout)
     }
 
-    /// Whether they start with the first call, once their lists are known.
+    /// True if they start with the first call, once their lists are known.
     pub(crate) fn are_lazy(&self) -> bool {
         self.command.lazy
     }
 
-    /// Whether hearing of changes of lists keeps one.
+    /// The weight of hearing of changes of lists, which keeps one or does not.
     fn use_by_gateway(&self) -> GatewayUse {
         if self.command.lazy { GatewayUse::Ignored } else { GatewayUse::Counts }
     }
@@ -307,7 +308,7 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// When the next one may be started that this payer is charged for, unless that is now.
+    /// The time until the next one may be started that this payer is charged for, unless that is now.
     pub(crate) fn start_pause(&self, payer: Payer, now: Instant) -> Option<Duration> {
         self.starts.lock().wait(now, payer == Payer::GATEWAY)
     }
@@ -419,7 +420,7 @@ impl Children {
         }
     }
 
-    /// How the start of one that ended unasked came to nothing; `None`: it did not.
+    /// The kind of vain start that one was which ended unasked; `None`: it was none.
     fn vain_start(&self, connection: &MuxConnection, since: Instant, now: Instant) -> Option<VainStart> {
         if !connection.has_answered() {
             return Some(VainStart::Unanswered);

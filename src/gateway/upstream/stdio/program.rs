@@ -69,7 +69,7 @@ pub(crate) fn find(command: &CommandConfig) -> Result<PathBuf, ProgramError> {
     Err(not_executable.unwrap_or_else(|| ProgramError::NotInPath(program.clone())))
 }
 
-/// Why what is started in the end cannot be, if that can be told: a shell may only put its arguments together.
+/// The fault of the program that is started in the end, if that can be told: a shell may only put its arguments together.
 pub(crate) fn fault(command: &CommandConfig) -> Option<ProgramError> {
     let behind_shell = || {
         let program = behind_shell(command)?.to_owned();

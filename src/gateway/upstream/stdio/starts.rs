@@ -1,4 +1,4 @@
-//! When a child process may be started: at once as a rule, with growing pauses while it ends before it is of any use.
+//! The moment at which a child process may be started: at once as a rule, with growing pauses while it ends before it is of any use.
 //!
 //! Pure. A process is of use once it has answered more than how it introduces itself, or lives on. The end of one that a
 //! client has spoken to is no reason to keep it from others, and that of one which the gateway alone has spoken to, after it
@@ -11,7 +11,7 @@ const LOOP_STARTS: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// How a start came to nothing.
+/// The kinds of starts that come to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum VainStart {
     /// There was no process at all.
@@ -36,12 +36,12 @@ pub(super) struct Starts {
     is_silent: bool,
     /// They end again and again.
     is_loop: bool,
-    /// When one was of use last.
+    /// The last moment at which one was of use.
     used: Option<Instant>,
 }
 
 impl Starts {
-    /// How long it is until the next start, unless that may be now. `is_own`: the gateway asks in that process.
+    /// The time until the next start, unless that may be now. `is_own`: the gateway asks in that process.
     pub(super) fn wait(&self, now: Instant, is_own: bool) -> Option<Duration> {
         let not_before = if is_own { self.own_not_before } else { self.not_before };
         not_before.and_then(|at| at.checked_duration_since(now)).filter(|wait| !wait.is_zero())
@@ -90,27 +90,27 @@ impl Starts {
         was_in_doubt
     }
 
-    /// Whether one was of use since then.
+    /// True if one was of use since then.
     pub(super) fn was_used_since(&self, since: Instant) -> bool {
         self.used.is_some_and(|used| used >= since)
     }
 
-    /// Whether one ended that had introduced itself, and none was of use since.
+    /// True if one ended that had introduced itself, and none was of use since.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_in_doubt
     }
 
-    /// Whether the last one came to nothing before it answered anything.
+    /// True if the last one came to nothing before it answered anything.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Whether one ended before it was of use more than once in a row.
+    /// True if one ended before it was of use more than once in a row.
     pub(super) fn is_repeated(&self) -> bool {
         self.vain > 1
     }
 
-    /// Whether they end again and again before they are of use.
+    /// True if they end again and again before they are of use.
     pub(super) fn is_loop(&self) -> bool {
         self.is_loop
     }
