@@ -4,9 +4,11 @@ import sys
 import unittest
 
 
-def run(case):
-    """Runs a class of tests. Returns the exit status."""
-    return run_all(unittest.defaultTestLoader.loadTestsFromTestCase(case))
+def run(*cases, names=()):
+    """Runs classes of tests, or of them only those whose name has one of these in it. Returns the exit status."""
+    loader = unittest.TestLoader()
+    loader.testNamePatterns = [f"*{name}*" for name in names] or None
+    return run_all(unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases))
 
 
 def run_all(tests):

@@ -1,11 +1,14 @@
 """An MCP server that knows which of its sessions each call came in."""
 
+import collections
 import http.server
 import json
 import threading
 import time
 
 UNKNOWN_TOOL = -32602
+#: How many seconds each takes.
+TOOLS = {"whoami": 0, "slow": 0.3, "long": 6, "longer": 14}
 
 
 class Listener(http.server.ThreadingHTTPServer):
@@ -17,11 +20,13 @@ class Listener(http.server.ThreadingHTTPServer):
 
 
 class Server:
-    """`with Server() as server:` – a server of both eras at `server.address`, with the tools `whoami` and `slow`."""
+    """`with Server() as server:` – a server of both eras at `server.address`, whose tools differ in how long they take."""
 
-    def __init__(self):
+    def __init__(self, port=0):
         self._lock = threading.Lock()
         self._counts = {}
+        #: How often each call came.
+        self._received = collections.Counter()
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -51,7 +56,7 @@ class Server:
             def log_message(self, *_):
                 pass
 
-        self._http = Listener(("127.0.0.1", 0), Handler)
+        self._http = Listener(("127.0.0.1", port), Handler)
         self.address = "127.0.0.1:%d" % self._http.server_address[1]
 
     def __enter__(self):
@@ -63,10 +68,17 @@ class Server:
         self._http.shutdown()
         self._http.server_close()
 
+    def sent_twice(self):
+        """The calls that came more than once."""
+        with self._lock:
+            return [call for call, count in self._received.items() if count > 1]
+
     def _answer(self, handler, message):
         method = message.get("method", "")
         with self._lock:
             self._counts[method] = number = self._counts.get(method, 0) + 1
+            if call := message.get("params", {}).get("arguments", {}).get("call"):
+                self._received[call] += 1
         if "id" not in message:
             return handler._send(202, b"")
         session = f"upstream-session-{number}" if method == "initialize" else None
@@ -82,14 +94,13 @@ class Server:
             versions = {"supportedVersions": ["2026-07-28"], "resultType": "complete"}
             return {"result": {**info, **versions, "ttlMs": 3_600_000, "cacheScope": "public"}}
         if method == "tools/list":
-            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("whoami", "slow")]
+            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
             fresh = {"resultType": "complete", "ttlMs": 3_600_000, "cacheScope": "public"}
             return {"result": {"tools": tools, **fresh}}
         if method == "tools/call":
-            if params["name"] not in ("whoami", "slow"):
+            if params["name"] not in TOOLS:
                 return {"error": {"code": UNKNOWN_TOOL, "message": "Unknown tool"}}
-            if params["name"] == "slow":
-                time.sleep(0.3)
+            time.sleep(TOOLS[params["name"]])
             text = [{"type": "text", "text": session or ""}]
             return {"result": {"resultType": "complete", "content": text, "isError": False}}
         return {"result": {}}

@@ -1,4 +1,4 @@
-"""Two gateways behind HAProxy, with one Redis, over one server: all on the loopback interface."""
+"""Gateways behind HAProxy, with one Redis, over one server: all on the loopback interface."""
 
 import contextlib
 import pathlib
@@ -16,6 +16,8 @@ from ports import free_port
 
 HAPROXY_CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / "config" / "haproxy.cfg"
 LIMIT_CALLS = 1000
+LIMIT = f'calls = {LIMIT_CALLS}\nperiod = "1h"'
+NAMES = ("one", "two", "three")
 DEADLINE_S = 20
 
 CONFIGURATION = """
@@ -27,18 +29,20 @@ address = "127.0.0.1:{port}"
 [admin]
 address = "127.0.0.1:{admin_port}"
 
+[drain]
+max = "10s"
+
 [session]
 key = {{ file = "{directory}/session.key" }}
 
 [shared]
 redis = "redis://127.0.0.1:{redis_port}/0"
-replicas = 2
+replicas = {replicas}
 
 [[limit]]
 name = "together"
 by = ["endpoint"]
-calls = {limit_calls}
-period = "1h"
+{limit}
 shared = true
 endpoints = ["/limited"]
 
@@ -65,7 +69,7 @@ eras = ["modern"]
 
 
 class Gateway:
-    """One of the two; it can be started again where it was."""
+    """One of them; it can be started again where it was."""
 
     def __init__(self, name, binary, directory, **values):
         self.name = name
@@ -73,17 +77,20 @@ class Gateway:
         self._binary = binary
         self._configuration = directory / f"{name}.toml"
         values |= {"port": self.port, "admin_port": self.admin_port, "directory": directory}
-        self._configuration.write_text(CONFIGURATION.format(limit_calls=LIMIT_CALLS, **values))
+        self._configuration.write_text(CONFIGURATION.format(**values))
         self.process = None
 
     def start(self):
         command = [self._binary, "run", "--config", self._configuration]
         self.process = Process(self.name, command, ready=r" ready ").__enter__()
-        wait_for(f"{self.name} shares", lambda: self.metric("trunkline_shared_connected") == 1)
+        self.await_shared()
 
     def stop(self):
         if self.process:
             self.process.stop()
+
+    def await_shared(self):
+        wait_for(f"{self.name} shares", lambda: self.metric("trunkline_shared_connected") == 1)
 
     def metric(self, name):
         """The value of a series, written as in `/metrics`."""
@@ -113,10 +120,12 @@ class Redis:
 
 
 class Site:
-    """`with Site(binary) as site:` – everything runs, and HAProxy gives calls to both gateways."""
+    """`with Site(binary) as site:` – everything runs, and HAProxy gives calls to all gateways."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, replicas=2, limit=LIMIT):
         self._binary = binary
+        self._names = NAMES[:replicas]
+        self._limit = limit
 
     def __enter__(self):
         with contextlib.ExitStack() as stack:
@@ -129,7 +138,8 @@ class Site:
             stack.callback(self.redis.stop)
             self.redis.start()
             values = {"redis_port": self.redis.port, "server": self.server.address}
-            self.gateways = [Gateway(name, self._binary, directory, **values) for name in ("one", "two")]
+            values |= {"replicas": len(self._names), "limit": self._limit}
+            self.gateways = [Gateway(name, self._binary, directory, **values) for name in self._names]
             for gateway in self.gateways:
                 stack.callback(gateway.stop)
                 gateway.start()
@@ -141,17 +151,21 @@ class Site:
     def __exit__(self, *_):
         self._stack.close()
 
+    def await_shared(self):
+        for gateway in self.gateways:
+            gateway.await_shared()
+
     def logs(self):
         return "\n".join(gateway.process.log() for gateway in self.gateways if gateway.process)
 
     @contextlib.contextmanager
     def _haproxy(self, directory):
         text = HAPROXY_CONFIGURATION.read_text()
-        one, two = self.gateways
+        one, *others = [f"server {each.name} 127.0.0.1:{each.port} port {each.admin_port}" for each in self.gateways]
         for written, meant in {
             "bind 10.0.0.10:8080": f"bind 127.0.0.1:{self.port}",
-            "server one 10.0.0.1:8080 port 9090": f"server one 127.0.0.1:{one.port} port {one.admin_port}",
-            "server two 10.0.0.2:8080 port 9090": f"server two 127.0.0.1:{two.port} port {two.admin_port}",
+            "server one 10.0.0.1:8080 port 9090": one,
+            "server two 10.0.0.2:8080 port 9090": "\n  ".join(others),
         }.items():
             assert text.count(written) == 1, f"{written!r} is not in haproxy.cfg"
             text = text.replace(written, meant)

@@ -52,16 +52,16 @@ class Process:
     def __exit__(self, *_):
         self.stop()
 
-    def stop(self):
-        """Asks the child to end, insists after `STOP_TIMEOUT_S`, and returns its exit status."""
+    def stop(self, timeout_s=STOP_TIMEOUT_S):
+        """Asks the child to end, insists after this time, and returns its exit status."""
         if self._child.poll() is None:
             self._child.terminate()
         try:
-            self._child.wait(STOP_TIMEOUT_S)
+            self._child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-            self.lines.append(f"[killed: did not stop within {STOP_TIMEOUT_S} s]")
+            self.lines.append(f"[killed: did not stop within {timeout_s} s]")
         self._reader.join(STOP_TIMEOUT_S)
         return self._child.returncode
 

@@ -102,9 +102,9 @@ def steps(cache, target, everything):
         command = [sys.executable, "-m", "page", "--binary", binary, "--npm", npm, "--failures", tests / "page"]
         return Step(f"page, {build}", command, 450, count_reported, python, ("tools", "npm packages", build))
 
-    def fleet(build, binary):
-        command = [sys.executable, "-m", "fleet", "--binary", binary]
-        return Step(f"fleet, {build}", command, 120, count_reported, python, ("tools", build))
+    def fleet(build, binary, *more):
+        command = [sys.executable, "-m", "fleet", "--binary", binary, *more]
+        return Step(f"fleet, {build}", command, 450, count_reported, python, ("tools", build))
 
     def proxies(build, binary):
         command = [sys.executable, "-m", "proxies", "--binary", binary]
@@ -192,7 +192,7 @@ def steps(cache, target, everything):
             suite("interop", "thin build", thin, "--python1", venv_1_python, "--every-pair"),
             suite("conformance", "thin build", thin, "--all"),
             scan("thin build", thin),
-            fleet("thin build", thin),
+            fleet("thin build", thin, "--all"),
             proxies("thin build", thin),
             page("thin build", thin),
             Step("memory, thin build", memory, 300, count_cargo_tests, many_sessions | linting(), ("test build", "thin build")),
