@@ -1,6 +1,7 @@
 #!/bin/sh
 # Boots the systemd of this machine in namespaces of its own: boot.sh CGROUP ROOT BINARY. Its root is a file system in
-# memory with /usr of this machine, which stays as it is.
+# memory with /usr of this machine, which stays as it is: what is written there goes to memory as well, where the kernel has
+# overlays.
 set -e
 echo $$ > "$1/cgroup.procs"
 exec unshare --mount --pid --fork --uts --ipc --net --cgroup --kill-child /bin/sh -e -c '
@@ -8,8 +9,11 @@ mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
 cd "$1"
 mkdir -p usr etc/systemd/system etc/trunkline var/lib var/log var/cache run tmp proc sys dev root opt mnt
-mount --bind /usr usr
-mount -o remount,bind,ro usr
+mkdir -p over/written over/work
+if ! mount -t overlay -o lowerdir=/usr,upperdir=over/written,workdir=over/work overlay usr 2> /dev/null; then
+    mount --bind /usr usr
+    mount -o remount,bind,ro usr
+fi
 for folder in bin sbin lib lib64; do [ ! -e "/$folder" ] || ln -s "usr/$folder" "$folder"; done
 touch opt/trunkline
 mount --bind "$2" opt/trunkline

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -79,9 +80,18 @@ class Machine:
         """A path of the machine, as it is reached from here."""
         return pathlib.Path(f"/proc/{self.init}/root{path}")
 
+    def is_usr_its_own(self):
+        """Its /usr may be written to, and that of this machine stays as it is."""
+        return self.run("findmnt", "--noheadings", "--output", "FSTYPE", "/usr").stdout.strip() == "overlay"
+
     def run(self, *command, timeout_s=60):
         enter = ["nsenter", "--target", str(self.init), "--mount", "--pid", "--net", "--ipc", "--uts", "--root", "--wd"]
         return subprocess.run([*enter, *command], capture_output=True, text=True, timeout=timeout_s)
+
+    @property
+    def in_network(self):
+        """This Python, in the machine's network and else where the tests are."""
+        return ["nsenter", "--target", str(self.init), "--net", sys.executable]
 
     def systemctl(self, *arguments):
         return self.run("systemctl", *arguments)

