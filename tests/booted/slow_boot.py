@@ -50,3 +50,9 @@ class SlowBoot(Units):
         self.assertGreater(int(self.property("trunkline", "NRestarts")), 0, "it had failed before")
         self.assert_served()
         self.tell(f"late by {LATE_BY_S} s, up {seconds:.2f} s after")
+
+    def test_the_pauses_before_a_start_are_a_second_together(self):
+        """One after the other they are what every client waits for, however fast the machine."""
+        self.systemctl("daemon-reload")
+        self.assertEqual(self.property("trunkline", "RestartUSec"), "100ms")
+        self.assertRegex(self.property("trunkline", "ExecStopPost"), r"exec sleep 1 ;")
