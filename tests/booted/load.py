@@ -1,7 +1,8 @@
 """A load on a gateway at 127.0.0.1:8080, with the server behind it: `python -m booted.load`, where both can be reached.
 
-It says `true` once every client has been answered. After that, each line of its input asks that all go on: it says `true` when
-each client has been answered some more times. At the end of its input it stops, and says what became of all calls.
+It says `true` once the server is there, so that a gateway which starts then finds it. Each line of its input asks that all clients
+go on, the first one that they begin: it says `true` when each has been answered some more times. At the end of its input it stops,
+and says what became of all calls.
 """
 
 import json
@@ -21,6 +22,8 @@ PAUSE_S = 0.03
 
 def main():
     with Server(SERVER_PORT) as server:
+        say(True)
+        sys.stdin.readline()
         kept = [Session(GATEWAY_PORT) for _ in range(KEPT)]
         slow = [Session(GATEWAY_PORT, "slow") for _ in range(SLOW)]
         with Load([*kept, *slow, *(Visitor(GATEWAY_PORT) for _ in range(VISITORS))], PAUSE_S) as load:

@@ -45,10 +45,9 @@ class Upgrade(Units):
         self.dpkg("--install", "/opt/first.deb")
         self.addCleanup(self.purge)
         self.configure()
-        self.systemctl("enable", "--now", "trunkline.socket")
-        self.systemctl("start", "trunkline")
-        process, socket = self.main_pid(), self.property("trunkline.socket", "ActiveEnterTimestampMonotonic")
+        self.systemctl("enable", "trunkline.socket")
         with self.load() as load:
+            process, socket = self.main_pid(), self.property("trunkline.socket", "ActiveEnterTimestampMonotonic")
             self.dpkg("--install", "/opt/second.deb")
             self.assertIn("Version: 0.1.1-1", self.dpkg("--status", "trunkline"))
             self.assertNotEqual(self.main_pid(), process, "the new one serves")
