@@ -102,7 +102,7 @@ impl Child {
         fs::remove_file(self.log().with_extension("log.unlisted")).expect("a file");
     }
 
-    /// Processes that are started from now on die at once.
+    /// Processes that are started from now on die at once, until it is [mended](Self::is_mended).
     pub(crate) fn breaks(&self) {
         fs::write(self.log().with_extension("log.broken"), "").expect("a file");
     }

@@ -117,6 +117,14 @@ impl Client<'_> {
         self.send(&list("1", "tools/list"), legacy("1", "tools/list", "{}"))
     }
 
+    /// Its session is over.
+    fn end(self) {
+        let end = post("").method("DELETE").without("Content-Type");
+        if let Some(session) = self.session {
+            assert_eq!(self.daemon.send(&in_session(&session, end)).status, 204);
+        }
+    }
+
     fn call(&self) -> String {
         let answer = self.send(&call("2", "echo"), legacy_call("2", "echo"));
         let said = answer.json()["result"]["content"][0]["text"].as_str().map(String::from);
@@ -302,6 +310,30 @@ fn it_does_not_rest_before_its_tools_are_known() {
     program.child.wait_gone();
     eventually("it rests", || Lazy::tells(&daemon).then_some(()));
     expect_listed(&program, &daemon);
+}
+
+#[test]
+fn a_start_to_be_listed_that_fails_is_made_up_for_after_the_next_use() {
+    let program = Lazy::new(("strict", "session"));
+    program.list_once();
+    program.child.offers_more();
+    let daemon = program.start();
+    let use_it = || {
+        let client = program.client(&daemon);
+        // After a start that failed there is a pause.
+        eventually("it is called", || client.call().parse::<u32>().is_ok().then_some(()));
+        client
+    };
+    let client = use_it();
+    program.child.breaks();
+    client.end();
+    program.child.wait_for("started", 3);
+    eventually("it has failed", || (Lazy::status(&daemon)["state"] == "down").then_some(()));
+    program.child.is_mended();
+    let starts = program.child.pids().len();
+    use_it().end();
+    program.rests(&daemon, starts + 2);
+    assert_eq!(tool_names(&program.client(&daemon).list()), ["echo", "more"]);
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
                         Some(known) => (Some(kept_names(&thread, &upstream).unwrap_or(known)), None),
                         None => names_of(&thread, &upstream).await,
                     };
-                    if is_after_use {
+                    if is_after_use && has_started(&upstream).await {
                         upstream.listing.note_listed_after_use();
                     }
                     (upstream, names)
@@ -192,6 +192,14 @@ fn needed(snapshot: &Snapshot) -> Vec<&Arc<Upstream>> {
 fn start_of(upstream: &Upstream) -> StartState {
     let state = upstream.starts().map(|starts| starts.state());
     state.filter(|state| matches!(state, StartState::Up { .. })).unwrap_or_default()
+}
+
+/// Waits for the start that is under way, if there is one. False: it has failed.
+async fn has_started(upstream: &Upstream) -> bool {
+    let Some(starts) = upstream.starts() else { return true };
+    // A watch that is gone, with its upstream, does not start.
+    let _ = starts.under_way().wait_for(|is_under_way| !is_under_way).await;
+    !matches!(starts.state(), StartState::Failed(_))
 }
 
 fn changes(upstream: &Upstream) -> u64 {
