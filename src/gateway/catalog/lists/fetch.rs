@@ -212,7 +212,6 @@ impl<'f> Fetch<'f> {
             cursors.push(next);
         }
         content.annotated = Arc::new(annotated);
-        let ttl = if content.cut.is_some() { Duration::ZERO } else { ttl };
         Ok(FetchResult { content, ttl, arrived: arrived.unwrap_or_else(clock::now) })
     }
 

@@ -2,7 +2,7 @@
 //! mirrored parameters of tools, operators of what was cut off or left out.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::fetch::{FetchContext, FetchResult};
 use super::gather::PartRequest;
@@ -48,7 +48,8 @@ impl PartRequest {
         let is_first = self.owner.is_gateway() && self.upstream.listing.note_fetched(self.key.kind.index());
         let Compared { content, is_same, is_unlike_kept } =
             self.compared(thread, before.clone(), fetched.content).await;
-        let ttl = if content.cut.is_some() { Duration::ZERO } else { fetched.ttl.max(config.list_ttl_min) };
+        // Also of a list that was cut off: the next would be cut off alike.
+        let ttl = fetched.ttl.max(config.list_ttl_min);
         let fresh_until = fetched.arrived + ttl;
         // Of a list that was kept, clients may hold what it was, whatever they asked with. A list that was merged with it, or
         // fetched for other capabilities, is in doubt as well, unless an announcement put it in doubt already.
