@@ -7,8 +7,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Daemon, META, Offer, Reply, Response, Upstream, VERSION, body, list, literal, members, modern,
-    refusing_address,
+    Config, Daemon, LEGACY_VERSION, META, Offer, Reply, Response, Upstream, VERSION, body, in_session,
+    legacy, list, literal, members, modern, open_session, refusing_address, side_by_side, tool_names,
+    unresponsive_address,
 };
 
 /// Definitions that no typed model keeps.
@@ -365,4 +366,18 @@ fn discover_is_answered_while_an_upstream_is_down() {
     let json = complete(&daemon.send(&list("7", "server/discover")));
     assert_eq!(json["result"]["supportedVersions"], json!(SUPPORTED));
     assert!(json["result"]["capabilities"]["tools"].is_object(), "{json}");
+}
+
+#[test]
+fn hundreds_of_upstreams_that_hang_keep_no_other_off_a_list() {
+    let ((hanging, _sockets), good) = (unresponsive_address(), Upstream::with_tools(&["t1"]));
+    let config = (0..300).fold(Config::new(), |config, number| {
+        config.upstream(&format!("h{number}"), hanging, "list_timeout = \"4s\"\nconnect_timeout = \"1m\"")
+    });
+    let daemon = Daemon::start(&config.upstream("good", good.address, "list_timeout = \"4s\""));
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let of_session = in_session(&session, legacy("1", "tools/list", "{}"));
+    side_by_side([list("1", "tools/list"), of_session], |request| {
+        assert_eq!(tool_names(&daemon.send(&request)), ["good__t1"]);
+    });
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::future::join_all;
 
 use super::fetch::FetchContext;
 use super::gather::{CachedPart, PartRequest};
 use super::merge::Merge;
 use super::owner::{self, ListOwner};
 use super::starting::{self, EMPTY_PATIENCE, STALE_PATIENCE};
+use super::turns::Turns;
 use super::upstream_dialect::{UpstreamDialect, UpstreamDialects};
 use super::{discover, fetch_context, wanted};
 use crate::access::limit::payer::Payer;
@@ -158,14 +159,15 @@ impl<'r> ListQuery<'r> {
         let thread = &fetch_context(self.worker, self.view);
         let depth_max = self.view.snapshot.limits.json_depth_max;
         let dialects = &UpstreamDialects::new(self.dialect, self.key.kind, depth_max);
-        // Programs that are waited for take no turns: those that are up need not wait for them.
-        let waiting = members.iter().flatten().filter(|upstream| starting::is_starting(upstream)).count();
+        let turns = &Turns::new(CONCURRENT_MAX);
         let parts = members.iter().enumerate().map(|(index, member)| async move {
             let Some(upstream) = *member else { return CachedPart::Hidden };
             let owner = self.owners.get(index).cloned().unwrap_or_default();
-            self.part(upstream, &owner, dialects, thread, self.deadline(upstream, entered, again)).await
+            let part = self.part(upstream, &owner, dialects, thread, self.deadline(upstream, entered, again));
+            // Programs that are waited for take no turns: those that are up need not wait for them.
+            if starting::is_starting(upstream) { part.await } else { turns.ask(part).await }
         });
-        stream::iter(parts).buffered(CONCURRENT_MAX + waiting).collect().await
+        join_all(parts).await
     }
 
     /// The time until which the part of `upstream` is waited for.

@@ -42,6 +42,7 @@ mod starting;
 pub(crate) mod summary;
 #[cfg(test)]
 mod tests;
+mod turns;
 pub(crate) mod upstream_dialect;
 
 use std::rc::Rc;
