@@ -15,6 +15,9 @@ const NOT_EXECUTED: &str = "; the call was not executed";
 /// A gateway that waits for anything else than its processes does not end in the time of a test.
 const LONG_DRAIN: &str = "[drain]\nquiet = \"0s\"\nmax = \"10m\"";
 
+/// The era is sure, and nobody need ask.
+const LEGACY_ALONE: &str = "eras = [\"legacy\"]";
+
 /// A program that is not up in the time of a test.
 fn never_up() -> Child {
     Child::new(&["strict", "starts-in=600"])
@@ -150,6 +153,31 @@ fn a_question_of_the_gateway_does_not_hold_up_its_end() {
         assert!(daemon.wait_exit().success());
         child.wait_gone();
         assert_eq!(child.pids().len(), 1, "{isolation}: none was started in its place");
+    });
+}
+
+#[test]
+fn the_end_of_the_gateway_waits_for_no_start_whoever_does() {
+    let waiting = [(true, "tools/call"), (false, "tools/call"), (true, "tools/list"), (false, "tools/list")];
+    // Where its era is not known, it is asked for that first.
+    let programs = [("session", ""), ("shared", ""), ("session", LEGACY_ALONE), ("shared", LEGACY_ALONE)];
+    let kinds = programs.into_iter().flat_map(|program| waiting.map(|request| (program, request)));
+    side_by_side(kinds, |((isolation, eras), (is_modern, method))| {
+        // It answers what it speaks, and hangs in `initialize`.
+        let child = Child::new(&[]);
+        child.hold();
+        let lines = format!("isolation = {isolation:?}\nstop_timeout = \"100ms\"\n{eras}");
+        let config = Config::new().top(ONE_WORKER).raw("up", &child.keys(&lines));
+        let mut daemon = Daemon::start(&config.section(LONG_DRAIN));
+        child.wait_for("holding", 1);
+        let mut waiting = daemon.begin(&request(&daemon, is_modern, method));
+        assert_eq!(daemon.send(&call("2", "echo").target("/nowhere")).status, 404);
+        daemon.terminate();
+        let refused = waiting.response().assert_error(if is_modern { 503 } else { 200 }, 503, Some("1"));
+        let said = refused["error"]["message"].as_str().expect("a message");
+        assert!(said.contains("still starting"), "{isolation} {eras} {method}: {said}");
+        assert!(daemon.wait_exit().success());
+        child.wait_gone();
     });
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use tokio::time::{timeout, timeout_at};
 
+use super::mux::host::Host;
 use super::start_state::StartState;
 use super::stdio::launch::{Wanted, call_told_at, still_starting};
 use super::{Transport, Upstream};
@@ -16,28 +17,34 @@ use crate::clock;
 use protocol::error::UpstreamError;
 
 impl Upstream {
-    /// Waits as a call may: for `patience`, or as long as the program starts within the time of the call. Returns the end of
-    /// that time, if it has begun.
+    /// Waits as a call on the thread of `host` may: for `patience`, or as long as the program starts within the time of the
+    /// call. Returns the end of that time, if it has begun.
     #[cold]
-    pub(crate) async fn known_for_call(&self, patience: Duration) -> Result<Option<Instant>, UpstreamError> {
+    pub(crate) async fn known_for_call(
+        &self,
+        host: &Host,
+        patience: Duration,
+    ) -> Result<Option<Instant>, UpstreamError> {
         let Transport::Stdio(children) = &self.transport else {
             self.facts.tried_within(patience).await;
             return Ok(None);
         };
         let _wanted = Wanted::new(children.wanted());
         let deadline = clock::now() + self.config.response_timeout;
-        let tried = timeout_at(call_told_at(deadline).into(), self.facts.tried()).await;
-        tried.unwrap_or_else(|_| Err(still_starting())).map(|()| Some(deadline))
+        let tried = timeout_at(call_told_at(deadline).into(), self.facts.tried());
+        let tried = host.unless_closing(tried).await;
+        tried.and_then(Result::ok).unwrap_or_else(|| Err(still_starting())).map(|()| Some(deadline))
     }
 
     /// Waits as a list may: for `patience`, after which a program is still starting.
-    pub(crate) async fn known_for_list(&self, patience: Duration) -> Result<(), UpstreamError> {
+    pub(crate) async fn known_for_list(&self, host: &Host, patience: Duration) -> Result<(), UpstreamError> {
         let Transport::Stdio(children) = &self.transport else {
             self.facts.tried_within(patience).await;
             return Ok(());
         };
         let _wanted = Wanted::new(children.wanted());
-        timeout(patience, self.facts.tried()).await.unwrap_or_else(|_| Err(still_starting()))
+        let tried = host.unless_closing(timeout(patience, self.facts.tried())).await;
+        tried.and_then(Result::ok).unwrap_or_else(|| Err(still_starting()))
     }
 
     /// While it lives, a program is among those that somebody waits for.

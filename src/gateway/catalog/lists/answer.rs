@@ -140,7 +140,9 @@ impl<'r> ListQuery<'r> {
         {
             awaited = starting();
             // Those that are not starting any more are up by now, or have failed.
-            if !awaited.is_empty() && !starting::one_moves(&awaited, until).await {
+            let moves = starting::one_moves(&awaited, until);
+            let host = &self.worker.client.host;
+            if !awaited.is_empty() && host.unless_closing(moves).await != Some(true) {
                 break;
             }
             had = self.parts(members, entered, Some(until.max(clock::now() + STALE_PATIENCE))).await;
@@ -204,7 +206,7 @@ impl<'r> ListQuery<'r> {
             let until = if is_program { deadline } else { deadline.min(clock::now() + PATIENCE) };
             // The first message may decide in which era a program speaks.
             let patience = until.saturating_duration_since(clock::now());
-            if let Err(error) = upstream.known_for_list(patience).await {
+            if let Err(error) = upstream.known_for_list(&thread.client.host, patience).await {
                 return unknown.last_good(thread, error);
             }
             if is_program && upstream.eras().is_none() {

@@ -84,7 +84,7 @@ impl Proxy {
         let new_task = self.new_task(view, (message, outbound), None, call);
         let mut begun_until = None;
         if upstream.eras().is_none() {
-            begun_until = Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
+            begun_until = Box::pin(upstream.known_for_call(&self.worker.client.host, ERAS_PATIENCE)).await?;
         }
         upstream.era_for(Era::Modern)?;
         let place = Self::acquire_slot(upstream, call).await?;
@@ -143,7 +143,7 @@ impl Proxy {
         let Outbound { member, rewrite, uri, .. } = outbound;
         let mut begun_until = None;
         if upstream.eras().is_none() && upstream.is_child() {
-            begun_until = Box::pin(upstream.known_for_call(ERAS_PATIENCE)).await?;
+            begun_until = Box::pin(upstream.known_for_call(&self.worker.client.host, ERAS_PATIENCE)).await?;
         }
         upstream.era_for(Era::Legacy)?;
         let (grant, sessions) = (&session.grant, &self.worker.state.sessions);

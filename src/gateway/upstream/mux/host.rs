@@ -235,6 +235,15 @@ impl Host {
         self.closing.cancelled().await;
     }
 
+    /// What comes of `waiting` before that. `None`: it would hold up the end.
+    pub(crate) async fn unless_closing<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            outcome = waiting => Some(outcome),
+            () = self.closing.cancelled() => None,
+        }
+    }
+
     /// Completes when connections that nobody uses are to end, as the thread has nothing else to do.
     pub(crate) async fn leaving(&self) {
         self.leaving.cancelled().await;

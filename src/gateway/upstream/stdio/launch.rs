@@ -214,7 +214,8 @@ impl Children {
         Ok((launched.connection, answer))
     }
 
-    /// The outcome of a start, for one who waits as long as it may.
+    /// The outcome of a start, for one who waits as long as it may. A start may take minutes: a thread that takes in nothing new
+    /// does not wait for it.
     pub(super) async fn wait_for_start<T>(
         &self,
         asking: ConnectRequest<'_>,
@@ -223,9 +224,10 @@ impl Children {
         let is_own = asking.payer == Payer::GATEWAY;
         let _wanted = (!is_own).then(|| Wanted::new(&self.wanted));
         let until = told_at(asking.deadline, if is_own { OWN_MARGIN } else { CALL_MARGIN });
-        match timeout_at(until.into(), landed).await {
-            Ok(landed) => landed.unwrap_or(Err(UpstreamError::Unreachable)),
-            Err(_) => Err(still_starting()),
+        let landed = timeout_at(until.into(), landed);
+        match asking.client.host.unless_closing(landed).await {
+            Some(Ok(landed)) => landed.unwrap_or(Err(UpstreamError::Unreachable)),
+            Some(Err(_)) | None => Err(still_starting()),
         }
     }
 }
