@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Children;
-use super::launch::{count_client, has_client};
+use super::launch::{Launched, count_client, has_client};
 use super::processes::{ModernChild, ModernOutcome};
 use crate::access::limit::payer::Payer;
 use crate::flight::Landing;
@@ -94,6 +94,27 @@ impl Children {
         Some(child.connection.clone())
     }
 
+    /// Keeps the process of this caller that is up; or it was taken meanwhile.
+    fn keep_modern(
+        &self,
+        launched: Result<Launched, UpstreamError>,
+        caller: Box<[u8]>,
+        payer: Payer,
+    ) -> ModernOutcome {
+        // Until it stands among the others: whoever takes it finds it in one of the two places.
+        let mut introducing = self.introducing.lock();
+        let is_taken = caller.is_empty() && introducing.take().is_none();
+        let connection = launched?.connection.keep();
+        if is_taken {
+            // It carries a session by now.
+            return Err(ASKED_IN_VAIN);
+        }
+        let mut modern = self.modern.lock();
+        modern.retain(|_, child| !child.connection.is_over());
+        modern.insert(caller, ModernChild { connection: connection.clone(), payer });
+        Ok(connection)
+    }
+
     /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
     pub(super) fn take_asked_in_vain(&self, asking: ConnectRequest<'_>) -> Option<MuxConnection> {
         let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
@@ -135,20 +156,6 @@ impl ModernStart {
             connection.ask_in_passing("server/discover", &discover_params());
         }
         let up = launched.up(&children, &host).await;
-        let is_taken = caller.is_empty() && children.introducing.lock().take().is_none();
-        if let Err(error) = up {
-            return landing.land(Err(error));
-        }
-        launched.connection.keep();
-        if is_taken {
-            // It carries a session by now.
-            return landing.land(Err(ASKED_IN_VAIN));
-        }
-        {
-            let mut modern = children.modern.lock();
-            modern.retain(|_, child| !child.connection.is_over());
-            modern.insert(caller, ModernChild { connection: connection.clone(), payer });
-        }
-        landing.land(Ok(connection));
+        landing.land(children.keep_modern(up.map(|()| launched), caller, payer));
     }
 }
