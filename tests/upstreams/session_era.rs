@@ -1,10 +1,12 @@
 //! Sessions of clients with programs that the gateway itself speaks to in the newer revision.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Request, Response, api_key, call, in_session, legacy, list,
-    open_session, side_by_side, with_key,
+    Child, Config, Daemon, LEGACY_VERSION, Request, Response, api_key, call, eventually_within, in_session,
+    legacy, list, open_session, side_by_side, with_key,
 };
 
 const NO_ARGUMENTS: &str = r#"{"name":"echo","arguments":{}}"#;
@@ -107,6 +109,23 @@ fn a_program_that_opens_no_session_is_asked_once_and_bridged_to() {
         assert_eq!(child.pids().len(), 2, "{words:?}");
         daemon.wait_for_log(0, "that it is bridged to", |line| line.contains("opens no session"));
     });
+}
+
+#[test]
+fn a_program_whose_first_process_for_a_session_ends_is_tried_again() {
+    let child = Child::new(&["modern"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    child.breaks();
+    let bridged = open(&daemon);
+    assert_eq!(pid(&daemon, &bridged), of_gateway);
+    daemon.wait_for_log(0, "that it is bridged to", |line| line.contains("opens no session"));
+    child.is_mended();
+    let of_session = eventually_within(Duration::from_secs(45), "a session has its own process", || {
+        Some(pid(&daemon, &open(&daemon))).filter(|pid| *pid != of_gateway)
+    });
+    assert_ne!(pid(&daemon, &open(&daemon)), of_session);
+    assert_eq!(pid(&daemon, &bridged), of_gateway, "a session goes on as it began");
 }
 
 #[test]

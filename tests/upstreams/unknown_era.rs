@@ -1,5 +1,7 @@
 //! Upstreams of which it is not known yet what they speak.
 
+use std::time::Instant;
+
 use serde_json::Value;
 
 use crate::harness::{
@@ -51,6 +53,27 @@ fn a_program_that_opens_no_session_is_asked_for_no_list() {
             let is_named = found["why"] == "initialize: database is down (-32603)";
             (found["state"] == "failing" && is_named).then_some(())
         });
+    });
+}
+
+#[test]
+fn a_program_that_opens_no_session_is_not_started_for_each_list() {
+    side_by_side(["session", "principal", "shared"], |isolation| {
+        let child = Child::new(&["strict", "initializes-after=1000"]);
+        let keys = child.keys(&format!("eras = [\"legacy\"]\nisolation = {isolation:?}"));
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).section(BARE).admin());
+        let lists = lists(&daemon);
+        child.wait_received("initialize", 1);
+        let (starts, since) = (child.pids().len(), Instant::now());
+        for _ in 0..10 {
+            for request in &lists {
+                let response = daemon.send(request);
+                assert!(response.text().contains("\"error\""), "{isolation}: {}", response.text());
+            }
+        }
+        let lived = usize::try_from(since.elapsed().as_secs()).expect("not long");
+        let started = child.pids().len() - starts;
+        assert!(started <= 2 + lived, "{isolation}: {started} starts in {lived} s");
     });
 }
 

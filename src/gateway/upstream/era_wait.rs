@@ -59,10 +59,11 @@ impl Upstream {
         !children.carries(id)
     }
 
-    /// The time until the gateway may start a program again that has ended before it was of use.
+    /// The time until the gateway may start a program again to initialize it that has ended before it was of use, or has
+    /// refused that.
     pub(crate) fn start_pause(&self) -> Option<Duration> {
         let Transport::Stdio(children) = &self.transport else { return None };
-        children.start_pause(Payer::GATEWAY, clock::now())
+        children.start_pause(Payer::GATEWAY, clock::now()).max(children.initialize_pause())
     }
 
     /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.

@@ -95,8 +95,8 @@ pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: Repl
         return None;
     }
     // What was opened by the other era ends there, whatever the upstream speaks by now.
-    let ends = || request.session_id().is_some_and(|id| upstream.other_era.has_session(id));
-    if request.kind == RequestKind::EndSession && ends() {
+    let is_bridged = || request.session_id().is_some_and(|id| upstream.other_era.has_session(id));
+    if request.kind == RequestKind::EndSession && is_bridged() {
         return Some(Era::Legacy);
     }
     if !upstream.config.bridge.is_on {
@@ -104,6 +104,8 @@ pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: Repl
     }
     let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
     let era = request.era();
-    let is_spoken = eras.contains(era) || (era == Era::Legacy && upstream.opens_own_sessions());
+    // A session goes on as it began.
+    let is_own = || era == Era::Legacy && upstream.opens_own_sessions() && !is_bridged();
+    let is_spoken = eras.contains(era) || is_own();
     (!is_spoken).then_some(era)
 }

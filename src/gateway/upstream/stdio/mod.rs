@@ -43,7 +43,9 @@ use tokio_util::sync::CancellationToken;
 use self::latest_lines::Lines;
 use self::log_line::clean;
 use self::process::{ChildEnd, RunningChild};
-use self::processes::{ModernChild, ModernOutcome, SessionOpening, SessionOutcome, UnclaimedStarts};
+use self::processes::{
+    ModernChild, ModernOutcome, OwnIntroductions, SessionOpening, SessionOutcome, UnclaimedStarts,
+};
 use self::shared::{SharedChildren, SharedOutcome};
 use self::starts::{Starts, VainStart};
 use crate::access::limit::fair::Resting;
@@ -87,6 +89,7 @@ pub(crate) struct Children {
     introducing: Mutex<Option<MuxConnection>>,
     session_starts: Arc<Flights<u64, SessionOutcome>>,
     opening: SessionOpening,
+    introductions: OwnIntroductions,
     unclaimed: UnclaimedStarts,
     next_start: AtomicU64,
     shared: SharedChildren,
@@ -153,6 +156,7 @@ impl Children {
             introducing: Mutex::default(),
             session_starts: Arc::default(),
             opening: SessionOpening::default(),
+            introductions: OwnIntroductions::default(),
             unclaimed: UnclaimedStarts::default(),
             next_start: AtomicU64::new(0),
             shared: SharedChildren::default(),
@@ -206,6 +210,11 @@ impl Children {
     /// The number of calls and lists that wait for a process.
     pub(crate) fn wanted(&self) -> &Arc<AtomicUsize> {
         &self.wanted
+    }
+
+    /// Those that were not taken in yet.
+    pub(crate) fn introductions(&self) -> &OwnIntroductions {
+        &self.introductions
     }
 
     /// How far its processes are.
@@ -311,6 +320,30 @@ impl Children {
     /// The time until the next one may be started that this payer is charged for, unless that is now.
     pub(crate) fn start_pause(&self, payer: Payer, now: Instant) -> Option<Duration> {
         self.starts.lock().wait(now, payer == Payer::GATEWAY)
+    }
+
+    /// Fails while a process that `payer` asks to initialize would refuse that as the last one did.
+    fn check_refusals(&self, payer: Payer) -> Result<(), UpstreamError> {
+        let wait = self.initialize_pause().filter(|_| payer == Payer::GATEWAY);
+        wait.map_or(Ok(()), |wait| Err(not_started(wait)))
+    }
+
+    /// The time until a process is asked to initialize again for the gateway, unless that is now.
+    pub(crate) fn initialize_pause(&self) -> Option<Duration> {
+        self.starts.lock().refused_for(clock::now())
+    }
+
+    /// A process that `payer` asked to initialize did so, or refused.
+    fn note_initialized(&self, payer: Payer, is_open: bool) {
+        if payer != Payer::GATEWAY {
+            return;
+        }
+        let mut starts = self.starts.lock();
+        if is_open {
+            starts.accept();
+        } else {
+            starts.refuse(clock::now(), jitter::random());
+        }
     }
 
     fn is_retired(&self) -> bool {

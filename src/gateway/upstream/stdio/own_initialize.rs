@@ -33,11 +33,11 @@ pub(super) fn answer_to(
     Ok((answer.into(), is_open))
 }
 
-/// True if that opened a session.
-pub(super) fn has_result(answer: &[u8], json_depth_max: usize) -> bool {
+/// The result of an answer that opened a session.
+pub(super) fn result_of(answer: &Bytes, json_depth_max: usize) -> Option<Bytes> {
     let mut scratch = Scratch::default();
-    let root = scratch.index(answer, json_depth_max).map(Document::root);
-    root.is_ok_and(|root| root.get("result").is_some())
+    let root = scratch.index(answer, json_depth_max).map(Document::root).ok()?;
+    root.get("result").map(|result| answer.slice(result.span()))
 }
 
 /// True if the revision was refused that this `initialize` names, and another is worth an attempt.
@@ -76,7 +76,8 @@ mod tests {
             let told = answer_to(b"12", answer.as_bytes(), 8).ok();
             let expected = expected.map(|(text, is_open)| (Bytes::from_static(text.as_bytes()), is_open));
             assert_eq!(told, expected, "{answer}");
-            assert_eq!(has_result(answer.as_bytes(), 8), told.is_some_and(|(_, is_open)| is_open));
+            let result = result_of(&Bytes::from_static(answer.as_bytes()), 8);
+            assert_eq!(result.is_some(), told.is_some_and(|(_, is_open)| is_open), "{result:?}");
         }
     }
 }

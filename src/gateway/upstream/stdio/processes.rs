@@ -1,14 +1,21 @@
 //! The processes of one upstream, as they are found and waited for.
 
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::access::limit::payer::Payer;
+use crate::clock;
 use crate::flight::Flight;
 use crate::upstream::mux::MuxConnection;
+use net::jitter::doubled;
 use protocol::error::UpstreamError;
+
+/// The pause after the end of a process that was to open the first session, doubled with each.
+const END_DOUBTED_MIN: Duration = Duration::from_secs(15);
+const END_DOUBTED_MAX: Duration = Duration::from_hours(1);
 
 /// The outcome of the start of a process for one caller of the modern era.
 pub(super) type ModernOutcome = Result<MuxConnection, UpstreamError>;
@@ -39,18 +46,66 @@ pub(super) struct SessionWish {
     pub(super) message: Bytes,
 }
 
-/// The outcome of the first session that was to be opened. It tells whether the program knows sessions.
+/// The last words of a process of the gateway's own at `initialize`, until they are taken in. They may be of another version of
+/// the program than what is known.
 #[derive(Debug, Default)]
-pub(super) struct SessionOpening(OnceLock<bool>);
+pub(crate) struct OwnIntroductions(Mutex<Option<Bytes>>);
+
+impl OwnIntroductions {
+    /// A process for which this payer is charged gave this result.
+    pub(super) fn note(&self, payer: Payer, result: Bytes) {
+        if payer == Payer::GATEWAY {
+            *self.0.lock() = Some(result);
+        }
+    }
+
+    /// True if there is one that was not taken in.
+    pub(crate) fn are_any(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<Bytes> {
+        self.0.lock().take()
+    }
+}
+
+/// Whether the program opens sessions, as the first that was to be opened tells. An end of its process may have had another
+/// cause: after a pause, another session is tried.
+#[derive(Debug, Default)]
+pub(super) struct SessionOpening {
+    is_open: OnceLock<bool>,
+    ends: Mutex<OpeningEnds>,
+}
+
+/// The processes that ended when they were to open a session, before anything was known.
+#[derive(Debug, Default)]
+struct OpeningEnds {
+    count: u32,
+    tried_again: Option<Instant>,
+}
 
 impl SessionOpening {
-    /// Returns whether that is news.
-    pub(super) fn note(&self, is_open: bool) -> bool {
-        self.0.set(is_open).is_ok()
+    /// It answered. Returns whether that is news.
+    pub(super) fn note_answer(&self, is_open: bool) -> bool {
+        self.is_open.set(is_open).is_ok()
+    }
+
+    /// Its process ended instead. Returns whether that is news.
+    pub(super) fn note_end(&self, now: Instant) -> bool {
+        if self.is_open.get().is_some() {
+            return false;
+        }
+        let mut ends = self.ends.lock();
+        ends.tried_again = Some(now + doubled(END_DOUBTED_MIN, ends.count, END_DOUBTED_MAX));
+        ends.count = ends.count.saturating_add(1);
+        ends.count == 1
     }
 
     pub(super) fn is_refused(&self) -> bool {
-        self.0.get() == Some(&false)
+        match self.is_open.get() {
+            Some(is_open) => !is_open,
+            None => self.ends.lock().tried_again.is_some_and(|at| clock::now() < at),
+        }
     }
 }
 
@@ -106,6 +161,8 @@ impl UnclaimedStart {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::advance;
+
     use super::*;
     use crate::flight::{FlightRole, Flights, Landing};
 
@@ -120,6 +177,23 @@ mod tests {
 
     fn wish() -> SessionWish {
         SessionWish { principal: None, payer: Payer::GATEWAY, message: Bytes::from_static(b"{}") }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_process_is_no_refusal_for_good() {
+        let opening = SessionOpening::default();
+        assert!(!opening.is_refused());
+        for (number, pause) in [END_DOUBTED_MIN, END_DOUBTED_MIN * 2, END_DOUBTED_MIN * 4].iter().enumerate()
+        {
+            assert_eq!(opening.note_end(clock::now()), number == 0);
+            assert!(opening.is_refused());
+            advance(*pause).await;
+            assert!(!opening.is_refused(), "another session is tried");
+        }
+        assert!(opening.note_answer(true));
+        assert!(!opening.note_end(clock::now()) && !opening.is_refused(), "ends have other causes now");
+        let opening = SessionOpening::default();
+        assert!(opening.note_answer(false) && !opening.note_answer(true) && opening.is_refused());
     }
 
     #[test]

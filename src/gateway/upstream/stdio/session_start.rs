@@ -13,9 +13,10 @@ use tokio::time::sleep;
 
 use super::Children;
 use super::launch::{count_client, has_client};
-use super::own_initialize::{answer_to, has_result, refuses_revision, with_start_id};
+use super::own_initialize::{answer_to, refuses_revision, result_of, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
 use crate::access::limit::payer::Payer;
+use crate::clock;
 use crate::flight::{FlightRole, Landing};
 use crate::upstream::exchange::Reply;
 use crate::upstream::mux::exchange::{ConnectRequest, MuxPost, ask_to_initialize};
@@ -92,6 +93,7 @@ impl Children {
         wish: SessionWish,
         json_depth_max: usize,
     ) -> Result<(UnclaimedStart, Option<SessionStart>), UpstreamError> {
+        self.check_refusals(wish.payer)?;
         let number = self.next_start.fetch_add(1, Ordering::Relaxed);
         // No other start has this number.
         let FlightRole::Begin(landing) = self.session_starts.join(&number) else {
@@ -148,20 +150,26 @@ impl SessionStart {
         let opened = asked.and_then(|(starting, answer)| {
             let is_over = starting.connection().is_over();
             if answer.is_err() && is_new && is_over && !children.is_retired() && !is_own {
-                children.note_opening(false);
+                children.note_opening(None);
             }
             Ok((starting, answer?))
         });
+        let opened = opened.map(|(starting, answer)| (starting, result_of(&answer, json_depth_max), answer));
         match opened {
-            Ok((starting, answer)) if has_result(&answer, json_depth_max) => {
-                children.note_opening(true);
+            Ok((starting, Some(result), answer)) => {
+                children.note_opening(Some(true));
+                children.introductions.note(wish.payer, result);
+                children.note_initialized(wish.payer, true);
                 let opened = OpenedSession { connection: starting.keep(), answer };
                 landing.land(Ok(opened.clone()));
                 Some(opened)
             }
-            Ok((starting, answer)) => {
-                if !is_own && !refuses_revision(&wish.message, &answer, json_depth_max) {
-                    children.note_opening(false);
+            Ok((starting, None, answer)) => {
+                if !refuses_revision(&wish.message, &answer, json_depth_max) {
+                    children.note_initialized(wish.payer, false);
+                    if !is_own {
+                        children.note_opening(Some(false));
+                    }
                 }
                 landing.land(Ok(OpenedSession { connection: starting.connection().clone(), answer }));
                 None
@@ -175,10 +183,14 @@ impl SessionStart {
 }
 
 impl Children {
-    /// A process was asked to open a session, and did or did not. The first one tells whether the program knows sessions;
-    /// where it does, later refusals have other causes.
-    fn note_opening(&self, is_open: bool) {
-        if self.opening.note(is_open) && !is_open {
+    /// A process was asked to open a session, and did or did not; `None`: it ended. The first answer tells whether the program
+    /// knows sessions; where it does, later refusals have other causes.
+    fn note_opening(&self, is_open: Option<bool>) {
+        let is_news = match is_open {
+            Some(is_open) => self.opening.note_answer(is_open),
+            None => self.opening.note_end(clock::now()),
+        };
+        if is_news && is_open != Some(true) {
             tracing::info!(
                 upstream = self.name,
                 "the program opens no session: its clients come over the bridge"

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::Children;
 use super::launch::{count_client, has_client};
-use super::own_initialize::answer_to;
+use super::own_initialize::{answer_to, refuses_revision, result_of};
 use super::room::PATIENCE;
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
@@ -28,7 +28,7 @@ use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
 use protocol::envelope::MessageKind;
 use protocol::error::UpstreamError;
 use protocol::initialize::{self, INITIALIZED, Initialize};
-use protocol::json::{Document, Scratch, Value, quote};
+use protocol::json::{Scratch, quote};
 use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::version::LegacyVersion;
@@ -136,12 +136,17 @@ impl Children {
                 landing.land(Ok(SharedOpening::Opened(running.clone())));
                 return Ok(SharedOpening::Opened(running));
             }
+            // A process for all whom nobody tells apart is nobody's own.
+            let payer = if caller.is_empty() { Payer::GATEWAY } else { asking.payer };
+            if let Err(error) = self.check_refusals(payer) {
+                landing.land(Err(error.clone()));
+                return Err(error);
+            }
             let start = SharedStart {
                 children: Arc::clone(self),
                 landing,
                 caller: caller.into(),
-                // A process for all whom nobody tells apart is nobody's own.
-                payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
+                payer,
                 version: version_in(post).unwrap_or(LegacyVersion::NEWEST),
                 json_depth_max: post.json_depth_max,
                 running: self.take_asked_in_vain(asking),
@@ -159,17 +164,25 @@ impl Children {
 impl SharedStart {
     async fn run(self, host: Rc<Host>) {
         let Self { children, landing, caller, payer, version, json_depth_max, running } = self;
-        let ask = async |connection| open(&connection, version, payer, json_depth_max).await;
+        let message = Bytes::from(Initialize::own(version).request("1"));
+        let ask = async |connection| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
         let opened = children.launch_and_ask(&host, payer, running, has_client, ask).await;
         let opened = opened.and_then(|(starting, opened)| Ok((starting, opened?)));
         landing.land(opened.map(|(starting, opened)| match opened {
             Ok(result) => {
+                children.introductions.note(payer, result.clone());
+                children.note_initialized(payer, true);
                 let opened = InitializedChild { connection: starting.keep(), result, payer };
                 children.shared.keep(caller, opened.clone());
                 SharedOpening::Opened(opened)
             }
-            Err(refusal) => SharedOpening::Refused(refusal),
+            Err(refusal) => {
+                if !refuses_revision(&message, &refusal, json_depth_max) {
+                    children.note_initialized(payer, false);
+                }
+                SharedOpening::Refused(refusal)
+            }
         }));
     }
 }
@@ -183,22 +196,17 @@ fn version_in(post: &MuxPost<'_>) -> Option<LegacyVersion> {
 /// Initializes a child: the result, or the answer of one that refuses.
 async fn open(
     connection: &MuxConnection,
-    version: LegacyVersion,
+    message: &Bytes,
     payer: Payer,
     json_depth_max: usize,
 ) -> Result<Result<Bytes, Bytes>, UpstreamError> {
-    let message = Bytes::from(Initialize::own(version).request("1"));
     connection.share();
-    let answer = ask_to_initialize(connection, ONLY_SESSION, &message, payer, json_depth_max).await?;
+    let answer = ask_to_initialize(connection, ONLY_SESSION, message, payer, json_depth_max).await?;
     // What it was asked before and has not answered by now, it does not answer.
     connection.abandon_own();
-    let mut scratch = Scratch::default();
-    let root = scratch.index(&answer, json_depth_max).ok().map(Document::root);
-    let Some(result) = root.and_then(|root| root.get("result")).map(Value::span) else {
-        return Ok(Err(answer));
-    };
+    let Some(result) = result_of(&answer, json_depth_max) else { return Ok(Err(answer)) };
     connection.tell(Segments::from(INITIALIZED.to_owned())).await?;
-    Ok(Ok(answer.slice(result)))
+    Ok(Ok(result))
 }
 
 /// Answers a message of one of the sessions.

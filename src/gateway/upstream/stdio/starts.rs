@@ -38,13 +38,17 @@ pub(super) struct Starts {
     is_loop: bool,
     /// The last moment at which one was of use.
     used: Option<Instant>,
+    /// Those in a row that refused to initialize.
+    refusals: u32,
+    /// None is asked to initialize by the gateway before.
+    refused_until: Option<Instant>,
 }
 
 impl Starts {
     /// The time until the next start, unless that may be now. `is_own`: the gateway asks in that process.
     pub(super) fn wait(&self, now: Instant, is_own: bool) -> Option<Duration> {
         let not_before = if is_own { self.own_not_before } else { self.not_before };
-        not_before.and_then(|at| at.checked_duration_since(now)).filter(|wait| !wait.is_zero())
+        left(not_before, now)
     }
 
     /// The start of a child at `since` came to nothing. `random` is from 0 to 1. Returns the pause. Several that ran at
@@ -61,13 +65,34 @@ impl Starts {
         if vain == VainStart::Introduced && self.vain == 1 {
             return Duration::ZERO;
         }
-        let doublings = (self.vain - 1).min(16);
-        let pause = (PAUSE_MIN * (1 << doublings)).min(PAUSE_MAX).mul_f64(0.8 + 0.4 * random);
+        let pause = pause_after(self.vain - 1, random);
         self.own_not_before = Some(now + pause);
         if vain != VainStart::Introduced {
             self.not_before = self.own_not_before;
         }
         pause
+    }
+
+    /// A child refused to initialize for the gateway: others would as well, for a while.
+    pub(super) fn refuse(&mut self, now: Instant, random: f64) {
+        self.refused_until = Some(now + pause_after(self.refusals, random));
+        self.refusals = self.refusals.saturating_add(1);
+    }
+
+    /// A child was initialized for the gateway.
+    pub(super) fn accept(&mut self) {
+        (self.refusals, self.refused_until) = (0, None);
+    }
+
+    /// The time until the gateway asks the next one to initialize, unless that may be now.
+    pub(super) fn refused_for(&self, now: Instant) -> Option<Duration> {
+        left(self.refused_until, now)
+    }
+
+    /// Nothing is known of those before this one, but what they refused.
+    fn begin_anew(&mut self) {
+        let Self { used, refusals, refused_until, .. } = *self;
+        *self = Self { used, refusals, refused_until, ..Self::default() };
     }
 
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
@@ -76,7 +101,7 @@ impl Starts {
             self.is_silent = false;
             return false;
         }
-        *self = Self { used: self.used, ..Self::default() };
+        self.begin_anew();
         true
     }
 
@@ -84,7 +109,7 @@ impl Starts {
     pub(super) fn note_use(&mut self, now: Instant) -> bool {
         let was_in_doubt = self.is_in_doubt;
         if was_in_doubt {
-            *self = Self::default();
+            self.begin_anew();
         }
         self.used = Some(now);
         was_in_doubt
@@ -114,6 +139,15 @@ impl Starts {
     pub(super) fn is_loop(&self) -> bool {
         self.is_loop
     }
+}
+
+/// The pause after one that came to nothing, after so many others.
+fn pause_after(others: u32, random: f64) -> Duration {
+    (PAUSE_MIN * (1 << others.min(16))).min(PAUSE_MAX).mul_f64(0.8 + 0.4 * random)
+}
+
+fn left(until: Option<Instant>, now: Instant) -> Option<Duration> {
+    until?.checked_duration_since(now).filter(|wait| !wait.is_zero())
 }
 
 #[cfg(test)]
@@ -155,6 +189,24 @@ mod tests {
         assert!(starts.note_use(now) && !starts.is_loop() && !starts.is_in_doubt());
         assert!(starts.was_used_since(now) && !starts.was_used_since(now + PAUSE_MIN));
         assert_eq!(starts.wait(now, false), None);
+    }
+
+    #[test]
+    fn whoever_refuses_to_initialize_is_asked_again_after_pauses_that_grow() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for expected_ms in [500, 1000, 2000] {
+            // Its refusal was its first answer.
+            assert!(starts.succeed());
+            starts.refuse(now, 0.5);
+            assert_eq!(starts.refused_for(now), Some(Duration::from_millis(expected_ms)));
+            assert_eq!(starts.wait(now, true), None, "it is started for something else");
+        }
+        assert_eq!(starts.refused_for(now + 2 * PAUSE_MIN * 2), None);
+        starts.accept();
+        assert_eq!(starts.refused_for(now), None);
+        starts.refuse(now, 0.5);
+        assert_eq!(starts.refused_for(now), Some(PAUSE_MIN));
     }
 
     #[test]
