@@ -78,6 +78,8 @@ def initialize(request):
     if "dies-in-initialize" in WORDS:
         die()
     capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
+    if os.path.exists(LOG + ".prompts"):
+        capabilities["prompts"] = {"listChanged": True}
     version = request["params"]["protocolVersion"]
     if given("speaks") not in (None, version):
         data = {"supported": [given("speaks")], "requested": version}
@@ -387,7 +389,8 @@ def handle(message):
             text(asking, json.dumps(message.get("result", message.get("error"))))
     elif method == "server/discover":
         if "modern" in WORDS or "modern-only" in WORDS:
-            result(message, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}},
+            capabilities = {"tools": {}, **({"prompts": {}} if os.path.exists(LOG + ".prompts") else {})}
+            result(message, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities,
                              "serverInfo": {"name": "child", "version": "1"}, "resultType": "complete",
                              "ttlMs": 60000, "cacheScope": "private"})
         elif "silent-on-discover" not in WORDS:
@@ -425,6 +428,9 @@ def handle(message):
             send({"method": "notifications/tools/list_changed"})
     elif method == "tools/call":
         call(message)
+    elif method == "prompts/list" and os.path.exists(LOG + ".prompts"):
+        result(message, {"prompts": [{"name": "hello"}], "resultType": "complete", "ttlMs": 60000,
+                         "cacheScope": "private"})
     elif "tools-only" in WORDS and method is not None and method.endswith("/list"):
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
     elif method in ("resources/list", "resources/templates/list"):

@@ -92,6 +92,11 @@ impl Child {
         fs::write(self.log().with_extension("log.more"), "").expect("a file");
     }
 
+    /// From now on it has a prompt, and processes that are started declare that.
+    pub(crate) fn has_prompts(&self) {
+        fs::write(self.log().with_extension("log.prompts"), "").expect("a file");
+    }
+
     /// From now on it refuses to list tools, until it [`lists`](Self::lists).
     pub(crate) fn lists_nothing(&self) {
         fs::write(self.log().with_extension("log.unlisted"), "").expect("a file");

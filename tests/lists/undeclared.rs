@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Response, Upstream, eventually,
-    in_session, legacy, list, open_session, side_by_side, tool_names,
+    Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Response, Upstream, call,
+    eventually, in_session, legacy, list, open_session, side_by_side, tool_names,
 };
 
 /// The lists that are not those of tools, each with its field.
@@ -116,6 +116,33 @@ fn a_program_is_not_asked_for_lists_that_it_does_not_declare() {
         }
         assert!(child.received("prompts/list").is_empty(), "{words:?}");
         is_well(&daemon, "up");
+    });
+}
+
+#[test]
+fn a_list_that_a_newer_process_declares_is_asked_for() {
+    let kinds =
+        [("modern-only", "shared"), ("modern-only", "session"), ("strict", "shared"), ("strict", "session")];
+    side_by_side(kinds, |(kind, isolation)| {
+        let child = Child::new(&[kind]);
+        let other = Upstream::offering(Offer::tools(&["look"]).with_prompts(&["greet"]));
+        let keys = child.keys(&format!("isolation = {isolation:?}\nchild_idle_timeout = \"1s\""));
+        let config = Config::new().raw("up", &keys).upstream("more", other.address, "").admin();
+        let daemon = Daemon::start(&config);
+        is_up(&daemon, "up");
+        let prompts = || {
+            let count = |response: &Response| response.json()["result"]["prompts"].as_array().map(Vec::len);
+            listed(&daemon, "prompts/list").map(|response| count(&response))
+        };
+        assert_eq!(prompts(), [Some(1); 2]);
+        child.wait_gone();
+        // The next process is of another version, and announces nothing.
+        child.has_prompts();
+        eventually(&format!("{kind} {isolation}: they are listed"), || {
+            daemon.send(&call("1", "up__echo")).assert_ok();
+            listed(&daemon, "tools/list").iter().for_each(Response::assert_ok);
+            (prompts() == [Some(2); 2]).then_some(())
+        });
     });
 }
 

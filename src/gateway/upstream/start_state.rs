@@ -117,6 +117,16 @@ impl StartWatch {
         *self.own.borrow()
     }
 
+    /// Since when the newest of those has answered.
+    pub(crate) fn own_up_since(&self) -> Option<Instant> {
+        let starts = self.starts.lock();
+        let up = starts.stages.values().filter(|start| start.is_own).filter_map(|start| match start.stage {
+            Stage::Up(since) => Some(since),
+            Stage::Running(_) | Stage::Queued(_) => None,
+        });
+        up.max()
+    }
+
     /// Tells from now on whether there is one.
     pub(crate) fn own(&self) -> watch::Receiver<bool> {
         self.own.subscribe()
@@ -264,7 +274,9 @@ mod tests {
         let own = watch.begin(true);
         let told = watch.own();
         assert!(*told.borrow() && watch.has_own(), "it is on its way");
+        assert!(watch.own_up_since().is_none(), "that of another says nothing");
         own.succeed();
+        assert!(watch.own_up_since().is_some());
         own.rest();
         assert!(!watch.has_own() && matches!(watch.state(), StartState::Up { .. }), "another is up");
         others.rest();

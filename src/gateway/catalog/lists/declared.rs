@@ -7,6 +7,8 @@
 use super::gather::PartRequest;
 use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::Upstream;
+use crate::upstream::changes::ChangedList;
+use crate::upstream::facts::EraFacts;
 use protocol::json::{Document, Scratch};
 use protocol::version::Era;
 
@@ -22,6 +24,22 @@ fn is_undeclared(upstream: &Upstream, list: List, era: Era, depth_max: usize) ->
     let Some(capability) = capability(list) else { return false };
     let known = upstream.facts.known();
     known.of(era).introduction().is_some_and(|said| lacks(&said.result, capability, depth_max))
+}
+
+/// The kinds of lists that a server has come to declare, where it declared others before.
+pub(crate) fn newly_declared(
+    before: &EraFacts,
+    now: &EraFacts,
+    depth_max: usize,
+) -> impl Iterator<Item = ChangedList> {
+    let was_lacking = move |era: Era, changed: ChangedList| {
+        let [before, now] = [before, now].map(|known| {
+            known.of(era).introduction().map(|said| lacks(&said.result, changed.capability(), depth_max))
+        });
+        (before, now) == (Some(true), Some(false))
+    };
+    let others = [ChangedList::Prompts, ChangedList::Resources].into_iter();
+    others.filter(move |changed| Era::ALL.into_iter().any(|era| was_lacking(era, *changed)))
 }
 
 /// The capability without which there is no such list.

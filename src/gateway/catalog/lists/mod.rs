@@ -24,7 +24,7 @@
 
 mod answer;
 pub(crate) mod ask_again;
-mod declared;
+pub(crate) mod declared;
 pub(crate) mod discover;
 pub(crate) mod fetch;
 pub(crate) mod gather;

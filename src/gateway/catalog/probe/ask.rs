@@ -17,7 +17,7 @@ use crate::upstream::fault::Fault;
 use crate::upstream::initialize::{self, InitializeError, InitializedSession};
 use protocol::ambiguity::is_ambiguous_introduction;
 use protocol::error::UpstreamError;
-use protocol::initialize::discover_params;
+use protocol::initialize::{discover_params, version};
 use protocol::json::{Document, JsonKind, Scratch, Value};
 use protocol::method::Method;
 use protocol::version::{Era, LEGACY, LegacyVersion, MODERN};
@@ -204,6 +204,14 @@ pub(super) fn initialized(asker: &Asker<'_>, opened: &InitializedSession, fresh_
     let mut scratch = asker.scratch.borrow_mut();
     let result = scratch.index(&opened.result, asker.limits.json_depth_max).map(|json| kept(json.root()));
     speaks(opened.version.as_str(), result.unwrap_or_else(|_| "{}".into()), fresh_for)
+}
+
+/// The finding from what a process of the gateway's own answered to `initialize`, whoever asked it.
+pub(super) fn introduced(asker: &Asker<'_>, result: &Bytes, fresh_for: Duration) -> Option<EraFinding> {
+    let mut scratch = asker.scratch.borrow_mut();
+    let result = scratch.index(result, asker.limits.json_depth_max).map(Document::root).ok()?;
+    let version = version(result).filter(|_| !is_ambiguous_introduction(result))?;
+    Some(speaks(version.as_str(), kept(result), fresh_for))
 }
 
 /// The finding where no session was opened, after waiting so long.

@@ -39,6 +39,7 @@ use self::names::NameLookups;
 use self::schedule::Schedule;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Shares;
+use crate::catalog::lists::declared::newly_declared;
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
@@ -86,6 +87,8 @@ struct UpstreamSchedule {
     upstream: Arc<Upstream>,
     modern: Option<Schedule>,
     legacy: Option<Schedule>,
+    /// When an answer was taken in last.
+    heard: Option<Instant>,
 }
 
 type ProbeResult = (UpstreamId, Era, EraFinding);
@@ -279,6 +282,10 @@ impl Prober {
         if !is_changed {
             return false;
         }
+        // Clients are told of lists that nobody asked for until now.
+        for changed in newly_declared(&before, &known, self.followed.limits.json_depth_max) {
+            self.state.hub.list_doubted(&upstream, changed);
+        }
         if known.was_tried && (!before.was_tried || versions(&before) != versions(&known)) {
             tell(&upstream, &known);
         }
@@ -331,6 +338,7 @@ impl UpstreamSchedule {
     /// What is known by what was found of an era beside `before`, and when it is asked about again.
     fn learn(&mut self, era: Era, finding: EraFinding, before: &EraFacts, now: Instant) -> Option<EraFacts> {
         let mut known = before.clone();
+        self.heard = Some(now);
         let (is_fixed, is_quiet) = (self.upstream.config.eras.is_some(), self.failures() > 0);
         let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
         let facts = &upstream.facts;
@@ -388,7 +396,7 @@ impl UpstreamSchedule {
         };
         let schedule = |era| is_asked(era).then(|| Schedule::new(now));
         let (modern, legacy) = (schedule(Era::Modern), schedule(Era::Legacy));
-        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy };
+        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy, heard: None };
         new.follow_era(&upstream.facts.known(), now);
         new
     }
@@ -427,10 +435,15 @@ impl UpstreamSchedule {
         let is_initializing = !is_awaited
             && self.upstream.is_child()
             && self.legacy.as_ref().is_some_and(|legacy| legacy.due().is_none_or(|at| at <= now));
+        let was_told = program::was_told(&self.upstream);
+        let is_doubted = is_doubted || program::has_come_up(&self.upstream, self.heard);
         Era::ALL.into_iter().filter_map(move |era| {
             let is_held_up = if era == Era::Modern { is_initializing } else { is_awaited };
-            let schedule = self.schedule(era).filter(|_| !is_held_up && !rests)?;
-            if is_doubted {
+            let was_told = was_told && era == Era::Legacy;
+            let schedule = self.schedule(era).filter(|_| !is_held_up && (!rests || was_told))?;
+            if was_told {
+                schedule.hasten(now);
+            } else if is_doubted {
                 schedule.doubt(now);
             }
             schedule.due().filter(|at| *at <= now).map(|at| (at, era))

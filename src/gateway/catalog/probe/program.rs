@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::ask::{EraFinding, discover, initialized, not_initialized};
+use super::ask::{EraFinding, discover, initialized, introduced, not_initialized};
 use crate::clock;
 use crate::session::{SessionId, SessionOwner, Sessions, UpstreamSession, UpstreamSessionError};
 use crate::upstream::Upstream;
@@ -39,6 +39,11 @@ pub(super) async fn find(
     upstream: &Upstream,
     era: Era,
 ) -> EraFinding {
+    if era == Era::Legacy
+        && let Some(told) = told_meanwhile(asker, upstream)
+    {
+        return told;
+    }
     if let Some(known) = known_at_rest(upstream, era) {
         return known;
     }
@@ -56,7 +61,7 @@ pub(super) async fn find(
             Era::Modern => discover(asker, upstream, deadline, upstream.config.response_timeout).await,
             Era::Legacy => {
                 // It may have died of the question before this one.
-                if let Some(pause) = upstream.start_pause() {
+                while let Some(pause) = upstream.start_pause() {
                     sleep(pause).await;
                 }
                 initialize(asker, sessions, upstream).await
@@ -71,6 +76,24 @@ pub(super) async fn find(
             Era::Legacy => EraFinding::Unknown { fault: Fault::TimedOut(upstream.config.response_timeout) },
         },
     }
+}
+
+/// The finding from what its newest process told whoever opened the gateway's session in it.
+fn told_meanwhile(asker: &Asker<'_>, upstream: &Upstream) -> Option<EraFinding> {
+    introduced(asker, &upstream.children()?.introductions().take()?, FRESH_FOR)
+}
+
+/// True if there is such a finding.
+pub(super) fn was_told(upstream: &Upstream) -> bool {
+    upstream.children().is_some_and(|children| children.introductions().are_any())
+}
+
+/// True for a program of which a process of the gateway's own came up after the program was `heard`: it may be of another
+/// version. One of the older era tells that as it is initialized.
+pub(super) fn has_come_up(upstream: &Upstream, heard: Option<Instant>) -> bool {
+    let up_since = upstream.starts().filter(|_| !upstream.lacks(Era::Modern));
+    let up_since = up_since.and_then(|starts| starts.own_up_since());
+    up_since.zip(heard).is_some_and(|(since, heard)| since > heard)
 }
 
 /// The finding of a program that has ended, as nobody needs it: it is not started to be asked again.
@@ -158,12 +181,19 @@ async fn initialize(asker: &Asker<'_>, sessions: &Sessions, upstream: &Upstream)
     let owner = SessionOwner::gateway(own, u64::MAX);
     let session = sessions.upstream_session(owner, &upstream.session_key, open_anew).await;
     match (session, told.take()) {
-        (Ok(_), Some(opened)) => initialized(asker, &opened, FRESH_FOR),
+        (Ok(_), Some(opened)) => {
+            // It is the same.
+            let _ = told_meanwhile(asker, upstream);
+            initialized(asker, &opened, FRESH_FOR)
+        }
         // The session was there already.
-        (Ok(_), None) => match upstream.facts.known().legacy.introduction() {
-            Some(known) => again(known),
-            None => open_and_close(asker, upstream, deadline).await,
-        },
+        (Ok(_), None) => {
+            let known = || upstream.facts.known().legacy.introduction().map(|known| again(known));
+            match told_meanwhile(asker, upstream).or_else(known) {
+                Some(known) => known,
+                None => open_and_close(asker, upstream, deadline).await,
+            }
+        }
         (Err(UpstreamSessionError::Failed(error)), _) => {
             not_initialized(upstream, error, initialize_patience(upstream))
         }
@@ -184,6 +214,7 @@ async fn open_and_close(asker: &Asker<'_>, upstream: &Upstream, deadline: Instan
     match open(asker, upstream, InitializeOffer::own(LegacyVersion::NEWEST), deadline).await {
         Ok(opened) => {
             asker.close(upstream, opened.named(), clock::now() + CLOSE_TIMEOUT).await;
+            let _ = told_meanwhile(asker, upstream);
             initialized(asker, &opened, FRESH_FOR)
         }
         Err(error) => not_initialized(upstream, error, initialize_patience(upstream)),

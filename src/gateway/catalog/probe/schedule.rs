@@ -113,6 +113,11 @@ impl Schedule {
         !matches!(before, Fact::Present(_)) || self.denials + 1 >= DENIALS_BELIEVED
     }
 
+    /// The answer is there already: asks now.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.due = self.due.map(|due| due.min(now));
+    }
+
     /// Something contradicts what is known: asks sooner.
     pub(super) fn doubt(&mut self, now: Instant) {
         let Some(due) = &mut self.due else { return };
