@@ -328,6 +328,21 @@ fn a_restart_forgets_nothing() {
 }
 
 #[test]
+fn a_gateway_that_stops_writes_down_what_it_has_just_seen() {
+    let (tools, folder) = (Tools::new(&[FULL]), Folder::new());
+    let upstream = tools.start();
+    let mut daemon = Daemon::start(&config(&upstream, "block", &folder));
+    kept(&folder, |file| file["complete"] == true);
+    tools.set(&[FULL, B]);
+    eventually("it is seen", || (pins(&daemon, "new") == 1).then_some(()));
+    daemon.terminate();
+    assert!(daemon.wait_exit().success());
+    let file = fs::read_to_string(folder.path().join("pins/up.json")).expect("a file");
+    let file: Value = serde_json::from_str(&file).expect("JSON");
+    assert!(pending(&file, "b").is_some(), "{file:#}");
+}
+
+#[test]
 fn what_cannot_be_read_lets_nothing_through() {
     let folder = Folder::new();
     let tools = Tools::new(&[FULL, B]);

@@ -297,6 +297,40 @@ fn where_its_tools_were_not_pinned_yet_it_is_listed_once_and_shown() {
 }
 
 #[test]
+fn what_is_approved_while_it_rests_is_shown_without_a_start() {
+    side_by_side([("modern-only", "shared"), ("strict", "shared")], |kind| {
+        // Its lists are asked for anew whenever it is up.
+        let child = Child::new(&[kind.0, "tools-only", "ttl=1"]);
+        let program = Lazy { child, ..Lazy::new(kind) };
+        let config = program.config("pins = \"block\"");
+        let daemon = Daemon::start(&config);
+        program.rests(&daemon, 1);
+        assert_eq!(tool_names(&program.client(&daemon).list()), ["echo"]);
+        program.child.offers_more();
+        // It is not let through any more, which is found out by a call.
+        let client = program.client(&daemon);
+        client.call();
+        client.end();
+        let book = program.folder.path().join("pins/up.json");
+        let sha256 = eventually("it waits for approval", || {
+            let book: Value = serde_json::from_str(&fs::read_to_string(&book).ok()?).ok()?;
+            let more = book["tools"].as_array()?.iter().find(|tool| tool["name"] == "more")?;
+            Some(more["pending"][0]["sha256"].as_str()?.to_owned())
+        });
+        program.rests(&daemon, 2);
+        let client = program.client(&daemon);
+        assert_eq!(tool_names(&client.list()), [""; 0]);
+        let mut stream = listening_session(&daemon);
+        let approve = ["pins", "approve", "up", "more", "--hash", &sha256];
+        let (output, _) = trunkline(&approve, Some(&config.to_string()));
+        assert!(output.status.success(), "{output:?}");
+        while !stream.event().expect("a change").contains(CHANGED) {}
+        assert_eq!(tool_names(&client.list()), ["echo", "more"]);
+        program.stays(2);
+    });
+}
+
+#[test]
 fn it_does_not_rest_before_its_tools_are_known() {
     let program = Lazy::new(("strict", "shared"));
     program.child.lists_nothing();

@@ -15,10 +15,13 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use futures_util::future::{LocalBoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio_util::sync::CancellationToken;
 
 use crate::catalog::lists::fetch::FetchContext;
+use crate::catalog::lists::kept::judge_again;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
+use crate::catalog::lists::starting::is_on_its_way;
 use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
 use crate::clock;
 use crate::context::state::State;
@@ -145,13 +148,14 @@ impl PinWatcher {
         }
     }
 
-    /// Watches until the process ends.
-    pub(crate) async fn run(mut self) {
+    /// Watches until it is to stop, and then writes down what was found since.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut rounds: FuturesUnordered<LocalBoxFuture<'static, RoundResult>> = FuturesUnordered::new();
         let mut interval = tokio::time::interval(TICK);
         loop {
             let mut is_demanded = false;
             tokio::select! {
+                () = stop.cancelled() => break,
                 _ = interval.tick() => {}
                 () = self.state.pins_due.notified() => is_demanded = true,
                 Some(ended) = rounds.next() => self.end(ended),
@@ -176,6 +180,8 @@ impl PinWatcher {
             }
             self.client.pools.sweep(now);
         }
+        // Each says of its own what it could not write.
+        let _ = self.write_all().await;
     }
 
     fn end(&mut self, (name, pins, result): RoundResult) {
@@ -184,6 +190,8 @@ impl PinWatcher {
             watched.is_under_way = false;
             match &result {
                 Ok(_) => (watched.failures, watched.pause_until) = (0, None),
+                // It is looked at as soon as it is up.
+                Err(UpstreamError::Starting { .. }) => {}
                 Err(error) => {
                     if watched.failures == 0 {
                         tracing::warn!(upstream = name, %error, "the definitions of this upstream's tools cannot be looked at");
@@ -256,6 +264,7 @@ impl PinWatcher {
                 Vec::new()
             }
         };
+        let mut approved = HashSet::new();
         for (file, read) in left {
             if self.settled.contains_key(&file) {
                 continue;
@@ -263,16 +272,16 @@ impl PinWatcher {
             match self.approve(&file, read) {
                 ApprovalStep::Later => {}
                 ApprovalStep::Done => drop(self.settled.insert(file, None)),
-                ApprovalStep::Approved { upstream } => drop(self.settled.insert(file, Some(upstream))),
+                ApprovalStep::Approved { upstream } => {
+                    approved.insert(upstream.clone());
+                    self.settled.insert(file, Some(upstream));
+                }
             }
         }
-        let names: Vec<String> = self.watched.keys().cloned().collect();
-        let mut unwritten = Vec::new();
-        for name in names {
-            if !self.write(&name).await {
-                unwritten.push(name);
-            }
+        for name in approved {
+            self.show_approved(&name).await;
         }
+        let unwritten = self.write_all().await;
         // An approval is taken away only when what it approves was written down.
         let is_done =
             |upstream: &Option<String>| upstream.as_ref().is_none_or(|name| !unwritten.contains(name));
@@ -320,12 +329,34 @@ impl PinWatcher {
         let tool = shorten(&tool);
         if is_approved {
             tracing::info!(target: "audit", act = "approve", by = "trunkline pins", outcome = "done", upstream, tool, sha256 = hash, "the definition of a tool was approved");
-            watched.upstream.changes.note(ChangedList::Tools);
-            self.state.hub.tell(&watched.upstream, ChangedList::Tools);
             return ApprovalStep::Approved { upstream };
         }
         tracing::warn!(target: "audit", act = "approve", by = "trunkline pins", outcome = "refused", upstream, tool, sha256 = shorten(&hash), "not approved: the tool has no such definition waiting");
         ApprovalStep::Done
+    }
+
+    /// Has lists show what was approved of an upstream. A program that rests is not listed for it: its lists are read again.
+    async fn show_approved(&self, name: &str) {
+        let Some(watched) = self.watched.get(name) else { return };
+        if watched.upstream.rests() {
+            let (state, upstream) = (Arc::clone(&self.state), Arc::clone(&watched.upstream));
+            let judge = move || judge_again(&state, &upstream, &state.snapshot.load().limits);
+            self.client.tasks.compute(judge).await;
+        }
+        watched.upstream.changes.note(ChangedList::Tools);
+        self.state.hub.tell(&watched.upstream, ChangedList::Tools);
+    }
+
+    /// Writes down what is pinned of all upstreams, and returns those of which it could not.
+    async fn write_all(&mut self) -> Vec<String> {
+        let names: Vec<String> = self.watched.keys().cloned().collect();
+        let mut unwritten = Vec::new();
+        for name in names {
+            if !self.write(&name).await {
+                unwritten.push(name);
+            }
+        }
+        unwritten
     }
 
     /// Writes down what is pinned of an upstream, if it was not. False if it could not be.
@@ -387,13 +418,15 @@ impl PinnedUpstream {
     fn is_due(&self, now: Instant, is_demanded: bool) -> bool {
         let is_early = self.begun.is_some_and(|begun| now < begun + ROUNDS_INTERVAL);
         let is_pausing = !is_demanded && self.pause_until.is_some_and(|until| now < until);
+        // A program that starts is looked at once it is up.
+        let is_of_no_use = || is_on_its_way(&self.upstream) || self.upstream.rests();
         // What it speaks is found out first.
         if self.is_under_way
             || is_early
             || is_pausing
             || !self.pins.is_open()
             || self.upstream.eras().is_none()
-            || (self.upstream.rests() && !self.pins.is_awaited())
+            || (!self.pins.is_awaited() && is_of_no_use())
         {
             return false;
         }

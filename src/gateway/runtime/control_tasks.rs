@@ -124,11 +124,11 @@ impl ControlTasks<'_> {
             tasks.spawn(kept.run(self.tasks.clone(), stop.clone()));
         }
         tasks.spawn(prober.run(stop.clone()));
+        tasks.spawn(pins.run(stop.clone()));
         let learning = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         self.tasks.spawn(lists::learn::run(state(), learning));
         let asking_again = self.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         self.tasks.spawn(lists::ask_again::run(state(), asking_again));
-        self.tasks.spawn(pins.run());
         let listening = self.client(open_files::listening_connections_max());
         self.tasks.spawn(subscriptions::upstream::run(state(), listening));
         last_writes

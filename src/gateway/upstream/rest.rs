@@ -1,8 +1,8 @@
 //! Programs that start with their first call (`lazy`): while one rests, nobody but a call starts it.
 //!
-//! A program rests once its tools are known, while the gateway has no process of it. Processes of clients alone, in which
-//! the gateway asks nothing, change nothing about that. Where only such were used since the gateway's start, the program is
-//! listed once after them, as its lists may be those of another version.
+//! A program rests once its tools are known, and pinned where that counts, while the gateway has no process of it. Processes
+//! of clients alone, in which the gateway asks nothing, change nothing about that. Where only such were used since the gateway's
+//! start, the program is listed once after them, as its lists may be those of another version.
 
 use super::Upstream;
 use super::start_state::StartState;
@@ -37,7 +37,12 @@ impl Upstream {
     /// True if nothing is to be asked of it.
     #[cold]
     fn may_rest(&self) -> bool {
-        self.listing.are_tools_known() && self.facts.known().was_tried && !self.is_to_be_listed_after_use()
+        let are_pinned = || {
+            let pins = self.pins.as_ref().filter(|_| self.config.pins.is_strict());
+            pins.is_none_or(|pins| !pins.are_unfinished())
+        };
+        let are_known = self.listing.are_tools_known() && self.facts.known().was_tried;
+        are_known && !self.is_to_be_listed_after_use() && are_pinned()
     }
 
     fn has_own(&self) -> bool {

@@ -26,10 +26,10 @@ use crate::clock;
 use crate::context::state::State;
 use crate::directory::Dir;
 use crate::snapshot::Snapshot;
-use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::cache::{PartKey, Scope};
 use crate::tables::lists::kept::{self, KeptPart, WrittenPart};
 use crate::tables::lists::part::{Content, ListPart, PartRead, read};
+use crate::tables::lists::{CatalogQuery, List};
 use crate::upstream::{Upstream, UpstreamId};
 use config::LimitsConfig;
 use net::tasks::Tasks;
@@ -275,6 +275,15 @@ impl KeptLists {
         for (upstream, lists) in self.0 {
             take_up(state, &upstream, lists);
         }
+    }
+}
+
+/// Judges the tools that are kept of `upstream` by its pins again, for a program that rests.
+pub(crate) fn judge_again(state: &State, upstream: &Upstream, limits: &LimitsConfig) {
+    let parts = state.catalog.kept.of(upstream.id, List::Tools);
+    for (part, key) in (Reading { upstream, limits }).again(&parts) {
+        publish(upstream, &key, &ListOwner::Gateway, &part.content);
+        state.catalog.kept.note(upstream.id, part);
     }
 }
 

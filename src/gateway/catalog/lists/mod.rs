@@ -38,7 +38,7 @@ pub(crate) mod merge;
 pub(crate) mod owner;
 pub(crate) mod page;
 pub(crate) mod pinned;
-mod starting;
+pub(crate) mod starting;
 pub(crate) mod summary;
 #[cfg(test)]
 mod tests;

@@ -30,7 +30,7 @@ pub(super) fn is_starting(upstream: &Upstream) -> bool {
 
 /// True for a program that starts, or that is started to be asked what it speaks. One whose era is fixed starts when
 /// somebody needs it.
-pub(super) fn is_on_its_way(upstream: &Upstream) -> bool {
+pub(crate) fn is_on_its_way(upstream: &Upstream) -> bool {
     let has_failed =
         || upstream.starts().is_some_and(|starts| matches!(starts.state(), StartState::Failed(_)));
     upstream.is_starting() && !has_failed()

@@ -146,6 +146,12 @@ impl Pins {
         self.current.load().standing == PinFileState::Open
     }
 
+    /// True until the upstream has been pinned, unless what was kept cannot be read.
+    pub(crate) fn are_unfinished(&self) -> bool {
+        let current = self.current.load();
+        !current.is_complete && current.standing != PinFileState::Unreadable
+    }
+
     /// Waits until a list of this source can be judged, at most for `patience`.
     pub(crate) async fn ready(&self, source: ListSource, patience: Duration) {
         let is_ready = |current: &Current| match current.standing {
