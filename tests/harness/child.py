@@ -226,6 +226,9 @@ def call(request):
         for subscription in listening:
             tell_change(subscription, "tools/list_changed")
         text(request, "changed")
+    elif tool == "announce":
+        send({"method": "notifications/prompts/list_changed"})
+        text(request, "announced")
     elif tool == "env":
         paths = ["/proc/self/fd/" + name for name in os.listdir("/proc/self/fd")]
         files = [os.readlink(path) for path in paths if os.path.lexists(path)]

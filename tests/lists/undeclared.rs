@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Response, Upstream, call,
-    eventually, in_session, legacy, list, open_session, side_by_side, tool_names,
+    eventually, in_session, legacy, legacy_call, list, open_session, post, side_by_side, tool_names,
 };
 
 /// The lists that are not those of tools, each with its field.
@@ -116,6 +116,29 @@ fn a_program_is_not_asked_for_lists_that_it_does_not_declare() {
         }
         assert!(child.received("prompts/list").is_empty(), "{words:?}");
         is_well(&daemon, "up");
+    });
+}
+
+#[test]
+fn a_list_that_a_later_version_says_to_have_changed_is_asked_for() {
+    let child = Child::new(&[]);
+    let other = Upstream::offering(Offer::tools(&["look"]).with_prompts(&["greet"]));
+    let config = Config::new().raw("up", &child.keys("")).upstream("more", other.address, "");
+    let daemon = Daemon::start(&config.admin());
+    is_up(&daemon, "up");
+    let prompts = |response: &Response| response.json()["result"]["prompts"].as_array().map(Vec::len);
+    assert_eq!(listed(&daemon, "prompts/list").map(|response| prompts(&response)), [Some(1); 2]);
+    // It had none when it introduced itself.
+    child.has_prompts();
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    let get = post("").method("GET").without("Content-Type").set("Accept", "text/event-stream");
+    let mut stream = daemon.connect();
+    stream.write(&in_session(&session, get).bytes());
+    assert_eq!(stream.head().status, 200);
+    daemon.send(&in_session(&session, legacy_call("2", "up__announce"))).assert_ok();
+    while !stream.event().expect("a change").contains("prompts/list_changed") {}
+    eventually("they are listed", || {
+        (listed(&daemon, "prompts/list").map(|response| prompts(&response)) == [Some(2); 2]).then_some(())
     });
 }
 

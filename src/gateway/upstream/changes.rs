@@ -72,6 +72,8 @@ pub(crate) struct Changes {
     counts: [AtomicU64; 3],
     /// A bit for each kind that is watched.
     watched: AtomicU8,
+    /// A bit for each kind that was said to have changed.
+    announced: AtomicU8,
     /// A bit for each kind of which others are to be told.
     overheard: AtomicU8,
     is_overheard: Notify,
@@ -89,6 +91,7 @@ impl Default for Changes {
         Self {
             counts: Default::default(),
             watched: AtomicU8::new(0),
+            announced: AtomicU8::new(0),
             overheard: AtomicU8::new(0),
             is_overheard: Notify::new(),
             was_told_apart: AtomicBool::new(false),
@@ -105,9 +108,20 @@ impl Changes {
         self.counts[changed as usize].fetch_add(1, Ordering::AcqRel);
     }
 
+    /// The upstream said that a list has changed.
+    pub(crate) fn note_announced(&self, changed: ChangedList) {
+        self.announced.fetch_or(Lists::one(changed as usize).bits(), Ordering::AcqRel);
+        self.note(changed);
+    }
+
+    /// True if the upstream ever said that such a list has changed.
+    pub(crate) fn was_announced(&self, changed: ChangedList) -> bool {
+        Lists::from_bits(self.announced.load(Ordering::Acquire)).has(changed as usize)
+    }
+
     /// A session was told that a list has changed, of which others may not have been told.
     pub(crate) fn overhear(&self, changed: ChangedList) {
-        self.note(changed);
+        self.note_announced(changed);
         self.overheard.fetch_or(Lists::one(changed as usize).bits(), Ordering::AcqRel);
         self.is_overheard.notify_one();
     }

@@ -1,5 +1,5 @@
 //! The lists that a server has, by what it declares: it is not asked for others. Its tools are always asked for, as servers
-//! forget to declare them.
+//! forget to declare them, and so is a list that it has said to have changed: its introduction may be of an older version.
 //!
 //! A client in a session of its own, or with headers that are handed on, may be shown more than the gateway is: of its lists
 //! nothing is known.
@@ -16,7 +16,11 @@ impl PartRequest {
     /// True for a list that the server would have declared.
     pub(super) fn is_undeclared(&self, depth_max: usize) -> bool {
         let CatalogQuery::List(list) = self.key.kind else { return false };
-        self.owner.is_gateway() && is_undeclared(&self.upstream, list, self.dialect.era(), depth_max)
+        let was_announced =
+            self.key.kind.changed().is_some_and(|list| self.upstream.changes.was_announced(list));
+        self.owner.is_gateway()
+            && !was_announced
+            && is_undeclared(&self.upstream, list, self.dialect.era(), depth_max)
     }
 }
 

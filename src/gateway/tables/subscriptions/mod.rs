@@ -66,7 +66,7 @@ impl Default for Hub {
 impl Hub {
     /// An upstream's list has changed. Its cached lists are invalid before anybody is told.
     pub(crate) fn list_changed(&self, upstream: &Upstream, changed: ChangedList) {
-        upstream.changes.note(changed);
+        upstream.changes.note_announced(changed);
         self.tell(upstream, changed);
     }
 
@@ -92,11 +92,11 @@ impl Hub {
 
     /// A list may have changed while its upstream was not heard. Programs come up one after the other.
     pub(crate) fn list_doubted(&self, upstream: &Upstream, changed: ChangedList) {
+        upstream.changes.note(changed);
         if upstream.is_child() {
-            upstream.changes.note(changed);
             self.list_returned(upstream, changed);
         } else {
-            self.list_changed(upstream, changed);
+            self.tell(upstream, changed);
         }
     }
 
