@@ -72,6 +72,8 @@ objects! {
     struct ListenerStatus {
         address: String,
         tls: bool,
+        /// The socket unit that is enabled for it, though the gateway opened its socket; null: none.
+        unused_socket_unit: Option<String>,
     }
 
     /// Connections of clients.

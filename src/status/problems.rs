@@ -3,6 +3,8 @@
 //! The gateway tells them in `/status`, and every view shows those: what counts as an error and what as a warning is
 //! decided here alone. Problems of one cause are one. Counts that rise are told by what was seen a minute before.
 
+use std::collections::BTreeMap;
+
 use crate::gateway::Status;
 use crate::problem::{Problem, error, warning};
 use crate::seen::{Seen, SeenCalls, more, reasons};
@@ -27,6 +29,7 @@ pub fn problems(status: &Status, before: Option<&Seen>, now_s: u64) -> Vec<Probl
     let mut found = Vec::new();
     let calls = |name: &str| before?.upstreams.get(name);
     of_process(status, &mut found);
+    of_sockets(status, &mut found);
     let standings: Vec<(&UpstreamStatus, Standing)> = status
         .upstreams
         .iter()
@@ -99,6 +102,27 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
             found.push(error("shared store", what).word("keys").runbook("TrunklineSharedKeysDiffer"));
         }
     }
+}
+
+/// Listeners whose sockets a unit of systemd was to hold.
+fn of_sockets(status: &Status, found: &mut Vec<Problem>) {
+    let mut units: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for listener in &status.listeners {
+        if let Some(unit) = &listener.unused_socket_unit {
+            units.entry(unit).or_default().push(&listener.address);
+        }
+    }
+    found.extend(units.into_iter().map(|(unit, addresses)| {
+        let subject = format!("listener {}", addresses.join(", "));
+        let what =
+            format!("a restart refuses connections: {unit} is enabled, and the socket is the gateway's own");
+        let steps = [
+            command(["systemctl", "stop", "trunkline"]),
+            command(["systemctl", "reset-failed", "trunkline", unit]),
+            command(["systemctl", "start", unit, "trunkline"]),
+        ];
+        warning(subject, what).word("socket").advice(steps.join("; "))
+    }));
 }
 
 /// Endpoints that serve nobody for a reason of their own, or whose upstreams do not say one.
@@ -552,6 +576,23 @@ mod tests {
             let waiting: Vec<String> = waiting.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(approval("notes", &waiting).as_deref(), expected, "{waiting:?}");
         }
+    }
+
+    #[test]
+    fn the_way_back_to_a_socket_unit_is_told_once_for_each_unit() {
+        let listener =
+            |address: &str, unit: Option<&str>| json!({"address": address, "unused_socket_unit": unit});
+        let status = json!({"listeners": [
+            listener("127.0.0.1:8080", Some("trunkline.socket")),
+            listener("127.0.0.1:8081", None),
+            listener("127.0.0.1:8082", Some("trunkline.socket")),
+        ]});
+        let all = problems(&Status::read(&status).unwrap(), None, NOW_S);
+        let told: Vec<_> = all.iter().map(|problem| (&*problem.level, &*problem.subject)).collect();
+        assert_eq!(told, [("warning", "listener 127.0.0.1:8080, 127.0.0.1:8082")]);
+        let expected = "systemctl stop trunkline; systemctl reset-failed trunkline trunkline.socket; \
+                        systemctl start trunkline.socket trunkline";
+        assert_eq!(all[0].advice.as_deref(), Some(expected));
     }
 
     #[test]

@@ -12,12 +12,13 @@ import sys
 import suite
 from booted.configuration import Configuration
 from booted.machine import CannotBoot, Machine
+from booted.own_sockets import OwnSockets
 from booted.slow_boot import SlowBoot
 from booted.under_load import UnderLoad
 from booted.units import Units
 from booted.upgrade import Upgrade
 
-CASES = (Configuration, SlowBoot, UnderLoad, Upgrade)
+CASES = (Configuration, OwnSockets, SlowBoot, UnderLoad, Upgrade)
 #: With `--all`.
 WRONG_FOR_S = 60
 

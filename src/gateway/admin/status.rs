@@ -23,10 +23,9 @@ use crate::access::limit::rate::Limiter;
 use crate::access::tls::Expiry;
 use crate::clock;
 use crate::context::reloads::ReloadOutcome;
-use crate::context::state::State;
+use crate::context::state::{ListenPlace, State};
 use crate::telemetry::callers::CallerCounts;
 use crate::telemetry::recent_errors::RecentError;
-use config::ListenAddress;
 
 /// Counts that are read back from their metric, by the value of its label.
 const CONNECTION_BOUNDS: [&str; 2] = ["connections_max", "connections_per_address_max"];
@@ -156,8 +155,11 @@ fn config(state: &State, process: &StartRecord, digest: &str) -> ConfigStatus {
 }
 
 fn listeners(state: &State) -> Vec<ListenerStatus> {
-    let one =
-        |(address, tls): &(ListenAddress, bool)| ListenerStatus { address: address.to_string(), tls: *tls };
+    let one = |place: &ListenPlace| ListenerStatus {
+        address: place.address.to_string(),
+        tls: place.has_tls,
+        unused_socket_unit: place.unused_socket_unit.clone(),
+    };
     state.listeners.load().iter().map(one).collect()
 }
 

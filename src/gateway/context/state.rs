@@ -35,6 +35,15 @@ use config::{Config, ListenAddress};
 use net::drain::Drain;
 use tokens::sealing::SealingKeys;
 
+/// Where clients connect.
+#[derive(Clone, Debug)]
+pub(crate) struct ListenPlace {
+    pub address: ListenAddress,
+    pub has_tls: bool,
+    /// The unit of systemd that was to open the socket, which is our own.
+    pub unused_socket_unit: Option<String>,
+}
+
 #[derive(Debug)]
 pub(crate) struct State {
     pub snapshot: ArcSwap<Snapshot>,
@@ -62,8 +71,8 @@ pub(crate) struct State {
     pub reloads: ReloadRequests,
     /// An operator wants the process to end.
     pub stop_wanted: Notify,
-    /// Where clients connect, and whether TLS is spoken there, in configured order.
-    pub listeners: ArcSwap<Vec<(ListenAddress, bool)>>,
+    /// Where clients connect, in configured order.
+    pub listeners: ArcSwap<Vec<ListenPlace>>,
     pub drain: Drain,
     /// Whether the workers live, and what they have under way.
     pub pulses: Arc<Pulses>,

@@ -239,7 +239,7 @@ impl InheritedSockets {
     /// By name, or by address where the name says nothing.
     fn find(&mut self, name: &str, is_it: impl Fn(&InheritedSocket) -> bool) -> Option<InheritedSocket> {
         let fits = |socket: &InheritedSocket| {
-            socket.label.name == name || (!socket.label.is_role() && is_it(socket))
+            socket.label.name == name || (!is_role(&socket.label.name) && is_it(socket))
         };
         let place = self.0.iter().position(fits)?;
         Some(self.0.remove(place))
@@ -282,14 +282,6 @@ impl ListenerKind {
     }
 }
 
-impl Label {
-    /// Whether the name says what the socket is for.
-    fn is_role(&self) -> bool {
-        let number = self.name.strip_prefix("listener-").map(str::parse::<usize>);
-        self.name == ADMIN || self.name == name_of(0) || matches!(number, Some(Ok(_)))
-    }
-}
-
 impl InheritError {
     fn unlike(label: Label, kind: &ListenerKind, wanted: impl fmt::Display, advice: &'static str) -> Self {
         Self::Unlike { label, at: kind.to_string(), wanted: wanted.to_string(), advice }
@@ -320,8 +312,14 @@ fn mode_of(path: &Path) -> u32 {
     std::fs::metadata(path).map_or(0o777, |file| file.permissions().mode() & 0o777)
 }
 
+/// Whether the name of a socket says what it is for.
+pub(super) fn is_role(name: &str) -> bool {
+    let number = name.strip_prefix("listener-").map(str::parse::<usize>);
+    name == ADMIN || name == name_of(0) || matches!(number, Some(Ok(_)))
+}
+
 /// What the listener at `place` is called.
-fn name_of(place: usize) -> String {
+pub(super) fn name_of(place: usize) -> String {
     if place == 0 { "listener".to_owned() } else { format!("listener-{}", place + 1) }
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::serving::ListenerChange;
 use super::sockets::{self, OpenPlace};
+use crate::context::state::ListenPlace;
 use config::{Config, DrainConfig, ListenAddress, Listener};
 use net::socket::ListeningSocket;
 
@@ -70,9 +71,14 @@ impl Listeners {
         Self { open: open.collect(), next: config.listeners.len(), changes }
     }
 
-    /// Where clients connect, and whether TLS is spoken there, in configured order.
-    pub(super) fn places(&self) -> Vec<(ListenAddress, bool)> {
-        self.open.iter().map(|open| (open.place.address.clone(), open.has_tls)).collect()
+    /// Where clients connect, in configured order.
+    pub(super) fn places(&self) -> Vec<ListenPlace> {
+        let place = |open: &OpenListener| ListenPlace {
+            address: open.place.address.clone(),
+            has_tls: open.has_tls,
+            unused_socket_unit: open.place.unused_socket_unit.clone(),
+        };
+        self.open.iter().map(place).collect()
     }
 
     /// What is configured of the files of sockets that are open, and was not so when they were opened.

@@ -3,7 +3,8 @@
 //! | file | what it is |
 //! |---|---|
 //! | `sockets.rs` | what the gateway listens at |
-//! | `passed.rs` | sockets that were open before the process |
+//! | `inherited_sockets.rs` | sockets that were open before the process |
+//! | `socket_units.rs` | units of systemd that were to open ours |
 //! | `control_tasks.rs` | what runs beside it on the control thread |
 //! | `control.rs` | signals, and the three clocks of the end |
 //! | `reload.rs`, `difference.rs` | a new configuration, completely or not at all |
@@ -36,6 +37,7 @@ mod replicas;
 mod serving;
 #[cfg(test)]
 mod simulation;
+mod socket_units;
 mod sockets;
 mod supervisor;
 mod watch;
@@ -61,7 +63,7 @@ use crate::admin::socket::Socket;
 use crate::catalog::lists::kept::KeptFiles;
 use crate::catalog::probe::Prober;
 use crate::context::child_room::ChildRoom;
-use crate::context::state::{State, StateError};
+use crate::context::state::{ListenPlace, State, StateError};
 use crate::context::worker::Worker;
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
@@ -264,8 +266,15 @@ impl Gateway {
 }
 
 fn say_where(state: &State) {
-    for (address, _) in state.listeners.load().iter() {
+    for ListenPlace { address, unused_socket_unit, .. } in state.listeners.load().iter() {
         tracing::info!(%address, "listening");
+        if let Some(unit) = unused_socket_unit {
+            tracing::warn!(
+                %address,
+                unit,
+                "a restart refuses connections: the socket is the gateway's own, though a socket unit is enabled"
+            );
+        }
     }
 }
 

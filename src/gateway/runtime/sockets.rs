@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::inherited_sockets::{InheritError, InheritedSockets};
+use super::socket_units::SocketUnits;
 use crate::admin::socket::{self as admin, SocketFile};
 use config::{Config, ListenAddress, Listener};
 use net::socket::{self, ListenerSocket, ListeningSocket};
@@ -21,6 +22,8 @@ pub(super) struct OpenPlace {
     /// The file of a Unix socket of our own: it goes with the last who knows of it.
     #[expect(dead_code, reason = "removed when dropped")]
     pub(super) file: Option<Arc<SocketFile>>,
+    /// The unit that was to open a socket of our own.
+    pub(super) unused_socket_unit: Option<String>,
 }
 
 /// Open sockets.
@@ -58,14 +61,18 @@ impl Sockets {
         let mut workers: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
         let mut places = Vec::new();
         let mut outlive_us = true;
+        let units = SocketUnits::of_process();
         for (number, listener) in config.listeners.iter().enumerate() {
             let (place, sockets) = if let Some((socket, address)) = inherited(&mut passed, number, listener)?
             {
                 let sockets = copies(socket, worker_count, true).map_err(anyhow::Error::from);
-                (OpenPlace { address, file: None }, sockets.map_err(SocketsError::Listen)?)
+                let place = OpenPlace { address, file: None, unused_socket_unit: None };
+                (place, sockets.map_err(SocketsError::Listen)?)
             } else {
                 outlive_us = false;
-                own(listener, worker_count).map_err(SocketsError::Listen)?
+                let (place, sockets) = own(listener, worker_count).map_err(SocketsError::Listen)?;
+                let unused_socket_unit = units.unit_for(number, &listener.address).map(str::to_owned);
+                (OpenPlace { unused_socket_unit, ..place }, sockets)
             };
             for (worker, socket) in workers.iter_mut().zip(sockets) {
                 worker.push((Listener { address: place.address.clone(), ..listener.clone() }, socket));
@@ -125,7 +132,8 @@ pub(super) fn own(listener: &Listener, count: usize) -> anyhow::Result<(OpenPlac
             let bound = admin::bind(path, listener.socket_mode, listener.socket_group.as_deref());
             bound.and_then(|(socket, file)| {
                 let sockets = copies(ListenerSocket::Unix(socket), count, false)?;
-                Ok((OpenPlace { address: listener.address.clone(), file: Some(Arc::new(file)) }, sockets))
+                let (address, file) = (listener.address.clone(), Some(Arc::new(file)));
+                Ok((OpenPlace { address, file, unused_socket_unit: None }, sockets))
             })
         }
     };
@@ -140,7 +148,8 @@ fn own_at(mut address: SocketAddr, count: usize) -> io::Result<(OpenPlace, Vec<L
         address = socket.local_addr()?;
         sockets.push(ListeningSocket { socket: ListenerSocket::Tcp(socket), outlives_us: false });
     }
-    Ok((OpenPlace { address: ListenAddress::Address(address), file: None }, sockets))
+    let address = ListenAddress::Address(address);
+    Ok((OpenPlace { address, file: None, unused_socket_unit: None }, sockets))
 }
 
 fn copies(socket: ListenerSocket, count: usize, outlives_us: bool) -> io::Result<Vec<ListeningSocket>> {

@@ -321,7 +321,7 @@ impl StyledText {
         let status = &app.status;
         let since = span(status.uptime_s);
         self.fact("version", &format!("{}, up {since}, {} workers", status.version, status.workers));
-        for ListenerStatus { address, tls } in &status.listeners {
+        for ListenerStatus { address, tls, .. } in &status.listeners {
             self.fact("listens at", &format!("{address}{}", if *tls { " (TLS)" } else { "" }));
         }
         self.fact("configuration", status.config.file.as_deref().unwrap_or("built in"));
