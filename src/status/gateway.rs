@@ -144,6 +144,8 @@ objects! {
         file: String,
         /// When it ends, in seconds since 1970.
         expires_s: Option<u64>,
+        /// It is that of authorities of clients, which count after their end, too.
+        authority: bool,
     }
 
     /// What several gateways share.

@@ -332,10 +332,21 @@ fn of_certificates(status: &Status, now_s: u64, found: &mut Vec<Problem>) {
         let Some(ends_s) = certificate.expires_s else { continue };
         let subject = format!("certificate {}", certificate.file);
         let problem = match ends_s.checked_sub(now_s) {
+            None if certificate.authority => {
+                let ago = span(now_s - ends_s);
+                warning(
+                    subject,
+                    format!("the authority of clients expired {ago} ago, and goes on to count: replace it"),
+                )
+            }
             None => error(subject, format!("the certificate expired {} ago", span(now_s - ends_s))),
             Some(left) if left < CERTIFICATE_WARNING_S => {
                 let what = format!("the certificate expires in {}", span(left));
-                if left < CERTIFICATE_WRONG_S { error(subject, what) } else { warning(subject, what) }
+                if left < CERTIFICATE_WRONG_S && !certificate.authority {
+                    error(subject, what)
+                } else {
+                    warning(subject, what)
+                }
             }
             Some(_) => continue,
         };
@@ -515,6 +526,14 @@ mod tests {
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 86_400}]}),
                 "Error certificate c: the certificate expires in 1 d",
+            ),
+            (
+                json!({"certificates": [{"file": "ca", "expires_s": NOW_S - 60, "authority": true}]}),
+                "Warning certificate ca: the authority of clients expired 1 min ago, and goes on to count",
+            ),
+            (
+                json!({"certificates": [{"file": "ca", "expires_s": NOW_S + 60, "authority": true}]}),
+                "Warning certificate ca: the certificate expires in 1 min",
             ),
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S + 7 * 86_400}]}),

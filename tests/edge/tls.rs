@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use rustls::HandshakeKind;
+use serde_json::Value;
 
 use crate::harness::{
     Authority, Certificates, Config, Connection, Daemon, Gate, Http2, Reply, Response, TlsClient, Upstream,
@@ -327,6 +328,27 @@ fn the_end_of_certificates_is_shown_and_told() {
         line.is_some_and(|line| line.contains("server.pem") && line.ends_with(" 1609459200")),
         "{line:?}"
     );
+}
+
+/// RFC 5280 gives a trust anchor no dates. Operators are told.
+#[test]
+fn an_authority_that_has_expired_goes_on_to_count_and_is_told() {
+    let (people, files) = (Authority::expired(), Certificates::new());
+    let setup = Setup::new(&asking(&people, &files, "required"));
+    let (checked, _) = trunkline(&["check"], Some(&setup.config.to_string()));
+    let said = String::from_utf8(checked.stderr).unwrap();
+    assert!(checked.status.success() && said.contains("client-ca.pem: the authority has expired"), "{said}");
+    let daemon = setup.start();
+    daemon.wait_for_log(0, "its end", |line| line.contains("the authority of clients has expired"));
+    let client = TlsClient::showing(&setup.authority, &people.issue(&["alice"]));
+    assert!(is_served(&client, &daemon), "its clients are served");
+    let status: Value = serde_json::from_str(&daemon.get_admin("/status").text()).unwrap();
+    let problems = status["problems"].as_array().unwrap();
+    let told =
+        |problem: &&Value| problem["subject"].as_str().is_some_and(|subject| subject.contains("client-ca"));
+    let problem = problems.iter().find(told).unwrap_or_else(|| panic!("{problems:?}"));
+    assert_eq!(problem["level"], "warning", "{problem}");
+    assert!(problem["what"].as_str().unwrap().contains("goes on to count"), "{problem}");
 }
 
 #[test]

@@ -30,9 +30,19 @@ pub(crate) struct Identity {
 
 impl Authority {
     pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// One whose own certificate ended long ago.
+    pub(crate) fn expired() -> Self {
+        Self::with(end_long_ago)
+    }
+
+    fn with(change: impl Fn(&mut CertificateParams)) -> Self {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
         let pem = params.self_signed(&key).expect("a certificate").pem();
         Self { pem, issuer: Issuer::new(params, key) }
     }
@@ -44,10 +54,7 @@ impl Authority {
 
     /// A certificate that ended long ago.
     pub(crate) fn issue_expired(&self, names: &[&str]) -> Identity {
-        self.issue_with(names, |params| {
-            params.not_before = date_time_ymd(2020, 1, 1);
-            params.not_after = date_time_ymd(2021, 1, 1);
-        })
+        self.issue_with(names, end_long_ago)
     }
 
     /// A certificate for this URI.
@@ -65,6 +72,11 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         Identity { chain: certificate.pem(), key: key.serialize_pem() }
     }
+}
+
+fn end_long_ago(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2021, 1, 1);
 }
 
 /// Certificates as files, which a test may replace.

@@ -179,6 +179,7 @@ fn certificates(state: &State) -> Vec<Certificate> {
     let one = |expiry: &Expiry| Certificate {
         file: expiry.path.display().to_string(),
         expires_s: Some(count(expiry.ends_s)),
+        authority: expiry.is_authority,
     };
     state.tls.expiries().iter().map(one).collect()
 }

@@ -364,9 +364,10 @@ impl StyledText {
             return;
         }
         self.heading("certificates");
-        for Certificate { file, expires_s } in &app.status.certificates {
+        for Certificate { file, expires_s, authority } in &app.status.certificates {
             let said = match expires_s.map(|ends_s| ends_s.checked_sub(app.now_s)) {
                 None => "expiry unknown".to_owned(),
+                Some(None) if *authority => "! expired, goes on to count".to_owned(),
                 Some(None) => "✗ expired".to_owned(),
                 Some(Some(left)) => format!("expires in {}", span(left)),
             };

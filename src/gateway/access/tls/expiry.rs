@@ -11,7 +11,7 @@ const DAY_S: u64 = 24 * 60 * 60;
 pub(crate) fn show(servers: &TlsServers, metrics: &Metrics) {
     let expiries = servers.expiries();
     metrics.connections.certificate_expiry.reset();
-    for Expiry { path, ends_s } in &expiries {
+    for Expiry { path, ends_s, .. } in &expiries {
         let gauge = metrics.connections.certificate_expiry.with_label_values(&[&path.display().to_string()]);
         gauge.set(i64::try_from(*ends_s).unwrap_or(i64::MAX));
     }
@@ -23,6 +23,9 @@ pub(crate) fn warn(expiries: &[Expiry]) {
     for expiry in expiries {
         let path = expiry.path.display();
         match left(expiry, now_s) {
+            Left::None if expiry.is_authority => {
+                tracing::warn!(%path, "the authority of clients has expired, and goes on to count");
+            }
             Left::None => tracing::error!(%path, "the certificate has expired"),
             Left::Days(days) => tracing::warn!(%path, days, "the certificate expires soon"),
             Left::Enough => {}
@@ -36,6 +39,9 @@ pub(crate) fn told(expiries: &[Expiry]) -> Vec<String> {
     let told = |expiry: &Expiry| {
         let path = expiry.path.display();
         match left(expiry, now_s) {
+            Left::None if expiry.is_authority => Some(format!(
+                "{path}: the authority has expired, and goes on to count for clients: replace it"
+            )),
             Left::None => {
                 Some(format!("{path}: the certificate has expired, and whoever checks it refuses it"))
             }

@@ -58,6 +58,8 @@ pub(crate) struct Expiry {
     pub path: PathBuf,
     /// In seconds since 1970; of several certificates the first to end.
     pub ends_s: u64,
+    /// It is that of authorities, which are believed for as long as they are configured.
+    pub is_authority: bool,
 }
 
 /// Why a listener cannot speak TLS. Shows nothing of a key.
@@ -102,13 +104,21 @@ impl TlsServer {
             let chain = read_chain(path, chain)?;
             let leaf = certificate::read(&chain[0]).ok_or_else(|| not_a_certificate(path))?;
             names.add(leaf.dns_names.iter().map(|name| &**name));
-            expiries.push(Expiry { path: path.clone(), ends_s: first_end(path, &chain)? });
+            expiries.push(Expiry {
+                path: path.clone(),
+                ends_s: first_end(path, &chain)?,
+                is_authority: false,
+            });
             certificates.push(Arc::new(certified(chain, source, key, &provider)?));
         }
         let verifier = match &files.client_ca {
             Some((path, ca)) => {
                 let roots = read_chain(path, ca)?;
-                expiries.push(Expiry { path: path.clone(), ends_s: first_end(path, &roots)? });
+                expiries.push(Expiry {
+                    path: path.clone(),
+                    ends_s: first_end(path, &roots)?,
+                    is_authority: true,
+                });
                 let is_optional = settings.client_certificates == CertificateDemand::Optional;
                 Some(client_verifier(path, roots, is_optional, &provider)?)
             }
@@ -273,7 +283,7 @@ fn pem_fault(error: &pem::Error) -> String {
 /// When the first certificate in the file at `path` ends.
 pub(crate) fn expiry_of(path: &Path) -> Result<Expiry, TlsError> {
     let chain = read_chain(path, &read_file(path)?)?;
-    Ok(Expiry { path: path.to_owned(), ends_s: first_end(path, &chain)? })
+    Ok(Expiry { path: path.to_owned(), ends_s: first_end(path, &chain)?, is_authority: false })
 }
 
 fn first_end(path: &Path, chain: &[CertificateDer<'_>]) -> Result<u64, TlsError> {
