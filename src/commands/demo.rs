@@ -49,7 +49,7 @@ fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let text = configuration(options, &weather.url(), &notes.url());
     let config = config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render("demo", &text)))?;
     logs::start(&config.log)?;
-    let gateway = Gateway::open(config, None)?;
+    let gateway = Gateway::open(config, None, super::VERSION)?;
     let address = gateway.addresses().next().cloned().context("the demo has no listener")?;
 
     let admin = gateway.admin_address().context("the demo has no admin listener")?;

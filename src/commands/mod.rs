@@ -65,9 +65,12 @@ help: to begin with, copy one from config/examples, or, of the package, from /us
 /// Names another one.
 const CONFIG_VARIABLE: &str = "TRUNKLINE_CONFIG";
 
+/// With the commit of a release.
+const VERSION: &str = env!("TRUNKLINE_VERSION");
+
 /// A gateway for MCP servers
 #[derive(Debug, Parser)]
-#[command(version = env!("TRUNKLINE_VERSION"), arg_required_else_help = true)]
+#[command(version = VERSION, arg_required_else_help = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,

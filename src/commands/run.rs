@@ -63,7 +63,7 @@ pub(super) fn run(path: &Path) -> ExitCode {
     }
     gateway::warn_about(&config);
     let places = config.places.clone();
-    let code = match Gateway::open(config, Some(path.to_owned())) {
+    let code = match Gateway::open(config, Some(path.to_owned()), super::VERSION) {
         Ok(gateway) => serve(gateway),
         Err(error) => {
             tracing::error!(error = places.located(&files.source, error.to_string()), "cannot run");

@@ -247,7 +247,7 @@ fn the_status_tells_what_there_is_and_no_secret() {
     });
     let expect =
         |path: &str, expected: Value| assert_eq!(told.pointer(path), Some(&expected), "{path}: {told:#}");
-    expect("/version", env!("CARGO_PKG_VERSION").into());
+    expect("/version", env!("TRUNKLINE_VERSION").into());
     expect("/drain", "none".into());
     expect("/endpoints/0/path", "/mcp".into());
     expect("/endpoints/0/upstreams", serde_json::json!(["up", "dead"]));

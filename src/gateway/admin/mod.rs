@@ -54,6 +54,8 @@ use net::tasks::Tasks;
 /// What does not change while the process runs.
 #[derive(Debug)]
 pub(crate) struct StartRecord {
+    /// With the commit, where the program knows it.
+    pub version: &'static str,
     /// When it started, by the clock of the system.
     pub started: SystemTime,
     /// The same by a clock that does not jump.

@@ -61,7 +61,7 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
     };
     let upstreams = servers::upstreams(state, &snapshot, &seen);
     let mut status = Status {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: process.version.to_owned(),
         started_s: unix_s(process.started),
         uptime_s: clock::since(process.since).as_secs(),
         workers: count(process.workers),

@@ -108,6 +108,7 @@ pub struct Gateway {
     admin: Option<Socket>,
     metrics: Option<Socket>,
     sockets_outlive_us: bool,
+    version: &'static str,
 }
 
 /// Why a gateway cannot start.
@@ -145,21 +146,22 @@ fn state_directory_of_environment() -> Option<PathBuf> {
 }
 
 impl Gateway {
-    /// Resolves the configuration and opens every socket. `source` is read again on SIGHUP.
-    pub fn open(config: Config, source: Option<PathBuf>) -> Result<Self, StartError> {
+    /// Resolves the configuration and opens every socket. `source` is read again on SIGHUP; `version` is what operators are told.
+    pub fn open(config: Config, source: Option<PathBuf>, version: &'static str) -> Result<Self, StartError> {
         let passed = InheritedSockets::take().map_err(SocketsError::from)?;
         local_runtime()
             .and_then(|runtime| runtime.block_on(async { control::catch_hangup() }))
             .map_err(StartError::Signals)?;
         open_files::raise_limit(worker_count(&config))?;
         let metrics = Metrics::of(&config.metrics)?;
+        metrics.gateway.build_info.with_label_values(&[version]).set(1);
         logs::count_in(&metrics.gateway.log_lines_dropped);
         let state = State::new(&config, metrics)?;
         open_files::warn_of_few(config.limits.connections_max, state.connections.max());
         state.host.set_room(ChildRoom::new(&state));
         let Sockets { places, workers: sockets, admin, metrics, outlive_us: sockets_outlive_us } =
             Sockets::open(&config, passed, worker_count(&config))?;
-        Ok(Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us })
+        Ok(Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us, version })
     }
 
     /// Where clients connect.
@@ -205,7 +207,8 @@ impl Gateway {
         watchdog: Option<Duration>,
         supervise: impl FnOnce() + Send + 'static,
     ) -> anyhow::Result<ExitCause> {
-        let Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us } = self;
+        let Self { state, config, source, places, sockets, admin, metrics, sockets_outlive_us, version } =
+            self;
         let (started, since) = (clock::calendar(), clock::now());
         // Signals are caught before anybody is told that we are ready.
         let signals = Signals::new()?;
@@ -242,13 +245,13 @@ impl Gateway {
         let supervisor = std::thread::Builder::new().name("supervisor".into());
         supervisor.spawn(supervise).context("the supervisor cannot start")?;
         if let Some(admin) = admin {
-            let process = admin::StartRecord { started, since, source, workers: workers.len() };
+            let process = admin::StartRecord { version, started, since, source, workers: workers.len() };
             spawned.serve_admin(admin, process, text);
         }
         let last_writes = spawned.ask_upstreams(prober, pins, kept);
         spawned.look_after_process(&notifier, watchdog);
         say_where(&state);
-        tracing::info!(version = env!("CARGO_PKG_VERSION"), workers = workers.len(), "ready");
+        tracing::info!(version, workers = workers.len(), "ready");
         notifier.ready(&state);
         let control = Control {
             state: &state,
@@ -387,7 +390,11 @@ fn worker_count(config: &Config) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
+
+    const VERSION: &str = "1.2.3+20260203040506.0a1b2c3d";
 
     #[cfg(target_os = "linux")]
     #[test]
@@ -403,12 +410,35 @@ mod tests {
     }
 
     #[test]
+    fn operators_are_told_the_version_with_its_commit() {
+        let text = "[listener]\naddress = \"127.0.0.1:0\"\n[drain]\nquiet = \"10ms\"\n\
+                    [admin]\naddress = \"127.0.0.1:0\"\n\
+                    [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
+                    [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
+        let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
+        let gateway = Gateway::open(config, None, VERSION).expect("it listens");
+        let (state, admin) = (Arc::clone(&gateway.state), gateway.admin_address().expect("an address"));
+        let running = std::thread::spawn(|| gateway.run());
+        for path in ["/status", "/metrics"] {
+            let mut connection = std::net::TcpStream::connect(&admin).expect("it listens");
+            write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                .expect("sent");
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).expect("an answer");
+            assert!(answer.contains(&format!("\"{VERSION}\"")), "{path}: {answer}");
+        }
+        state.stop_wanted.notify_one();
+        let ended = running.join().expect("it ends in order");
+        assert_eq!(ended.expect("it runs"), ExitCause::Told);
+    }
+
+    #[test]
     fn the_death_of_a_worker_is_the_end_of_a_drain() {
         let text = "[listener]\naddress = \"127.0.0.1:0\"\n[drain]\nquiet = \"10ms\"\n\
                     [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
                     [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
         let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
-        let gateway = Gateway::open(config, None).expect("it listens");
+        let gateway = Gateway::open(config, None, VERSION).expect("it listens");
         let state = Arc::clone(&gateway.state);
         let (_, life) = state.pulses.add();
         let died = std::thread::spawn(move || {
@@ -426,7 +456,7 @@ mod tests {
                     [[endpoint]]\npath = \"/mcp\"\nupstreams = [\"up\"]\n\
                     [upstream.up]\nurl = \"http://127.0.0.1:1/\"\neras = [\"modern\"]";
         let config = config::parse(text).unwrap_or_else(|errors| panic!("{}", errors.render("test", text)));
-        let gateway = Gateway::open(config.clone(), None).expect("it listens");
+        let gateway = Gateway::open(config.clone(), None, VERSION).expect("it listens");
         let state = Arc::clone(&gateway.state);
         let (sender, changes) = mpsc::channel(1);
         let sockets = gateway.sockets.into_iter().next().expect("those of a worker");

@@ -105,7 +105,8 @@ fn lines(app: &App, layout: Layout, width: usize, palette: Palette) -> Vec<Line<
 fn title(app: &App, width: usize, palette: Palette) -> Line<'static> {
     let status = &app.status;
     let mut parts = vec![
-        (format!("trunkline {}", shown(&status.version)), Look::Strong),
+        // Without the commit, which the gateway's own view has.
+        (format!("trunkline {}", shown(status.version.split('+').next().unwrap_or_default())), Look::Strong),
         (shown(&app.place), Look::Plain),
         (format!("up {}", span(status.uptime_s)), Look::Plain),
     ];

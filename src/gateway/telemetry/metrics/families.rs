@@ -546,7 +546,7 @@ label_values! {
 metrics! {
     /// The running of the gateway itself.
     pub struct GatewayMetrics {
-        /// Always 1; the version is a label.
+        /// Always 1; the version is a label, with the commit as `trunkline --version` has it.
         build_info: IntGaugeVec["version"] = "trunkline_build_info";
         /// Connections ended by a bug.
         panics: IntCounter = "trunkline_panics_total";

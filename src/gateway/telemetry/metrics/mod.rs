@@ -113,7 +113,6 @@ impl Metrics {
             process: ProcessMetrics::register(&registry)?,
             registry,
         };
-        metrics.gateway.build_info.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         metrics.config_in_force();
         metrics.process.read();
         Ok(metrics)
