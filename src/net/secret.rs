@@ -17,8 +17,7 @@ use crate::regular_file;
 use config::SecretSource;
 
 /// Told where a credential is not the one that is wanted.
-pub const CREDENTIALS_AGE: &str =
-    "systemd hands over a new credential when the service is restarted, not when it is reloaded";
+pub const CREDENTIALS_AGE: &str = "whether a reload brings a new credential depends on the version of systemd, and a restart of the service always does";
 
 /// More than any token, password or key with its certificates needs.
 const SECRET_BYTES_MAX: usize = 64 << 10;
