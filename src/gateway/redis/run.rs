@@ -12,6 +12,7 @@ use redis::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, sleep, timeout};
 
 use super::bounded::BoundedReplies;
@@ -62,6 +63,20 @@ enum ConnectError {
     Access(#[from] SharedError),
 }
 
+/// Something that is read from a disk. One that hangs takes one thread, however often it was waited for in vain.
+struct PendingRead<T>(Option<JoinHandle<T>>);
+
+impl<T: Send + 'static> PendingRead<T> {
+    /// What is being read already, or else what `read` finds now. `None`: it panicked.
+    async fn finish(&mut self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let found = self.0.get_or_insert_with(|| spawn_blocking(read)).await;
+        self.0 = None;
+        found.ok()
+    }
+}
+
+type AccessReading = PendingRead<Result<RedisAccess, SharedError>>;
+
 trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
@@ -76,10 +91,11 @@ impl Redis {
         let mut pause = PAUSE_MIN;
         let mut logged: Option<(String, Instant)> = None;
         let mut faults = PeerFaults::default();
+        let mut reading = PendingRead(None);
         loop {
             let started = Instant::now();
             let epoch = self.epoch();
-            let result = self.serve(&keys, &hear, &mut faults).await;
+            let result = self.serve(&keys, &hear, (&mut faults, &mut reading)).await;
             self.link.store(None);
             self.note_connected(false);
             if self.epoch() != epoch {
@@ -109,11 +125,15 @@ impl Redis {
         self: &Arc<Self>,
         keys: &impl Fn() -> String,
         hear: &impl Fn(PeerEvent),
-        faults: &mut PeerFaults,
+        (faults, reading): (&mut PeerFaults, &mut AccessReading),
     ) -> Result<(), ConnectError> {
         let (sender, mut messages) = mpsc::channel(MESSAGES_MAX);
         let patience = CONNECT_TIMEOUT_MIN.max(self.timeout() * 4);
-        let access = timeout(patience, self.access()).await.map_err(|_| ConnectError::TimedOut)??;
+        let redis = Arc::clone(self);
+        // A password that was rotated is the one of the next connection.
+        let read = move || RedisAccess::read(&redis.config, redis.system_roots.as_ref());
+        let access = timeout(patience, reading.finish(read)).await.map_err(|_| ConnectError::TimedOut)?;
+        let access = access.ok_or(ConnectError::Closed)??;
         let (login, settings) = (self.login(&access), self.settings(sender));
         let connect = async {
             let stream = BoundedReplies::new(self.stream(&access).await?);
@@ -163,14 +183,6 @@ impl Redis {
                 self.meet(faults, peers, clock::now());
             }
         }
-    }
-
-    /// The content of the files now: a password that was rotated is the one of the next connection.
-    async fn access(self: &Arc<Self>) -> Result<RedisAccess, ConnectError> {
-        let redis = Arc::clone(self);
-        let read = move || RedisAccess::read(&redis.config, redis.system_roots.as_ref());
-        let read = tokio::task::spawn_blocking(read).await.map_err(|_| ConnectError::Closed)?;
-        Ok(read?)
     }
 
     async fn stream(&self, access: &RedisAccess) -> Result<Box<dyn ByteStream>, ConnectError> {
@@ -239,5 +251,27 @@ fn message_of(pushed: PushInfo) -> Option<Vec<u8>> {
     match (pushed.kind, pushed.data.into_iter().nth(1)) {
         (PushKind::Message, Some(Value::BulkString(message))) => Some(message),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc as sync;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_takes_one_thread() {
+        let mut reading = PendingRead(None);
+        let (disk, hangs) = sync::channel::<u32>();
+        let first = reading.finish(move || hangs.recv().unwrap_or_default());
+        assert!(timeout(Duration::from_millis(10), first).await.is_err());
+        for _ in 0..3 {
+            let again = reading.finish(|| unreachable!("it is being read"));
+            assert!(timeout(Duration::from_millis(10), again).await.is_err());
+        }
+        disk.send(7).expect("it waits");
+        assert_eq!(reading.finish(|| unreachable!("it is being read")).await, Some(7));
+        assert_eq!(reading.finish(|| 8).await, Some(8), "read anew");
     }
 }
