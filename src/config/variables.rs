@@ -19,6 +19,10 @@ const SECRETS: [&str; 7] = ["basic", "bearer", "client_secret", "key", "password
 /// A default has variables with defaults, and so on, at most so often.
 const NESTED_MAX: usize = 8;
 
+/// Variables that systemd sets for `StateDirectory=` and its like.
+const DIRECTORIES: [&str; 5] =
+    ["CACHE_DIRECTORY", "CONFIGURATION_DIRECTORY", "LOGS_DIRECTORY", "RUNTIME_DIRECTORY", "STATE_DIRECTORY"];
+
 /// Tables whose keys are names that somebody chose.
 const FREE_NAMES: [&str; 2] = ["env", "headers"];
 
@@ -83,7 +87,8 @@ fn expanded(text: &str, environment: EnvironmentLookup<'_>, nested_max: usize) -
                 .to_owned());
         }
         // As a shell has it, an empty one does not count where there is a default.
-        let value = environment(name).filter(|value| !(value.is_empty() && default.is_some()));
+        let value = environment(name).map(|value| of_several(name, value));
+        let value = value.filter(|value| !(value.is_empty() && default.is_some()));
         let value = match (value, default) {
             (Some(value), _) => value,
             (None, Some(default)) => {
@@ -102,6 +107,14 @@ fn expanded(text: &str, environment: EnvironmentLookup<'_>, nested_max: usize) -
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// Of several directories, which systemd separates by colons, the first one.
+fn of_several(name: &str, mut value: String) -> String {
+    if DIRECTORIES.contains(&name) {
+        value.truncate(value.find(':').unwrap_or(value.len()));
+    }
+    value
 }
 
 /// The `}` of a variable whose `${` stands before the text.
@@ -131,6 +144,8 @@ mod tests {
         match name {
             "HOST" => Some("10.0.0.1".to_owned()),
             "EMPTY" => Some(String::new()),
+            "STATE_DIRECTORY" | "SEVERAL" => Some("/var/lib/a:/var/lib/b".to_owned()),
+            "LOGS_DIRECTORY" => Some("/var/log/a".to_owned()),
             _ => None,
         }
     }
@@ -147,6 +162,9 @@ mod tests {
             ("${NONE:-${EMPTY:-${HOST}}}}", Ok("10.0.0.1}")),
             ("${NONE:-${NONE}/a}", Err("the environment has no `NONE`: set it, or write `${NONE:-default}`")),
             ("${NONE:-${HOST}", Err("`${` without `}`: write `${NAME}`, or `$${` for `${`")),
+            ("${STATE_DIRECTORY:-${HOST}}/x", Ok("/var/lib/a/x")),
+            ("${LOGS_DIRECTORY}/x", Ok("/var/log/a/x")),
+            ("${SEVERAL}/x", Ok("/var/lib/a:/var/lib/b/x")),
             (&*deep, Err("defaults of variables are nested too deep")),
             ("$${HOST} $HOST $$ }", Ok("${HOST} $HOST $$ }")),
             ("${PORT}", Err("the environment has no `PORT`: set it, or write `${PORT:-default}`")),

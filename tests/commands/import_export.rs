@@ -135,7 +135,10 @@ fn an_import_keeps_its_state_and_names_missing_programs() {
     let in_home = home.join(".local/state/trunkline");
     // As a service of systemd and the image have it.
     let of_service = folder.path().join("service");
-    for (state, directory) in [(&in_home, String::new()), (&of_service, of_service.display().to_string())] {
+    let only = of_service.display().to_string();
+    let several = format!("{only}:{}", folder.path().join("other").display());
+    for (state, directory) in [(&in_home, String::new()), (&of_service, only), (&of_service, several)] {
+        let _ = fs::remove_dir_all(state);
         let _ = fs::remove_dir_all(&home);
         let environment = [("HOME", &*home.display().to_string()), ("STATE_DIRECTORY", &directory)];
         let _daemon = Daemon::start_with(&any_port, &environment);
