@@ -1,13 +1,45 @@
 //! Client certificates as credentials: whom they name, alone and beside keys and tokens.
 
+use std::time::{Duration, SystemTime};
+
+use rcgen::SanType;
 use serde_json::json;
 
 use crate::harness::{
-    Authority, Certificates, Config, Daemon, RESOURCE, SigningKey, TlsClient, Upstream, api_key, call,
-    claims, jwks, jwt,
+    Authority, Certificates, Config, Connection, DEADLINE, Daemon, Http2, RESOURCE, Request, SigningKey,
+    TlsClient, Upstream, api_key, call, claims, eventually_within, jwks, jwt,
 };
 
 const KEY: &str = "tl_0123456789abcdefghijklmnopqrstuvwxyz";
+const BOTH: [&str; 2] = ["http/1.1", "h2"];
+/// For as long a certificate counts: long enough to connect with it.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+
+/// A connection that is kept, of either version of HTTP.
+enum Kept {
+    Http1(Box<Connection>),
+    Http2(Http2),
+}
+
+impl Kept {
+    fn open(daemon: &Daemon, client: &TlsClient, http: &str) -> Self {
+        let client = client.clone().offering(&[http]);
+        match http {
+            "h2" => Self::Http2(Http2::connect_tls(daemon.address(), &client, "localhost")),
+            _ => Self::Http1(Box::new(client.connect(daemon.address(), "localhost"))),
+        }
+    }
+
+    fn status(&mut self, request: &Request) -> u16 {
+        match self {
+            Self::Http1(connection) => {
+                connection.write(&request.bytes());
+                connection.response().status
+            }
+            Self::Http2(connection) => connection.send(request).status,
+        }
+    }
+}
 
 #[test]
 fn a_certificate_names_the_caller_unless_a_credential_is_presented() {
@@ -102,7 +134,8 @@ fn an_authority_that_went_is_believed_on_no_open_connection() {
 #[test]
 fn a_connection_ends_with_its_authority_whatever_the_endpoint_goes_by() {
     let upstream = Upstream::with_tools(&["echo"]);
-    for (demand, key) in [("required", None), ("optional", None), ("required", Some(KEY))] {
+    let demands = [("required", None), ("optional", None), ("required", Some(KEY))];
+    for ((demand, key), http) in demands.into_iter().flat_map(|demand| BOTH.map(|http| (demand, http))) {
         let [server_authority, stays, goes] = [(); 3].map(|()| Authority::new());
         let files = Certificates::new();
         let server = files.add("server", &server_authority.issue(&["localhost"]));
@@ -118,28 +151,64 @@ fn a_connection_ends_with_its_authority_whatever_the_endpoint_goes_by() {
         let daemon = Daemon::start(&config);
         let mut open = [&stays, &goes].map(|authority| {
             let client = TlsClient::showing(&server_authority, &authority.issue(&["client.example"]));
-            client.connect(daemon.address(), "localhost")
+            Kept::open(&daemon, &client, http)
         });
         let request = match key {
             Some(key) => call("7", "echo").with("Authorization", format!("Bearer {key}")),
             None => call("7", "echo"),
         };
-        let mut statuses = || {
-            open.each_mut().map(|connection| {
-                connection.write(&request.bytes());
-                connection.response().status
-            })
-        };
-        assert_eq!(statuses(), [200, 200], "{demand} {key:?}");
+        let mut statuses = || open.each_mut().map(|connection| connection.status(&request));
+        assert_eq!(statuses(), [200, 200], "{demand} {key:?} {http}");
         let from = daemon.log().len();
         files.write("ca.pem", &stays.pem);
         daemon.reload(&config);
         daemon.wait_for_log(from, "reloaded", |line| line.contains("reloaded"));
         for _ in 0..2 {
-            assert_eq!(statuses(), [200, 401], "{demand} {key:?}");
+            assert_eq!(statuses(), [200, 401], "{demand} {key:?} {http}");
         }
         let refused = daemon.metric("trunkline_credentials_refused_total{reason=\"certificate\"}");
-        assert_eq!(refused, 2, "{demand} {key:?}");
+        assert_eq!(refused, 2, "{demand} {key:?} {http}");
+    }
+}
+
+#[test]
+fn a_certificate_that_ends_counts_no_more_on_connections_that_are_kept() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let [server_authority, ours] = [(); 2].map(|()| Authority::new());
+    let files = Certificates::new();
+    let server = files.add("server", &server_authority.issue(&["localhost"]));
+    let ca = files.write("ca.pem", &ours.pem);
+    let base = Config::transparent(&upstream).admin().listener(&format!(
+        "address = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [{server}]\n\
+         client_certificates = \"required\"\nclient_ca = \"{}\"",
+        ca.display()
+    ));
+    let by_certificate = base.clone().endpoint("auth = [\"client_certificate\"]");
+    let by_key = base.clone().section(&api_key("ci", KEY)).endpoint("auth = [\"api_key\"]");
+    let daemons = [base, by_certificate, by_key].map(|config| Daemon::start(&config));
+    let identity = ours.issue_with(&[], |params| {
+        let uri = "spiffe://example/ann".try_into().expect("ASCII");
+        params.subject_alt_names = vec![SanType::URI(uri)];
+        params.not_after = (SystemTime::now() + SHORT_LIFE).into();
+    });
+    let client = TlsClient::showing(&server_authority, &identity);
+    let mut kept: Vec<Kept> =
+        daemons.iter().flat_map(|daemon| BOTH.map(|http| Kept::open(daemon, &client, http))).collect();
+    let without_key = call("7", "echo");
+    let with_key = call("7", "echo").with("Authorization", format!("Bearer {KEY}"));
+    let requests = [&without_key, &without_key, &without_key, &without_key, &with_key, &with_key];
+    let mut statuses = || -> Vec<u16> {
+        kept.iter_mut().zip(requests).map(|(connection, request)| connection.status(request)).collect()
+    };
+    assert_eq!(statuses(), [200; 6]);
+    eventually_within(SHORT_LIFE + DEADLINE, "it ends", || {
+        let all = statuses();
+        assert!(all.iter().all(|status| [200, 401].contains(status)), "{all:?}");
+        (all == [401; 6]).then_some(())
+    });
+    assert_eq!(statuses(), [401; 6]);
+    for daemon in &daemons {
+        assert!(daemon.metric("trunkline_credentials_refused_total{reason=\"expired\"}") >= 4);
     }
 }
 

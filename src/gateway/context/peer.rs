@@ -135,6 +135,14 @@ impl Peer {
         self.proof.as_ref().is_some_and(|proof| is_so(proof))
     }
 
+    /// True if the connection showed a certificate that has ended since, and its listener asks for certificates still.
+    pub(crate) fn has_expired(&self, servers: &TlsServers) -> bool {
+        let is_so = |proof: &ClientProof| {
+            proof.certificate.expires_s <= clock::now_s() && proof.is_asked_for(servers)
+        };
+        self.proof.as_ref().is_some_and(|proof| is_so(proof))
+    }
+
     /// Whether a request for `host`, without its port, belongs on this connection.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.shown.as_ref().is_none_or(|shown| shown.names.agree(shown.name.as_deref(), host))

@@ -397,6 +397,9 @@ fn check_doors(proxy: &Proxy, cx: &mut RequestContext<'_>, request: &RequestHead
     endpoint.doors.check_origin(head.origin, call.on_loopback())?;
     call.is_origin_allowed = true;
     let (peer, authority) = (call.peer(), request.authority());
+    if peer.has_expired(&proxy.worker.state.tls) {
+        return Err(proxy.refuse_credentials(endpoint, peer, CredentialFault::Expired));
+    }
     // A connection names the same host again and again; after a reload the endpoint has another id.
     let only_host = head.host.as_str().filter(|_| authority.is_none());
     if only_host.is_some_and(|host| peer.is_last_host(endpoint.id, host)) {
