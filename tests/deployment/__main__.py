@@ -89,9 +89,13 @@ def rendered(overlay):
     return list(yaml.safe_load_all(done.stdout))
 
 
-def deployment(objects):
-    (found,) = [each for each in objects if each["kind"] == "Deployment" and each["metadata"]["name"] == "trunkline"]
+def named(objects, kind, name):
+    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
     return found
+
+
+def deployment(objects):
+    return named(objects, "Deployment", "trunkline")
 
 
 def versions_with_node():
@@ -162,6 +166,63 @@ class Deployment(unittest.TestCase):
         shared = tomllib.loads(config["data"]["shared.part.toml"])["shared"]
         most = autoscaler["spec"]["maxReplicas"] + spec["strategy"]["rollingUpdate"]["maxSurge"]
         self.assertEqual(shared["replicas"], most)
+
+    def test_the_redis_of_replicas_takes_nobody_without_its_password_and_tls(self):
+        objects = rendered(KUBERNETES / "overlays" / "replicas")
+        pod = named(objects, "Deployment", "trunkline-redis")["spec"]["template"]["spec"]
+        secrets = {each["secret"]["secretName"]: self.scratch / each["name"] for each in pod["volumes"] if "secret" in each}
+        ca, password = self.shared_files(objects, secrets)
+        process, port = self.redis(pod, secrets)
+
+        def ask(*options, **environment):
+            command = ["redis-cli", "-h", "127.0.0.1", "-p", str(port), *options, "ping"]
+            environment = {**os.environ, **environment}
+            return subprocess.run(command, capture_output=True, text=True, timeout=30, env=environment).stdout.strip()
+
+        tls = ["--tls", "--cacert", ca, "--sni", "trunkline-redis"]
+        while not (answer := ask(*tls)):
+            self.assertIsNone(process.poll(), self.log(process))
+        self.assertIn("NOAUTH", answer)
+        self.assertEqual(ask(*tls, REDISCLI_AUTH=password.read_text().strip()), "PONG")
+        self.assertEqual(ask(), "", "without TLS")
+        self.assertNotIn(password.read_text().strip(), pathlib.Path(f"/proc/{process.pid}/cmdline").read_text())
+        claim = named(objects, "PersistentVolumeClaim", "trunkline-redis")["metadata"]["name"]
+        self.assertIn({"name": "data", "persistentVolumeClaim": {"claimName": claim}}, pod["volumes"])
+        self.assertTrue(list((self.scratch / "data").glob("appendonly*")), "it is kept in the volume")
+
+    def shared_files(self, objects, secrets):
+        """The files of the Secrets that a gateway reads as `ca` and as `password`; the Secrets are made as the book says."""
+        text = (ROOT / "docs" / "deploy" / "kubernetes.md").read_text()
+        (script,) = [block.text for block in blocks.of_markdown(text) if "openssl" in block.text]
+        made = [line for line in script.splitlines() if not line.startswith("kubectl")]
+        place = self.scratch / "made"
+        place.mkdir()
+        subprocess.run(["sh", "-ec", "\n".join(made)], cwd=place, check=True, capture_output=True, timeout=60)
+        for line in set(script.splitlines()) - set(made):
+            *_, name = [word for word in line.split() if not word.startswith("--")]
+            secrets[name].mkdir()
+            for file in [word.removeprefix("--from-file=") for word in line.split() if word.startswith("--")]:
+                shutil.copy(place / file, secrets[name])
+        (config,) = [each for each in objects if each["kind"] == "ConfigMap"]
+        shared = tomllib.loads(config["data"]["shared.part.toml"])["shared"]
+        self.assertEqual(shared["redis"], "rediss://trunkline-redis:6379")
+        pod = deployment(objects)["spec"]["template"]["spec"]
+        ((place, volume),) = [(each["mountPath"], each["name"]) for each in pod["containers"][0]["volumeMounts"] if each["name"] == "redis"]
+        (sources,) = [each["projected"]["sources"] for each in pod["volumes"] if each["name"] == volume]
+        files = {f"{place}/{item['path']}": secrets[source["secret"]["name"]] / item["key"] for source in sources for item in source["secret"]["items"]}
+        return files[shared["ca"]], files[shared["password"]["file"]]
+
+    def redis(self, pod, secrets):
+        """What the pod runs, with its files in the scratch directory, and its port."""
+        (container,) = pod["containers"]
+        port, command = free_port(), [*container["command"], *container["args"]]
+        for mount in container["volumeMounts"]:
+            (self.scratch / mount["name"]).mkdir(exist_ok=self.scratch / mount["name"] in secrets.values())
+            command = [word.replace(mount["mountPath"], str(self.scratch / mount["name"])) for word in command]
+        (self.scratch / "bin").mkdir()
+        (self.scratch / "bin" / "valkey-server").symlink_to(shutil.which("redis-server"))
+        command = [str(port) if word == "6379" else word for word in command]
+        return self.start(command, PATH=f"{self.scratch}/bin:{os.environ['PATH']}"), port
 
     def test_a_slow_answer_to_a_probe_takes_no_pod_out(self):
         for overlay in OVERLAYS:
