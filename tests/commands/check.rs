@@ -459,7 +459,8 @@ fn a_check_before_a_reload_does_not_miss_credentials_that_systemd_keeps_from_it(
     let (code, said) = check(&credentials, true);
     assert_eq!(code, Some(66), "{said}");
     for expected in ["is not the key of the certificate", "or not that of the certificate"] {
-        let told = |line: &str| line.contains(expected) && line.contains("when the service is restarted");
+        let told =
+            |line: &str| line.contains(expected) && line.contains("a restart of the service always does");
         assert!(said.lines().any(told), "{expected}: {said}");
     }
 }
