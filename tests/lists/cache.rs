@@ -241,6 +241,23 @@ fn lists_without_end_are_cut_off_visibly() {
 }
 
 #[test]
+fn a_list_that_is_too_large_as_a_whole_is_not_fetched_for_each_client() {
+    let names: Vec<String> = (0..100).map(|number| format!("tool{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let large = result(&names, FRESH);
+    let files = listing(move |request| Reply::result(request, &large));
+    let weather = Upstream::with_tools(&["w"]);
+    let daemon =
+        Daemon::start(&Config::prefixed(&files, &weather).limits("list_bytes_max = \"1KiB\"").admin());
+    let since = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(tool_names(&tools(&daemon)), ["weather__w"]);
+    }
+    let (asked, lived) = (files.received_of("tools/list").len() as u64, since.elapsed().as_secs());
+    assert!(asked <= 2 + lived, "{asked} times in {lived} s");
+}
+
+#[test]
 fn a_hundred_megabytes_are_not_taken_in() {
     let piece = "x".repeat(1 << 20);
     let files = listing(move |_| {

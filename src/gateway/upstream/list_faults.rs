@@ -69,6 +69,13 @@ impl ListFaults {
         self.failing.lock().iter().find(|known| known.question == question)?.last.latest()
     }
 
+    /// True if this question met that fault not so long ago.
+    pub(super) fn has_met(&self, question: u64, fault: &Fault, within: Duration) -> bool {
+        let is_recent =
+            |at_ms: u64| u128::from(clock_ms(clock::now()).saturating_sub(at_ms)) < within.as_millis();
+        self.of(question).is_some_and(|noted| noted.fault == *fault && is_recent(noted.at_ms))
+    }
+
     /// It was answered.
     pub(super) fn note_answered(&self, list: u8, question: u64) {
         if self.are_any.load(Ordering::Acquire) {

@@ -222,6 +222,11 @@ impl ListingState {
         self.failing.of(question)
     }
 
+    /// True if this question met that fault not so long ago.
+    pub(crate) fn has_met(&self, question: u64, fault: &Fault, within: Duration) -> bool {
+        self.failing.has_met(question, fault, within)
+    }
+
     /// The server gave the list.
     pub(crate) fn note_listed(&self, list: u8, question: u64) {
         self.failing.note_answered(list, question);

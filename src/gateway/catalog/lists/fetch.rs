@@ -41,8 +41,8 @@ use protocol::version::{self, Era, LegacyVersion};
 const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// Nothing is believed to be fresh for longer.
 const TTL_MAX: Duration = Duration::from_hours(24);
-/// How long an upstream is believed that it has no such list; it cannot say.
-const TTL_ABSENT: Duration = Duration::from_secs(5);
+/// How long an upstream is believed that it has no such list, or one that is too large; it cannot say.
+pub(super) const TTL_ABSENT: Duration = Duration::from_secs(5);
 /// How long is waited until an upstream has introduced itself.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.

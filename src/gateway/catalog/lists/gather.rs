@@ -156,6 +156,10 @@ impl PartRequest {
                     return CachedPart::Stale(part, None);
                 }
             }
+            // So would the next be.
+            if self.upstream.listing.has_met(self.key.question(), &Fault::TooLarge, fetch::TTL_ABSENT) {
+                return self.last_good(thread, UpstreamError::TooLarge);
+            }
             if lease.is_none() {
                 // What is left of the time is for the fetch.
                 match self.lease(thread, entered_at + self.upstream.config.list_timeout / 2).await {
