@@ -14,7 +14,7 @@ use status::problem::{Problem, ProblemLevel};
 pub(super) const STATE: usize = 0;
 
 pub(super) const UPSTREAMS: &[Column] = &[
-    mark("STATE", 10),
+    mark("STATE", 40),
     name_column("UPSTREAM", 40),
     number("CALLS/S", 8, 1),
     plain("TREND", 8, 60, 5),
@@ -31,7 +31,7 @@ pub(super) const UPSTREAMS: &[Column] = &[
 ];
 
 pub(super) const ENDPOINTS: &[Column] = &[
-    mark("STATE", 10),
+    mark("STATE", 40),
     name_column("ENDPOINT", 40),
     number("CALLS/S", 8, 1),
     plain("TREND", 8, 60, 5),

@@ -10,6 +10,8 @@ use protocol::text::{columns, fit, shown};
 
 /// A table is this wide at least for columns to stand well apart.
 const WIDE: usize = 60;
+/// A mark and a short word, as most are.
+const MARK_COLUMNS: usize = 10;
 
 /// A column.
 #[derive(Debug)]
@@ -124,7 +126,9 @@ pub(super) fn plan(all: &[Column], rows: &[Row], width: usize) -> Plan {
         let column = &all[at];
         let least = match column.kind {
             ColumnKind::Name => widest(at).clamp(column.least, column.most.min(width / 3).max(column.least)),
-            ColumnKind::Mark if width >= WIDE => column.most,
+            ColumnKind::Mark if width >= WIDE => {
+                widest(at).clamp(MARK_COLUMNS.min(column.most), column.most.min(width / 3))
+            }
             ColumnKind::Mark | ColumnKind::Other => column.least,
         };
         let space = if shown.is_empty() { 0 } else { gap };
@@ -179,8 +183,8 @@ impl Plan {
             Some((TableCell::Text(text, look), _))
                 if all.get(at).is_some_and(|column| column.kind == ColumnKind::Mark) =>
             {
-                let is_cut = columns(text) > self.width(at);
-                (if is_cut { text.chars().take(1).collect() } else { text.clone() }, *look, false)
+                let has_no_word = columns(text) > self.width(at) && self.width(at) < MARK_COLUMNS;
+                (if has_no_word { text.chars().take(1).collect() } else { text.clone() }, *look, false)
             }
             Some((TableCell::Text(text, look), _)) => {
                 (text.clone(), *look, all.get(at).is_some_and(|column| column.is_number))
@@ -291,6 +295,25 @@ mod tests {
         }
         assert_eq!(drawn(20)[1], "● weather        1.5", "{:?}", drawn(20));
         assert!(drawn(100)[1].contains("● up") && drawn(100)[1].contains('█'), "{:?}", drawn(100));
+    }
+
+    #[test]
+    fn a_state_of_several_words_is_shown_where_there_is_room() {
+        let state = |name: &str, width: usize| {
+            let mut row = row(name, 1.5);
+            row.cells[0].0 = TableCell::Text("✗ refuses our credentials".to_owned(), Look::Bad);
+            let mut columns = COLUMNS;
+            columns[0].most = 40;
+            let rows = [row];
+            plan(&columns, &rows, width).row(&columns, &rows[0], Palette::new(false)).to_string()
+        };
+        for (name, width, expected) in [
+            ("weather", 30, "✗ weather "),
+            ("weather", 60, "✗ refuses our credentials  weather "),
+            ("weather-of-all-cities-of-the-world", 60, "✗ refuses our crede…  weather-of-all-citi…  "),
+        ] {
+            assert!(state(name, width).starts_with(expected), "{}", state(name, width));
+        }
     }
 
     #[test]
