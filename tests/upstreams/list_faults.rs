@@ -61,6 +61,9 @@ fn a_list_that_can_be_had_again_is_told_so_without_a_client() {
         let why = format!("{method}: fetch failed (-32603)");
         let found = eventually("it is told", || Some(told(&daemon)).filter(|found| found["why"] == *why));
         assert_eq!(found["state"], "cannot be listed", "{case}: {found:#}");
+        let is_told = |line: &str| line.contains(" WARN ") && line.contains("a list cannot be had");
+        let line = daemon.wait_for_log(0, &why, is_told);
+        assert!(line.contains(&format!("list=\"{method}\" why=\"{why}\"")), "{case}: {line}");
         let since = Instant::now();
         let asked = times.load(Ordering::Relaxed);
         eventually("it is asked again", || (times.load(Ordering::Relaxed) >= asked + 2).then_some(()));
@@ -76,6 +79,7 @@ fn a_list_that_can_be_had_again_is_told_so_without_a_client() {
         let probes = server.received().len();
         eventually("other questions go on", || (server.received().len() >= probes + 3).then_some(()));
         assert_eq!(times.load(Ordering::Relaxed), asked, "{case}");
+        assert_eq!(daemon.log().iter().filter(|line| is_told(line)).count(), 1, "{case}: {:?}", daemon.log());
     });
 }
 

@@ -187,6 +187,14 @@ fn views(daemon: &Daemon, expected: &[(&str, &str, &str)]) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut top = Terminal::start(&["top", "--interval", "1", "--admin", &admin], &[], (200, 60));
     top.wait_for("UPSTREAM");
+    for (name, state, _) in expected {
+        eventually(&format!("top shows that {name} is {state}"), || {
+            top.screen()
+                .lines()
+                .any(|line| line.contains(&format!("✗ {state}")) && line.contains(name))
+                .then_some(())
+        });
+    }
     for (name, state, why) in expected {
         let problem =
             said.lines().any(|line| line.contains(name) && line.contains(state) && line.contains(why));
@@ -292,6 +300,8 @@ fn a_server_that_fails_or_hangs_is_named_before_and_after_its_breaker_opens() {
         );
         daemon.send(&call("7", &format!("{name}__echo")));
         logged(&daemon, name, why);
+        let line = logged(&daemon, name, "circuit breaker opened");
+        assert!(line.contains(&format!("last_error=\"{why}")), "{line}");
     }
     views(&daemon, &[("failing", "down", "HTTP 500 text/plain"), ("hanging", "down", "timed out after")]);
     let open = "trunkline_replica_breaker{replica=";

@@ -35,25 +35,44 @@ struct ListFault {
     last: LastFault,
     /// The last time that somebody met it who needs the list.
     met_ms: u64,
+    /// The log has it.
+    is_logged: bool,
+}
+
+impl ListFault {
+    fn is(&self, fault: &Fault) -> bool {
+        self.last.latest().is_some_and(|last| last.fault == *fault)
+    }
 }
 
 impl ListFaults {
+    /// False if the log has this fault of this list.
     #[cold]
-    pub(super) fn note(&self, list: u8, question: u64, fault: Fault) {
+    pub(super) fn note(&self, list: u8, question: u64, fault: Fault) -> bool {
         let met_ms = clock_ms(clock::now());
         let mut failing = self.failing.lock();
+        let is_logged = failing.iter().any(|known| known.list == list && known.is_logged && known.is(&fault));
         if let Some(known) = failing.iter_mut().find(|known| known.question == question) {
             known.last.note(fault, 0, true);
-            known.met_ms = met_ms;
-            return;
+            (known.met_ms, known.is_logged) = (met_ms, is_logged);
+            return !is_logged;
         }
         if failing.len() >= QUESTIONS_MAX {
             failing.remove(0);
         }
         let noted = LastFault::default();
         noted.note(fault, 0, true);
-        failing.push(ListFault { list, question, last: noted, met_ms });
+        failing.push(ListFault { list, question, last: noted, met_ms, is_logged });
         self.are_any.store(true, Ordering::Release);
+        !is_logged
+    }
+
+    /// The log has the fault that this question met last.
+    #[cold]
+    pub(super) fn note_logged(&self, question: u64) {
+        if let Some(known) = self.failing.lock().iter_mut().find(|known| known.question == question) {
+            known.is_logged = true;
+        }
     }
 
     /// The gateway asked again, and met this.
@@ -90,9 +109,8 @@ impl ListFaults {
         let is_old = |known: &ListFault| now_ms.saturating_sub(known.met_ms) > believed_ms;
         let mut failing = self.failing.lock();
         // A process ends at a list however that is asked for.
-        let is_end = |known: &ListFault| known.last.latest().is_some_and(|last| last.fault == Fault::Closed);
         failing.retain(|known| {
-            let is_over = known.question == question || (known.list == list && is_end(known));
+            let is_over = known.question == question || (known.list == list && known.is(&Fault::Closed));
             !is_over && !is_old(known)
         });
         self.are_any.store(!failing.is_empty(), Ordering::Release);
@@ -152,6 +170,19 @@ mod tests {
         assert_eq!(first(&faults), Some(Fault::Closed));
         faults.note_answered(0, 3);
         assert_eq!(first(&faults), None);
+    }
+
+    #[test]
+    fn a_fault_of_a_list_is_logged_once_however_it_is_asked_for() {
+        let faults = ListFaults::default();
+        assert!(faults.note(0, 1, named("one")));
+        assert!(faults.note(0, 1, named("one")), "there was no room in the log");
+        faults.note_logged(1);
+        assert!(!faults.note(0, 1, named("one")) && !faults.note(0, 2, named("one")));
+        assert!(faults.note(1, 3, named("one")), "another list");
+        assert!(faults.note(0, 2, named("two")), "another fault");
+        faults.note_answered(0, 1);
+        assert!(faults.note(0, 1, named("one")), "it was over");
     }
 
     #[test]

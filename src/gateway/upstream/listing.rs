@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::fault::{Fault, NotedFault};
 use super::list_faults::ListFaults;
 use super::throttle::Throttle;
+use crate::clock;
 use protocol::param_headers::Annotation;
 
 /// The mirrored parameters of tools, by the name the upstream gave them; tools without are not in it.
@@ -48,6 +49,8 @@ pub(crate) struct ListingState {
     pub refetch: Throttle,
     /// Lets a log line through.
     pub log: Throttle,
+    /// Lets a log line through of a list that cannot be had.
+    fault_log: Throttle,
     /// Tools that its list has and clients do not get.
     pub left_out: LeftOutTools,
     /// A bit for each list that a client got without this upstream.
@@ -69,6 +72,7 @@ impl Default for ListingState {
         Self {
             refetch: Throttle::new(REFETCH_INTERVAL),
             log: Throttle::new(LOG_INTERVAL),
+            fault_log: Throttle::new(LOG_INTERVAL),
             left_out: LeftOutTools::default(),
             missing: AtomicU8::new(0),
             failing: ListFaults::default(),
@@ -205,10 +209,14 @@ impl ListingState {
     }
 
     /// The server refuses the list of this number, or what it gives is none. `question`: a digest of all that it was asked
-    /// with.
+    /// with. True if the log is to tell it.
     #[cold]
-    pub(crate) fn note_fault(&self, list: u8, question: u64, fault: Fault) {
-        self.failing.note(list, question, fault);
+    pub(crate) fn note_fault(&self, list: u8, question: u64, fault: Fault) -> bool {
+        let is_due = self.failing.note(list, question, fault) && self.fault_log.admits(clock::now());
+        if is_due {
+            self.failing.note_logged(question);
+        }
+        is_due
     }
 
     /// The gateway asked the same again, and met this.

@@ -207,10 +207,12 @@ impl Replica {
 
     fn say_opened(&self, why: &str) {
         self.openings.inc();
+        let last = self.faults.latest().map(|noted| noted.fault.to_string());
         tracing::warn!(
             upstream = &*self.upstream,
             replica = &*self.label,
             why,
+            last_error = last,
             "circuit breaker opened: the replica gets no calls until it is healthy again"
         );
     }

@@ -330,7 +330,11 @@ impl PartRequest {
             if self.is_again {
                 listing.note_fault_again(question, fault);
             } else {
-                listing.note_fault(self.key.kind.index(), question, fault);
+                if listing.note_fault(self.key.kind.index(), question, fault.clone()) {
+                    let (upstream, list) =
+                        (self.upstream.config.name.as_str(), self.key.kind.method().label());
+                    tracing::warn!(upstream, list, why = fault.to_string(), "a list cannot be had");
+                }
                 thread.state.catalog.failing.note(self.key, &self.dialect);
             }
         }

@@ -287,7 +287,8 @@ fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names
         // It is asked again once it is known what it speaks.
         Some(UpstreamError::Starting { .. }) => entry.due = now + RETRY_INTERVAL_MIN,
         Some(error) => {
-            if entry.failures == 0 {
+            // A fault of a list was told where it was met.
+            if entry.failures == 0 && upstream.listing.fault().is_none() {
                 tracing::warn!(
                     upstream = upstream.config.name,
                     error = upstream.fault_of(&error, upstream.config.list_timeout).to_string(),
