@@ -79,6 +79,10 @@ async function demo() {
   return program;
 }
 
+/** The lines of an upstream at these addresses. */
+export const at = (addresses) =>
+  addresses.length > 1 ? `urls = ${JSON.stringify(addresses)}` : `url = "${addresses[0]}"`;
+
 /** A gateway over servers that start and stop: by default `steady` and `shaky`, at `/mcp`, and the latter
    at `/mcp/shaky`. */
 export class Site {
@@ -106,13 +110,15 @@ export class Site {
     const { directory } = this;
     writeFileSync(join(directory, 'token'), token || 'none', { mode: 0o600 });
     const file = join(directory, 'trunkline.toml');
+    this.log = join(directory, 'trunkline.log');
     writeFileSync(file, this.configuration(endpoints, token && join(directory, 'token'), lines));
     this.url = `http://127.0.0.1:${this.ports.admin}`;
     this.gateway = await new Program(['run', '--config', file], `${this.url}/livez`).start();
   }
 
-  /** `breaker`, `endpointLines` and `more` are lines of the configuration. */
-  configuration(endpoints, token, { breaker = QUICK_BREAKER, endpointLines = '', more = '' }) {
+  /** `breaker`, `endpointLines` and `more` are lines of the configuration; a server may bring those of its own. With
+      `isLogged`, everything is in the file of the log. */
+  configuration(endpoints, token, { breaker = QUICK_BREAKER, endpointLines = '', more = '', isLogged = false }) {
     const tables = Object.entries(endpoints).map(
       ([path, upstreams]) => `
 [[endpoint]]
@@ -123,11 +129,9 @@ ${endpointLines}
 `,
     );
     const upstreams = Object.entries(this.servers).map(
-      ([name, { addresses }]) => `
+      ([name, { addresses, lines }]) => `
 [upstream.${name}]
-${addresses.length > 1 ? `urls = ${JSON.stringify(addresses)}` : `url = "${addresses[0]}"`}
-breaker = { ${breaker} }
-slow_start = "0s"
+${lines ?? `${at(addresses)}\nbreaker = { ${breaker} }\nslow_start = "0s"`}
 `,
     );
     return `
@@ -137,7 +141,7 @@ address = "127.0.0.1:${this.ports.listener}"
 address = "127.0.0.1:${this.ports.admin}"
 ${token ? `token = { file = "${token}" }` : ''}
 [log]
-level = "error"
+${isLogged ? `file = "${this.log}"` : 'level = "error"'}
 ${more}${tables.join('')}${upstreams.join('')}`;
   }
 
