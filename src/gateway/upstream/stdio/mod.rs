@@ -13,7 +13,6 @@ mod deaf;
 mod latest_lines;
 pub(crate) mod launch;
 pub(crate) mod launchers;
-mod log_line;
 mod modern;
 mod npx;
 mod output;
@@ -41,7 +40,6 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::latest_lines::Lines;
-use self::log_line::clean;
 use self::process::{ChildEnd, RunningChild};
 use self::processes::{
     ModernChild, ModernOutcome, OwnIntroductions, SessionOpening, SessionOutcome, UnclaimedStarts,
@@ -69,7 +67,10 @@ use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::{UpstreamError, without_secrets};
+use protocol::text::one_line;
 
+/// How much of a line of a child is logged.
+const LOGGED_CHARS_MAX: usize = 1024;
 /// One that lives for so long after its first answer does not end by starting.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 
@@ -514,7 +515,7 @@ impl Children {
     /// A line as it may stand in the log.
     fn logged(&self, line: &[u8]) -> String {
         let line = masked(line, self.secrets.iter().map(|(_, secret)| secret.expose()));
-        clean(&without_secrets(&String::from_utf8_lossy(&line)))
+        one_line(&without_secrets(&String::from_utf8_lossy(&line)), LOGGED_CHARS_MAX)
     }
 
     fn note_garbage(&self, line: &[u8], why: &str) {
