@@ -13,6 +13,7 @@ messages before that, `shows-roots` lists a tool more to clients that have roots
 `initializes-after=N` refuses the first N times to initialize, of all its processes.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
+`declares-all` declares every list, and that tools and prompts change.
 `ponders=S` answers other messages for S seconds before it lists its tools.
 `tools-only` refuses the other lists, and with `ttl=MS` its list of the modern era holds so long.
 With `storms`, it says fifty times at once that its list has changed, again and again. `holds=N` takes N MiB of memory.
@@ -74,12 +75,17 @@ def text(request, said):
     result(request, {"content": [{"type": "text", "text": said}]})
 
 
+def declared(prompts):
+    if "declares-all" in WORDS:
+        changes = {"listChanged": True}
+        return {"tools": changes, "prompts": changes, "resources": {"subscribe": True}}
+    return {"tools": {}, **({"prompts": prompts} if os.path.exists(LOG + ".prompts") else {})}
+
+
 def initialize(request):
     if "dies-in-initialize" in WORDS:
         die()
-    capabilities = {"tools": {}, "logging": {}, "resources": {"subscribe": True}}
-    if os.path.exists(LOG + ".prompts"):
-        capabilities["prompts"] = {"listChanged": True}
+    capabilities = {**declared({"listChanged": True}), "logging": {}, "resources": {"subscribe": True}}
     version = request["params"]["protocolVersion"]
     if given("speaks") not in (None, version):
         data = {"supported": [given("speaks")], "requested": version}
@@ -249,6 +255,7 @@ def call(request):
         send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool: " + tool}})
 
 
+LISTS = {"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}
 METHODS = {"elicitation": "elicitation/create", "sampling": "sampling/createMessage", "roots": "roots/list"}
 META = "io.modelcontextprotocol/"
 
@@ -363,7 +370,7 @@ def refusal(method, message):
         if eras[0] != is_modern:
             return {"code": -32600, "message": "The first message of this connection was of the other era"}
     if method == given("refuses"):
-        return {"code": -32603, "message": "invalid key " + os.environ["SECRET"]}
+        return {"code": -32603, "message": "invalid key " + os.environ.get("SECRET", "of nobody")}
     refused = int(given("initializes-after") or 0)
     if method == "initialize" and refused and open(LOG).read().count('"method": "initialize"') <= refused:
         return {"code": -32603, "message": "database is down"}
@@ -392,8 +399,7 @@ def handle(message):
             text(asking, json.dumps(message.get("result", message.get("error"))))
     elif method == "server/discover":
         if "modern" in WORDS or "modern-only" in WORDS:
-            capabilities = {"tools": {}, **({"prompts": {}} if os.path.exists(LOG + ".prompts") else {})}
-            result(message, {"supportedVersions": ["2026-07-28"], "capabilities": capabilities,
+            result(message, {"supportedVersions": ["2026-07-28"], "capabilities": declared({}),
                              "serverInfo": {"name": "child", "version": "1"}, "resultType": "complete",
                              "ttlMs": 60000, "cacheScope": "private"})
         elif "silent-on-discover" not in WORDS:
@@ -436,8 +442,8 @@ def handle(message):
                          "cacheScope": "private"})
     elif "tools-only" in WORDS and method is not None and method.endswith("/list"):
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
-    elif method in ("resources/list", "resources/templates/list"):
-        field = "resources" if method == "resources/list" else "resourceTemplates"
+    elif method in LISTS:
+        field = LISTS[method]
         result(message, {field: [], "resultType": "complete", "ttlMs": 60000, "cacheScope": "private"})
     elif "id" in message:
         result(message, {})

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::states::{expect, status, upstream};
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Request, Response, call, eventually, in_session, legacy,
-    legacy_call, list, open_session, side_by_side, tool_names,
+    Child, Config, Daemon, LEGACY_VERSION, META, Request, Response, body, call, eventually, in_session,
+    legacy, legacy_call, list, modern, open_session, side_by_side, tool_names,
 };
 
 /// A program that ends at one point of its life.
@@ -121,31 +121,86 @@ fn a_program_that_ends_at_any_point_is_named_and_harms_nobody_else() {
     });
 }
 
+/// Every list but that of the tools.
+const OTHER_LISTS: [&str; 3] = ["resources/list", "resources/templates/list", "prompts/list"];
+
+/// Programs that declare every list.
+const LISTING: [&[&str]; 2] = [&["strict", "declares-all"], &["modern-only", "declares-all", "ttl=100"]];
+
+/// Its tools are listed and can be called, while another list is told to fail with this.
+#[track_caller]
+fn assert_only_list_fails(words: &[&str], method: &str, why: &str) {
+    let (unruly, good) = (Child::new(words), Child::new(&["strict", "tools-only"]));
+    let daemon = beside(&unruly, &good);
+    let session = open(&daemon);
+    eventually(&format!("{words:?}: {why}"), || {
+        daemon.send(&list("1", method));
+        daemon.send(&list_in(&session, method));
+        let told = upstream(&status(&daemon), "bad");
+        let is_told = told["state"] == "cannot be listed"
+            && told["why"].as_str().is_some_and(|told| told.starts_with(why));
+        (is_told && told["usable"] == true).then_some(())
+    });
+    for request in [list("1", "tools/list"), list_in(&session, "tools/list")] {
+        eventually("its tools are listed", || {
+            (tool_names(&daemon.send(&request)) == ["bad__echo", "good__echo"]).then_some(())
+        });
+    }
+    eventually("it is called", || (daemon.send(&call("1", "bad__echo")).status == 200).then_some(()));
+    assert_unharmed(&daemon, &session);
+}
+
 #[test]
 fn a_program_that_ends_at_another_list_keeps_its_tools() {
+    let check = |words: &[&str], method: &str| {
+        let ending = format!("crashes-at={method}");
+        let why = format!("{method}: its process ended, exit status: 3");
+        assert_only_list_fails(&[words, &[&*ending]].concat(), method, &why);
+    };
+    for words in LISTING {
+        side_by_side(OTHER_LISTS, |method| check(words, method));
+    }
     // One that ponders never lists its tools beside the other list.
-    side_by_side([&["strict"][..], &["strict", "ponders=0.5"]], |kind| {
-        let unruly = Child::new(&[kind, &["crashes-at=resources/list"]].concat());
-        let good = Child::new(&["strict", "tools-only"]);
-        let daemon = beside(&unruly, &good);
-        let session = open(&daemon);
-        let why = "resources/list: its process ended, exit status: 3";
-        eventually(why, || {
-            daemon.send(&list("1", "resources/list"));
-            daemon.send(&list_in(&session, "resources/list"));
-            let told = upstream(&status(&daemon), "bad");
-            let is_told = told["state"] == "cannot be listed"
-                && told["why"].as_str().is_some_and(|told| told.starts_with(why));
-            (is_told && told["usable"] == true).then_some(())
+    check(&["strict", "ponders=0.5"], "resources/list");
+}
+
+#[test]
+fn a_program_that_refuses_another_list_keeps_its_tools() {
+    for words in LISTING {
+        side_by_side(OTHER_LISTS, |method| {
+            let refusing = format!("refuses={method}");
+            let why = format!("{method}: invalid key of nobody (-32603)");
+            assert_only_list_fails(&[words, &[&*refusing]].concat(), method, &why);
         });
+    }
+}
+
+#[test]
+fn a_program_that_ends_at_subscriptions_listen_keeps_its_tools() {
+    let words = ["modern-only", "declares-all", "crashes-at=subscriptions/listen"];
+    let (unruly, good) = (Child::new(&words), Child::new(&["strict", "tools-only"]));
+    let daemon = beside(&unruly, &good);
+    let session = open(&daemon);
+    let params = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{META}}}"#);
+    let mut listening = daemon.connect();
+    let listen = modern("subscriptions/listen", None, body("1", "subscriptions/listen", &params));
+    listening.write(&listen.bytes());
+    assert_eq!(listening.head().status, 200);
+    unruly.wait_received("subscriptions/listen", 3);
+    let line = daemon.wait_for_log(0, "why", |line| line.contains("cannot listen to this upstream"));
+    assert!(line.contains("upstream=\"bad\" error=\"its process ended\""), "{line}");
+    // It is asked again after growing pauses, however much it is used meanwhile.
+    let (asked, since) = (unruly.received("subscriptions/listen").len(), Instant::now());
+    for _ in 0..10 {
         for request in [list("1", "tools/list"), list_in(&session, "tools/list")] {
-            eventually("its tools are listed", || {
-                (tool_names(&daemon.send(&request)) == ["bad__echo", "good__echo"]).then_some(())
-            });
+            assert_eq!(tool_names(&daemon.send(&request)), ["bad__echo", "good__echo"]);
         }
         eventually("it is called", || (daemon.send(&call("1", "bad__echo")).status == 200).then_some(()));
-        assert_unharmed(&daemon, &session);
-    });
+    }
+    let lived = usize::try_from(since.elapsed().as_secs()).expect("not long");
+    assert!(unruly.received("subscriptions/listen").len() <= asked + 1 + lived, "{asked}");
+    assert_unharmed(&daemon, &session);
+    eventually("it is usable", || (upstream(&status(&daemon), "bad")["usable"] == true).then_some(()));
 }
 
 #[test]
