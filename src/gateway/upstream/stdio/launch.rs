@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::room::{RoomSearch, WAIT_MAX};
-use super::start_queue::{StartPlace, StartTurn};
+use super::start_queue::StartTurn;
 use super::{Children, not_started};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
@@ -104,8 +104,7 @@ impl Children {
                 return Err(error);
             }
         };
-        let place = StartPlace { order: self.order, wanted: Arc::clone(&self.wanted) };
-        let turn = host.shared.starting.turn(place).await;
+        let turn = host.shared.starting.turn(self.start_place.clone()).await;
         drop(queued);
         self.check_start(host, payer)?;
         begun.run();
@@ -222,7 +221,7 @@ impl Children {
         landed: impl Future<Output = Option<Result<T, UpstreamError>>>,
     ) -> Result<T, UpstreamError> {
         let is_own = asking.payer == Payer::GATEWAY;
-        let _wanted = (!is_own).then(|| Wanted::new(&self.wanted));
+        let _wanted = (!is_own).then(|| Wanted::new(self.wanted()));
         let until = told_at(asking.deadline, if is_own { OWN_MARGIN } else { CALL_MARGIN });
         let landed = timeout_at(until.into(), landed);
         match asking.client.host.unless_closing(landed).await {

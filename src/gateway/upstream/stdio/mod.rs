@@ -45,6 +45,7 @@ use self::processes::{
     ModernChild, ModernOutcome, OwnIntroductions, SessionOpening, SessionOutcome, UnclaimedStarts,
 };
 use self::shared::{SharedChildren, SharedOutcome};
+use self::start_queue::StartPlace;
 use self::starts::{Starts, VainStart};
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
@@ -97,10 +98,8 @@ pub(crate) struct Children {
     shared_starts: Arc<Flights<Box<[u8]>, SharedOutcome>>,
     /// Seals the states of those who share a process.
     state_keys: OnceLock<Arc<StateKeys>>,
-    /// Where its upstream stands in the configuration.
-    order: usize,
-    /// The number of calls and lists that wait for a process.
-    wanted: Arc<AtomicUsize>,
+    /// Its place among those that wait for their turn to start.
+    start_place: StartPlace,
     starts: Mutex<Starts>,
     start_watch: Arc<StartWatch>,
     paces: Mutex<LogPaces>,
@@ -162,8 +161,7 @@ impl Children {
             next_start: AtomicU64::new(0),
             shared: SharedChildren::default(),
             shared_starts: Arc::default(),
-            order,
-            wanted: Arc::default(),
+            start_place: StartPlace::new(order),
             state_keys: OnceLock::new(),
             starts: Mutex::default(),
             start_watch: Arc::default(),
@@ -210,7 +208,7 @@ impl Children {
 
     /// The number of calls and lists that wait for a process.
     pub(crate) fn wanted(&self) -> &Arc<AtomicUsize> {
-        &self.wanted
+        &self.start_place.wanted
     }
 
     /// Those that were not taken in yet.
