@@ -51,7 +51,7 @@ FLOORS = {
     "tables": "clock flight identity access upstream session snapshot",
     "context": "clock identity telemetry redis access upstream session snapshot tables",
     "mapper": "access upstream session snapshot",
-    "catalog": "clock directory flight telemetry access upstream session snapshot tables context mapper",
+    "catalog": "clock directory flight telemetry redis access upstream session snapshot tables context mapper",
     "line": "clock identity telemetry redis access upstream session snapshot tables context mapper catalog",
     "edge": "clock buffers access context line",
     "admin": "clock telemetry access upstream snapshot tables context",

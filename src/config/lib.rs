@@ -362,8 +362,12 @@ fn check(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
     policy::check(config, root, findings);
     rate::check(config, root, findings);
     if config.shared.is_some() && config.session.key_file.is_none() {
-        let message = "[shared] without [session] key: each gateway makes a key of its own, and sessions do not go on at \
-                       another; give all the same file";
+        let has_pins = config.upstreams.iter().any(|upstream| upstream.pins.is_on());
+        let pins = if has_pins { ", and `pins` of one are refused at another" } else { "" };
+        let message = format!(
+            "[shared] without [session] key: each gateway makes a key of its own, and sessions do not go on at another{pins}; \
+             give all the same file"
+        );
         findings.warning(root.table("shared").span(), message);
     }
     if findings.is_damaged(root) {

@@ -290,7 +290,7 @@ fn warn_of_lazy(config: &Config, root: Table<'_>, findings: &mut Findings) {
     }
 }
 
-/// An upstream that nobody uses is odd, and one that is lazy in vain; and pins are not shared.
+/// An upstream that nobody uses is odd, and one that is lazy in vain.
 pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
     warn_of_lazy(config, root, findings);
     let endpoints = root.tables("endpoint");
@@ -301,15 +301,6 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
         if !is_used && config.upstreams.iter().any(|upstream| upstream.name == *name.get_ref()) {
             let message =
                 format!("no endpoint uses upstream `{}`: name it in the `upstreams` of one", name.get_ref());
-            findings.warning(name.span(), message);
-        }
-        let has_pins = config.upstreams.iter().any(|one| one.name == *name.get_ref() && one.pins.is_on());
-        if config.shared.is_some() && has_pins {
-            let message = format!(
-                "`pins` of upstream `{}` are not shared by [shared]: each gateway has its own in its `state_directory`, needs \
-                 an approval of its own, and begins by trusting what it sees first where that directory is new",
-                name.get_ref()
-            );
             findings.warning(name.span(), message);
         }
     }

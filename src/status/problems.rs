@@ -287,11 +287,15 @@ fn ask_server(upstream: &UpstreamStatus) -> Option<String> {
 fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
-    let faults =
-        [(pins.unreadable, "its pins cannot be read"), (pins.unwritable, "its pins cannot be written")];
+    let faults = [
+        (pins.unreadable, "its pins cannot be read"),
+        (pins.unwritable, "its pins cannot be written"),
+        (pins.unasked, "the pins of the other gateways are not known, and it has none: no tool is trusted"),
+        (pins.unshared, "its pins cannot be shared: the record in Redis is refused, or would be too long"),
+    ];
     for (_, what) in faults.into_iter().filter(|(is_so, _)| *is_so) {
         let problem = error(subject(), what).of("upstream", [&upstream.name]).word("pins");
-        found.push(problem.advice(journal("-1d", "pins")).runbook("TrunklinePinsWait"));
+        found.push(problem.advice(journal("-1d", "pinned")).runbook("TrunklinePinsWait"));
     }
     let mut said = Vec::new();
     if pins.changed > 0 {
@@ -515,6 +519,11 @@ mod tests {
             ),
             (upstream(json!({"pins": {"unreadable": true}})), "Error upstream a: its pins cannot be read"),
             (upstream(json!({"pins": {"unwritable": true}})), "Error upstream a: its pins cannot be written"),
+            (
+                upstream(json!({"pins": {"unasked": true}})),
+                "Error upstream a: the pins of the other gateways",
+            ),
+            (upstream(json!({"pins": {"unshared": true}})), "Error upstream a: its pins cannot be shared"),
             (
                 upstream(json!({"concurrency": {"max": 1, "in_use": 1, "waiting": 3}})),
                 "Warning upstream a: 3 calls waiting",

@@ -184,6 +184,10 @@ objects! {
         unreadable: bool,
         /// Whether what is pinned cannot be written down.
         unwritable: bool,
+        /// Whether nothing is trusted, as the pins of the other gateways are not known.
+        unasked: bool,
+        /// Whether the record that gateways share is refused, or too long.
+        unshared: bool,
         /// Names of some that wait for approval.
         waiting: Vec<String>,
         /// Some whose definitions differ from process to process, so that no approval lasts.

@@ -11,6 +11,7 @@
 //! | [`policy`] | Which tools, prompts and resources may somebody use, by every name, in both eras? |
 //! | [`completion`] | Does `completion/complete` give away what somebody may not use? |
 //! | [`pins`] | What happens when the definition of a tool changes, and how is the change approved? |
+//! | [`shared_pins`] | What of that do gateways share, and what if what they share is away, lost or tampered with? |
 //! | [`arguments`] | What do rules and limits make of the arguments that a tool is called with? |
 //! | [`rates`] | How many calls per time, counted for whom, and what is a refused client told? |
 //! | [`tasks`] | Whose is a task, and who reads, lists, cancels or hears of it? |
@@ -24,4 +25,5 @@ mod oauth;
 mod pins;
 mod policy;
 mod rates;
+mod shared_pins;
 mod tasks;

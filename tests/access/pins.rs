@@ -17,23 +17,23 @@ use crate::harness::{
 };
 
 /// A tool with every field that there is, and one that there is not.
-const FULL: &str = r#"{"name":"a","title":"A","description":"does a","icons":[{"src":"https://i.example/a.png"}],"inputSchema":{"type":"object","properties":{"x":{"type":"object","properties":{"y":{"type":"string","description":"deep"}}},"n":{"maximum":10}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"execution":{"taskSupport":"forbidden"},"_meta":{"v":1},"vendor":[1,{"k":null}]}"#;
-const B: &str = r#"{"name":"b","inputSchema":{"type":"object"}}"#;
+pub(super) const FULL: &str = r#"{"name":"a","title":"A","description":"does a","icons":[{"src":"https://i.example/a.png"}],"inputSchema":{"type":"object","properties":{"x":{"type":"object","properties":{"y":{"type":"string","description":"deep"}}},"n":{"maximum":10}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true},"execution":{"taskSupport":"forbidden"},"_meta":{"v":1},"vendor":[1,{"k":null}]}"#;
+pub(super) const B: &str = r#"{"name":"b","inputSchema":{"type":"object"}}"#;
 /// Looks twice a second.
-const OFTEN: &str = "pins_age_max = \"1s\"";
+pub(super) const OFTEN: &str = "pins_age_max = \"1s\"";
 
 /// A server whose tools the test changes.
 #[derive(Clone, Default)]
-struct Tools(Arc<Mutex<Vec<String>>>);
+pub(super) struct Tools(Arc<Mutex<Vec<String>>>);
 
 impl Tools {
-    fn new(tools: &[&str]) -> Self {
+    pub(super) fn new(tools: &[&str]) -> Self {
         let tools = Self(Arc::new(Mutex::new(tools.iter().map(ToString::to_string).collect())));
         assert!(!tools.0.lock().unwrap().is_empty());
         tools
     }
 
-    fn set(&self, tools: &[&str]) {
+    pub(super) fn set(&self, tools: &[&str]) {
         *self.0.lock().unwrap() = tools.iter().map(ToString::to_string).collect();
     }
 
@@ -41,7 +41,7 @@ impl Tools {
         Offer { tools: self.0.lock().unwrap().clone(), ..Offer::default() }
     }
 
-    fn start(&self) -> Upstream {
+    pub(super) fn start(&self) -> Upstream {
         let own = self.clone();
         Upstream::start(move |request| own.offer().answer(request))
     }
@@ -52,7 +52,7 @@ fn config(upstream: &Upstream, mode: &str, folder: &Folder) -> Config {
     Config::new().upstream("up", upstream.address, &lines).admin().top(&folder.key())
 }
 
-fn listed(daemon: &Daemon) -> Vec<String> {
+pub(super) fn listed(daemon: &Daemon) -> Vec<String> {
     tool_names(&daemon.send(&list("1", "tools/list")))
 }
 
@@ -62,7 +62,7 @@ fn assert_withheld(response: &Response) {
     assert!(json["error"]["message"].as_str().is_some_and(|text| text.contains("definition")), "{json}");
 }
 
-fn is_withheld(daemon: &Daemon, tool: &str) -> bool {
+pub(super) fn is_withheld(daemon: &Daemon, tool: &str) -> bool {
     let response = daemon.send(&call("7", tool));
     if response.json()["error"]["code"] == 403 {
         assert_withheld(&response);
@@ -73,11 +73,11 @@ fn is_withheld(daemon: &Daemon, tool: &str) -> bool {
 }
 
 #[track_caller]
-fn wait_withheld(daemon: &Daemon, tool: &str, expected: bool) {
+pub(super) fn wait_withheld(daemon: &Daemon, tool: &str, expected: bool) {
     eventually("the change is seen", || (is_withheld(daemon, tool) == expected).then_some(()));
 }
 
-fn pins(daemon: &Daemon, state: &str) -> u64 {
+pub(super) fn pins(daemon: &Daemon, state: &str) -> u64 {
     daemon.metric(&format!(r#"trunkline_pins{{state="{state}",upstream="up"}}"#))
 }
 
@@ -92,7 +92,7 @@ fn wait_rounds(upstream: &Upstream) {
 }
 
 /// What is kept of the upstream, once it says what `fits` wants.
-fn kept(folder: &Folder, fits: impl Fn(&Value) -> bool) -> Value {
+pub(super) fn kept(folder: &Folder, fits: impl Fn(&Value) -> bool) -> Value {
     eventually("it is written down", || {
         let text = fs::read_to_string(folder.path().join("pins/up.json")).ok()?;
         let json: Value = serde_json::from_str(&text).expect("a whole file");
@@ -107,7 +107,7 @@ fn pending(file: &Value, tool: &str) -> Option<String> {
 }
 
 /// The hash of the definition of a tool that waits.
-fn wait_pending(folder: &Folder, tool: &str) -> String {
+pub(super) fn wait_pending(folder: &Folder, tool: &str) -> String {
     pending(&kept(folder, |file| pending(file, tool).is_some()), tool).expect("a hash")
 }
 
@@ -116,7 +116,7 @@ fn run(arguments: &[&str], config: &Config) -> Output {
 }
 
 #[track_caller]
-fn run_ok(arguments: &[&str], config: &Config) -> String {
+pub(super) fn run_ok(arguments: &[&str], config: &Config) -> String {
     let output = run(arguments, config);
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     String::from_utf8(output.stdout).expect("text")

@@ -618,22 +618,26 @@ fn a_key_file_is_made_from_a_directory_that_may_not_be_entered() {
 }
 
 #[test]
-fn pins_that_are_not_shared_get_a_warning() {
+fn pins_beside_shared_need_a_session_key_that_all_gateways_have() {
     let upstream = Upstream::with_tools(&["echo"]);
-    for (pins, shared, warns) in [
-        ("block", true, true),
-        ("quarantine", true, true),
-        ("warn", true, true),
-        ("off", true, false),
-        ("block", false, false),
+    let folder = Folder::new();
+    let key = folder.path().join("session.key");
+    std::fs::write(&key, "7".repeat(64)).expect("a key file");
+    let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+    let (shared, pins) =
+        ("[shared]\nredis = \"redis://127.0.0.1:6379\"", "`pins` of one are refused at another");
+    for (mode, sections, warns) in [
+        ("block", vec![shared], true),
+        ("warn", vec![shared], true),
+        ("off", vec![shared], false),
+        ("block", vec![shared, &session], false),
+        ("block", vec![], false),
     ] {
-        let mut config = Config::new().upstream("up", upstream.address, &format!("pins = \"{pins}\""));
-        if shared {
-            config = config.section("[shared]\nredis = \"redis://127.0.0.1:6379\"");
-        }
+        let config = Config::new().upstream("up", upstream.address, &format!("pins = \"{mode}\""));
+        let config = sections.iter().fold(config, |config, section| config.section(section));
         let (output, _) = trunkline(&["check"], Some(&config.to_string()));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert_eq!(said.contains("`pins` of upstream `up` are not shared"), warns, "{pins} {shared}: {said}");
+        assert_eq!(said.contains(pins), warns, "{mode} {sections:?}: {said}");
     }
 }

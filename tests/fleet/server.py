@@ -27,6 +27,8 @@ class Server:
         self._counts = {}
         #: How often each call came.
         self._received = collections.Counter()
+        #: Of the tool `slow`.
+        self.description = "Takes some time."
         server = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -95,6 +97,7 @@ class Server:
             return {"result": {**info, **versions, "ttlMs": 3_600_000, "cacheScope": "public"}}
         if method == "tools/list":
             tools = [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]
+            tools[list(TOOLS).index("slow")]["description"] = self.description
             fresh = {"resultType": "complete", "ttlMs": 3_600_000, "cacheScope": "public"}
             return {"result": {"tools": tools, **fresh}}
         if method == "tools/call":

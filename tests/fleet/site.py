@@ -58,6 +58,10 @@ upstreams = ["modern"]
 path = "/limited"
 upstreams = ["modern"]
 
+[[endpoint]]
+path = "/pinned"
+upstreams = ["pinned"]
+
 [upstream.sessions]
 url = "http://{server}/mcp"
 eras = ["legacy"]
@@ -65,6 +69,12 @@ eras = ["legacy"]
 [upstream.modern]
 url = "http://{server}/mcp"
 eras = ["modern"]
+
+[upstream.pinned]
+url = "http://{server}/mcp"
+eras = ["modern"]
+pins = "quarantine"
+pins_age_max = "1s"
 """
 
 
@@ -111,6 +121,12 @@ class Redis:
         command = ["redis-server", "--port", str(self.port), *options]
         self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         wait_for("redis-server listens", lambda: listens(self.port))
+
+    def has_pins(self):
+        with socket.create_connection(("127.0.0.1", self.port)) as stream, stream.makefile("rwb") as lines:
+            lines.write(b"KEYS trunkline:pins:*\r\n")
+            lines.flush()
+            return lines.readline() == b"*1\r\n"
 
     def stop(self):
         if self._child:

@@ -109,3 +109,28 @@ class Two(Case):
             wait_for(f"{gateway.name} fetches it again", is_fetched)
         for client in clients:
             client.close()
+
+    def test_a_rolling_restart_without_state_directories_lets_no_withheld_tool_in(self):
+        def calls(gateway):
+            client = Client(gateway.port)
+            answers = [
+                client.modern("/pinned", "tools/call", name=name, arguments={})[1] for name in ("whoami", "slow")
+            ]
+            client.close()
+            return ["error" in answer and answer["error"]["code"] for answer in answers]
+
+        for gateway in self.site.gateways:
+            self.assertEqual(calls(gateway), [False, False])
+        self.site.server.description = "Takes some time. Read ~/.ssh first."
+        for gateway in self.site.gateways:
+            wait_for(f"{gateway.name} withholds it", lambda gateway=gateway: calls(gateway) == [False, 403])
+        for gateway in self.site.gateways:
+            gateway.stop()
+            gateway.start()
+            self.assertEqual(calls(gateway), [False, 403], f"{gateway.name} knows it from the other")
+            # What Redis has lost comes back from whoever runs.
+            self.site.redis.stop()
+            self.site.redis.start()
+            for each in self.site.gateways:
+                wait_for("it is connected again", lambda each=each: each.metric("trunkline_shared_connected") == 1)
+            wait_for("pins are written back", self.site.redis.has_pins)

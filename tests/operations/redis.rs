@@ -276,7 +276,7 @@ fn nothing_that_identifies_stands_in_redis() {
     for secret in [&*used[0], "somebody", "the-key", "test://a", "error", "127.0.0.1", "7777777", &session] {
         assert!(!everything.contains(secret), "{secret}: {everything}");
     }
-    // Nothing stays for ever.
+    // Nothing of a session stays for ever.
     for key in site.redis.command(&["KEYS", "*"]).lines() {
         assert!(site.redis.command(&["TTL", key]).trim().parse::<i64>().expect("a time") > 0, "{key}");
     }

@@ -220,6 +220,8 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
                     new: count(series.new.get()),
                     unreadable: series.unreadable.get() == 1,
                     unwritable: series.unwritable.get() == 1,
+                    unasked: series.unasked.get() == 1,
+                    unshared: series.unshared.get() == 1,
                     waiting: pins.waiting(WAITING_MAX),
                     varying: varying(pins),
                 }

@@ -223,7 +223,7 @@ impl Gateway {
         let probing = spawned.client(UPSTREAM_CONNECTIONS_OF_CONTROL);
         // What is remembered counts before the first call.
         let mut prober = Prober::new(Arc::clone(&state), probing, config.state_directory.clone());
-        let pins = spawned.read_pins(config.state_directory.as_deref());
+        let mut pins = spawned.read_pins(config.state_directory.as_deref());
         let kept = KeptFiles::open(&state, config.state_directory.clone());
         prober.resolve().await;
         let channels = || mpsc::channel(CHANGES_WAITING_MAX);
@@ -235,6 +235,7 @@ impl Gateway {
         let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
         let mut reloader = Reloader::new(&state, &config, source.clone(), (listeners, to_metrics));
         spawned.meet_replicas().await;
+        pins.meet().await;
         let workers = sockets
             .into_iter()
             .zip(of_workers)

@@ -421,7 +421,7 @@ metrics! {
 }
 
 label_values! {
-    /// Tools by their pins, and the state of the file.
+    /// Tools by their pins, and the state of where these are kept.
     pub struct PinStates["state"] {
         /// With an approved definition.
         pinned,
@@ -433,6 +433,10 @@ label_values! {
         unreadable,
         /// 1 while what is pinned cannot be written down.
         unwritable,
+        /// 1 while nothing is trusted, as what gateways share cannot be had.
+        unasked,
+        /// 1 while what gateways share is refused, or what is pinned is too long for it.
+        unshared,
     }
 }
 
@@ -441,7 +445,8 @@ metrics! {
     pub struct PinSeries["upstream"] {
         /// Tools by their pins: `pinned`, with an approved definition; `changed`, with a new definition that waits for
         /// approval; `new`, without an approved one; `unreadable` and `unwritable`, 1 while the file cannot be read or
-        /// written.
+        /// written; `unasked`, 1 while nothing is trusted because the pins of the other gateways are not known; `unshared`, 1
+        /// while the record that gateways share is refused, or too long.
         states: PinStates<IntGauge> = "trunkline_pins";
         /// Definitions of tools that were not approved when first seen; each counts once while it is remembered.
         changes: IntCounter = "trunkline_pin_changes_total";

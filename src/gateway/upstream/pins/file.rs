@@ -1,4 +1,4 @@
-//! What is pinned, kept in the state directory: `pins/NAME.json` for each upstream, and the operator's approvals.
+//! What is pinned ([`record`]), kept in the state directory: `pins/NAME.json` for each upstream, and the operator's approvals.
 //!
 //! A file of pins has one writer, the gateway, which replaces it whole. An approval is a file of its own that the command
 //! line puts into `pins/approvals` in one step and the gateway takes away once what it approves was written down: a
@@ -7,27 +7,21 @@
 //!
 //! Root runs the command line in a directory of the service's user: below it no link is followed ([`Dir`]).
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-use super::pin_book::{Definition, Pending, PinBook, PinnedTool};
+use super::record::{self, PinnedTools};
 use crate::directory::Dir;
-use protocol::canonical::{Hash, canonical};
-use protocol::json::Scratch;
+use protocol::canonical::Hash;
 
 /// A longer file is not read; `pins_bytes_max` is at most a GiB.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 const APPROVAL_BYTES_MAX: u64 = 64 << 10;
 /// Approvals that are looked at at once.
 const APPROVALS_MAX: usize = 10_000;
-/// As deep as any configuration lets a message be.
-const DEPTH_MAX: usize = 1100;
-const LAYOUT: u32 = 1;
 
 const PINS: &str = "pins";
 const APPROVALS: &str = "approvals";
@@ -35,15 +29,6 @@ const APPROVALS: &str = "approvals";
 /// The place in the state directory, which it holds the path of.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
-
-/// What a file of pins holds.
-#[derive(Debug, Default)]
-pub struct PinnedTools {
-    /// All tools.
-    pub tools: BTreeMap<String, PinnedTool>,
-    /// See [`PinBook::is_complete`].
-    pub is_complete: bool,
-}
 
 /// What an operator approved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,30 +40,6 @@ pub struct Approval {
     pub tool: String,
     /// The definition, by its hash.
     pub hash: String,
-}
-
-#[derive(Serialize, Deserialize)]
-struct PinFile {
-    layout: u32,
-    complete: bool,
-    tools: Vec<FileTool>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct FileTool {
-    name: String,
-    approved: Vec<FileDefinition>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pending: Vec<FileDefinition>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct FileDefinition {
-    sha256: String,
-    /// See [`Pending::is_beside`].
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    beside: bool,
-    definition: Box<RawValue>,
 }
 
 impl Folder {
@@ -113,28 +74,10 @@ impl Folder {
     pub fn read(&self, upstream: &str) -> io::Result<Option<PinnedTools>> {
         let Some(pins) = self.pins()? else { return Ok(None) };
         let Some(text) = pins.text(file_name(upstream).as_ref(), FILE_BYTES_MAX)? else { return Ok(None) };
-        let file: PinFile = serde_json::from_str(&text)?;
-        if file.layout != LAYOUT {
-            return Err(io::Error::other("the file is of another version"));
-        }
-        let mut scratch = Scratch::default();
-        let mut kept = PinnedTools { tools: BTreeMap::new(), is_complete: file.complete };
-        for FileTool { name, approved, pending } in file.tools {
-            let tool = PinnedTool {
-                approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
-                pending: pending
-                    .iter()
-                    .map(|one| Ok(Pending::kept(one.read(&mut scratch)?, one.beside)))
-                    .collect::<io::Result<_>>()?,
-            };
-            if kept.tools.insert(name, tool).is_some() {
-                return Err(io::Error::other("a tool stands twice"));
-            }
-        }
-        Ok(Some(kept))
+        record::read(&text).map(Some)
     }
 
-    /// Replaces what is kept of an upstream; `text` is that of [`text_of`].
+    /// Replaces what is kept of an upstream; `text` is that of [`record::text_of`].
     pub fn write(&self, upstream: &str, text: &str) -> io::Result<()> {
         self.make()?.replace(file_name(upstream).as_ref(), text.as_bytes(), None)
     }
@@ -197,42 +140,16 @@ fn present(opened: io::Result<Dir>) -> io::Result<Option<Dir>> {
     }
 }
 
-/// The text of a file of pins.
-pub(crate) fn text_of(book: &PinBook) -> String {
-    let definition = |definition: &Definition| {
-        let text = RawValue::from_string(definition.text.to_string()).ok()?;
-        Some(FileDefinition { sha256: definition.hash.to_string(), beside: false, definition: text })
-    };
-    let waiting =
-        |one: &Pending| Some(FileDefinition { beside: one.is_beside, ..definition(&one.definition)? });
-    let tools = book.tools().iter().map(|(name, tool)| FileTool {
-        name: name.clone(),
-        approved: tool.approved.iter().filter_map(definition).collect(),
-        pending: tool.pending.iter().filter_map(waiting).collect(),
-    });
-    let file = PinFile { layout: LAYOUT, complete: book.is_complete(), tools: tools.collect() };
-    // Nothing in it can fail to be JSON.
-    serde_json::to_string(&file).unwrap_or_default()
-}
-
-impl FileDefinition {
-    fn read(&self, scratch: &mut Scratch) -> io::Result<Definition> {
-        let form = canonical(self.definition.get().as_bytes(), scratch, DEPTH_MAX);
-        let definition = form.map(Definition::new);
-        definition
-            .filter(|definition| definition.hash.to_string() == self.sha256)
-            .ok_or_else(|| io::Error::other("a definition does not have the hash that stands beside it"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::super::pin_book::{ListSource, ListedTool};
+    use super::super::pin_book::{Definition, ListSource, ListedTool, PinBook};
     use super::*;
     use config::PinMode;
+    use protocol::canonical::canonical;
+    use protocol::json::Scratch;
 
     struct Directory(PathBuf);
 
@@ -249,6 +166,10 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    fn text_of(book: &PinBook, began: Option<u64>) -> String {
+        record::text_of(book.tools(), book.is_complete(), began)
     }
 
     fn book(definitions: &[(&str, &str)]) -> PinBook {
@@ -271,9 +192,10 @@ mod tests {
         assert!(folder.read("up").expect("a place").is_none());
         let mut book = book(&[("a", r#"{"name":"a","n":1e400,"s":"\ud800"}"#), ("b", "{}")]);
         book.complete();
-        folder.write("up", &text_of(&book)).expect("written");
+        folder.write("up", &text_of(&book, Some(7))).expect("written");
         let kept = folder.read("up").expect("readable").expect("a file");
         assert!(kept.is_complete);
+        assert_eq!(kept.began, Some(7));
         assert_eq!(&kept.tools, book.tools());
         let mode = fs::metadata(folder.path("up")).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -283,7 +205,7 @@ mod tests {
     fn a_damaged_file_is_an_error() {
         let directory = Directory::new("damaged");
         let folder = Folder::new(&directory.0);
-        let good = text_of(&book(&[("a", r#"{"name":"a"}"#)]));
+        let good = text_of(&book(&[("a", r#"{"name":"a"}"#)]), None);
         folder.write("up", &good).expect("written");
         assert!(folder.read("up").is_ok());
         let other = good.replace(r#"{"name":"a"}"#, r#"{"name":"b"}"#);

@@ -3,7 +3,7 @@
 //! Every tools list that is fetched is compared, as it arrives, with what is pinned ([`pin_book`]): each definition whole, by
 //! the hash of its canonical form ([`protocol::canonical`]). What may not be shown is left out before anything is merged, so that
 //! no cache holds it. The gateway fetches the lists of its own at intervals and after every notice (`catalog::pin_watch`), and keeps
-//! what is pinned in the state directory ([`mod@file`]).
+//! what is pinned in the state directory ([`mod@file`]) and, where gateways share, in one record of them all ([`agreement`]).
 //!
 //! A call waits for nothing as long as those lists are younger than `pins_age_max` and no notice came since; what it
 //! needs is then a look at an empty set. Else it waits for them, at most `list_timeout`, and fails if they cannot be had.
@@ -12,11 +12,14 @@
 //!
 //! Invariant: with `pins = "off"` there is no [`Pins`], and nothing here runs.
 
+pub(crate) mod agreement;
 pub(crate) mod diff;
-pub(crate) mod pin_book;
-
 pub(crate) mod file;
 pub mod pending;
+pub(crate) mod pin_book;
+pub(crate) mod record;
+mod report;
+mod sharing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,10 +31,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
-use self::file::PinnedTools;
-use self::pin_book::{ListSource, ListVerdict, ListedTool, PinBook, PinChange, PinFinding};
+use self::agreement::Agreement;
+use self::pin_book::{ListSource, ListVerdict, ListedTool, PinBook};
+use self::record::PinnedTools;
 use crate::clock;
-use crate::telemetry::logs::shorten;
 use crate::telemetry::metrics::families::{PinSeries, PinStates};
 use crate::telemetry::metrics::gauge;
 use crate::upstream::changes::ChangedList;
@@ -43,7 +46,6 @@ use protocol::error::{Error, PolicyError, UpstreamError};
 
 /// What is told of a name, in characters.
 const NAME_CHARS_MAX: usize = 300;
-const VARIES: &str = "the definition of a tool differs from process to process, so that no approval lasts; mend the server, or let pins = \"warn\"";
 
 /// The pins of one upstream; shared by all threads, and by what it becomes on reload.
 #[derive(Debug)]
@@ -61,6 +63,7 @@ pub(crate) struct Pins {
 struct PinState {
     book: PinBook,
     is_dirty: bool,
+    agreement: Agreement,
     pace: LogPace,
 }
 
@@ -90,6 +93,8 @@ enum PinFileState {
     Closed,
     /// What was kept cannot be read.
     Unreadable,
+    /// Nothing was kept, and what gateways share cannot be had.
+    Unasked,
     Open,
 }
 
@@ -114,7 +119,12 @@ impl Round {
 impl Pins {
     /// Pins that have not been read yet.
     pub(crate) fn new(series: PinSeries) -> Self {
-        let inner = PinState { book: PinBook::new(0), is_dirty: false, pace: LogPace::default() };
+        let inner = PinState {
+            book: PinBook::new(0),
+            is_dirty: false,
+            agreement: Agreement::default(),
+            pace: LogPace::default(),
+        };
         let current = Current {
             standing: PinFileState::Closed,
             is_complete: false,
@@ -135,11 +145,11 @@ impl Pins {
     pub(crate) fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
-        self.series.states.unreadable.set(i64::from(kept.is_none()));
-        if let Some(PinnedTools { tools, is_complete }) = kept {
+        if let Some(PinnedTools { tools, is_complete, began }) = kept {
             inner.book = PinBook::new(bytes_max).restore(tools, is_complete);
+            inner.agreement = Agreement::kept(began);
         }
-        self.publish(&inner, |current| current.standing = standing);
+        self.stand(&inner, standing);
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -156,7 +166,7 @@ impl Pins {
     pub(crate) async fn ready(&self, source: ListSource, patience: Duration) {
         let is_ready = |current: &Current| match current.standing {
             PinFileState::Closed => false,
-            PinFileState::Unreadable => true,
+            PinFileState::Unreadable | PinFileState::Unasked => true,
             PinFileState::Open => current.is_complete || source != ListSource::Client,
         };
         let ready = async {
@@ -191,7 +201,9 @@ impl Pins {
         let mut verdict = inner.book.look(source, pins.mode, listed, is_whole);
         verdict.is_dirty |= inner.book.note_processes(upstream.is_child());
         inner.report(&self.series, upstream, &verdict.findings);
-        inner.is_dirty |= verdict.is_dirty;
+        if verdict.is_dirty {
+            inner.touch();
+        }
         if verdict.is_turn || verdict.is_dirty || verdict.is_doubt {
             self.publish(&inner, |current| {
                 current.round = current.round.filter(|_| !verdict.is_doubt);
@@ -230,6 +242,7 @@ impl Pins {
         let is_approved = inner.book.approve(tool, hash);
         if is_approved {
             inner.is_dirty = true;
+            inner.agreement.note_approval(tool, hash);
             self.publish(&inner, |current| current.round = None);
         }
         is_approved
@@ -245,7 +258,9 @@ impl Pins {
         let mut inner = self.inner();
         match result {
             Ok(round) => {
-                inner.is_dirty |= inner.book.complete();
+                if inner.book.complete() {
+                    inner.touch();
+                }
                 self.publish(&inner, |current| {
                     current.round = Some(round);
                     current.failed = None;
@@ -298,7 +313,8 @@ impl Pins {
     }
 
     pub(crate) fn text(&self) -> String {
-        file::text_of(&self.inner().book)
+        let inner = self.inner();
+        record::text_of(inner.book.tools(), inner.book.is_complete(), inner.agreement.began)
     }
 
     /// Other limits hold.
@@ -308,6 +324,13 @@ impl Pins {
 
     fn inner(&self) -> MutexGuard<'_, PinState> {
         self.inner.lock()
+    }
+
+    fn stand(&self, inner: &PinState, standing: PinFileState) {
+        let PinStates { unreadable, unasked, .. } = &self.series.states;
+        unreadable.set((standing == PinFileState::Unreadable).into());
+        unasked.set((standing == PinFileState::Unasked).into());
+        self.publish(inner, |current| current.standing = standing);
     }
 
     /// Tells calls what is known now. The lock is held, so that nothing newer is overwritten.
@@ -380,7 +403,7 @@ pub(crate) async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Resu
 impl Current {
     /// `None`: it is not known.
     fn judge(&self, upstream: &Upstream, tool: &str) -> Option<Result<(), Error>> {
-        if self.standing == PinFileState::Unreadable {
+        if matches!(self.standing, PinFileState::Unreadable | PinFileState::Unasked) {
             return Some(Err(PolicyError::Pinned.into()));
         }
         let pins = upstream.config.pins;
@@ -405,37 +428,8 @@ impl Current {
 }
 
 impl PinState {
-    fn report(&mut self, series: &PinSeries, upstream: &Upstream, findings: &[PinFinding]) {
-        let name = &upstream.config.name;
-        for PinFinding { tool, hash, what } in findings {
-            series.changes.inc();
-            if self.pace.next(clock::now()).is_none() {
-                continue;
-            }
-            let (full_name, mode) = (tool, upstream.config.pins.mode.label());
-            let tool = shorten(tool);
-            let sha256 = tracing::field::display(hash);
-            match what {
-                PinChange::Changed => {
-                    let compared = self.book.compare(full_name, *hash);
-                    let varies = compared.as_ref().is_some_and(|(pending, _)| pending.is_beside);
-                    let member = compared.map(|(_, member)| shorten(&member));
-                    let what = if varies { VARIES } else { "the definition of a tool changed" };
-                    tracing::warn!(upstream = name, tool, sha256, mode, member, "{what}");
-                }
-                PinChange::New => {
-                    tracing::warn!(upstream = name, tool, sha256, mode, "a new tool waits for approval");
-                }
-                PinChange::NoRoom => {
-                    tracing::error!(
-                        upstream = name,
-                        tool,
-                        sha256,
-                        mode,
-                        "there is no room for the definition of a tool; raise pins_bytes_max"
-                    );
-                }
-            }
-        }
+    /// What is pinned is no longer what is kept.
+    fn touch(&mut self) {
+        (self.is_dirty, self.agreement.is_ahead) = (true, true);
     }
 }

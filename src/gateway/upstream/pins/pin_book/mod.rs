@@ -9,6 +9,7 @@
 //! Whether a tool may be *called* is decided by the gateway's own lists too: a client of an odd kind that is shown an
 //! odd definition has that one withheld, and nobody else is harmed. Bounded in bytes, and in definitions for each tool.
 
+pub(crate) mod agree;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,12 @@
 //! Runs on the control thread. A *round* fetches the lists of the gateway's own, in every era that the upstream speaks,
 //! as a client that can do nothing and as one that can do everything. It begins when the last one is half as old as
 //! `pins_age_max`, when the upstream said that its tools changed, and when a call waits for it; two rounds are some time
-//! apart. Files are written off the thread, at most once a second for each upstream.
+//! apart. Files are written off the thread, at most once a second for each upstream. Where gateways share, the record that they
+//! have in common is looked at as often ([`share`]).
+
+mod share;
+mod shared_pins;
+mod watched;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -17,11 +22,12 @@ use futures_util::future::{LocalBoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 
+use self::shared_pins::SharedPins;
+use self::watched::{LastWarning, PAUSE_MAX, PAUSE_MIN, PinnedUpstream};
 use crate::catalog::lists::fetch::FetchContext;
 use crate::catalog::lists::kept::judge_again;
 use crate::catalog::lists::look_at_tools;
 use crate::catalog::lists::pinned::OWN_DIALECTS;
-use crate::catalog::lists::starting::is_on_its_way;
 use crate::catalog::lists::upstream_dialect::NO_CAPABILITIES;
 use crate::clock;
 use crate::context::state::State;
@@ -31,7 +37,8 @@ use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
 use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
-use crate::upstream::pins::file::{Approval, Folder, PinnedTools};
+use crate::upstream::pins::file::{Approval, Folder};
+use crate::upstream::pins::record::PinnedTools;
 use crate::upstream::pins::{Pins, Round};
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
@@ -42,13 +49,6 @@ const TICK: Duration = Duration::from_millis(250);
 const FILES_INTERVAL: Duration = Duration::from_secs(1);
 /// Upstreams looked at at once.
 const CONCURRENT_MAX: usize = 16;
-/// Least time between the beginnings of two rounds.
-const ROUNDS_INTERVAL: Duration = Duration::from_millis(100);
-/// Pause after a round that came to nothing, doubled with each; a call that waits does not wait for its end.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Pause after a file could not be written, doubled with each failure up to [`PAUSE_MAX`].
-const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// From this round on an upstream is pinned by the lists that it gives, if some of them fail.
 const ROUNDS_WHOLE: u32 = 3;
 
@@ -56,10 +56,12 @@ pub(crate) struct PinWatcher {
     state: Arc<State>,
     client: UpstreamClient,
     folder: Option<Folder>,
+    shared: Option<SharedPins>,
     watched: HashMap<String, PinnedUpstream>,
     /// The configuration that `watched` goes by.
     followed: Arc<Snapshot>,
     files_looked_at: Option<Instant>,
+    shared_looked_at: Option<Instant>,
     /// Files of approvals that were looked at and are still there. Those that hold, with the upstream whose file has to be
     /// written before.
     settled: HashMap<OsString, Option<String>>,
@@ -77,43 +79,10 @@ enum ApprovalStep {
     Approved { upstream: String },
 }
 
-/// What was last complained of, so that the log does not repeat itself.
-#[derive(Default)]
-struct LastWarning(Option<String>);
-
-impl LastWarning {
-    /// Whether this is something new.
-    fn is_news(&mut self, error: &io::Error) -> bool {
-        let error = error.to_string();
-        let is_news = self.0.as_ref() != Some(&error);
-        self.0 = Some(error);
-        is_news
-    }
-
-    /// All is well. Whether it was not.
-    fn end(&mut self) -> bool {
-        self.0.take().is_some()
-    }
-}
-
 impl std::fmt::Debug for PinWatcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher").finish_non_exhaustive()
     }
-}
-
-struct PinnedUpstream {
-    upstream: Arc<Upstream>,
-    pins: Arc<Pins>,
-    is_under_way: bool,
-    begun: Option<Instant>,
-    failures: u32,
-    /// No round begins before, unless a call waits.
-    pause_until: Option<Instant>,
-    /// How often its file could not be written, and what was said of it.
-    writes_failed: u32,
-    complaint: LastWarning,
-    write_again: Option<Instant>,
 }
 
 type RoundResult = (String, Arc<Pins>, Result<Round, UpstreamError>);
@@ -121,31 +90,33 @@ type RoundResult = (String, Arc<Pins>, Result<Round, UpstreamError>);
 impl PinWatcher {
     /// Reads what was kept of the upstreams there are now, so that it counts before the first call.
     pub(crate) fn new(state: Arc<State>, client: UpstreamClient, state_directory: Option<&Path>) -> Self {
-        let folder = state_directory.map(Folder::new);
-        let snapshot = state.snapshot.load_full();
-        let mut watched = HashMap::new();
-        for upstream in &snapshot.upstreams {
-            let Some(pins) = &upstream.pins else { continue };
-            if folder.is_none() && watched.is_empty() {
-                tracing::warn!(
-                    "no state_directory: what is pinned of tools is forgotten at the next start, and cannot be approved"
-                );
-            }
-            let name = &upstream.config.name;
-            pins.open(read(folder.as_ref(), name), snapshot.limits.pins_bytes_max);
-            watched.insert(name.clone(), PinnedUpstream::new(upstream, pins));
-        }
-        Self {
+        let mut watcher = Self {
+            folder: state_directory.map(Folder::new),
+            shared: SharedPins::new(&state, &client.tasks),
+            watched: HashMap::new(),
+            followed: state.snapshot.load_full(),
             state,
             client,
-            folder,
-            watched,
-            followed: snapshot,
             files_looked_at: None,
+            shared_looked_at: None,
             settled: HashMap::new(),
             approvals_read: LastWarning::default(),
             approvals_removed: LastWarning::default(),
+        };
+        let snapshot = Arc::clone(&watcher.followed);
+        for upstream in &snapshot.upstreams {
+            let Some(pins) = &upstream.pins else { continue };
+            if watcher.folder.is_none() && watcher.watched.is_empty() {
+                tracing::warn!(
+                    is_shared = watcher.shared.is_some(),
+                    "no state_directory: what is pinned of tools is forgotten at the next start unless it is shared, and cannot be approved"
+                );
+            }
+            let name = &upstream.config.name;
+            watcher.watched.insert(name.clone(), PinnedUpstream::new(upstream, pins));
+            watcher.open(name, pins, read(watcher.folder.as_ref(), name));
         }
+        watcher
     }
 
     /// Watches until it is to stop, and then writes down what was found since.
@@ -158,10 +129,11 @@ impl PinWatcher {
                 () = stop.cancelled() => break,
                 _ = interval.tick() => {}
                 () = self.state.pins_due.notified() => is_demanded = true,
-                Some(ended) = rounds.next() => self.end(ended),
+                Some(ended) = rounds.next() => self.end(ended).await,
             }
             self.follow_configuration().await;
             self.look_at_files().await;
+            self.share_all().await;
             let now = clock::now();
             for (name, watched) in &mut self.watched {
                 if rounds.len() < CONCURRENT_MAX && watched.is_due(now, is_demanded) {
@@ -182,9 +154,10 @@ impl PinWatcher {
         }
         // Each says of its own what it could not write.
         let _ = self.write_all().await;
+        self.meet().await;
     }
 
-    fn end(&mut self, (name, pins, result): RoundResult) {
+    async fn end(&mut self, (name, pins, result): RoundResult) {
         let watched = self.watched.get_mut(&name).filter(|watched| Arc::ptr_eq(&watched.pins, &pins));
         if let Some(watched) = watched {
             watched.is_under_way = false;
@@ -200,6 +173,10 @@ impl PinWatcher {
                         Some(clock::now() + doubled(PAUSE_MIN, watched.failures, PAUSE_MAX));
                     watched.failures += 1;
                 }
+            }
+            // Of two gateways that see the tools first, one decides before anybody calls them.
+            if result.is_ok() && !self.agree(&name, &pins).await {
+                return;
             }
         }
         pins.end_round(result);
@@ -221,6 +198,7 @@ impl PinWatcher {
             self.write(&name).await;
             self.watched.remove(&name);
         }
+        let mut has_new = false;
         for upstream in &snapshot.upstreams {
             let Some(pins) = &upstream.pins else { continue };
             let name = &upstream.config.name;
@@ -235,8 +213,12 @@ impl PinWatcher {
             // New, or unreadable so far: a reload is the moment to try again.
             let (folder, own) = (self.folder.clone(), name.clone());
             let kept = self.client.tasks.compute(move || read(folder.as_ref(), &own)).await;
-            pins.open(kept, snapshot.limits.pins_bytes_max);
+            self.open(name, pins, kept);
             upstream.changes.note(ChangedList::Tools);
+            has_new = true;
+        }
+        if has_new {
+            self.meet().await;
         }
     }
 
@@ -380,60 +362,6 @@ impl PinWatcher {
         pins.set_unwritable(written.is_err());
         watched.note_written(name, &written);
         written.is_ok()
-    }
-}
-
-impl PinnedUpstream {
-    fn new(upstream: &Arc<Upstream>, pins: &Arc<Pins>) -> Self {
-        Self {
-            upstream: Arc::clone(upstream),
-            pins: Arc::clone(pins),
-            is_under_way: false,
-            begun: None,
-            failures: 0,
-            pause_until: None,
-            writes_failed: 0,
-            complaint: LastWarning::default(),
-            write_again: None,
-        }
-    }
-
-    /// Notes how the writing of its file came out, and says so once, whenever the reason changes, and now and then.
-    fn note_written(&mut self, upstream: &str, written: &io::Result<()>) {
-        let Err(error) = written else {
-            if self.complaint.end() {
-                tracing::info!(upstream, "what is pinned is kept again");
-            }
-            (self.writes_failed, self.write_again) = (0, None);
-            return;
-        };
-        self.write_again = Some(clock::now() + doubled(WRITE_PAUSE_MIN, self.writes_failed, PAUSE_MAX));
-        self.writes_failed = self.writes_failed.saturating_add(1);
-        if self.complaint.is_news(error) || self.writes_failed.is_power_of_two() {
-            let failures = self.writes_failed;
-            tracing::error!(upstream, %error, failures, "what is pinned cannot be kept");
-        }
-    }
-
-    fn is_due(&self, now: Instant, is_demanded: bool) -> bool {
-        let is_early = self.begun.is_some_and(|begun| now < begun + ROUNDS_INTERVAL);
-        let is_pausing = !is_demanded && self.pause_until.is_some_and(|until| now < until);
-        // A program that starts is looked at once it is up.
-        let is_of_no_use = || is_on_its_way(&self.upstream) || self.upstream.rests();
-        // What it speaks is found out first.
-        if self.is_under_way
-            || is_early
-            || is_pausing
-            || !self.pins.is_open()
-            || self.upstream.eras().is_none()
-            || (!self.pins.is_awaited() && is_of_no_use())
-        {
-            return false;
-        }
-        self.pins.round().is_none_or(|round| {
-            let is_old = now >= round.begun + self.upstream.config.pins.age_max / 2;
-            is_old || !round.is_of(&self.upstream)
-        })
     }
 }
 

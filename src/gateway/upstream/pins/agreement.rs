@@ -1,0 +1,290 @@
+//! How what is pinned here stands to the one record that all gateways share. No I/O.
+//!
+//! The record has a version, and is replaced only by who read that version. Whoever reads another one goes by it: the
+//! first to write decides what a tool may be, and who saw something else at the same time compares with that. Two things are
+//! carried over: what the operator approved here meanwhile, and, where new tools are pinned as they come, tools that the
+//! record lacks.
+//!
+//! A record that is gone, or older than what was read before, was lost: what is pinned here takes its place. Should a new
+//! gateway have begun another one in between, the record that was begun earlier counts, so that no loss of data makes
+//! anybody trust what comes first.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::pin_book::agree::AgreedChange;
+use super::pin_book::{PinBook, PinnedTool};
+use super::record;
+use crate::clock;
+use config::PinMode;
+use protocol::canonical::Hash;
+
+/// Digits of each number of a version.
+const DIGITS: usize = 16;
+/// Bits that tell apart what began at the same time.
+const RANDOM_BITS: u32 = 20;
+
+/// The version of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    /// When its tools were first pinned, and a random number. It stays the same for as long as nothing is lost.
+    pub began: u64,
+    /// How often it has changed.
+    count: u64,
+    /// Tells apart what two gateways made of the same version.
+    nonce: u64,
+}
+
+/// What the record lacks.
+#[derive(Debug)]
+pub(crate) struct Unshared {
+    pub version: Version,
+    pub text: String,
+    hash: Hash,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Agreement {
+    /// See [`Version::began`]; `None`: nothing was shared yet.
+    pub(super) began: Option<u64>,
+    /// What was read or written last.
+    pub(super) version: Option<Version>,
+    /// The hash of its text; `None`: it is to be written anew.
+    text: Option<Hash>,
+    /// Something is pinned that may not stand there.
+    pub(super) is_ahead: bool,
+    /// What the operator approved here that does not stand there.
+    approvals: HashSet<(String, Hash)>,
+}
+
+impl Version {
+    pub(crate) fn text(self) -> String {
+        let Self { began, count, nonce } = self;
+        format!("{began:016x}{count:016x}{nonce:016x}")
+    }
+
+    /// Reads what [`Self::text`] wrote.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let number = |at: usize| u64::from_str_radix(text.get(at * DIGITS..(at + 1) * DIGITS)?, 16).ok();
+        let version = Self { began: number(0)?, count: number(1)?, nonce: number(2)? };
+        (version.text() == text).then_some(version)
+    }
+}
+
+impl Agreement {
+    /// What is pinned was kept here.
+    pub(super) fn kept(began: Option<u64>) -> Self {
+        Self { began, is_ahead: true, ..Self::default() }
+    }
+
+    /// The record was read; `None`: there is none. Goes by it, unless it is older than what is known here.
+    pub(super) fn compare(
+        &mut self,
+        book: &mut PinBook,
+        mode: PinMode,
+        found: Option<(Version, BTreeMap<String, PinnedTool>)>,
+    ) -> AgreedChange {
+        self.is_ahead = true;
+        let Some((version, theirs)) =
+            found.filter(|(version, _)| !book.is_complete() || !self.is_before(*version))
+        else {
+            self.text = None;
+            return AgreedChange::default();
+        };
+        self.text = Some(Hash::of(&record::shared_text_of(&theirs)));
+        (self.began, self.version) = (Some(version.began), Some(version));
+        book.agree(theirs, mode, &self.approvals)
+    }
+
+    /// Whether more is known here than a record of this version says.
+    fn is_before(&self, version: Version) -> bool {
+        let is_newer = || self.version.is_some_and(|known| known.count > version.count);
+        self.began.is_some_and(|began| began < version.began || began == version.began && is_newer())
+    }
+
+    /// What is to be written, if anything. Taken to be written from now on.
+    pub(super) fn take_unshared(&mut self, book: &PinBook) -> Option<Unshared> {
+        if !self.is_ahead || !book.is_complete() {
+            return None;
+        }
+        self.is_ahead = false;
+        let text = record::shared_text_of(book.tools());
+        let hash = Hash::of(&text);
+        if self.text == Some(hash) {
+            return None;
+        }
+        let count = self.version.map_or(0, |known| known.count).saturating_add(1);
+        let version = Version { began: self.began.unwrap_or_else(begin), count, nonce: random() };
+        Some(Unshared { version, text, hash })
+    }
+
+    /// It was written. True if this is where it began.
+    pub(super) fn note_shared(&mut self, shared: &Unshared) -> bool {
+        self.text = Some(shared.hash);
+        self.version = Some(shared.version);
+        self.approvals.clear();
+        self.began.replace(shared.version.began) != Some(shared.version.began)
+    }
+
+    pub(super) fn note_approval(&mut self, tool: &str, hash: Hash) {
+        self.is_ahead = true;
+        self.approvals.insert((tool.to_owned(), hash));
+    }
+}
+
+fn begin() -> u64 {
+    let now_ms = clock::now_s().saturating_mul(1000);
+    (now_ms << RANDOM_BITS) | (random() >> (u64::BITS - RANDOM_BITS))
+}
+
+/// Randomness fails at the start or never, and only tells versions apart.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
+    use super::*;
+
+    fn listed(tools: &[(&str, &str)]) -> Vec<ListedTool> {
+        let one = |(name, text): &(&str, &str)| ListedTool {
+            name: Some((*name).to_owned()),
+            definition: Definition::new((*text).to_owned()),
+        };
+        tools.iter().map(one).collect()
+    }
+
+    /// A gateway that has seen these tools first.
+    struct Gateway(PinBook, Agreement, PinMode);
+
+    impl Gateway {
+        fn new(mode: PinMode, tools: &[(&str, &str)]) -> Self {
+            let mut gateway = Self(PinBook::new(1 << 20), Agreement::default(), mode);
+            gateway.see(tools);
+            gateway.0.complete();
+            gateway.1.is_ahead = true;
+            gateway
+        }
+
+        fn see(&mut self, tools: &[(&str, &str)]) {
+            for index in 0..OWN_LISTS {
+                let verdict = self.0.look(ListSource::Own(index), self.2, &listed(tools), true);
+                self.1.is_ahead |= verdict.is_dirty;
+            }
+        }
+
+        /// Replaces the record, as it is at the moment.
+        fn write(&mut self, record: &mut Option<Unshared>) {
+            if let Some(unshared) = self.1.take_unshared(&self.0) {
+                self.1.note_shared(&unshared);
+                *record = Some(unshared);
+            }
+        }
+
+        fn read(&mut self, record: Option<&Unshared>) {
+            let found =
+                record.map(|there| (there.version, record::read(&there.text).expect("a record").tools));
+            self.1.compare(&mut self.0, self.2, found);
+        }
+
+        fn approve(&mut self, tool: &str, text: &str) {
+            let hash = Hash::of(text);
+            assert!(self.0.approve(tool, hash), "{tool} {text}");
+            self.1.note_approval(tool, hash);
+        }
+
+        fn approved(&self, tool: &str) -> Vec<&str> {
+            let tool = self.0.tools().get(tool);
+            tool.map(|tool| tool.approved.iter().map(|one| &*one.text).collect()).unwrap_or_default()
+        }
+    }
+
+    const MODE: PinMode = PinMode::Quarantine;
+
+    #[test]
+    fn versions_are_read_as_they_are_written() {
+        let version = Version { began: begin(), count: 7, nonce: u64::MAX };
+        assert_eq!(Version::read(&version.text()), Some(version));
+        for nonsense in ["", "!", &version.text()[1..], &format!("{}0", version.text()), &"+".repeat(48)] {
+            assert_eq!(Version::read(nonsense), None, "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn of_two_that_see_a_tool_first_the_first_to_write_decides() {
+        let mut record = None;
+        let mut first = Gateway::new(MODE, &[("a", "1")]);
+        let mut second = Gateway::new(MODE, &[("a", "2"), ("b", "1")]);
+        first.write(&mut record);
+        second.read(record.as_ref());
+        assert_eq!((second.approved("a"), second.approved("b")), (vec!["1"], vec!["1"]));
+        second.see(&[("a", "2"), ("b", "1")]);
+        assert_eq!(second.0.refused().into_iter().collect::<Vec<_>>(), ["a"]);
+        // A tool that the record lacks is told, where new tools are pinned as they come.
+        second.write(&mut record);
+        first.read(record.as_ref());
+        assert_eq!((first.approved("a"), first.approved("b")), (vec!["1"], vec!["1"]));
+        let before = record.as_ref().map(|there| there.version);
+        first.write(&mut record);
+        assert_eq!(record.as_ref().map(|there| there.version), before, "there is nothing to tell");
+
+        let mut strict = Gateway::new(PinMode::Block, &[("a", "1"), ("c", "1")]);
+        strict.read(record.as_ref());
+        assert!(strict.approved("c").is_empty(), "new tools need approval");
+    }
+
+    #[test]
+    fn an_approval_is_carried_over_and_holds_everywhere() {
+        let mut record = None;
+        let (mut one, mut other) = (Gateway::new(MODE, &[("a", "1"), ("b", "1")]), Gateway::new(MODE, &[]));
+        one.write(&mut record);
+        other.read(record.as_ref());
+        for gateway in [&mut one, &mut other] {
+            gateway.see(&[("a", "2"), ("b", "2")]);
+        }
+        one.approve("a", "2");
+        other.approve("b", "2");
+        one.write(&mut record);
+        other.read(record.as_ref());
+        assert_eq!((other.approved("a"), other.approved("b")), (vec!["1", "2"], vec!["1", "2"]));
+        assert!(other.0.refused().is_empty());
+        other.write(&mut record);
+        one.read(record.as_ref());
+        assert_eq!(one.approved("b"), ["1", "2"]);
+    }
+
+    #[test]
+    fn what_was_lost_is_written_back_and_is_not_trusted_anew() {
+        let mut record = None;
+        let mut old = Gateway::new(MODE, &[("a", "1")]);
+        old.write(&mut record);
+        old.see(&[("a", "2")]);
+        old.approve("a", "2");
+        let stale = record.take();
+        old.write(&mut record);
+        // One is put back that is older than what was read.
+        old.read(stale.as_ref());
+        assert_eq!(old.approved("a"), ["1", "2"]);
+        let mut restored = None;
+        old.write(&mut restored);
+        assert!(restored.is_some());
+        // All is lost.
+        old.read(None);
+        let mut restored = None;
+        old.write(&mut restored);
+        assert_eq!(
+            restored.map(|there| there.version.began),
+            record.as_ref().map(|there| there.version.began)
+        );
+        // All is lost, and a new gateway is first. Its clock may show the same millisecond.
+        let mut new = Gateway::new(MODE, &[("a", "evil")]);
+        new.1.began = old.1.began.map(|began| began + 1);
+        let mut begun = None;
+        new.write(&mut begun);
+        old.read(begun.as_ref());
+        assert_eq!(old.approved("a"), ["1", "2"]);
+        old.write(&mut begun);
+        new.read(begun.as_ref());
+        assert_eq!(new.approved("a"), ["1", "2"]);
+    }
+}

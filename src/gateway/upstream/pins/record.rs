@@ -1,0 +1,127 @@
+//! The text in which what is pinned of an upstream is kept, in the state directory and where gateways share it.
+//!
+//! A text whose definitions do not have the hashes that it says is an error as a whole.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::pin_book::{Definition, Pending, PinnedTool};
+use protocol::canonical::canonical;
+use protocol::json::Scratch;
+
+/// As deep as any configuration lets a message be.
+const DEPTH_MAX: usize = 1100;
+const LAYOUT: u32 = 1;
+
+/// What is kept of an upstream.
+#[derive(Debug, Default)]
+pub struct PinnedTools {
+    /// All tools.
+    pub tools: BTreeMap<String, PinnedTool>,
+    /// See [`PinBook::is_complete`](super::pin_book::PinBook::is_complete).
+    pub is_complete: bool,
+    /// See [`Version::began`](super::agreement::Version::began). `None`: it was never shared.
+    pub began: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PinRecord {
+    layout: u32,
+    complete: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    began: Option<u64>,
+    tools: Vec<RecordTool>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RecordTool {
+    name: String,
+    approved: Vec<RecordDefinition>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<RecordDefinition>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RecordDefinition {
+    sha256: String,
+    /// See [`Pending::is_beside`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    beside: bool,
+    definition: Box<RawValue>,
+}
+
+/// What a text says.
+pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
+    let record: PinRecord = serde_json::from_str(text)?;
+    if record.layout != LAYOUT {
+        return Err(io::Error::other("it is of another version"));
+    }
+    let mut scratch = Scratch::default();
+    let PinRecord { complete: is_complete, began, .. } = record;
+    let mut kept = PinnedTools { tools: BTreeMap::new(), is_complete, began };
+    for RecordTool { name, approved, pending } in record.tools {
+        let tool = PinnedTool {
+            approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
+            pending: pending
+                .iter()
+                .map(|one| Ok(Pending::kept(one.read(&mut scratch)?, one.beside)))
+                .collect::<io::Result<_>>()?,
+        };
+        if kept.tools.insert(name, tool).is_some() {
+            return Err(io::Error::other("a tool stands twice"));
+        }
+    }
+    Ok(kept)
+}
+
+/// The text for the state directory.
+pub(crate) fn text_of(tools: &BTreeMap<String, PinnedTool>, is_complete: bool, began: Option<u64>) -> String {
+    let tools = tools.iter().map(|(name, tool)| RecordTool {
+        name: name.clone(),
+        approved: approved(tool),
+        pending: tool.pending.iter().filter_map(waiting).collect(),
+    });
+    text(is_complete, began, tools.collect())
+}
+
+/// The text for all gateways: each finds out by itself what waits.
+pub(crate) fn shared_text_of(tools: &BTreeMap<String, PinnedTool>) -> String {
+    let tools = tools.iter().filter(|(_, tool)| !tool.approved.is_empty());
+    let tools = tools.map(|(name, tool)| RecordTool {
+        name: name.clone(),
+        approved: approved(tool),
+        pending: Vec::new(),
+    });
+    text(true, None, tools.collect())
+}
+
+fn text(complete: bool, began: Option<u64>, tools: Vec<RecordTool>) -> String {
+    // Nothing in it can fail to be JSON.
+    serde_json::to_string(&PinRecord { layout: LAYOUT, complete, began, tools }).unwrap_or_default()
+}
+
+fn approved(tool: &PinnedTool) -> Vec<RecordDefinition> {
+    tool.approved.iter().filter_map(written).collect()
+}
+
+fn waiting(pending: &Pending) -> Option<RecordDefinition> {
+    Some(RecordDefinition { beside: pending.is_beside, ..written(&pending.definition)? })
+}
+
+fn written(definition: &Definition) -> Option<RecordDefinition> {
+    let text = RawValue::from_string(definition.text.to_string()).ok()?;
+    Some(RecordDefinition { sha256: definition.hash.to_string(), beside: false, definition: text })
+}
+
+impl RecordDefinition {
+    fn read(&self, scratch: &mut Scratch) -> io::Result<Definition> {
+        let form = canonical(self.definition.get().as_bytes(), scratch, DEPTH_MAX);
+        let definition = form.map(Definition::new);
+        definition
+            .filter(|definition| definition.hash.to_string() == self.sha256)
+            .ok_or_else(|| io::Error::other("a definition does not have the hash that stands beside it"))
+    }
+}

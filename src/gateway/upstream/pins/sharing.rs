@@ -1,0 +1,84 @@
+//! The pins of an upstream beside what all gateways have pinned of it ([`agreement`](super::agreement)).
+
+use super::agreement::{Unshared, Version};
+use super::record::PinnedTools;
+use super::{PinFileState, Pins};
+use crate::telemetry::logs::shorten;
+use crate::upstream::Upstream;
+
+impl Pins {
+    /// The version of the record that was read or written last.
+    pub(crate) fn version(&self) -> Option<Version> {
+        self.inner().agreement.version
+    }
+
+    /// Goes by the record that was read; `None`: there is none. True if other definitions are approved than before.
+    pub(crate) fn compare(&self, upstream: &Upstream, found: Option<(Version, PinnedTools)>) -> bool {
+        let mut inner = self.inner();
+        let inner = &mut *inner;
+        let found = found.map(|(version, kept)| (version, kept.tools));
+        let change = inner.agreement.compare(&mut inner.book, upstream.config.pins.mode, found);
+        let name = &upstream.config.name;
+        for (tool, hash) in &change.approved {
+            let (tool, sha256) = (shorten(tool), tracing::field::display(hash));
+            tracing::info!(target: "audit", act = "approve", by = "another gateway", outcome = "done", upstream = name, tool, sha256, "the definition of a tool was approved");
+        }
+        if change.is_turn {
+            inner.is_dirty = true;
+            tracing::debug!(upstream = name, "what is pinned follows what gateways share");
+            self.publish(inner, |current| current.round = None);
+        }
+        change.is_turn
+    }
+
+    /// What is pinned here that the record lacks. Taken to be written from now on.
+    pub(crate) fn take_unshared(&self) -> Option<Unshared> {
+        let mut inner = self.inner();
+        let inner = &mut *inner;
+        inner.agreement.take_unshared(&inner.book)
+    }
+
+    pub(crate) fn note_shared(&self, shared: &Unshared) {
+        let mut inner = self.inner();
+        inner.is_dirty |= inner.agreement.note_shared(shared);
+    }
+
+    /// It could not be written.
+    pub(crate) fn set_ahead(&self) {
+        self.inner().agreement.is_ahead = true;
+    }
+
+    /// All of the gateway's own lists were fetched once; nobody is told yet.
+    pub(crate) fn complete(&self) {
+        let mut inner = self.inner();
+        inner.book.complete();
+        inner.touch();
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.inner().book.is_complete()
+    }
+
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.current.load().standing == PinFileState::Unreadable
+    }
+
+    /// Nothing is trusted, see [`Self::distrust`].
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.current.load().standing == PinFileState::Unasked
+    }
+
+    /// Nothing is known, and nobody can be asked: whatever was seen so far is not trusted. True if that is new.
+    pub(crate) fn distrust(&self) -> bool {
+        let mut inner = self.inner();
+        let is_new = self.current.load().standing != PinFileState::Unasked;
+        inner.book.forget();
+        self.stand(&inner, PinFileState::Unasked);
+        is_new
+    }
+
+    /// Whether what gateways share is of no use, for operators.
+    pub(crate) fn set_unshared(&self, is_unshared: bool) {
+        self.series.states.unshared.set(is_unshared.into());
+    }
+}

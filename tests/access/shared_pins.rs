@@ -1,0 +1,364 @@
+//! Pins of several gateways that share a Redis: whoever is new goes by what the others have pinned, and nobody is fooled by
+//! a Redis that is away, that has lost its data, or that somebody else writes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+
+use super::pins::{
+    B, FULL, OFTEN, Tools, is_withheld, kept, listed, pins, run_ok, wait_pending, wait_withheld,
+};
+use crate::harness::{Config, Daemon, Folder, Redis, Upstream, call, eventually, side_by_side};
+
+/// What all gateways of a test have in common.
+struct Site {
+    redis: Redis,
+    keys: Folder,
+}
+
+impl Site {
+    fn new(redis: Redis) -> Self {
+        let keys = Folder::new();
+        std::fs::write(keys.path().join("session.key"), "7".repeat(64)).expect("a key file");
+        Self { redis, keys }
+    }
+
+    /// A gateway with this state directory.
+    fn config(&self, upstream: &Upstream, mode: &str, state: &Folder) -> Config {
+        let lines = format!("pins = \"{mode}\"\n{OFTEN}");
+        let key = self.keys.path().join("session.key");
+        let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+        let config = Config::new().upstream("up", upstream.address, &lines).section(&session);
+        config.section(&self.redis.section("timeout = \"2s\"")).admin().top(&state.key())
+    }
+
+    /// The version of the record of `up`, if there is one.
+    fn version(&self) -> Option<String> {
+        let version = self.redis.command(&["HGET", &self.key()?, "v"]);
+        Some(version.trim().to_owned()).filter(|version| !version.is_empty())
+    }
+
+    fn key(&self) -> Option<String> {
+        let keys = self.redis.command(&["KEYS", "trunkline:pins:*"]);
+        keys.lines().next().map(String::from)
+    }
+
+    fn wait_version(&self, fits: impl Fn(&str) -> bool) -> String {
+        eventually("it is shared", || self.version().filter(|version| fits(version)))
+    }
+}
+
+/// Another description of the tool `a`.
+fn changed() -> String {
+    FULL.replace("does a", "does b")
+}
+
+fn upstream_pins(daemon: &Daemon) -> Value {
+    daemon.get_admin("/status").json()["upstreams"][0]["pins"].clone()
+}
+
+fn has_problem(daemon: &Daemon, text: &str) -> bool {
+    let status = daemon.get_admin("/status").json();
+    let problems = status["problems"].as_array().expect("problems");
+    problems.iter().any(|problem| {
+        problem["level"] == "error" && problem["what"].as_str().is_some_and(|what| what.contains(text))
+    })
+}
+
+#[test]
+fn a_new_gateway_withholds_what_the_others_withhold() {
+    side_by_side([("quarantine", vec!["b"]), ("block", vec![])], |(mode, left)| {
+        let site = Site::new(Redis::start());
+        let tools = Tools::new(&[FULL, B]);
+        let (upstream, [old, new]) = (tools.start(), [Folder::new(), Folder::new()]);
+        let one = Daemon::start(&site.config(&upstream, mode, &old));
+        assert!(!is_withheld(&one, "a"));
+        site.wait_version(|_| true);
+        tools.set(&[&changed(), B]);
+        wait_withheld(&one, "a", true);
+        let count = upstream.received_of("tools/call").len();
+
+        let config = site.config(&upstream, mode, &new);
+        let two = Daemon::start(&config);
+        // From the very first call and list on.
+        assert!(is_withheld(&two, "a"), "{mode}");
+        assert_eq!(listed(&two), left, "{mode}");
+        assert_eq!(upstream.received_of("tools/call").len(), count, "{mode}: nothing reached the server");
+        // It knows what it was, so that an operator sees the difference there.
+        wait_pending(&new, "a");
+        let shown = run_ok(&["show", "up", "a"], &config);
+        assert!(shown.contains("-   \"description\": \"does a\""), "{shown}");
+        let everything = site.redis.everything();
+        assert!(!everything.contains("does a") && !everything.contains("inputSchema"), "{everything}");
+    });
+}
+
+#[test]
+fn an_approval_at_one_gateway_holds_at_all_and_at_those_that_come() {
+    let site = Site::new(Redis::start());
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, [first, second, third]) = (tools.start(), [Folder::new(), Folder::new(), Folder::new()]);
+    let one = Daemon::start(&site.config(&upstream, "block", &first));
+    assert!(!is_withheld(&one, "a"));
+    site.wait_version(|_| true);
+    let config = site.config(&upstream, "block", &second);
+    let mut two = Daemon::start(&config);
+    tools.set(&[&changed(), B]);
+    for daemon in [&one, &two] {
+        wait_withheld(daemon, "a", true);
+    }
+    let hash = wait_pending(&second, "a");
+    run_ok(&["approve", "up", "a", "--hash", &hash], &config);
+    for daemon in [&two, &one] {
+        wait_withheld(daemon, "a", false);
+        eventually("it is listed", || (listed(daemon).len() == 2).then_some(()));
+    }
+    let said = one.wait_for_log(0, "the approval", |line| line.contains("was approved"));
+    assert!(said.contains("by=\"another gateway\"") && said.contains(&hash), "{said}");
+    kept(&first, |file| file["tools"][0]["approved"].as_array().is_some_and(|approved| approved.len() == 2));
+    let late = Daemon::start(&site.config(&upstream, "block", &third));
+    assert!(!is_withheld(&late, "a"));
+    // What was approved before is still approved, and anything else is not.
+    tools.set(&[FULL, B]);
+    wait_withheld(&late, "a", false);
+    tools.set(&[&FULL.replace("does a", "does worse"), B]);
+    for daemon in [&one, &late] {
+        wait_withheld(daemon, "a", true);
+    }
+    two.kill();
+    drop(two);
+    let two = Daemon::start(&config);
+    assert!(is_withheld(&two, "a"));
+}
+
+#[test]
+fn of_two_gateways_that_see_a_tool_first_one_decides() {
+    for _ in 0..5 {
+        let site = Site::new(Redis::start());
+        let (evil, passed) = (changed(), AtomicUsize::new(0));
+        side_by_side([FULL, &evil], |definition| {
+            let upstream = Tools::new(&[definition, B]).start();
+            let state = Folder::new();
+            let daemon = Daemon::start(&site.config(&upstream, "quarantine", &state));
+            passed.fetch_add(usize::from(!is_withheld(&daemon, "a")), Ordering::SeqCst);
+            assert!(!is_withheld(&daemon, "b"));
+            kept(&state, |file| file["complete"] == true);
+        });
+        assert_eq!(passed.into_inner(), 1, "one of the two definitions is called");
+    }
+}
+
+#[test]
+fn a_gateway_without_pins_trusts_nothing_while_redis_is_away() {
+    let mut site = Site::new(Redis::not_started(&[]));
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, state, other) = (tools.start(), Folder::new(), Folder::new());
+    let daemon = Daemon::start(&site.config(&upstream, "quarantine", &state));
+    let warning = Daemon::start(&site.config(&upstream, "warn", &other));
+    assert!(is_withheld(&daemon, "a") && is_withheld(&daemon, "b"));
+    assert!(listed(&daemon).is_empty());
+    daemon.wait_for_log(0, "a warning", |line| line.contains("is not known, and nothing was kept here"));
+    assert_eq!(pins(&daemon, "unasked"), 1);
+    assert_eq!(upstream_pins(&daemon)["unasked"], true);
+    assert!(has_problem(&daemon, "no tool is trusted"));
+    assert!(upstream.received_of("tools/call").is_empty());
+    // That mode withholds nothing.
+    assert_eq!((listed(&warning), pins(&warning, "unasked")), (vec!["a".to_owned(), "b".to_owned()], 1));
+    assert!(!is_withheld(&warning, "a"));
+
+    site.redis.go_on();
+    // The others, if there were any, get some seconds to write back what they know.
+    for daemon in [&daemon, &warning] {
+        daemon.wait_metric("trunkline_shared_connected", 1);
+    }
+    for daemon in [&daemon, &warning] {
+        wait_withheld(daemon, "a", false);
+        eventually("both are listed", || (listed(daemon).len() == 2).then_some(()));
+        eventually("it is known", || (pins(daemon, "unasked") == 0).then_some(()));
+    }
+    assert_eq!(upstream_pins(&daemon)["unasked"], false);
+}
+
+#[test]
+fn a_gateway_with_pins_goes_on_with_them_while_redis_is_away() {
+    let mut site = Site::new(Redis::start());
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, state) = (tools.start(), Folder::new());
+    let config = site.config(&upstream, "quarantine", &state);
+    let mut daemon = Daemon::start(&config);
+    assert!(!is_withheld(&daemon, "a"));
+    kept(&state, |file| file["complete"] == true && file["began"].is_u64());
+    site.redis.kill();
+    daemon.kill();
+    drop(daemon);
+    let daemon = Daemon::start(&config);
+    assert!(!is_withheld(&daemon, "a") && !is_withheld(&daemon, "b"));
+    tools.set(&[&changed(), B]);
+    wait_withheld(&daemon, "a", true);
+    // An approval that is given meanwhile holds, and is told later.
+    let hash = wait_pending(&state, "a");
+    run_ok(&["approve", "up", "a", "--hash", &hash], &config);
+    wait_withheld(&daemon, "a", false);
+    site.redis.go_on();
+    site.wait_version(|_| true);
+    let new = Daemon::start(&site.config(&upstream, "quarantine", &Folder::new()));
+    assert!(!is_withheld(&new, "a"));
+}
+
+#[test]
+fn what_redis_has_lost_is_written_back_and_no_change_is_trusted() {
+    let site = Site::new(Redis::start());
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, [first, second]) = (tools.start(), [Folder::new(), Folder::new()]);
+    let one = Daemon::start(&site.config(&upstream, "quarantine", &first));
+    assert!(!is_withheld(&one, "a"));
+    let before = site.wait_version(|_| true);
+    site.redis.command(&["FLUSHALL"]);
+    let began = &before[..16];
+    site.wait_version(|version| version.starts_with(began) && version != before);
+
+    // All is lost, and the only gateway that is asked is new.
+    let mut two = None;
+    one.paused(|| {
+        site.redis.command(&["FLUSHALL"]);
+        tools.set(&[&changed(), B]);
+        let daemon = Daemon::start(&site.config(&upstream, "quarantine", &second));
+        assert!(!is_withheld(&daemon, "a"), "nobody knows better");
+        site.wait_version(|version| !version.starts_with(began));
+        two = Some(daemon);
+    });
+    let two = two.expect("it was started");
+    wait_withheld(&one, "a", true);
+    wait_withheld(&two, "a", true);
+    site.wait_version(|version| version.starts_with(began));
+}
+
+#[test]
+fn an_older_record_that_is_put_back_takes_no_approval_back() {
+    let site = Site::new(Redis::start());
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, state) = (tools.start(), Folder::new());
+    let config = site.config(&upstream, "quarantine", &state);
+    let one = Daemon::start(&config);
+    assert!(!is_withheld(&one, "a"));
+    let old = site.wait_version(|_| true);
+    let key = site.key().expect("a record");
+    site.redis.command(&["COPY", &key, "old"]);
+    tools.set(&[&changed(), B]);
+    let hash = wait_pending(&state, "a");
+    run_ok(&["approve", "up", "a", "--hash", &hash], &config);
+    let new = site.wait_version(|version| version != old);
+    site.redis.command(&["COPY", "old", &key, "REPLACE"]);
+    site.wait_version(|version| version != old && version != new);
+    assert!(!is_withheld(&one, "a"));
+    let two = Daemon::start(&site.config(&upstream, "quarantine", &Folder::new()));
+    assert!(!is_withheld(&two, "a"));
+}
+
+#[test]
+fn a_record_that_somebody_else_wrote_is_refused() {
+    let move_text = "redis.call('HSET', KEYS[1], 'r', redis.call('HGET', KEYS[2], 'r'))";
+    let move_all = "redis.call('DEL', KEYS[1]) redis.call('COPY', KEYS[2], KEYS[1])";
+    // A gateway that has pins reads the record again only where its version is another one.
+    let tampered = [
+        ("another text", "redis.call('HSET', KEYS[1], 'r', 'x')", false),
+        ("no text", "redis.call('HDEL', KEYS[1], 'r')", false),
+        ("another version", "redis.call('HSET', KEYS[1], 'v', string.rep('f', 48))", true),
+        ("no version", "redis.call('HSET', KEYS[1], 'v', 'x')", true),
+        ("the text of another upstream", move_text, false),
+        ("the record of another upstream", move_all, true),
+        ("another kind", "redis.call('SET', KEYS[1], 'x')", true),
+        ("a text that is too long", "redis.call('HSET', KEYS[1], 'r', string.rep('x', 3000000))", false),
+    ];
+    side_by_side(tampered, |(name, script, is_seen)| {
+        let site = Site::new(Redis::start());
+        let tools = Tools::new(&[FULL, B]);
+        let (upstream, [first, second]) = (tools.start(), [Folder::new(), Folder::new()]);
+        let with = |state: &Folder| site.config(&upstream, "quarantine", state);
+        let one = Daemon::start(&with(&first));
+        assert!(!is_withheld(&one, "a"));
+        site.wait_version(|_| true);
+        let key = site.key().expect("a record");
+        let other = "trunkline:other";
+        // One that the same gateways sealed, of an upstream that does not list `a`.
+        let alone = Tools::new(&[B]).start();
+        let decoy = with(&Folder::new())
+            .to_string()
+            .replace("\"up\"", "\"decoy\"")
+            .replace("[upstream.up]", "[upstream.decoy]");
+        let decoy = decoy.replace(&upstream.address.to_string(), &alone.address.to_string());
+        let decoy = Daemon::start(&decoy);
+        let found = eventually("the other is shared", || {
+            let keys = site.redis.command(&["KEYS", "trunkline:pins:*"]);
+            keys.lines().find(|found| *found != key).map(String::from)
+        });
+        site.redis.command(&["COPY", &found, other]);
+        drop(decoy);
+        let answer = site.redis.command(&["EVAL", &format!("{script} return 1"), "2", &key, other]);
+        assert_eq!(answer.trim(), "1", "{name}");
+
+        tools.set(&[&changed(), B]);
+        let two = Daemon::start(&with(&second));
+        for tool in ["a", "b"] {
+            assert!(is_withheld(&two, tool), "{name}: {tool}");
+        }
+        for daemon in [Some(&two), is_seen.then_some(&one)].into_iter().flatten() {
+            daemon.wait_for_log(0, "that it is refused", |line| {
+                line.contains("ERROR") && line.contains("cannot be shared") && line.contains(&key)
+            });
+            eventually("it is told", || (pins(daemon, "unshared") == 1).then_some(()));
+            assert!(has_problem(daemon, "the record in Redis is refused"), "{name}");
+        }
+        // Whoever has pins goes on with them.
+        wait_withheld(&one, "a", true);
+        assert!(!is_withheld(&one, "b"), "{name}");
+        assert!(is_withheld(&two, "b"), "{name}");
+
+        site.redis.command(&["DEL", &key]);
+        wait_withheld(&two, "b", false);
+        assert!(is_withheld(&two, "a"), "{name}: nothing was trusted meanwhile");
+        for daemon in [&one, &two] {
+            eventually("all is well", || (pins(daemon, "unshared") == 0).then_some(()));
+        }
+    });
+}
+
+#[test]
+fn a_record_of_gateways_with_another_session_key_is_refused() {
+    let site = Site::new(Redis::start());
+    let upstream = Tools::new(&[FULL, B]).start();
+    let one = Daemon::start(&site.config(&upstream, "quarantine", &Folder::new()));
+    assert!(!is_withheld(&one, "a"));
+    let version = site.wait_version(|_| true);
+    std::fs::write(site.keys.path().join("session.key"), "8".repeat(64)).expect("a key file");
+    let two = Daemon::start(&site.config(&upstream, "quarantine", &Folder::new()));
+    assert!(is_withheld(&two, "a"));
+    assert_eq!((pins(&two, "unshared"), pins(&one, "unshared")), (1, 0));
+    assert_eq!(site.version().as_deref(), Some(&*version), "it is left as it is");
+}
+
+#[test]
+fn definitions_that_take_too_much_room_are_not_shared_and_not_trusted_unshared() {
+    let site = Site::new(Redis::start());
+    let long = FULL.replace("does a", &"x".repeat(1 << 20));
+    let tools = Tools::new(&[FULL, B]);
+    let (upstream, [first, second]) = (tools.start(), [Folder::new(), Folder::new()]);
+    let one = Daemon::start(&site.config(&upstream, "quarantine", &first));
+    assert!(!is_withheld(&one, "b"));
+    site.wait_version(|_| true);
+    let other = long.replace("\"a\"", "\"c\"");
+    tools.set(&[
+        FULL,
+        B,
+        &long.replace("\"name\":\"a\"", "\"name\":\"d\""),
+        &other.replace("xx", "xy"),
+        &other,
+    ]);
+    one.wait_for_log(0, "that it is too long", |line| line.contains("it takes more than 2097152 bytes"));
+    eventually("it is told", || (pins(&one, "unshared") == 1).then_some(()));
+    // Others still go by what was shared before.
+    tools.set(&[&changed(), B]);
+    let two = Daemon::start(&site.config(&upstream, "quarantine", &second));
+    assert!(is_withheld(&two, "a") && !is_withheld(&two, "b"));
+    two.send(&call("7", "b")).assert_ok();
+}
