@@ -219,6 +219,22 @@ fn a_reload_is_answered_with_what_came_of_it() {
 }
 
 #[test]
+fn a_second_reload_that_changes_nothing_does_not_hide_the_first() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let config = Config::transparent(&upstream).admin();
+    let daemon = Daemon::start(&config);
+    daemon.reload(&config.raw("second", "url = \"http://127.0.0.1:1/mcp\"\neras = [\"modern\"]"));
+    daemon.wait_metric("trunkline_reloads_total{result=\"ok\"}", 1);
+    let first = status(&daemon)["config"]["last_reload"].clone();
+    assert!(first["changes"].to_string().contains("second"), "{first}");
+    daemon.hangup();
+    daemon.wait_metric("trunkline_reloads_total{result=\"ok\"}", 2);
+    let answer = post(&daemon, "/reload", "");
+    assert!(answer.text().contains("nothing is different"), "whoever asks is told of theirs: {answer:?}");
+    assert_eq!(status(&daemon)["config"]["last_reload"], first);
+}
+
+#[test]
 fn the_status_tells_what_there_is_and_no_secret() {
     let upstream = Upstream::with_tools(&["echo", "other"]);
     let (dead, _socket) = refusing_address();

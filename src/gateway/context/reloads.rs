@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, watch};
 
@@ -61,6 +61,8 @@ pub(crate) struct ReloadRequests {
     progress: watch::Sender<ReloadProgress>,
 }
 
+/// Service managers may ask twice for one reload: the second one, which changes nothing, is part of the first for so long.
+const AGAIN_WITHIN: Duration = Duration::from_secs(5);
 /// As many have ended when none comes any more.
 const STOPPED: u64 = u64::MAX;
 
@@ -69,7 +71,39 @@ struct ReloadProgress {
     begun: u64,
     ended: u64,
     outcome: Option<ReloadOutcome>,
-    ended_at: Option<SystemTime>,
+    last: Option<LastReload>,
+}
+
+/// The reload that is told of afterwards.
+#[derive(Debug)]
+struct LastReload {
+    outcome: ReloadOutcome,
+    ended: Instant,
+    ended_at: SystemTime,
+}
+
+impl ReloadProgress {
+    fn end(&mut self, outcome: ReloadOutcome, now: Instant, calendar: SystemTime) {
+        self.ended = self.begun;
+        self.outcome = Some(outcome.clone());
+        if !self.last.as_ref().is_some_and(|last| last.has_all_of(&outcome, now)) {
+            self.last = Some(LastReload { outcome, ended: now, ended_at: calendar });
+        }
+    }
+}
+
+impl LastReload {
+    /// It changed something just now, and `later` nothing more.
+    fn has_all_of(&self, later: &ReloadOutcome, now: Instant) -> bool {
+        let is_recent = now.saturating_duration_since(self.ended) < AGAIN_WITHIN;
+        match (&self.outcome, later) {
+            (
+                ReloadOutcome::Reloaded { changes, needs_restart },
+                ReloadOutcome::Reloaded { changes: later_changes, needs_restart: later_needs },
+            ) => is_recent && !changes.is_empty() && later_changes.is_empty() && needs_restart == later_needs,
+            _ => false,
+        }
+    }
 }
 
 impl Default for ReloadRequests {
@@ -89,10 +123,10 @@ impl ReloadRequests {
         told.and_then(|progress| progress.outcome.clone()).unwrap_or(ReloadOutcome::Stopping)
     }
 
-    /// What came of the last one, and when. `None`: there was none.
+    /// What came of the last one, and when; one that changed nothing just after it is not told. `None`: there was none.
     pub(crate) fn last(&self) -> Option<(SystemTime, ReloadOutcome)> {
         let progress = self.progress.borrow();
-        Some((progress.ended_at?, progress.outcome.clone()?))
+        progress.last.as_ref().map(|last| (last.ended_at, last.outcome.clone()))
     }
 
     pub(crate) async fn wanted(&self) {
@@ -105,11 +139,7 @@ impl ReloadRequests {
     }
 
     pub(crate) fn end(&self, outcome: ReloadOutcome) {
-        self.progress.send_modify(|progress| {
-            progress.ended = progress.begun;
-            progress.outcome = Some(outcome);
-            progress.ended_at = Some(clock::calendar());
-        });
+        self.progress.send_modify(|progress| progress.end(outcome, clock::now(), clock::calendar()));
     }
 
     /// No reload comes any more: whoever waits or asks is told so. What came of the last one stays as it was.
@@ -167,6 +197,38 @@ mod tests {
         reloads.end(reloaded());
         reloads.stop();
         assert_eq!(reloads.last().map(|(_, outcome)| outcome), Some(reloaded()), "it is no refusal");
+    }
+
+    #[test]
+    fn a_reload_that_changes_nothing_hides_none_that_came_just_before() {
+        let changed = |needs: &[&'static str]| ReloadOutcome::Reloaded {
+            changes: Arc::new(["upstream b: added".to_owned()]),
+            needs_restart: needs.into(),
+        };
+        let (start, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        let told = |ended: &[(&ReloadOutcome, u32)]| {
+            let mut progress = ReloadProgress::default();
+            for (outcome, parts) in ended {
+                let later = AGAIN_WITHIN / 2 * *parts;
+                progress.end((*outcome).clone(), start + later, at + later);
+                assert_eq!(progress.outcome.as_ref(), Some(*outcome), "whoever asked for it is told of it");
+            }
+            progress.last.map(|last| (last.outcome, last.ended_at))
+        };
+        let (first, nothing, refused) = (changed(&[]), reloaded(), ReloadOutcome::Refused("broken".into()));
+        assert_eq!(told(&[(&first, 0), (&nothing, 1)]), Some((first.clone(), at)));
+        assert_eq!(told(&[(&first, 0), (&nothing, 1), (&nothing, 1)]), Some((first.clone(), at)));
+        let late = at + AGAIN_WITHIN;
+        assert_eq!(told(&[(&first, 0), (&nothing, 2)]), Some((nothing.clone(), late)));
+        for (before, later) in [
+            (&nothing, &nothing),
+            (&refused, &nothing),
+            (&first, &refused),
+            (&changed(&["workers"]), &nothing),
+            (&first, &changed(&["workers"])),
+        ] {
+            assert_eq!(told(&[(before, 0), (later, 1)]), Some((later.clone(), at + AGAIN_WITHIN / 2)));
+        }
     }
 
     #[test]
