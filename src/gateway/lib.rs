@@ -20,7 +20,7 @@
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
-//! | [`identity`], [`directory`], [`clock`], [`flight`], [`buffers`] | who calls; files of the state directory; the time; work that is done once for all who wait; memory to read and write with |
+//! | [`identity`], [`directory`], [`state_files`], [`clock`], [`flight`], [`buffers`] | who calls; files of the state directory, and whether they can be written; the time; work that is done once for all who wait; memory to read and write with |
 //!
 //! # The way of a call
 //!
@@ -120,6 +120,7 @@ mod redis;
 mod runtime;
 mod session;
 mod snapshot;
+mod state_files;
 mod tables;
 mod telemetry;
 mod upstream;

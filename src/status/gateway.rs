@@ -41,6 +41,8 @@ objects! {
         limits: Vec<LimitStatus>,
         cache: Cache,
         sessions: SessionsStatus,
+        /// The fault of what is kept of upstreams; null: all is written, or there is no state directory.
+        state_directory_fault: Option<StateFileFaultStatus>,
         certificates: Vec<Certificate>,
         shared: Option<SharedStatus>,
         traces: Option<TracesStatus>,
@@ -128,11 +130,11 @@ objects! {
         subscriptions: u64,
         sse_streams: u64,
         /// The fault of the journal; null: it has everything, or there is none.
-        journal_fault: Option<JournalFaultStatus>,
+        journal_fault: Option<StateFileFaultStatus>,
     }
 
-    /// The journal of sessions lacks changes, which a restart would forget.
-    struct JournalFaultStatus {
+    /// A file of the state directory lacks changes, which a restart would forget.
+    struct StateFileFaultStatus {
         /// Since when, in seconds since 1970.
         since_s: u64,
         /// The reason for which it cannot be written.

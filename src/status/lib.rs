@@ -41,8 +41,8 @@ pub mod words;
 pub use self::callers::{CallerStatus, CallersStatus};
 pub use self::calls::{FailedCalls, Figures, Recent};
 pub use self::gateway::{
-    Cache, Certificate, ConfigStatus, ConnectionsStatus, JournalFaultStatus, LimitStatus, ListenerStatus,
-    ReloadStatus, Sample, SessionsStatus, SharedStatus, Status, TracesStatus,
+    Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, ReloadStatus, Sample,
+    SessionsStatus, SharedStatus, StateFileFaultStatus, Status, TracesStatus,
 };
 pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};

@@ -89,6 +89,11 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
         let problem = error("session journal", what).since(Some(fault.since_s)).word("journal");
         found.push(problem.advice(journal("-1h", "session journal")).runbook("TrunklineJournalRecordsLost"));
     }
+    if let Some(fault) = &status.state_directory_fault {
+        let what = format!("cannot be written, the next start is a cold one: {}", fault.reason);
+        let problem = warning("state directory", what).since(Some(fault.since_s)).word("behind");
+        found.push(problem.advice(journal("-1h", "cannot be kept")).runbook("TrunklineStateDirectoryBehind"));
+    }
     if let Some(shared) = &status.shared {
         if !shared.connected {
             let problem = error("shared store", "cannot be reached: each gateway counts for itself");
@@ -561,6 +566,10 @@ mod tests {
             (
                 json!({"sessions": {"journal_fault": {"since_s": NOW_S - 60, "reason": "No space left on device"}}}),
                 "Error session journal: cannot be written, a restart would forget changes: No space",
+            ),
+            (
+                json!({"state_directory_fault": {"since_s": NOW_S - 60, "reason": "lists: No space left on device"}}),
+                "Warning state directory: cannot be written, the next start is a cold one: lists: No space",
             ),
             (
                 json!({"config": {"last_reload": {"ok": false, "error": "\nline 3"}}}),

@@ -11,8 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::harness::{
-    Config, DEADLINE, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Request, eventually, in_session, legacy,
-    legacy_call, open_session,
+    Config, DEADLINE, Daemon, Folder, LEGACY_VERSION, Legacy, Offer, Request, Upstream, eventually,
+    in_session, legacy, legacy_call, list, open_session,
 };
 
 /// Starts a gateway to which a file that is too large is an error and not the end.
@@ -31,9 +31,13 @@ fn delete(session: &str) -> Request {
 }
 
 fn problem(daemon: &Daemon) -> Option<serde_json::Value> {
+    problem_of(daemon, "session journal")
+}
+
+fn problem_of(daemon: &Daemon, subject: &str) -> Option<serde_json::Value> {
     let status = daemon.get_admin("/status").json();
     let problems = status["problems"].as_array().expect("problems");
-    problems.iter().find(|problem| problem["subject"] == "session journal").cloned()
+    problems.iter().find(|problem| problem["subject"] == subject).cloned()
 }
 
 #[test]
@@ -153,4 +157,61 @@ fn a_journal_that_would_be_too_large_is_not_written_over_and_over() {
     eventually("it is found to be too much", || problem(&daemon).filter(is_too_large));
     let written = written_bytes(&daemon) - before;
     assert!(written < 16 << 20, "{written} bytes were written for nothing");
+}
+
+/// Upstreams of these names, all the same one.
+fn upstreams(names: &[&str], folder: &Folder, upstream: &Upstream) -> Config {
+    let config = Config::new().top(&folder.key()).admin();
+    names.iter().fold(config, |config, name| config.probed(name, upstream.address, ""))
+}
+
+/// The state directory has what is known of this upstream, and its list.
+fn has_kept(folder: &Folder, name: &str) -> Option<()> {
+    let known = fs::read_to_string(folder.path().join("upstreams.json")).ok()?;
+    let known: serde_json::Value = serde_json::from_str(&known).ok()?;
+    let facts = known["upstreams"].as_array()?.iter().find(|upstream| upstream["name"] == name)?;
+    let is_kept = facts["modern"].to_string().contains("present");
+    (is_kept && folder.path().join("lists").join(name).exists()).then_some(())
+}
+
+#[test]
+fn what_is_known_of_upstreams_and_their_lists_is_written_once_there_is_room() {
+    let subject = "state directory";
+    let (upstream, folder) = (Upstream::with_tools(&["echo"]), Folder::new());
+    let mut daemon = start(&upstreams(&["a"], &folder, &upstream));
+    daemon.send(&list("1", "tools/list")).assert_ok();
+    eventually("it is kept", || has_kept(&folder, "a"));
+    assert_eq!((problem_of(&daemon, subject), daemon.metric("trunkline_state_directory_behind")), (None, 0));
+
+    // Takes another in, of which nothing can be written.
+    let without_room = |names: &[&str]| {
+        bound_files(&daemon, Some(0));
+        let asked_before = upstream.received_of("tools/list").len();
+        daemon.reload(&upstreams(names, &folder, &upstream));
+        for part in ["upstreams.json: File too large", "lists: File too large"] {
+            eventually(part, || {
+                if upstream.received_of("tools/list").len() == asked_before {
+                    daemon.send(&list("1", "tools/list")).assert_ok();
+                }
+                let problem = problem_of(&daemon, subject)?;
+                assert_eq!(
+                    (&problem["level"], &problem["runbook"]),
+                    (&"warning".into(), &"TrunklineStateDirectoryBehind".into())
+                );
+                problem["what"].as_str()?.contains(part).then_some(())
+            });
+        }
+        assert_eq!(daemon.metric("trunkline_state_directory_behind"), 1);
+        bound_files(&daemon, None);
+    };
+    without_room(&["a", "b"]);
+    eventually("it is kept", || has_kept(&folder, "b"));
+    eventually("nothing is lacking", || problem_of(&daemon, subject).is_none().then_some(()));
+    assert_eq!(daemon.metric("trunkline_state_directory_behind"), 0);
+
+    // There is room by the time it stops: nothing is waited for.
+    without_room(&["a", "b", "c"]);
+    daemon.terminate();
+    assert_eq!(daemon.wait_exit().code(), Some(0));
+    has_kept(&folder, "c").expect("it was written at the end");
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use status::problems::problems;
 use status::{
     Cache, CallerStatus, CallersStatus, Certificate, ConfigStatus, ConnectionsStatus, FailedCalls,
-    JournalFaultStatus, LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, Status,
+    LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, StateFileFaultStatus, Status,
     TracesStatus,
 };
 
@@ -24,6 +24,7 @@ use crate::access::tls::Expiry;
 use crate::clock;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{ListenPlace, State};
+use crate::state_files::StateFileFault;
 use crate::telemetry::callers::CallerCounts;
 use crate::telemetry::recent_errors::RecentError;
 
@@ -87,6 +88,7 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
         limits: snapshot.rates.all().map(limit).collect(),
         cache: cache(state),
         sessions: sessions(state),
+        state_directory_fault: state.catalog.files.fault().map(write_fault),
         certificates: certificates(state),
         shared: shared(state),
         traces: traces(state),
@@ -220,11 +222,12 @@ fn sessions(state: &State) -> SessionsStatus {
         upstream_streams: count(counts.upstream_streams),
         subscriptions: count(state.hub.open()),
         sse_streams: count(state.lines.open()),
-        journal_fault: state
-            .sessions
-            .journal_fault()
-            .map(|fault| JournalFaultStatus { since_s: fault.since_s, reason: fault.reason }),
+        journal_fault: state.sessions.journal_fault().map(write_fault),
     }
+}
+
+fn write_fault(fault: StateFileFault) -> StateFileFaultStatus {
+    StateFileFaultStatus { since_s: fault.since_s, reason: fault.reason }
 }
 
 fn shared(state: &State) -> Option<SharedStatus> {

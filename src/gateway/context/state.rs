@@ -239,6 +239,7 @@ impl State {
         self.metrics.streams.open.set(gauge(self.sessions.open_streams()));
         self.metrics.sessions.upstream_streams.set(gauge(counts.upstream_streams));
         self.metrics.sessions.journal_behind.set(self.sessions.journal_fault().is_some().into());
+        self.metrics.gateway.state_directory_behind.set(self.catalog.files.fault().is_some().into());
         let tasks = self.sessions.task_counts();
         self.metrics.sessions.tasks.set(gauge(tasks.known));
         let forgotten = &self.metrics.sessions.tasks_forgotten;

@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use prometheus::IntCounter;
 use tokio::sync::oneshot;
 
 use super::journal::{JournalRecord, Replay};
 use crate::clock::{self, now_s};
 use crate::directory::open_own;
+use crate::state_files::{StateFileFault, StateFileHealth};
 
 pub(super) const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 /// A smaller journal is not worth writing anew.
@@ -60,25 +60,18 @@ enum JournalMessage {
     Stop,
 }
 
-/// Since when the file lacks what memory has, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JournalFault {
-    pub(crate) since_s: u64,
-    pub(crate) reason: String,
-}
-
 /// The health of the journal, for the writer and all who tell it changes.
 #[derive(Debug)]
 struct JournalHealth {
     lost: IntCounter,
     /// The channel was full since the writer last looked.
     has_overflowed: AtomicBool,
-    fault: Mutex<Option<JournalFault>>,
+    writes: StateFileHealth,
 }
 
 impl JournalHealth {
     fn new(lost: IntCounter) -> Arc<Self> {
-        Arc::new(Self { lost, has_overflowed: AtomicBool::new(false), fault: Mutex::default() })
+        Arc::new(Self { lost, has_overflowed: AtomicBool::new(false), writes: StateFileHealth::default() })
     }
 
     fn note_overflow(&self) {
@@ -101,8 +94,8 @@ impl JournalSender {
     }
 
     /// The reason why the file is behind; `None`: it has everything, or there is none.
-    pub(super) fn fault(&self) -> Option<JournalFault> {
-        self.health.fault.lock().clone()
+    pub(super) fn fault(&self) -> Option<StateFileFault> {
+        self.health.writes.fault()
     }
 
     /// Tells the writer. Never waits.
@@ -268,9 +261,7 @@ impl JournalWriter {
     /// The file lacks something from now on, if it did not before.
     fn fall_behind(&mut self, reason: String) {
         self.catch_up_at.get_or_insert_with(|| clock::now() + CATCH_UP_PAUSE);
-        let mut fault = self.health.fault.lock();
-        let since_s = fault.as_ref().map_or_else(now_s, |fault| fault.since_s);
-        *fault = Some(JournalFault { since_s, reason });
+        self.health.writes.note_behind(reason, now_s());
     }
 
     /// Notices that the channel was full. The changes that waited in it then are older than what did not fit.
@@ -294,7 +285,7 @@ impl JournalWriter {
         self.catch_up_at = None;
         match replaced {
             Ok(()) => {
-                *self.health.fault.lock() = None;
+                self.health.writes.note_written();
                 self.logged = None;
                 let path = self.path.display();
                 tracing::info!(%path, "the session journal was written anew, with what it lacked");

@@ -15,7 +15,7 @@ use prometheus::IntCounter;
 
 use super::given_ids::LINES_BYTES_MAX;
 use super::journal::{Replay, given_line};
-use super::journal_writer::{JournalFault, JournalSender, JournalWriter};
+use super::journal_writer::{JournalSender, JournalWriter};
 use super::key_file::{self, KeyFileError};
 use super::list_lease::ListPools;
 use super::rate::Rate;
@@ -28,6 +28,7 @@ use crate::access::limit::shares::Shares;
 use crate::clock::now_s;
 use crate::directory::open_own;
 use crate::redis::Redis;
+use crate::state_files::StateFileFault;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::families::SessionStreamMetrics;
 use config::{self, Config};
@@ -153,7 +154,7 @@ impl Sessions {
     }
 
     /// The reason why the journal lacks some of what is remembered; `None`: it has everything.
-    pub(crate) fn journal_fault(&self) -> Option<JournalFault> {
+    pub(crate) fn journal_fault(&self) -> Option<StateFileFault> {
         self.journal.fault()
     }
 

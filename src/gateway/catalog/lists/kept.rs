@@ -108,11 +108,12 @@ impl KeptFiles {
             // A pass during which it is to stop is followed by another.
             let is_last = stop.is_cancelled();
             self.follow(&tasks).await;
-            self.retry();
+            self.retry(is_last);
             let began = clock::now();
             for (id, parts) in self.state.catalog.kept.take_unwritten() {
                 self.write(&tasks, id, parts).await;
             }
+            self.tell();
             if is_last {
                 return;
             }
@@ -131,11 +132,11 @@ impl KeptFiles {
         sleep_until(rests_until.max(clock::now() + WRITE_DELAY).into()).await;
     }
 
-    /// Has lists written once more that could not be written.
-    fn retry(&mut self) {
+    /// Has lists written once more that could not be written; all of them at the end.
+    fn retry(&mut self, is_last: bool) {
         let (kept, now) = (&self.state.catalog.kept, clock::now());
         self.failed.retain(|id, failed| {
-            let is_due = failed.retry_at <= now;
+            let is_due = is_last || failed.retry_at <= now;
             if is_due {
                 failed.retry_at = now + RETRY_INTERVAL;
                 kept.note_unwritten(*id);
@@ -170,11 +171,7 @@ impl KeptFiles {
         let keys = self.state.sessions.keys();
         let written = tasks.compute(move || folder.write(&name, &clear, &keys, &parts)).await;
         match written {
-            Ok(()) => {
-                if self.failed.remove(&id).is_some() && self.failed.is_empty() {
-                    tracing::info!("the lists of upstreams are kept in the state directory again");
-                }
-            }
+            Ok(()) => _ = self.failed.remove(&id),
             Err(error) => {
                 let why = error.to_string();
                 if !self.failed.values().any(|failed| failed.why == why) {
@@ -183,6 +180,16 @@ impl KeptFiles {
                 }
                 self.failed.insert(id, FailedWrite { retry_at: clock::now() + RETRY_INTERVAL, why });
             }
+        }
+    }
+
+    /// Tells whether there are lists that could not be written.
+    fn tell(&self) {
+        let health = &self.state.catalog.files.lists;
+        if let Some(failed) = self.failed.values().next() {
+            health.note_behind(format!("{LISTS}: {}", failed.why), clock::now_s());
+        } else if health.note_written() {
+            tracing::info!("the lists of upstreams are kept in the state directory again");
         }
     }
 

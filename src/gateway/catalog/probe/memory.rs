@@ -6,7 +6,6 @@
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,8 +14,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::clock;
 use crate::directory::Dir;
 use crate::snapshot::Snapshot;
+use crate::state_files::UpstreamFilesHealth;
 use crate::upstream::Upstream;
 use crate::upstream::facts::{EraFacts, EraIntroduction, Fact, RESULT_BYTES_MAX};
 use net::tasks::Tasks;
@@ -27,6 +28,8 @@ const FILE_NAME: &str = "upstreams.json";
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Changes that come together are written together.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
+/// A file that could not be written is written again after so long.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Files of another layout are left aside.
 const LAYOUT: u32 = 1;
 
@@ -34,11 +37,19 @@ const LAYOUT: u32 = 1;
 pub(super) struct Memory {
     directory: Option<PathBuf>,
     kept: Vec<RememberedUpstream>,
-    written: Option<Instant>,
-    written_text: Rc<str>,
+    tried: Option<Instant>,
     is_changed: bool,
-    /// Of the write that is under way.
-    turn: Arc<Mutex<()>>,
+    /// Locked by the write that is under way.
+    written: Arc<Mutex<Written>>,
+    health: Arc<UpstreamFilesHealth>,
+}
+
+/// The file as it is.
+#[derive(Debug)]
+struct Written {
+    text: Arc<str>,
+    /// It lacks something, because the last write failed.
+    is_behind: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,8 +84,8 @@ enum KeptFact {
 }
 
 impl Memory {
-    /// Reads the file in `directory`; without one, nothing is kept.
-    pub(super) fn open(directory: Option<PathBuf>) -> Self {
+    /// Reads the file in `directory`; without one, nothing is kept. What comes of writes is noted in `health`.
+    pub(super) fn open(directory: Option<PathBuf>, health: Arc<UpstreamFilesHealth>) -> Self {
         let read = directory.as_deref().and_then(|directory| {
             read(directory).unwrap_or_else(|error| {
                 let path = directory.join(FILE_NAME);
@@ -83,8 +94,8 @@ impl Memory {
             })
         });
         let (text, kept) = read.unwrap_or_default();
-        let written_text = text.into();
-        Self { directory, kept, written: None, written_text, is_changed: false, turn: Arc::default() }
+        let written = Arc::new(Mutex::new(Written { text: text.into(), is_behind: false }));
+        Self { directory, kept, tried: None, is_changed: false, written, health }
     }
 
     /// What was known of an upstream at the last stop.
@@ -108,23 +119,24 @@ impl Memory {
         self.is_changed = true;
     }
 
-    /// Writes the file off this thread if it would change, at most once a second.
+    /// Writes the file off this thread if it would change, at most once a second, and less often while that fails.
     pub(super) fn save_if_due(&mut self, snapshot: &Snapshot, tasks: &Tasks, now: Instant) {
-        let is_early = self.written.is_some_and(|written| now < written + WRITE_INTERVAL);
-        if !self.is_changed || is_early {
+        let Ok(written) = Arc::clone(&self.written).try_lock_owned() else { return };
+        let interval = if written.is_behind { RETRY_INTERVAL } else { WRITE_INTERVAL };
+        let is_early = self.tried.is_some_and(|tried| now < tried + interval);
+        if is_early || !(self.is_changed || written.is_behind) {
             return;
         }
-        let Ok(turn) = Arc::clone(&self.turn).try_lock_owned() else { return };
-        if let Some(writing) = self.write(snapshot, tasks, turn) {
-            self.written = Some(now);
+        if let Some(writing) = self.write(snapshot, tasks, written) {
+            self.tried = Some(now);
             tasks.spawn(writing);
         }
     }
 
     /// Writes the file for the last time, after the write that is under way.
     pub(super) async fn finish(mut self, snapshot: &Snapshot, tasks: &Tasks) {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
-        if let Some(writing) = self.write(snapshot, tasks, turn) {
+        let written = Arc::clone(&self.written).lock_owned().await;
+        if let Some(writing) = self.write(snapshot, tasks, written) {
             writing.await;
         }
     }
@@ -134,24 +146,36 @@ impl Memory {
         &mut self,
         snapshot: &Snapshot,
         tasks: &Tasks,
-        turn: OwnedMutexGuard<()>,
+        mut written: OwnedMutexGuard<Written>,
     ) -> Option<impl Future<Output = ()> + use<>> {
         let directory = self.directory.clone()?;
         self.is_changed = false;
         let upstreams = snapshot.upstreams.iter().map(|upstream| RememberedUpstream::of(upstream)).collect();
         // Nothing in it can fail to be JSON.
         let text = serde_json::to_string(&MemoryFile { layout: LAYOUT, upstreams }).ok()?;
-        if *text == *self.written_text {
+        if *text == *written.text {
+            written.is_behind = false;
+            self.health.facts.note_written();
             return None;
         }
-        self.written_text = text.as_str().into();
-        let tasks = tasks.clone();
+        let (tasks, health, text) = (tasks.clone(), Arc::clone(&self.health), Arc::<str>::from(text));
         Some(async move {
-            let path = directory.join(FILE_NAME);
-            if let Err(error) = tasks.compute(move || write(&directory, &text)).await {
-                tracing::warn!(path = %path.display(), %error, "what is known of the upstreams cannot be kept");
+            let (path, new) = (directory.join(FILE_NAME), Arc::clone(&text));
+            let replaced = tasks.compute(move || write(&directory, &new)).await;
+            written.is_behind = replaced.is_err();
+            match replaced {
+                Ok(()) => {
+                    written.text = text;
+                    if health.facts.note_written() {
+                        tracing::info!("what is known of the upstreams is kept in the state directory again");
+                    }
+                }
+                Err(error) => {
+                    if health.facts.note_behind(format!("{FILE_NAME}: {error}"), clock::now_s()) {
+                        tracing::warn!(path = %path.display(), %error, "what is known of the upstreams cannot be kept");
+                    }
+                }
             }
-            drop(turn);
         })
     }
 }

@@ -103,7 +103,7 @@ impl Prober {
     /// Publishes what was kept in `directory`, and says what every endpoint serves by it.
     pub(crate) fn new(state: Arc<State>, client: UpstreamClient, directory: Option<PathBuf>) -> Self {
         let snapshot = state.snapshot.load_full();
-        let memory = Memory::open(directory);
+        let memory = Memory::open(directory, Arc::clone(&state.catalog.files));
         let budget = Arc::clone(&state.buffered);
         let asking =
             Rc::new(ProbeContext { state: Arc::clone(&state), client, scratch: RefCell::default(), budget });

@@ -23,6 +23,7 @@ use super::kept::KeptParts;
 use super::kind::CatalogQuery;
 use super::part::{Content, ListPart};
 use crate::flight::Flights;
+use crate::state_files::UpstreamFilesHealth;
 use crate::upstream::UpstreamId;
 use protocol::error::UpstreamError;
 use protocol::route::directory::Directory;
@@ -35,6 +36,8 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 pub(crate) struct Catalog {
     pub parts: Cache<PartKey, Arc<ListPart>>,
     pub kept: KeptParts,
+    /// Whether what is known of upstreams, and their lists, can be written for the next start.
+    pub files: Arc<UpstreamFilesHealth>,
     pub merged: Cache<MergedKey, Arc<Merged>>,
     pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,
     pub merging: Arc<Flights<MergedKey, ()>>,
@@ -122,6 +125,7 @@ impl Catalog {
                 .expire_after(Staleness)
                 .build(),
             kept: KeptParts::new(kept_bytes_max),
+            files: Arc::default(),
             merged: Cache::builder()
                 .max_capacity(half)
                 .weigher(|_, merged: &Arc<Merged>| weight(merged.bytes()))

@@ -567,6 +567,8 @@ metrics! {
         /// Spans of traced calls, by result: `exported`; `rejected` by the collector; `failed` to be sent; `dropped`
         /// because the queue was full.
         trace_spans: SpanResults = "trunkline_trace_spans_total";
+        /// 1: what is known of upstreams, or their lists, cannot be written to the state directory; it is tried again.
+        state_directory_behind: IntGauge = "trunkline_state_directory_behind";
         /// Lines left out of the logs because there were too many per second, or the output was too slow.
         log_lines_dropped: IntCounter = "trunkline_log_lines_dropped_total";
     }
