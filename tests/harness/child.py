@@ -374,6 +374,8 @@ def refusal(method, message):
     refused = int(given("initializes-after") or 0)
     if method == "initialize" and refused and open(LOG).read().count('"method": "initialize"') <= refused:
         return {"code": -32603, "message": "database is down"}
+    if method == "initialize" and os.path.exists(LOG + ".down"):
+        return {"code": -32603, "message": "database is down"}
     if "modern-only" in WORDS and method == "initialize":
         return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
     if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):

@@ -112,6 +112,16 @@ impl Child {
         fs::write(self.log().with_extension("log.broken"), "").expect("a file");
     }
 
+    /// It refuses to initialize from now on.
+    pub(crate) fn opens_nothing(&self) {
+        fs::write(self.log().with_extension("log.down"), "").expect("a file");
+    }
+
+    /// It initializes again.
+    pub(crate) fn opens(&self) {
+        fs::remove_file(self.log().with_extension("log.down")).expect("a file");
+    }
+
     /// Processes that are started from now on live again.
     pub(crate) fn is_mended(&self) {
         fs::remove_file(self.log().with_extension("log.broken")).expect("it is broken");

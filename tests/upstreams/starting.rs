@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -167,6 +168,45 @@ fn a_program_that_an_empty_list_waits_for_starts_before_others() {
     let started = |child: &Child| child.wait_for("started", 1)[0]["at"].as_f64().expect("a time");
     let of_others = others.iter().map(started).fold(0.0, f64::max);
     assert!(started(&last) < of_others, "it did not wait for its turn by order");
+}
+
+#[test]
+fn sessions_that_are_opened_without_end_keep_no_other_program_from_its_turn() {
+    let first = slow("0.5", &["strict"]);
+    let others: Vec<Child> = (0..4).map(|_| slow("0.5", &["strict"])).collect();
+    let mut config = Config::new().limits("children_starting_max = 1").admin();
+    config = config.raw("a", &first.keys("eras = [\"legacy\"]"));
+    for (number, child) in others.iter().enumerate() {
+        config = config.raw(&format!("b{number}"), &child.keys("eras = [\"legacy\"]"));
+    }
+    let endpoint = "[[endpoint]]\npath = \"/first\"\nauth = []\nupstreams = [\"a\"]";
+    let daemon = Daemon::start(&config.section(endpoint));
+    let params =
+        r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let opened = daemon.send(&legacy("0", "initialize", params).target("/first"));
+                    let session = opened.header("mcp-session-id").expect("a session").to_owned();
+                    let send = |request: Request| {
+                        daemon.send(&in_session(&session, request).target("/first"));
+                    };
+                    send(legacy("1", "tools/call", r#"{"name":"echo","arguments":{}}"#));
+                    send(legacy("1", "x", "{}").method("DELETE").body(""));
+                }
+            });
+        }
+        let started = || others.iter().filter(|child| !child.pids().is_empty()).count();
+        let until = Instant::now() + Duration::from_secs(40);
+        while started() < others.len() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(started(), others.len(), "{} starts of the first", first.pids().len());
+    });
+    assert!(first.pids().len() > others.len(), "the first one was started again and again");
 }
 
 /// When each process of a program was started, and when it was up.

@@ -1,12 +1,12 @@
 //! Upstreams of which it is not known yet what they speak.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Request, VERSION, eventually, eventually_within,
-    in_session, legacy, list, open_session, side_by_side, tool_names,
+    Child, Config, Daemon, LEGACY_VERSION, Legacy, Offer, Request, VERSION, call, eventually,
+    eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names,
 };
 
 /// One endpoint where names have a prefix, and one where they are learned.
@@ -38,7 +38,7 @@ fn a_program_that_opens_no_session_is_asked_for_no_list() {
         let config = Config::new().raw("up", &child.keys("list_timeout = \"8s\"")).section(BARE);
         let daemon = Daemon::start(&config.admin());
         let lists = lists(&daemon);
-        eventually_within(std::time::Duration::from_secs(30), "it has refused to initialize", || {
+        eventually_within(Duration::from_secs(30), "it has refused to initialize", || {
             for request in &lists {
                 let response = daemon.send(request);
                 assert!(response.text().contains("\"error\""), "{words:?}: {}", response.text());
@@ -74,6 +74,40 @@ fn a_program_that_opens_no_session_is_not_started_for_each_list() {
         let lived = usize::try_from(since.elapsed().as_secs()).expect("not long");
         let started = child.pids().len() - starts;
         assert!(started <= 2 + lived, "{isolation}: {started} starts in {lived} s");
+    });
+}
+
+#[test]
+fn clients_are_told_why_a_program_opens_no_session_and_served_soon_after_its_repair() {
+    let kinds = ["session", "principal", "shared"].into_iter().flat_map(|kind| [(kind, true), (kind, false)]);
+    side_by_side(kinds, |(isolation, is_modern)| {
+        let child = Child::new(&["strict"]);
+        child.opens_nothing();
+        let keys = child.keys(&format!("eras = [\"legacy\"]\nisolation = {isolation:?}"));
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        child.wait_received("initialize", 1);
+        let session = open_session(daemon.address(), LEGACY_VERSION).0;
+        let arguments = r#"{"name":"echo","arguments":{}}"#;
+        let in_session = || in_session(&session, legacy("1", "tools/call", arguments));
+        let ask = || daemon.send(&if is_modern { call("1", "echo") } else { in_session() });
+        let (starts, since) = (child.pids().len(), Instant::now());
+        let mut asked = 0;
+        // So that pauses of the gateway's own would be long by now.
+        while since.elapsed() < Duration::from_secs(12) {
+            let told = ask().text();
+            assert!(told.contains("database is down"), "{isolation} {is_modern}: {told}");
+            asked += 1;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let started = child.pids().len() - starts;
+        // A process of a session's own is asked what its client says.
+        let starts_max = if isolation == "session" { asked + 10 } else { 14 };
+        assert!(started <= starts_max, "{isolation} {is_modern}: {started} starts");
+        child.opens();
+        eventually_within(Duration::from_secs(10), "it is served", || {
+            let response = ask();
+            (response.status == 200 && response.text().contains("\"result\"")).then_some(())
+        });
     });
 }
 

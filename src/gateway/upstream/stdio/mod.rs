@@ -321,27 +321,18 @@ impl Children {
         self.starts.lock().wait(now, payer == Payer::GATEWAY)
     }
 
-    /// Fails while a process that `payer` asks to initialize would refuse that as the last one did.
-    fn check_refusals(&self, payer: Payer) -> Result<(), UpstreamError> {
-        let wait = self.initialize_pause().filter(|_| payer == Payer::GATEWAY);
-        wait.map_or(Ok(()), |wait| Err(not_started(wait)))
+    /// The time until the next process is asked to initialize for `asker`, unless that is now.
+    pub(crate) fn initialize_pause(&self, asker: Payer) -> Option<Duration> {
+        self.starts.lock().refused_for(asker == Payer::GATEWAY, clock::now())
     }
 
-    /// The time until a process is asked to initialize again for the gateway, unless that is now.
-    pub(crate) fn initialize_pause(&self) -> Option<Duration> {
-        self.starts.lock().refused_for(clock::now())
-    }
-
-    /// A process that `payer` asked to initialize did so, or refused.
-    fn note_initialized(&self, payer: Payer, is_open: bool) {
-        if payer != Payer::GATEWAY {
-            return;
-        }
+    /// A process for which the gateway is charged did initialize for `asker`, or refused that.
+    fn note_initialized(&self, asker: Payer, is_open: bool) {
         let mut starts = self.starts.lock();
         if is_open {
             starts.accept();
         } else {
-            starts.refuse(clock::now(), jitter::random());
+            starts.refuse(asker == Payer::GATEWAY, clock::now(), jitter::random());
         }
     }
 

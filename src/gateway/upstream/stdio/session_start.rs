@@ -11,10 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::Children;
 use super::launch::{count_client, has_client};
 use super::own_initialize::{answer_to, refuses_revision, result_of, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
+use super::{Children, not_started};
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use crate::flight::{FlightRole, Landing};
@@ -93,7 +93,12 @@ impl Children {
         wish: SessionWish,
         json_depth_max: usize,
     ) -> Result<(UnclaimedStart, Option<SessionStart>), UpstreamError> {
-        self.check_refusals(wish.payer)?;
+        // One client may be granted a session that another was refused.
+        if wish.payer == Payer::GATEWAY
+            && let Some(wait) = self.initialize_pause(wish.payer)
+        {
+            return Err(not_started(wait));
+        }
         let number = self.next_start.fetch_add(1, Ordering::Relaxed);
         // No other start has this number.
         let FlightRole::Begin(landing) = self.session_starts.join(&number) else {
@@ -159,15 +164,18 @@ impl SessionStart {
             Ok((starting, Some(result), answer)) => {
                 children.note_opening(Some(true));
                 children.introductions.note(wish.payer, result);
-                children.note_initialized(wish.payer, true);
+                if is_own {
+                    children.note_initialized(wish.payer, true);
+                }
                 let opened = OpenedSession { connection: starting.keep(), answer };
                 landing.land(Ok(opened.clone()));
                 Some(opened)
             }
             Ok((starting, None, answer)) => {
                 if !refuses_revision(&wish.message, &answer, json_depth_max) {
-                    children.note_initialized(wish.payer, false);
-                    if !is_own {
+                    if is_own {
+                        children.note_initialized(wish.payer, false);
+                    } else {
                         children.note_opening(Some(false));
                     }
                 }

@@ -12,10 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::Children;
 use super::launch::{count_client, has_client};
 use super::own_initialize::{answer_to, refuses_revision, result_of};
 use super::room::PATIENCE;
+use super::{Children, not_started};
 use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::flight::Landing;
@@ -33,9 +33,16 @@ use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::version::LegacyVersion;
 
+/// A longer refusal is not kept.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;
+
 /// The children that are up, by who shares them.
 #[derive(Debug, Default)]
-pub(super) struct SharedChildren(Mutex<HashMap<Box<[u8]>, InitializedChild>>);
+pub(super) struct SharedChildren {
+    opened: Mutex<HashMap<Box<[u8]>, InitializedChild>>,
+    /// The last answer of one for everybody that refused to initialize.
+    refusal: Mutex<Option<Bytes>>,
+}
 
 /// A child that was initialized.
 #[derive(Clone, Debug)]
@@ -62,6 +69,8 @@ struct SharedStart {
     children: Arc<Children>,
     landing: Landing<Box<[u8]>, SharedOutcome>,
     caller: Box<[u8]>,
+    asker: Payer,
+    /// Who is charged for it.
     payer: Payer,
     version: LegacyVersion,
     json_depth_max: usize,
@@ -72,7 +81,7 @@ struct SharedStart {
 impl SharedChildren {
     /// Those that no session has. What is given up is not waited for longer than this.
     pub(super) fn resting(&self, patience: Duration) -> Vec<Resting<MuxConnection>> {
-        let opened = self.0.lock();
+        let opened = self.opened.lock();
         let resting = opened.values().filter_map(|opened| {
             let InitializedChild { connection, payer, .. } = opened;
             let is_free = !connection.is_over() && !connection.has_sessions();
@@ -85,13 +94,18 @@ impl SharedChildren {
     }
 
     fn running(&self, caller: &[u8]) -> Option<InitializedChild> {
-        self.0.lock().get(caller).filter(|opened| !opened.connection.is_over()).cloned()
+        self.opened.lock().get(caller).filter(|opened| !opened.connection.is_over()).cloned()
     }
 
     fn keep(&self, caller: Box<[u8]>, opened: InitializedChild) {
-        let mut all = self.0.lock();
+        let mut all = self.opened.lock();
         all.retain(|_, opened| !opened.connection.is_over());
         all.insert(caller, opened);
+    }
+
+    fn note_refusal(&self, refusal: Option<&Bytes>) {
+        let kept = refusal.filter(|refusal| refusal.len() <= REFUSAL_BYTES_MAX);
+        *self.refusal.lock() = kept.map(|refusal| Bytes::copy_from_slice(refusal));
     }
 }
 
@@ -138,14 +152,19 @@ impl Children {
             }
             // A process for all whom nobody tells apart is nobody's own.
             let payer = if caller.is_empty() { Payer::GATEWAY } else { asking.payer };
-            if let Err(error) = self.check_refusals(payer) {
-                landing.land(Err(error.clone()));
-                return Err(error);
+            if payer == Payer::GATEWAY
+                && let Some(wait) = self.initialize_pause(asking.payer)
+            {
+                let refusal = self.shared.refusal.lock().clone();
+                let told = refusal.map(SharedOpening::Refused).ok_or_else(|| not_started(wait));
+                landing.land(told.clone());
+                return told;
             }
             let start = SharedStart {
                 children: Arc::clone(self),
                 landing,
                 caller: caller.into(),
+                asker: asking.payer,
                 payer,
                 version: version_in(post).unwrap_or(LegacyVersion::NEWEST),
                 json_depth_max: post.json_depth_max,
@@ -163,7 +182,7 @@ impl Children {
 
 impl SharedStart {
     async fn run(self, host: Rc<Host>) {
-        let Self { children, landing, caller, payer, version, json_depth_max, running } = self;
+        let Self { children, landing, caller, asker, payer, version, json_depth_max, running } = self;
         let message = Bytes::from(Initialize::own(version).request("1"));
         let ask = async |connection| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
@@ -172,14 +191,18 @@ impl SharedStart {
         landing.land(opened.map(|(starting, opened)| match opened {
             Ok(result) => {
                 children.introductions.note(payer, result.clone());
-                children.note_initialized(payer, true);
+                if payer == Payer::GATEWAY {
+                    children.note_initialized(asker, true);
+                    children.shared.note_refusal(None);
+                }
                 let opened = InitializedChild { connection: starting.keep(), result, payer };
                 children.shared.keep(caller, opened.clone());
                 SharedOpening::Opened(opened)
             }
             Err(refusal) => {
-                if !refuses_revision(&message, &refusal, json_depth_max) {
-                    children.note_initialized(payer, false);
+                if payer == Payer::GATEWAY && !refuses_revision(&message, &refusal, json_depth_max) {
+                    children.note_initialized(asker, false);
+                    children.shared.note_refusal(Some(&refusal));
                 }
                 SharedOpening::Refused(refusal)
             }

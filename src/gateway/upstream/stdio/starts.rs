@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 const LOOP_STARTS: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
+/// The same after a refusal that a client has asked for: it hears that again meanwhile.
+const CLIENT_PAUSE_MIN: Duration = Duration::from_secs(1);
+const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The kinds of starts that come to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +41,26 @@ pub(super) struct Starts {
     is_loop: bool,
     /// The last moment at which one was of use.
     used: Option<Instant>,
-    /// Those in a row that refused to initialize.
-    refusals: u32,
-    /// None is asked to initialize by the gateway before.
-    refused_until: Option<Instant>,
+    /// Those that refused to initialize for the gateway.
+    own_refusals: Refusals,
+    /// Those that did so for a client.
+    client_refusals: Refusals,
+}
+
+/// The processes in a row that refused to initialize.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refusals {
+    count: u32,
+    /// None is asked before.
+    until: Option<Instant>,
+}
+
+impl Refusals {
+    /// `min` and `max`: the pause until the next is asked.
+    fn add(&mut self, (min, max): (Duration, Duration), now: Instant, random: f64) {
+        self.until = Some(now + pause_after(self.count, min, max, random));
+        self.count = self.count.saturating_add(1);
+    }
 }
 
 impl Starts {
@@ -65,7 +84,7 @@ impl Starts {
         if vain == VainStart::Introduced && self.vain == 1 {
             return Duration::ZERO;
         }
-        let pause = pause_after(self.vain - 1, random);
+        let pause = pause_after(self.vain - 1, PAUSE_MIN, PAUSE_MAX, random);
         self.own_not_before = Some(now + pause);
         if vain != VainStart::Introduced {
             self.not_before = self.own_not_before;
@@ -73,26 +92,30 @@ impl Starts {
         pause
     }
 
-    /// A child refused to initialize for the gateway: others would as well, for a while.
-    pub(super) fn refuse(&mut self, now: Instant, random: f64) {
-        self.refused_until = Some(now + pause_after(self.refusals, random));
-        self.refusals = self.refusals.saturating_add(1);
+    /// A child refused to initialize: others would as well, for a while. `is_own`: the gateway has asked.
+    pub(super) fn refuse(&mut self, is_own: bool, now: Instant, random: f64) {
+        if is_own {
+            self.own_refusals.add((PAUSE_MIN, PAUSE_MAX), now, random);
+        } else {
+            self.client_refusals.add((CLIENT_PAUSE_MIN, CLIENT_PAUSE_MAX), now, random);
+        }
     }
 
-    /// A child was initialized for the gateway.
+    /// A child was initialized, as others would be that are asked the same.
     pub(super) fn accept(&mut self) {
-        (self.refusals, self.refused_until) = (0, None);
+        (self.own_refusals, self.client_refusals) = Default::default();
     }
 
-    /// The time until the gateway asks the next one to initialize, unless that may be now.
-    pub(super) fn refused_for(&self, now: Instant) -> Option<Duration> {
-        left(self.refused_until, now)
+    /// The time until the next one is asked to initialize, unless that may be now.
+    pub(super) fn refused_for(&self, is_own: bool, now: Instant) -> Option<Duration> {
+        let refusals = if is_own { &self.own_refusals } else { &self.client_refusals };
+        left(refusals.until, now)
     }
 
     /// Nothing is known of those before this one, but what they refused.
     fn begin_anew(&mut self) {
-        let Self { used, refusals, refused_until, .. } = *self;
-        *self = Self { used, refusals, refused_until, ..Self::default() };
+        let Self { used, own_refusals, client_refusals, .. } = *self;
+        *self = Self { used, own_refusals, client_refusals, ..Self::default() };
     }
 
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
@@ -142,8 +165,8 @@ impl Starts {
 }
 
 /// The pause after one that came to nothing, after so many others.
-fn pause_after(others: u32, random: f64) -> Duration {
-    (PAUSE_MIN * (1 << others.min(16))).min(PAUSE_MAX).mul_f64(0.8 + 0.4 * random)
+fn pause_after(others: u32, min: Duration, max: Duration, random: f64) -> Duration {
+    (min * (1 << others.min(16))).min(max).mul_f64(0.8 + 0.4 * random)
 }
 
 fn left(until: Option<Instant>, now: Instant) -> Option<Duration> {
@@ -198,15 +221,32 @@ mod tests {
         for expected_ms in [500, 1000, 2000] {
             // Its refusal was its first answer.
             assert!(starts.succeed());
-            starts.refuse(now, 0.5);
-            assert_eq!(starts.refused_for(now), Some(Duration::from_millis(expected_ms)));
+            starts.refuse(true, now, 0.5);
+            assert_eq!(starts.refused_for(true, now), Some(Duration::from_millis(expected_ms)));
             assert_eq!(starts.wait(now, true), None, "it is started for something else");
         }
-        assert_eq!(starts.refused_for(now + 2 * PAUSE_MIN * 2), None);
+        assert_eq!(starts.refused_for(true, now + 2 * PAUSE_MIN * 2), None);
         starts.accept();
-        assert_eq!(starts.refused_for(now), None);
-        starts.refuse(now, 0.5);
-        assert_eq!(starts.refused_for(now), Some(PAUSE_MIN));
+        assert_eq!(starts.refused_for(true, now), None);
+        starts.refuse(true, now, 0.5);
+        assert_eq!(starts.refused_for(true, now), Some(PAUSE_MIN));
+    }
+
+    #[test]
+    fn pauses_after_refusals_are_short_for_clients_and_lengthen_no_other() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for _ in 0..9 {
+            starts.refuse(true, now, 0.5);
+        }
+        assert_eq!(starts.refused_for(false, now), None, "no client was refused");
+        for expected_s in [1, 2, 4, 5, 5] {
+            starts.refuse(false, now, 0.5);
+            assert_eq!(starts.refused_for(false, now), Some(Duration::from_secs(expected_s)));
+            assert_eq!(starts.refused_for(true, now), Some(PAUSE_MAX));
+        }
+        starts.accept();
+        assert_eq!((starts.refused_for(true, now), starts.refused_for(false, now)), (None, None));
     }
 
     #[test]
