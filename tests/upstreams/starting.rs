@@ -185,7 +185,7 @@ fn sessions_that_are_opened_without_end_keep_no_other_program_from_its_turn() {
         r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for _ in 0..6 {
+        for _ in 0..3 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
                     let opened = daemon.send(&legacy("0", "initialize", params).target("/first"));
