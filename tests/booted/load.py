@@ -37,7 +37,7 @@ def main():
                 "most_failed": max(map(len, load.failures)),
                 "spans": [span for spans in load.spans for span in spans],
                 "longest_s": load.longest_s(),
-                # What a session says of itself is the same for as long as it goes on.
+                # The answers of a session about itself are the same for as long as it goes on.
                 "sessions_lost": sum(len(set(answers)) != 1 for answers in load.answers[: KEPT + SLOW]),
                 "sent_twice": server.sent_twice(),
             }

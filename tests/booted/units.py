@@ -1,4 +1,4 @@
-"""What every test on the booted machine has at hand: units, configurations, clients in its network and loads on the gateway."""
+"""The means of every test on the booted machine: units, configurations, clients in its network and loads on the gateway."""
 
 import contextlib
 import json
@@ -190,5 +190,5 @@ class Load:
         self._test.assertEqual((self.told["failed"][:SHOWN_MAX], self.told["sessions_lost"], self.told["sent_twice"]), ([], 0, []))
 
     def back_after_s(self, moment):
-        """How long after this moment the first call was answered that had begun after it."""
+        """The time from this moment to the first answer to a call that had begun after it."""
         return min(ended for begun, ended in self.told["spans"] if begun >= moment) - moment

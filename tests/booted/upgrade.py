@@ -2,14 +2,14 @@
 
 from booted.units import Units
 
-#: What the package depends on is there, but not in the machine's database of packages, which is empty. The configuration that
-#: was edited is kept, as an operator says who is asked.
+#: The dependencies of the package are there, but not in the machine's database of packages, which is empty. The edited
+#: configuration is kept, as an operator says who is asked.
 DPKG = ("env", "PATH=/usr/sbin:/usr/bin", "dpkg", "--force-depends", "--force-confold")
 STATE = ("/var/lib/private/trunkline", "/var/lib/trunkline", "/var/cache/private/trunkline", "/var/log/private/trunkline")
 
 
 class Upgrade(Units):
-    #: Where tests/packages leaves what it builds.
+    #: The folder in which tests/packages leaves what it builds.
     packages = None
 
     def setUp(self):

@@ -213,7 +213,7 @@ class Deployment(unittest.TestCase):
         return files[shared["ca"]], files[shared["password"]["file"]]
 
     def redis(self, pod, secrets):
-        """What the pod runs, with its files in the scratch directory, and its port."""
+        """The process that the pod runs, with its files in the scratch directory, and its port."""
         (container,) = pod["containers"]
         port, command = free_port(), [*container["command"], *container["args"]]
         for mount in container["volumeMounts"]:
@@ -347,7 +347,7 @@ class Deployment(unittest.TestCase):
         self.assertIn("is valid", image.output_of(*inside, "trunkline", "check"))
 
     def image_with_node(self):
-        """How a command in the image begins, or in its file system where no image can be built; None: neither can."""
+        """The beginning of a command in the image, or in its file system where no image can be built. None: neither can."""
         try:
             return image.run_in(image.built(self, self.binary, "node"))
         except image.Unbuilt as why:

@@ -69,7 +69,7 @@ def make_file_system(rootfs, binary, *options):
 
 
 def program_of_file_system(rootfs, binary, configuration):
-    """How the gateway of the image's file system is run: as its user where that can be, else by its own linker."""
+    """The command that runs the gateway of the image's file system: as its user where that can be, else by its linker."""
     make_file_system(rootfs, binary)
     shutil.copy(configuration, rootfs / CONFIGURATION)
     if os.geteuid() == 0:

@@ -168,7 +168,7 @@ class Load:
             client.close()
 
     def counts(self):
-        """How many calls of each client have been answered."""
+        """The number of calls of each client that have been answered."""
         return [len(answers) for answers in self.answers]
 
     def failed(self):

@@ -24,7 +24,7 @@ class Limited(Case):
 
     @contextlib.contextmanager
     def hammer(self):
-        """How many calls have passed, counted during the block."""
+        """The number of calls that have passed, counted during the block."""
         passed, ends = [0] * CLIENTS, threading.Event()
 
         def call(number):
@@ -47,7 +47,7 @@ class Limited(Case):
                 thread.join()
 
     def window(self, passed, action=lambda: None):
-        """How many calls passed within some seconds that begin with this action, and how many should have."""
+        """The number of calls that passed within some seconds from this action on, and the number that should have."""
         begun, before = time.monotonic(), passed()
         action()
         time.sleep(WINDOW_S)

@@ -7,7 +7,7 @@ import threading
 import time
 
 UNKNOWN_TOOL = -32602
-#: How many seconds each takes.
+#: The seconds that each takes.
 TOOLS = {"whoami": 0, "slow": 0.3, "long": 6, "longer": 14}
 
 
@@ -25,7 +25,7 @@ class Server:
     def __init__(self, port=0):
         self._lock = threading.Lock()
         self._counts = {}
-        #: How often each call came.
+        #: The number of times that each call came.
         self._received = collections.Counter()
         #: Of the tool `slow`.
         self.description = "Takes some time."

@@ -32,7 +32,7 @@ class Two(Case):
         self.tell(f"{len(load.failed())} calls of {CLIENTS} clients were lost")
 
     def assert_lost_by_the_kill(self, failures, killed, gone, back):
-        """What one client may lose by it."""
+        """A client loses no more by the kill than it may."""
         self.assertEqual([lost for lost in failures if lost.ended < killed], [], "before it nothing fails")
         self.assertEqual([lost for lost in failures if lost.kind not in (CLOSED, BAD_GATEWAY)], [])
         # Of what was on its way there nobody knows whether it was done: it is not sent again.
@@ -128,7 +128,7 @@ class Two(Case):
             gateway.stop()
             gateway.start()
             self.assertEqual(calls(gateway), [False, 403], f"{gateway.name} knows it from the other")
-            # What Redis has lost comes back from whoever runs.
+            # The pins that Redis has lost come back from any gateway that runs.
             self.site.redis.stop()
             self.site.redis.start()
             for each in self.site.gateways:

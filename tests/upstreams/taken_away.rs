@@ -159,7 +159,7 @@ fn a_question_of_the_gateway_does_not_hold_up_its_end() {
 #[test]
 fn the_end_of_the_gateway_waits_for_no_start_whoever_does() {
     let waiting = [(true, "tools/call"), (false, "tools/call"), (true, "tools/list"), (false, "tools/list")];
-    // Where its era is not known, it is asked for that first.
+    // A program of unknown era is asked for its era first.
     let programs = [("session", ""), ("shared", ""), ("session", LEGACY_ALONE), ("shared", LEGACY_ALONE)];
     let kinds = programs.into_iter().flat_map(|program| waiting.map(|request| (program, request)));
     side_by_side(kinds, |((isolation, eras), (is_modern, method))| {

@@ -123,7 +123,8 @@ impl ReloadRequests {
         told.and_then(|progress| progress.outcome.clone()).unwrap_or(ReloadOutcome::Stopping)
     }
 
-    /// What came of the last one, and when; one that changed nothing just after it is not told. `None`: there was none.
+    /// The outcome of the last one, and its time. One that changed nothing just after it is not told.
+    /// `None`: there was none.
     pub(crate) fn last(&self) -> Option<(SystemTime, ReloadOutcome)> {
         let progress = self.progress.borrow();
         progress.last.as_ref().map(|last| (last.ended_at, last.outcome.clone()))

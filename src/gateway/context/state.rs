@@ -35,7 +35,7 @@ use config::{Config, ListenAddress};
 use net::drain::Drain;
 use tokens::sealing::SealingKeys;
 
-/// Where clients connect.
+/// A place at which clients connect.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenPlace {
     pub address: ListenAddress,
@@ -71,7 +71,7 @@ pub(crate) struct State {
     pub reloads: ReloadRequests,
     /// An operator wants the process to end.
     pub stop_wanted: Notify,
-    /// Where clients connect, in configured order.
+    /// The places at which clients connect, in configured order.
     pub listeners: ArcSwap<Vec<ListenPlace>>,
     pub drain: Drain,
     /// Whether the workers live, and what they have under way.

@@ -67,7 +67,7 @@ enum ConnectError {
 struct PendingRead<T>(Option<JoinHandle<T>>);
 
 impl<T: Send + 'static> PendingRead<T> {
-    /// What is being read already, or else what `read` finds now. `None`: it panicked.
+    /// The result of the read under way, or else of `read`, which begins now. `None`: it panicked.
     async fn finish(&mut self, read: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let found = self.0.get_or_insert_with(|| spawn_blocking(read)).await;
         self.0 = None;

@@ -312,7 +312,7 @@ fn mode_of(path: &Path) -> u32 {
     std::fs::metadata(path).map_or(0o777, |file| file.permissions().mode() & 0o777)
 }
 
-/// Whether the name of a socket says what it is for.
+/// True if the name of a socket tells its purpose.
 pub(super) fn is_role(name: &str) -> bool {
     let number = name.strip_prefix("listener-").map(str::parse::<usize>);
     name == ADMIN || name == name_of(0) || matches!(number, Some(Ok(_)))

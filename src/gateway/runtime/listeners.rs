@@ -71,7 +71,7 @@ impl Listeners {
         Self { open: open.collect(), next: config.listeners.len(), changes }
     }
 
-    /// Where clients connect, in configured order.
+    /// The places at which clients connect, in configured order.
     pub(super) fn places(&self) -> Vec<ListenPlace> {
         let place = |open: &OpenListener| ListenPlace {
             address: open.place.address.clone(),

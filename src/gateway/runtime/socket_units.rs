@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::inherited_sockets::{is_role, name_of};
 use config::ListenAddress;
 
-/// Where units are: those in the first of these count before those of the same name in later ones.
+/// The folders of units. A unit in an earlier folder counts before one of the same name in a later folder.
 const UNIT_FOLDERS: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -28,7 +28,7 @@ pub(super) struct SocketUnits(Vec<SocketUnit>);
 #[derive(Debug)]
 struct SocketUnit {
     name: String,
-    /// What its sockets are called where they are passed.
+    /// The name under which its sockets are passed.
     passes: String,
     streams: Vec<String>,
 }
@@ -132,7 +132,7 @@ fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
     lines.filter_map(|line| line.split_once('=')).map(|(key, value)| (key.trim(), value.trim()))
 }
 
-/// Whether a `ListenStream=` is this address: of a port alone systemd makes one of IPv6.
+/// True if a `ListenStream=` is this address. A port alone is an IPv6 address to systemd.
 fn is_at(stream: &str, address: &ListenAddress) -> bool {
     match address {
         ListenAddress::Socket(path) => Path::new(stream) == path,

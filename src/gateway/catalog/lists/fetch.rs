@@ -41,7 +41,8 @@ use protocol::version::{self, Era, LegacyVersion};
 const READ_INLINE_BYTES_MAX: usize = 256 * 1024;
 /// Nothing is believed to be fresh for longer.
 const TTL_MAX: Duration = Duration::from_hours(24);
-/// How long an upstream is believed that it has no such list, or one that is too large; it cannot say.
+/// The time for which an upstream is believed to have no such list, or one that is too large. It cannot
+/// name a time itself.
 pub(super) const TTL_ABSENT: Duration = Duration::from_secs(5);
 /// How long is waited until an upstream has introduced itself.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -87,7 +87,7 @@ struct UpstreamSchedule {
     upstream: Arc<Upstream>,
     modern: Option<Schedule>,
     legacy: Option<Schedule>,
-    /// When an answer was taken in last.
+    /// The moment at which an answer was taken in last.
     heard: Option<Instant>,
 }
 

@@ -36,7 +36,7 @@ const MERGED_IDLE_MAX: Duration = Duration::from_mins(10);
 pub(crate) struct Catalog {
     pub parts: Cache<PartKey, Arc<ListPart>>,
     pub kept: KeptParts,
-    /// Whether what is known of upstreams, and their lists, can be written for the next start.
+    /// The health of the files that keep the facts of upstreams, and their lists, for the next start.
     pub files: Arc<UpstreamFilesHealth>,
     pub merged: Cache<MergedKey, Arc<Merged>>,
     pub fetching: Arc<Flights<PartKey, Result<Arc<ListPart>, UpstreamError>>>,

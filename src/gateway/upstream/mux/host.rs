@@ -235,7 +235,7 @@ impl Host {
         self.closing.cancelled().await;
     }
 
-    /// What comes of `waiting` before that. `None`: it would hold up the end.
+    /// The outcome of `waiting`, if it comes before that. `None`: it would hold up the end.
     pub(crate) async fn unless_closing<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;

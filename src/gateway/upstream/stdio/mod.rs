@@ -70,7 +70,7 @@ use net::secret::Secret;
 use protocol::error::{UpstreamError, without_secrets};
 use protocol::text::one_line;
 
-/// How much of a line of a child is logged.
+/// The number of characters of a child's line that are logged, at most.
 const LOGGED_CHARS_MAX: usize = 1024;
 /// One that lives for so long after its first answer does not end by starting.
 const SETTLING_TIME: Duration = Duration::from_secs(10);

@@ -69,8 +69,8 @@ impl OwnIntroductions {
     }
 }
 
-/// Whether the program opens sessions, as the first that was to be opened tells. An end of its process may have had another
-/// cause: after a pause, another session is tried.
+/// The readiness of the program to open sessions, as the first that was to be opened tells. An end of its
+/// process may have had another cause: after a pause, another session is tried.
 #[derive(Debug, Default)]
 pub(super) struct SessionOpening {
     is_open: OnceLock<bool>,

@@ -50,7 +50,7 @@ pub(super) struct InitializedChild {
     connection: MuxConnection,
     /// The result object of `initialize`.
     result: Bytes,
-    /// Who is charged for it.
+    /// The payer that is charged for it.
     payer: Payer,
 }
 
@@ -70,7 +70,7 @@ struct SharedStart {
     landing: Landing<Box<[u8]>, SharedOutcome>,
     caller: Box<[u8]>,
     asker: Payer,
-    /// Who is charged for it.
+    /// The payer that is charged for it.
     payer: Payer,
     version: LegacyVersion,
     json_depth_max: usize,
