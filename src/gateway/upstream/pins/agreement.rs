@@ -23,6 +23,9 @@ const DIGITS: usize = 16;
 /// Bits that tell apart what began at the same time.
 const RANDOM_BITS: u32 = 20;
 
+/// When pins began that a gateway has kept since before it shared them: earlier than any record that others began.
+const BEFORE_SHARING: u64 = 0;
+
 /// The version of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
@@ -72,7 +75,8 @@ impl Version {
 
 impl Agreement {
     /// What is pinned was kept here.
-    pub(super) fn kept(began: Option<u64>) -> Self {
+    pub(super) fn kept(began: Option<u64>, is_complete: bool) -> Self {
+        let began = began.or_else(|| is_complete.then_some(BEFORE_SHARING));
         Self { began, is_ahead: true, ..Self::default() }
     }
 
@@ -144,6 +148,7 @@ fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::super::pin_book::{Definition, ListSource, ListedTool, OWN_LISTS};
+    use super::super::record::PinnedTools;
     use super::*;
 
     fn listed(tools: &[(&str, &str)]) -> Vec<ListedTool> {
@@ -164,6 +169,14 @@ mod tests {
             gateway.0.complete();
             gateway.1.is_ahead = true;
             gateway
+        }
+
+        /// It starts again from its file.
+        fn restart(&mut self) {
+            let text = record::text_of(self.0.tools(), self.0.is_complete(), self.1.began);
+            let PinnedTools { tools, is_complete, began } = record::read(&text).expect("a file");
+            self.0 = PinBook::new(1 << 20).restore(tools, is_complete);
+            self.1 = Agreement::kept(began, is_complete);
         }
 
         fn see(&mut self, tools: &[(&str, &str)]) {
@@ -251,6 +264,30 @@ mod tests {
         other.write(&mut record);
         one.read(record.as_ref());
         assert_eq!(one.approved("b"), ["1", "2"]);
+    }
+
+    #[test]
+    fn pins_of_a_gateway_that_ran_alone_count_before_a_newer_record() {
+        let mut alone = Gateway::new(MODE, &[("a", r#"{"n":1}"#)]);
+        alone.see(&[("a", r#"{"n":2}"#)]);
+        let mut record = None;
+        let mut new = Gateway::new(MODE, &[("a", r#"{"n":2}"#), ("b", r#"{"n":1}"#)]);
+        new.write(&mut record);
+        alone.restart();
+        alone.read(record.as_ref());
+        assert_eq!(alone.approved("a"), [r#"{"n":1}"#]);
+        alone.write(&mut record);
+        new.read(record.as_ref());
+        new.see(&[("a", r#"{"n":2}"#), ("b", r#"{"n":1}"#)]);
+        assert_eq!(new.approved("a"), [r#"{"n":1}"#]);
+        assert_eq!(new.0.refused().into_iter().collect::<Vec<_>>(), ["a"]);
+        // From then on it is a record like any other, after a restart as well.
+        new.write(&mut record);
+        alone.restart();
+        alone.read(record.as_ref());
+        assert_eq!((alone.approved("a"), alone.approved("b")), (vec![r#"{"n":1}"#], vec![r#"{"n":1}"#]));
+        // Nothing was pinned yet where not all lists were seen.
+        assert_eq!(Agreement::kept(None, false).began, None);
     }
 
     #[test]

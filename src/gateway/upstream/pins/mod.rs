@@ -147,7 +147,7 @@ impl Pins {
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
         if let Some(PinnedTools { tools, is_complete, began }) = kept {
             inner.book = PinBook::new(bytes_max).restore(tools, is_complete);
-            inner.agreement = Agreement::kept(began);
+            inner.agreement = Agreement::kept(began, is_complete);
         }
         self.stand(&inner, standing);
     }
