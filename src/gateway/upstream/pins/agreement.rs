@@ -9,11 +9,11 @@
 //! gateway have begun another one in between, the record that was begun earlier counts, so that no loss of data makes
 //! anybody trust what comes first.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::pin_book::agree::AgreedChange;
 use super::pin_book::{PinBook, PinnedTool};
-use super::record;
+use super::record::{self, Approvals};
 use crate::clock;
 use config::PinMode;
 use protocol::canonical::Hash;
@@ -56,7 +56,7 @@ pub(super) struct Agreement {
     /// Something is pinned that may not stand there.
     pub(super) is_ahead: bool,
     /// What the operator approved here that does not stand there.
-    approvals: HashSet<(String, Hash)>,
+    approvals: Approvals,
 }
 
 impl Version {
@@ -75,9 +75,14 @@ impl Version {
 
 impl Agreement {
     /// What is pinned was kept here.
-    pub(super) fn kept(began: Option<u64>, is_complete: bool) -> Self {
+    pub(super) fn kept(began: Option<u64>, is_complete: bool, approvals: Approvals) -> Self {
         let began = began.or_else(|| is_complete.then_some(BEFORE_SHARING));
-        Self { began, is_ahead: true, ..Self::default() }
+        Self { began, is_ahead: true, approvals, ..Self::default() }
+    }
+
+    /// The text for the state directory.
+    pub(super) fn text(&self, book: &PinBook) -> String {
+        record::text_of(book.tools(), book.is_complete(), self.began, &self.approvals)
     }
 
     /// The record was read; `None`: there is none. Goes by it, unless it is older than what is known here.
@@ -96,6 +101,8 @@ impl Agreement {
         };
         self.text = Some(Hash::of(&record::shared_text_of(&theirs)));
         (self.began, self.version) = (Some(version.began), Some(version));
+        let is_told = |tool: &PinnedTool, hash: Hash| tool.approved.iter().any(|one| one.hash == hash);
+        self.approvals.retain(|(name, hash)| !theirs.get(name).is_some_and(|tool| is_told(tool, *hash)));
         book.agree(theirs, mode, &self.approvals)
     }
 
@@ -121,12 +128,12 @@ impl Agreement {
         Some(Unshared { version, text, hash })
     }
 
-    /// It was written. True if this is where it began.
+    /// It was written. True if what is kept here has to say so.
     pub(super) fn note_shared(&mut self, shared: &Unshared) -> bool {
         self.text = Some(shared.hash);
         self.version = Some(shared.version);
-        self.approvals.clear();
-        self.began.replace(shared.version.began) != Some(shared.version.began)
+        let had_approvals = !std::mem::take(&mut self.approvals).is_empty();
+        self.began.replace(shared.version.began) != Some(shared.version.began) || had_approvals
     }
 
     pub(super) fn note_approval(&mut self, tool: &str, hash: Hash) {
@@ -173,10 +180,10 @@ mod tests {
 
         /// It starts again from its file.
         fn restart(&mut self) {
-            let text = record::text_of(self.0.tools(), self.0.is_complete(), self.1.began);
-            let PinnedTools { tools, is_complete, began } = record::read(&text).expect("a file");
+            let kept = record::read(&self.1.text(&self.0)).expect("a file");
+            let PinnedTools { tools, is_complete, began, approvals } = kept;
             self.0 = PinBook::new(1 << 20).restore(tools, is_complete);
-            self.1 = Agreement::kept(began, is_complete);
+            self.1 = Agreement::kept(began, is_complete, approvals);
         }
 
         fn see(&mut self, tools: &[(&str, &str)]) {
@@ -287,7 +294,30 @@ mod tests {
         alone.read(record.as_ref());
         assert_eq!((alone.approved("a"), alone.approved("b")), (vec![r#"{"n":1}"#], vec![r#"{"n":1}"#]));
         // Nothing was pinned yet where not all lists were seen.
-        assert_eq!(Agreement::kept(None, false).began, None);
+        assert_eq!(Agreement::kept(None, false, Approvals::default()).began, None);
+    }
+
+    #[test]
+    fn an_approval_that_was_not_shared_outlasts_a_restart() {
+        let [old, other, new] = [r#"{"n":1}"#, r#"{"n":2}"#, r#"{"n":3}"#];
+        let mut record = None;
+        let (mut one, mut two) = (Gateway::new(MODE, &[("a", old), ("b", old)]), Gateway::new(MODE, &[]));
+        one.write(&mut record);
+        two.read(record.as_ref());
+        one.see(&[("a", new), ("b", other)]);
+        one.approve("a", new);
+        two.see(&[("a", old), ("b", other)]);
+        two.approve("b", other);
+        two.write(&mut record);
+        one.restart();
+        one.read(record.as_ref());
+        assert_eq!((one.approved("a"), one.approved("b")), (vec![old, new], vec![old, other]));
+        one.write(&mut record);
+        two.read(record.as_ref());
+        assert_eq!(two.approved("a"), [old, new]);
+        // It is carried over once.
+        one.restart();
+        assert!(one.1.approvals.is_empty());
     }
 
     #[test]

@@ -146,6 +146,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::super::pin_book::{Definition, ListSource, ListedTool, PinBook};
+    use super::super::record::Approvals;
     use super::*;
     use config::PinMode;
     use protocol::canonical::canonical;
@@ -169,7 +170,7 @@ mod tests {
     }
 
     fn text_of(book: &PinBook, began: Option<u64>) -> String {
-        record::text_of(book.tools(), book.is_complete(), began)
+        record::text_of(book.tools(), book.is_complete(), began, &Approvals::default())
     }
 
     fn book(definitions: &[(&str, &str)]) -> PinBook {

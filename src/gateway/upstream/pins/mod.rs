@@ -145,9 +145,9 @@ impl Pins {
     pub(crate) fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
-        if let Some(PinnedTools { tools, is_complete, began }) = kept {
+        if let Some(PinnedTools { tools, is_complete, began, approvals }) = kept {
             inner.book = PinBook::new(bytes_max).restore(tools, is_complete);
-            inner.agreement = Agreement::kept(began, is_complete);
+            inner.agreement = Agreement::kept(began, is_complete, approvals);
         }
         self.stand(&inner, standing);
     }
@@ -314,7 +314,7 @@ impl Pins {
 
     pub(crate) fn text(&self) -> String {
         let inner = self.inner();
-        record::text_of(inner.book.tools(), inner.book.is_complete(), inner.agreement.began)
+        inner.agreement.text(&inner.book)
     }
 
     /// Other limits hold.

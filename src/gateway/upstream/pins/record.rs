@@ -2,14 +2,14 @@
 //!
 //! A text whose definitions do not have the hashes that it says is an error as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::pin_book::{Definition, Pending, PinnedTool};
-use protocol::canonical::canonical;
+use protocol::canonical::{Hash, canonical};
 use protocol::json::Scratch;
 
 /// As deep as any configuration lets a message be.
@@ -25,7 +25,12 @@ pub struct PinnedTools {
     pub is_complete: bool,
     /// See [`Version::began`](super::agreement::Version::began). `None`: it was never shared.
     pub began: Option<u64>,
+    /// What the operator approved here and was not shared yet.
+    pub approvals: Approvals,
 }
+
+/// Definitions by their tools and hashes.
+pub(crate) type Approvals = HashSet<(String, Hash)>;
 
 #[derive(Serialize, Deserialize)]
 struct PinRecord {
@@ -50,6 +55,9 @@ struct RecordDefinition {
     /// See [`Pending::is_beside`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     beside: bool,
+    /// See [`PinnedTools::approvals`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    unshared: bool,
     definition: Box<RawValue>,
 }
 
@@ -61,7 +69,7 @@ pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
     }
     let mut scratch = Scratch::default();
     let PinRecord { complete: is_complete, began, .. } = record;
-    let mut kept = PinnedTools { tools: BTreeMap::new(), is_complete, began };
+    let mut kept = PinnedTools { is_complete, began, ..PinnedTools::default() };
     for RecordTool { name, approved, pending } in record.tools {
         let tool = PinnedTool {
             approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
@@ -70,6 +78,8 @@ pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
                 .map(|one| Ok(Pending::kept(one.read(&mut scratch)?, one.beside)))
                 .collect::<io::Result<_>>()?,
         };
+        let unshared = approved.iter().zip(&tool.approved).filter(|(written, _)| written.unshared);
+        kept.approvals.extend(unshared.map(|(_, one)| (name.clone(), one.hash)));
         if kept.tools.insert(name, tool).is_some() {
             return Err(io::Error::other("a tool stands twice"));
         }
@@ -78,10 +88,19 @@ pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
 }
 
 /// The text for the state directory.
-pub(crate) fn text_of(tools: &BTreeMap<String, PinnedTool>, is_complete: bool, began: Option<u64>) -> String {
+pub(crate) fn text_of(
+    tools: &BTreeMap<String, PinnedTool>,
+    is_complete: bool,
+    began: Option<u64>,
+    approvals: &Approvals,
+) -> String {
+    let written = |name: &String, one: &Definition| {
+        let unshared = approvals.contains(&(name.clone(), one.hash));
+        Some(RecordDefinition { unshared, ..written(one)? })
+    };
     let tools = tools.iter().map(|(name, tool)| RecordTool {
         name: name.clone(),
-        approved: approved(tool),
+        approved: tool.approved.iter().filter_map(|one| written(name, one)).collect(),
         pending: tool.pending.iter().filter_map(waiting).collect(),
     });
     text(is_complete, began, tools.collect())
@@ -92,7 +111,7 @@ pub(crate) fn shared_text_of(tools: &BTreeMap<String, PinnedTool>) -> String {
     let tools = tools.iter().filter(|(_, tool)| !tool.approved.is_empty());
     let tools = tools.map(|(name, tool)| RecordTool {
         name: name.clone(),
-        approved: approved(tool),
+        approved: tool.approved.iter().filter_map(written).collect(),
         pending: Vec::new(),
     });
     text(true, None, tools.collect())
@@ -103,17 +122,14 @@ fn text(complete: bool, began: Option<u64>, tools: Vec<RecordTool>) -> String {
     serde_json::to_string(&PinRecord { layout: LAYOUT, complete, began, tools }).unwrap_or_default()
 }
 
-fn approved(tool: &PinnedTool) -> Vec<RecordDefinition> {
-    tool.approved.iter().filter_map(written).collect()
-}
-
 fn waiting(pending: &Pending) -> Option<RecordDefinition> {
     Some(RecordDefinition { beside: pending.is_beside, ..written(&pending.definition)? })
 }
 
 fn written(definition: &Definition) -> Option<RecordDefinition> {
     let text = RawValue::from_string(definition.text.to_string()).ok()?;
-    Some(RecordDefinition { sha256: definition.hash.to_string(), beside: false, definition: text })
+    let sha256 = definition.hash.to_string();
+    Some(RecordDefinition { sha256, beside: false, unshared: false, definition: text })
 }
 
 impl RecordDefinition {

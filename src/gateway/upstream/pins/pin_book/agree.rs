@@ -1,8 +1,9 @@
 //! Going by what all gateways have pinned.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use super::{APPROVED_MAX, Definition, PinBook, PinnedTool, tool_bytes};
+use crate::upstream::pins::record::Approvals;
 use config::PinMode;
 use protocol::canonical::Hash;
 
@@ -22,7 +23,7 @@ impl PinBook {
         &mut self,
         theirs: BTreeMap<String, PinnedTool>,
         mode: PinMode,
-        own: &HashSet<(String, Hash)>,
+        own: &Approvals,
     ) -> AgreedChange {
         let mut change = AgreedChange::default();
         let is_own = |name: &str, one: &Definition| own.contains(&(name.to_owned(), one.hash));
