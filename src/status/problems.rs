@@ -473,15 +473,25 @@ mod tests {
         problems(&Status::read(status).unwrap(), Some(&before()), NOW_S).into_iter().map(said).collect()
     }
 
+    /// An upstream of which nothing is told but this.
+    fn upstream(mut told: Value) -> Value {
+        told["name"] = "a".into();
+        told.as_object_mut().unwrap().entry("healthy").or_insert(true.into());
+        json!({ "upstreams": [told] })
+    }
+
+    fn assert_only(troubles: &[(Value, &str)]) {
+        for (status, expected) in troubles {
+            let found = found(status);
+            assert_eq!(found.len(), 1, "{status}: {found:?}");
+            assert!(found[0].starts_with(expected), "{expected}: {found:?}");
+        }
+    }
+
     #[test]
-    fn each_trouble_is_found() {
-        let upstream = |more: Value| {
-            let mut upstream = json!({"name": "a", "healthy": true});
-            upstream.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            json!({ "upstreams": [upstream] })
-        };
+    fn each_trouble_of_an_upstream_is_found() {
         let (open, closed) = (json!({"breaker": "open"}), json!({"breaker": "closed"}));
-        for (status, expected) in [
+        assert_only(&[
             (
                 json!({"endpoints": [{"path": "/mcp", "healthy": false}]}),
                 "Error endpoint /mcp: none of its upstreams is up",
@@ -533,6 +543,12 @@ mod tests {
                 upstream(json!({"concurrency": {"max": 1, "in_use": 1, "waiting": 3}})),
                 "Warning upstream a: 3 calls waiting",
             ),
+        ]);
+    }
+
+    #[test]
+    fn each_trouble_of_the_gateway_is_found() {
+        assert_only(&[
             (
                 json!({"certificates": [{"file": "c", "expires_s": NOW_S - 60}]}),
                 "Error certificate c: the certificate expired 1 min ago",
@@ -579,11 +595,7 @@ mod tests {
                 json!({"config": {"last_reload": {"ok": true, "needs_restart": ["x"]}}}),
                 "Warning configuration: takes",
             ),
-        ] {
-            let found = found(&status);
-            assert_eq!(found.len(), 1, "{status}: {found:?}");
-            assert!(found[0].starts_with(expected), "{expected}: {found:?}");
-        }
+        ]);
     }
 
     #[test]

@@ -324,6 +324,8 @@ fn what_a_program_speaks_is_remembered() {
         let before = child.events_of("received").len();
         let daemon = Daemon::start(&config());
         eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
+        // The list is the kept one until its program has been asked.
+        eventually("it is asked", || (first_methods(&child).len() > before).then_some(()));
         assert_eq!(first_methods(&child)[before], first);
         let afterwards = &first_methods(&child)[before..];
         let other = if first == "initialize" { "server/discover" } else { "initialize" };
