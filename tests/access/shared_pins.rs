@@ -265,6 +265,7 @@ fn a_record_that_somebody_else_wrote_is_refused() {
         ("no text", "redis.call('HDEL', KEYS[1], 'r')", false),
         ("another version", "redis.call('HSET', KEYS[1], 'v', string.rep('f', 48))", true),
         ("no version", "redis.call('HSET', KEYS[1], 'v', 'x')", true),
+        ("a version that is no text", "redis.call('HSET', KEYS[1], 'v', string.rep('\\255', 48))", true),
         ("the text of another upstream", move_text, false),
         ("the record of another upstream", move_all, true),
         ("another kind", "redis.call('SET', KEYS[1], 'x')", true),

@@ -163,7 +163,7 @@ impl PinnedUpstream {
                 }
                 self.sharing.has_turned |= pins.compare(&self.upstream, found) || is_new;
             }
-            let Some(unshared) = pins.take_unshared() else { return Ok(()) };
+            let Some(unshared) = pins.take_unshared(shared.key()) else { return Ok(()) };
             let written = shared.write(name, &there, &unshared).await;
             match written {
                 Ok(true) => {

@@ -13,8 +13,8 @@ use redis::Script;
 
 use crate::context::state::State;
 use crate::redis::{Redis, Unavailable};
-use crate::upstream::pins::agreement::{Unshared, Version};
-use crate::upstream::pins::record::{self, PinnedTools};
+use crate::upstream::pins::agreement::{FoundRecord, KeyId, Unshared, Version};
+use crate::upstream::pins::record;
 use net::tasks::Tasks;
 
 /// The longest text. It is read at the start and after each change, within the time of one operation.
@@ -33,7 +33,11 @@ static LOOK: LazyLock<Script> = LazyLock::new(|| {
         for at, key in ipairs(KEYS) do
             local kind = redis.call('TYPE', key).ok
             versions[at] = kind == 'none' and '' or '?'
-            if kind == 'hash' then versions[at] = redis.call('HGET', key, 'v') or '' end
+            if kind == 'hash' then
+                local length = redis.call('HSTRLEN', key, 'v')
+                if length == 0 then versions[at] = '' end
+                if length == 48 then versions[at] = redis.call('HGET', key, 'v') end
+            end
         end
         return versions
         ",
@@ -109,34 +113,37 @@ impl SharedPins {
         if !self.redis.is_connected() {
             return Err(Unavailable::Away.into());
         }
-        let keys: Vec<String> = upstreams.iter().map(|upstream| self.key(upstream)).collect();
+        let keys: Vec<String> = upstreams.iter().map(|upstream| self.name(upstream)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        Ok(self.redis.script(&LOOK, &keys, &[]).await?)
+        let versions: Vec<Vec<u8>> = self.redis.script(&LOOK, &keys, &[]).await?;
+        Ok(versions.into_iter().map(version_there).collect())
+    }
+
+    /// The key that seals what is written now.
+    pub(super) fn key(&self) -> KeyId {
+        self.state.sessions.keys().sealing_id()
     }
 
     /// The record of this version; `None`: there is none.
-    pub(super) async fn read(
-        &self,
-        upstream: &str,
-        there: &str,
-    ) -> Result<Option<(Version, PinnedTools)>, ShareFault> {
+    pub(super) async fn read(&self, upstream: &str, there: &str) -> Result<Option<FoundRecord>, ShareFault> {
         if there.is_empty() {
             return Ok(None);
         }
-        let key = self.key(upstream);
+        let key = self.name(upstream);
         let refused = || ShareFault::Refused { key: key.clone() };
-        let version = Version::read(there).filter(|_| there != STRANGE).ok_or_else(refused)?;
+        let version = Version::read(there).ok_or_else(refused)?;
         let bytes_max = (RECORD_BYTES_MAX + SEAL_BYTES_MAX).to_string();
         let arguments = [there.as_bytes(), bytes_max.as_bytes()];
         let sealed: Option<Vec<u8>> = self.redis.script(&READ, &[&key], &arguments).await?;
         let sealed = sealed.ok_or(ShareFault::Contended)?;
         let (keys, clear) = (self.state.sessions.keys(), clear_of(version, upstream));
+        let own_key = Some(keys.sealing_id()).filter(|own| sealed.starts_with(own));
         let open = move || {
             let text = String::from_utf8(keys.open_record(&clear, &sealed)?).ok()?;
             record::read(&text).ok()
         };
         let kept = self.tasks.compute(open).await.ok_or_else(refused)?;
-        Ok(Some((version, kept)))
+        Ok(Some(FoundRecord { version, tools: kept.tools, own_key }))
     }
 
     /// Writes a record in the place of the version `there`. False if that is another one by now.
@@ -154,15 +161,39 @@ impl SharedPins {
         let sealed = sealed.ok_or(ShareFault::TooLong)?;
         let version = unshared.version.text();
         let arguments = [there.as_bytes(), version.as_bytes(), &*sealed];
-        Ok(self.redis.script(&WRITE, &[&self.key(upstream)], &arguments).await?)
+        Ok(self.redis.script(&WRITE, &[&self.name(upstream)], &arguments).await?)
     }
 
-    fn key(&self, upstream: &str) -> String {
+    fn name(&self, upstream: &str) -> String {
         self.redis.key("pins", &[upstream.as_bytes()])
     }
+}
+
+/// The version of a record as Redis has it, of whatever bytes somebody else put there.
+fn version_there(bytes: Vec<u8>) -> String {
+    let version = String::from_utf8(bytes).ok();
+    let version = version.filter(|text| text.is_empty() || Version::read(text).is_some());
+    version.unwrap_or_else(|| STRANGE.to_owned())
 }
 
 /// A record belongs to its version and its upstream alone.
 fn clear_of(version: Version, upstream: &str) -> Vec<u8> {
     [CLEAR, version.text().as_bytes(), upstream.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_no_gateway_wrote_is_strange_whatever_its_bytes_are() {
+        let version = "0123456789abcdef".repeat(3);
+        for good in ["", &version] {
+            assert_eq!(version_there(good.into()), good);
+        }
+        for strange in [&b"x"[..], b"\xff\xfe", &[0xff; 48], version.to_uppercase().as_bytes(), &[0; 1 << 20]]
+        {
+            assert_eq!(version_there(strange.to_vec()), STRANGE);
+        }
+    }
 }

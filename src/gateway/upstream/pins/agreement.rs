@@ -17,6 +17,10 @@ use super::record::{self, Approvals};
 use crate::clock;
 use config::PinMode;
 use protocol::canonical::Hash;
+use tokens::sealing::KEY_ID_BYTES;
+
+/// The name of a session key.
+pub(crate) type KeyId = [u8; KEY_ID_BYTES];
 
 /// Digits of each number of a version.
 const DIGITS: usize = 16;
@@ -37,12 +41,22 @@ pub(crate) struct Version {
     nonce: u64,
 }
 
+/// A record that was read.
+#[derive(Debug)]
+pub(crate) struct FoundRecord {
+    pub version: Version,
+    pub tools: BTreeMap<String, PinnedTool>,
+    /// The key that sealed it, if it is the one that this gateway seals with.
+    pub own_key: Option<KeyId>,
+}
+
 /// What the record lacks.
 #[derive(Debug)]
 pub(crate) struct Unshared {
     pub version: Version,
     pub text: String,
     hash: Hash,
+    key: KeyId,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +69,9 @@ pub(super) struct Agreement {
     text: Option<Hash>,
     /// Something is pinned that may not stand there.
     pub(super) is_ahead: bool,
+    /// The key of this gateway that sealed what was read or written last. Under another one it is written again, before
+    /// the one that sealed it is forgotten; once, as others may still go by theirs.
+    sealed_with: Option<KeyId>,
     /// What the operator approved here that does not stand there.
     approvals: Approvals,
 }
@@ -90,17 +107,18 @@ impl Agreement {
         &mut self,
         book: &mut PinBook,
         mode: PinMode,
-        found: Option<(Version, BTreeMap<String, PinnedTool>)>,
+        found: Option<FoundRecord>,
     ) -> AgreedChange {
         self.is_ahead = true;
-        let Some((version, theirs)) =
-            found.filter(|(version, _)| !book.is_complete() || !self.is_before(*version))
+        let Some(FoundRecord { version, tools: theirs, own_key }) =
+            found.filter(|found| !book.is_complete() || !self.is_before(found.version))
         else {
             self.text = None;
             return AgreedChange::default();
         };
         self.text = Some(Hash::of(&record::shared_text_of(&theirs)));
         (self.began, self.version) = (Some(version.began), Some(version));
+        self.sealed_with = own_key.or(self.sealed_with);
         let is_told = |tool: &PinnedTool, hash: Hash| tool.approved.iter().any(|one| one.hash == hash);
         self.approvals.retain(|(name, hash)| !theirs.get(name).is_some_and(|tool| is_told(tool, *hash)));
         book.agree(theirs, mode, &self.approvals)
@@ -112,26 +130,28 @@ impl Agreement {
         self.began.is_some_and(|began| began < version.began || began == version.began && is_newer())
     }
 
-    /// What is to be written, if anything. Taken to be written from now on.
-    pub(super) fn take_unshared(&mut self, book: &PinBook) -> Option<Unshared> {
-        if !self.is_ahead || !book.is_complete() {
+    /// What is to be written, if anything, where this gateway seals with `key`. Taken to be written from now on.
+    pub(super) fn take_unshared(&mut self, book: &PinBook, key: KeyId) -> Option<Unshared> {
+        let is_sealed_anew = self.version.is_some() && self.sealed_with != Some(key);
+        if !(self.is_ahead || is_sealed_anew) || !book.is_complete() {
             return None;
         }
         self.is_ahead = false;
         let text = record::shared_text_of(book.tools());
         let hash = Hash::of(&text);
-        if self.text == Some(hash) {
+        if self.text == Some(hash) && !is_sealed_anew {
             return None;
         }
         let count = self.version.map_or(0, |known| known.count).saturating_add(1);
         let version = Version { began: self.began.unwrap_or_else(begin), count, nonce: random() };
-        Some(Unshared { version, text, hash })
+        Some(Unshared { version, text, hash, key })
     }
 
     /// It was written. True if what is kept here has to say so.
     pub(super) fn note_shared(&mut self, shared: &Unshared) -> bool {
         self.text = Some(shared.hash);
         self.version = Some(shared.version);
+        self.sealed_with = Some(shared.key);
         let had_approvals = !std::mem::take(&mut self.approvals).is_empty();
         self.began.replace(shared.version.began) != Some(shared.version.began) || had_approvals
     }
@@ -166,12 +186,12 @@ mod tests {
         tools.iter().map(one).collect()
     }
 
-    /// A gateway that has seen these tools first.
-    struct Gateway(PinBook, Agreement, PinMode);
+    /// A gateway that has seen these tools first, and the key that it seals with.
+    struct Gateway(PinBook, Agreement, PinMode, KeyId);
 
     impl Gateway {
         fn new(mode: PinMode, tools: &[(&str, &str)]) -> Self {
-            let mut gateway = Self(PinBook::new(1 << 20), Agreement::default(), mode);
+            let mut gateway = Self(PinBook::new(1 << 20), Agreement::default(), mode, [1; KEY_ID_BYTES]);
             gateway.see(tools);
             gateway.0.complete();
             gateway.1.is_ahead = true;
@@ -195,15 +215,18 @@ mod tests {
 
         /// Replaces the record, as it is at the moment.
         fn write(&mut self, record: &mut Option<Unshared>) {
-            if let Some(unshared) = self.1.take_unshared(&self.0) {
+            if let Some(unshared) = self.1.take_unshared(&self.0, self.3) {
                 self.1.note_shared(&unshared);
                 *record = Some(unshared);
             }
         }
 
         fn read(&mut self, record: Option<&Unshared>) {
-            let found =
-                record.map(|there| (there.version, record::read(&there.text).expect("a record").tools));
+            let found = record.map(|there| FoundRecord {
+                version: there.version,
+                tools: record::read(&there.text).expect("a record").tools,
+                own_key: Some(there.key).filter(|key| *key == self.3),
+            });
             self.1.compare(&mut self.0, self.2, found);
         }
 
@@ -318,6 +341,37 @@ mod tests {
         // It is carried over once.
         one.restart();
         assert!(one.1.approvals.is_empty());
+    }
+
+    #[test]
+    fn a_record_is_sealed_with_the_key_of_now_before_the_old_one_is_forgotten() {
+        let mut record = None;
+        let (mut one, mut two) = (Gateway::new(MODE, &[("a", "1")]), Gateway::new(MODE, &[]));
+        one.write(&mut record);
+        let version = |record: &Option<Unshared>| record.as_ref().map(|there| there.version);
+        let before = version(&record);
+        // Nothing but the key changes.
+        one.3 = [2; KEY_ID_BYTES];
+        one.write(&mut record);
+        assert_eq!(record.as_ref().map(|there| there.key), Some(one.3));
+        assert_ne!(version(&record), before);
+        let before = version(&record);
+        one.read(record.as_ref());
+        one.write(&mut record);
+        assert_eq!(version(&record), before, "once");
+        // One that still seals with the old key does not take turns with it.
+        two.read(record.as_ref());
+        two.write(&mut record);
+        one.read(record.as_ref());
+        one.write(&mut record);
+        let after = version(&record);
+        two.read(record.as_ref());
+        two.write(&mut record);
+        assert_eq!(version(&record), after);
+        // It is done by whoever has the new key next.
+        two.3 = one.3;
+        two.write(&mut record);
+        assert_eq!(record.as_ref().map(|there| there.key), Some(one.3));
     }
 
     #[test]

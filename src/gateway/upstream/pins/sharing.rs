@@ -1,7 +1,6 @@
 //! The pins of an upstream beside what all gateways have pinned of it ([`agreement`](super::agreement)).
 
-use super::agreement::{Unshared, Version};
-use super::record::PinnedTools;
+use super::agreement::{FoundRecord, KeyId, Unshared, Version};
 use super::{PinFileState, Pins};
 use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
@@ -13,10 +12,9 @@ impl Pins {
     }
 
     /// Goes by the record that was read; `None`: there is none. True if other definitions are approved than before.
-    pub(crate) fn compare(&self, upstream: &Upstream, found: Option<(Version, PinnedTools)>) -> bool {
+    pub(crate) fn compare(&self, upstream: &Upstream, found: Option<FoundRecord>) -> bool {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        let found = found.map(|(version, kept)| (version, kept.tools));
         let change = inner.agreement.compare(&mut inner.book, upstream.config.pins.mode, found);
         let name = &upstream.config.name;
         for (tool, hash) in &change.approved {
@@ -31,11 +29,11 @@ impl Pins {
         change.is_turn
     }
 
-    /// What is pinned here that the record lacks. Taken to be written from now on.
-    pub(crate) fn take_unshared(&self) -> Option<Unshared> {
+    /// What is pinned here that the record lacks, or what `key` is to seal. Taken to be written from now on.
+    pub(crate) fn take_unshared(&self, key: KeyId) -> Option<Unshared> {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        inner.agreement.take_unshared(&inner.book)
+        inner.agreement.take_unshared(&inner.book, key)
     }
 
     pub(crate) fn note_shared(&self, shared: &Unshared) {
