@@ -206,7 +206,7 @@ mod tests {
             changes: Arc::new(["upstream b: added".to_owned()]),
             needs_restart: needs.into(),
         };
-        let (start, at) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        let (start, at) = (clock::now(), SystemTime::UNIX_EPOCH);
         let told = |ended: &[(&ReloadOutcome, u32)]| {
             let mut progress = ReloadProgress::default();
             for (outcome, parts) in ended {
