@@ -1,6 +1,6 @@
 //! The record in which all gateways that share a Redis keep what is pinned of an upstream.
 //!
-//! A hash there with two fields: the version in clear, and the text of [`record`](crate::upstream::pins::record), sealed with the
+//! A hash there with two fields: the version in clear, and the text of [`record`], sealed with the
 //! session keys and bound to its version and upstream. So who writes Redis can take a record away or put an older one in its
 //! place, but cannot make one, nor give one of another upstream for it. It does not expire.
 //!
