@@ -4,6 +4,7 @@
 //! client has spoken to is no reason to keep it from others, and that of one which the gateway alone has spoken to, after it
 //! had introduced itself, is none to keep it from clients.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// After so many vain starts in a row it is said that the server does not start.
@@ -57,8 +58,8 @@ struct Refusals {
 
 impl Refusals {
     /// `min` and `max`: the pause until the next is asked.
-    fn add(&mut self, (min, max): (Duration, Duration), now: Instant, random: f64) {
-        self.until = Some(now + pause_after(self.count, min, max, random));
+    fn add(&mut self, pauses: &RangeInclusive<Duration>, now: Instant, random: f64) {
+        self.until = Some(now + pause_after(self.count, *pauses.start(), *pauses.end(), random));
         self.count = self.count.saturating_add(1);
     }
 }
@@ -95,9 +96,9 @@ impl Starts {
     /// A child refused to initialize: others would as well, for a while. `is_own`: the gateway has asked.
     pub(super) fn refuse(&mut self, is_own: bool, now: Instant, random: f64) {
         if is_own {
-            self.own_refusals.add((PAUSE_MIN, PAUSE_MAX), now, random);
+            self.own_refusals.add(&(PAUSE_MIN..=PAUSE_MAX), now, random);
         } else {
-            self.client_refusals.add((CLIENT_PAUSE_MIN, CLIENT_PAUSE_MAX), now, random);
+            self.client_refusals.add(&(CLIENT_PAUSE_MIN..=CLIENT_PAUSE_MAX), now, random);
         }
     }
 
