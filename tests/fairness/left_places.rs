@@ -4,27 +4,30 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::leaving::{IN_USE, KEPT, Leaver, WAITING, Way, wait_for};
+use super::leaving::{FirstCall, IN_USE, KEPT, Leaver, USUALLY, WAITING, Way, wait_for};
 use super::{As, keys};
-use crate::harness::{Child, Config, Daemon, Gate, Legacy, Offer, Reply, Upstream, call, side_by_side};
+use crate::harness::{
+    Child, Config, Daemon, Gate, Legacy, Offer, Received, Reply, Upstream, call, side_by_side,
+};
 use crate::upstreams::http_sse;
 
-/// The time for which a place is kept of which nobody knows when its call ends.
-const USUALLY: Duration = Duration::from_secs(1);
+/// The time for which a place is kept at least of which nobody knows when its call ends.
+const KEPT_MIN: Duration = Duration::from_secs(1);
 
-/// A server that answers no call, and its keys.
+/// A server that answers the first call late and no other, and its keys.
 fn silent(way: Way, is_over_sse: bool, gate: &Gate) -> (Upstream, &'static str) {
-    let held = gate.clone();
+    let (held, first) = (gate.clone(), FirstCall::default());
+    let is_left = move |request: &Received| request.method() == "tools/call" && !first.is_this();
     if is_over_sse {
-        let server = http_sse::Server::replying(|request| {
-            (request.method() == "tools/call").then(|| Reply::http("202 Accepted", "", ""))
+        let server = http_sse::Server::replying(move |request| {
+            is_left(request).then(|| Reply::http("202 Accepted", "", ""))
         });
         return (server.start(), "transport = \"sse\"\neras = [\"legacy\"]");
     }
     let is_modern = way == Way::Cancels;
     let (old, new) = (Legacy::new(Offer::tools(&["echo"])), Offer::tools(&["echo"]));
-    let upstream = Upstream::start(move |request| match request.method().as_str() {
-        "tools/call" => Reply::silence().wait(&held),
+    let upstream = Upstream::start(move |request| match is_left(request) {
+        true => Reply::silence().wait(&held),
         _ if is_modern => new.answer(request),
         _ => old.answer(request),
     });
@@ -48,8 +51,9 @@ fn places_are_kept_over_http_sse_and_over_the_bridge() {
         let lines = format!("{lines}\ncalls_max = 4\ncalls_wait_max = \"1m\"");
         let config = Config::new().upstream("up", upstream.address, &lines).admin().section(&keys());
         let daemon = Daemon::start(&config);
+        daemon.send(&call("1", "echo").by(1)).assert_ok();
         let mut leaver = Leaver::new(&daemon, way);
-        let begun: Vec<_> = (1..=4)
+        let begun: Vec<_> = (2..=5)
             .map(|number| {
                 let begun = leaver.begin();
                 upstream.wait_for("tools/call", number);
@@ -68,11 +72,11 @@ fn places_are_kept_over_http_sse_and_over_the_bridge() {
         let waiting: Vec<_> = (0..8).map(|_| leaver.begin()).collect();
         let at_work = upstream.received_of("tools/call").len();
         if left.elapsed() < USUALLY {
-            assert_eq!(at_work, 4, "{what}: the server has no more work");
+            assert_eq!(at_work, 5, "{what}: the server has no more work");
             assert_eq!(daemon.find_metric_of_up(IN_USE), Some(4), "{what}");
         }
         // They begin when the others' time is over.
-        upstream.wait_for("tools/call", 8);
+        upstream.wait_for("tools/call", 9);
         let waited = "trunkline_upstream_calls_waited_seconds_count{upstream=\"up\"}";
         assert!(daemon.metric(waited) > 0, "{what}");
         for call in waiting {
@@ -116,7 +120,7 @@ fn the_place_of_a_call_of_a_child_is_kept_until_it_answers_or_ends() {
         leaver.leave(begun);
         wait_for(&daemon, KEPT, 1);
         let since = Instant::now();
-        while since.elapsed() < USUALLY * 3 / 2 {
+        while since.elapsed() < KEPT_MIN * 3 / 2 {
             assert_eq!(daemon.find_metric_of_up(KEPT), Some(1), "{what}: after {:?}", since.elapsed());
         }
         if answers {

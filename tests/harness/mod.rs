@@ -74,7 +74,7 @@ pub(crate) use tls_upstream::{TlsEar, write_secret};
 pub(crate) use upstream::{Received, Upstream, refusing_address, unresponsive_address};
 
 /// How long anything may take that is expected to happen. Generous: a loaded machine must not fail a test.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Runs `check` on every case at once: for cases that spend their time waiting and have nothing to do with each other.
 pub(crate) fn side_by_side<T: Send>(cases: impl IntoIterator<Item = T>, check: impl Fn(T) + Sync) {

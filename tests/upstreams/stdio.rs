@@ -847,6 +847,9 @@ fn one_that_never_reads_is_ended() {
     let daemon = Daemon::start(&legacy_child(&child, "response_timeout = \"3s\"\nstop_timeout = \"200ms\""));
     let (one, two) = (open(&daemon), open(&daemon));
     assert_eq!(echo(&daemon, &two, "up"), "up");
+    eventually("its process is up", || {
+        daemon.send(&in_session(&one, tool("1", "echo", "{}"))).text().contains("content").then_some(())
+    });
     assert_eq!(said(&daemon.send(&in_session(&one, tool("1", "deaf", "{}")))), "deaf");
     let long = "x".repeat(300_000);
     let arguments = format!(r#"{{"text":"{long}"}}"#);
