@@ -290,7 +290,8 @@ fn of_hundreds_of_thousands_of_short_entries_the_first_are_read() {
         "prompts/list" => Reply::result(request, &prompts),
         _ => offer.answer(request),
     });
-    let config = Config::new().upstream("files", files.address, "eras = [\"modern\"]");
+    let lines = "eras = [\"modern\"]\nlist_timeout = \"25s\"";
+    let config = Config::new().upstream("files", files.address, lines);
     let daemon = Daemon::start(&config.limits("list_entries_max = 1000").admin());
     let before = daemon.resident_bytes();
     let listed = daemon.send(&list("1", "prompts/list")).json();

@@ -429,7 +429,12 @@ fn a_modern_subscription_to_a_resource_is_heard_in_its_principals_process() {
             format!(r#"{{"name":"update-listened","arguments":{{"uri":"test://a"}},"_meta":{META}}}"#);
         let request = modern("tools/call", Some("update-listened"), body("1", "tools/call", &params));
         let process = said(&daemon.send(&with_key(request, key)));
-        let updated = data(&stream.event().expect("an update"));
+        // The gateway itself tells of a change where the process was slow to listen.
+        let updates = std::iter::repeat_with(|| data(&stream.event().expect("an update")));
+        let updated = updates
+            .take(2)
+            .find(|updated| !updated["params"]["pid"].is_null())
+            .expect("an update of the process");
         assert_eq!(updated["method"], "notifications/resources/updated");
         assert_eq!(updated["params"]["pid"].to_string(), process, "{updated}");
         assert_eq!(updated["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
@@ -641,7 +646,9 @@ fn a_line_that_never_ends_ends_the_process() {
     assert!([502, 504].contains(&error_code(&response)), "{}", response.text());
     daemon.wait_for_log(0, "why", |line| line.contains("larger than reply_bytes_max and does not end"));
     assert_eq!(pid(&daemon, &two), before);
-    assert_eq!(echo(&daemon, &one, "anew"), "anew");
+    eventually("it is up again", || {
+        daemon.send(&in_session(&one, tool("1", "echo", "{}"))).text().contains("content").then_some(())
+    });
 }
 
 #[test]
