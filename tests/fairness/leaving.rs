@@ -115,10 +115,7 @@ fn a_call_that_was_left_keeps_its_place_for_a_while() {
         let gate = Gate::default();
         let held = gate.clone();
         let first = FirstCall::default();
-        let answer = move || match first.is_this() {
-            true => Reply::default(),
-            false => Reply::silence().wait(&held),
-        };
+        let answer = move || if first.is_this() { Reply::default() } else { Reply::silence().wait(&held) };
         let (upstream, daemon) = start(answer, "calls_wait_max = \"1m\"");
         daemon.send(&call("1", "echo").by(1)).assert_ok();
         let mut leaver = Leaver::new(&daemon, way);

@@ -26,10 +26,11 @@ fn silent(way: Way, is_over_sse: bool, gate: &Gate) -> (Upstream, &'static str) 
     }
     let is_modern = way == Way::Cancels;
     let (old, new) = (Legacy::new(Offer::tools(&["echo"])), Offer::tools(&["echo"]));
-    let upstream = Upstream::start(move |request| match is_left(request) {
-        true => Reply::silence().wait(&held),
-        _ if is_modern => new.answer(request),
-        _ => old.answer(request),
+    let upstream = Upstream::start(move |request| {
+        if is_left(request) {
+            return Reply::silence().wait(&held);
+        }
+        if is_modern { new.answer(request) } else { old.answer(request) }
     });
     (upstream, if is_modern { "eras = [\"modern\"]" } else { "eras = [\"legacy\"]" })
 }

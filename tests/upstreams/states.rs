@@ -340,7 +340,7 @@ fn a_program_that_starts_slowly_is_starting_until_its_time_is_over() {
         let (phase, why) = (&found["start"]["phase"], &found["why"]);
         let begins = format!("{} for ", phase.as_str().unwrap_or_default());
         assert!(why.as_str().is_some_and(|why| why.starts_with(&begins)), "{found:#}");
-        assert!(line_of(&daemon, name).contains("◌ starting"), "{}", said(&daemon));
+        assert!(line_of(&daemon, name).contains(&format!("◌ starting, {begins}")), "{}", said(&daemon));
         let metric =
             format!("trunkline_upstream_usable{{cause=\"\",state=\"starting\",upstream=\"{name}\"}}");
         eventually(&metric, || (daemon.find_metric(&metric) == Some(0)).then_some(()));

@@ -430,8 +430,8 @@ fn a_modern_subscription_to_a_resource_is_heard_in_its_principals_process() {
         let request = modern("tools/call", Some("update-listened"), body("1", "tools/call", &params));
         let process = said(&daemon.send(&with_key(request, key)));
         // The gateway itself tells of a change where the process was slow to listen.
-        let updates = std::iter::repeat_with(|| data(&stream.event().expect("an update")));
-        let updated = updates
+        let told = std::iter::repeat_with(|| data(&stream.event().expect("an update")));
+        let updated = told
             .take(2)
             .find(|updated| !updated["params"]["pid"].is_null())
             .expect("an update of the process");

@@ -2,6 +2,7 @@
 //!
 //! Colours are in it as escape sequences of our own: it is to be written through `anstream`.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
@@ -189,7 +190,8 @@ impl StatusReport<'_> {
         let row = |upstream: &UpstreamStatus| {
             let UpstreamStatus { name, figures, tools, eras, transport, .. } = upstream;
             let more = vec![cell(transport), cell(&replicas(upstream))];
-            server_row(name, upstream_state(upstream), figures, *tools, eras, more)
+            let (word, rank) = upstream_state(upstream);
+            server_row(name, (&word, rank), figures, *tools, eras, more)
         };
         self.servers(text, ["UPSTREAM", "TRANSPORT", "REPLICAS"], &all, row);
     }
@@ -210,6 +212,10 @@ impl StatusReport<'_> {
             return;
         }
         all.sort_by_key(|(_, fault)| Reverse(fault.at_s));
+        // A list that failed as its program did not start has the fault of the start.
+        all.dedup_by(|(place, fault), (other, before)| {
+            place == other && (&fault.why, fault.at_s) == (&before.why, before.at_s)
+        });
         let _ = writeln!(text, "\n{}", painted(STRONG, "LAST ERRORS"));
         let most = self.most(FAULTS);
         let width = all.iter().take(most).map(|(place, _)| columns(&shown(place))).max();
@@ -294,8 +300,18 @@ fn left_out(text: &mut String, number: usize) {
     }
 }
 
-/// The state of an upstream, and how bad that is: 0 where it is not known yet, 3 where no call gets through.
-pub fn upstream_state(upstream: &UpstreamStatus) -> (&'static str, u8) {
+/// The state of an upstream, and how bad that is: 0 where it is not known yet, 3 where no call gets through. Of one that
+/// starts also how far it is.
+pub fn upstream_state(upstream: &UpstreamStatus) -> (Cow<'static, str>, u8) {
+    let (word, rank) = state_word(upstream);
+    let is_starting = upstream.state.as_deref() == Some(UpstreamState::Starting.word());
+    match upstream.why.as_deref().filter(|_| is_starting) {
+        Some(why) => (format!("{word}, {}", shown(why)).into(), rank),
+        None => (word.into(), rank),
+    }
+}
+
+fn state_word(upstream: &UpstreamStatus) -> (&'static str, u8) {
     let told = upstream.state.as_deref().and_then(UpstreamState::of_word);
     let found = standing(upstream, None, 0);
     if told.is_none() && found.state == UpstreamState::Up && upstream.healthy.is_none() {

@@ -91,7 +91,8 @@ impl StyledText {
         let Some(upstream) = app.status.upstream(name) else {
             return self.gone("upstream");
         };
-        let (word, look, _) = state(upstream_state(upstream));
+        let (word, rank) = upstream_state(upstream);
+        let (word, look, _) = state((&word, rank));
         self.fact_in("state", word, look);
         self.problems_of(app, "upstream", name);
         self.figures(&upstream.figures);
@@ -238,7 +239,8 @@ impl StyledText {
         let width = self.name_columns(endpoint.upstreams.iter());
         for name in &endpoint.upstreams {
             let upstream = app.status.upstream(name);
-            let (word, look, _) = state(upstream.map_or(("?", 0), upstream_state));
+            let (word, rank) = upstream.map_or(("?".into(), 0), upstream_state);
+            let (word, look, _) = state((&word, rank));
             let recent = upstream.map(|upstream| &upstream.figures.recent);
             let said = format!(
                 "{}  {} calls/s, p99 {}",

@@ -96,7 +96,8 @@ pub(super) fn upstreams(status: &Status, history: &History, filter: &str) -> Vec
             words(&upstream.eras.join("+")),
             words(&upstream.transport),
         ];
-        server_row(name, state(upstream_state(upstream)), figures, history.upstreams.get(name), *tools, more)
+        let (word, rank) = upstream_state(upstream);
+        server_row(name, state((&word, rank)), figures, history.upstreams.get(name), *tools, more)
     };
     status.upstreams.iter().filter(fits).map(row).collect()
 }
@@ -239,7 +240,7 @@ pub(super) fn problems(problems: &[Problem], now_s: u64, filter: &str) -> Vec<Ro
 }
 
 /// The look of a state, and its place when sorted.
-pub(super) fn state((word, rank): (&'static str, u8)) -> (&'static str, Look, f64) {
+pub(super) fn state((word, rank): (&str, u8)) -> (&str, Look, f64) {
     let look = [Look::Faint, Look::Good, Look::Warning, Look::Bad][usize::from(rank)];
     (word, look, f64::from(rank))
 }
