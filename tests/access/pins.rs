@@ -57,15 +57,30 @@ pub(super) fn listed(daemon: &Daemon) -> Vec<String> {
 }
 
 #[track_caller]
-fn assert_withheld(response: &Response) {
+pub(super) fn assert_withheld(response: &Response) {
     let json = response.assert_error(200, 403, Some("7"));
     assert!(json["error"]["message"].as_str().is_some_and(|text| text.contains("definition")), "{json}");
 }
 
+/// The gateway does not know which definition is approved, so that the caller may come again.
+#[track_caller]
+pub(super) fn assert_unknown(response: &Response, status: u16) {
+    let json = response.assert_error(status, 503, Some("7"));
+    assert_eq!(response.header("retry-after"), Some("1"), "{response:?}");
+    assert_eq!(json["error"]["data"]["retryAfterMs"], 1000, "{json}");
+    let text = json["error"]["message"].as_str().expect("a message");
+    assert!(text.contains("not known yet") && text.contains("was not executed"), "{json}");
+}
+
+/// True if the tool cannot be called for its pins, changed or not known.
 pub(super) fn is_withheld(daemon: &Daemon, tool: &str) -> bool {
     let response = daemon.send(&call("7", tool));
     if response.json()["error"]["code"] == 403 {
         assert_withheld(&response);
+        return true;
+    }
+    if response.status == 503 {
+        assert_unknown(&response, 503);
         return true;
     }
     response.assert_ok();
@@ -358,7 +373,7 @@ fn what_cannot_be_read_lets_nothing_through() {
     let daemon = Daemon::start(&with("quarantine"));
     daemon
         .wait_for_log(0, "what is wrong", |line| line.contains("cannot be read") && line.contains("up.json"));
-    assert_withheld(&daemon.send(&call("7", "up__a")));
+    assert_unknown(&daemon.send(&call("7", "up__a")), 503);
     assert_eq!(listed(&daemon), ["other__o"]);
     daemon.send(&call("7", "other__o")).assert_ok();
     assert_eq!(pins(&daemon, "unreadable"), 1);

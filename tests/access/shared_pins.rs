@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 use super::pins::{
-    B, FULL, OFTEN, Tools, is_withheld, kept, listed, pins, run_ok, wait_pending, wait_withheld,
+    B, FULL, OFTEN, Tools, assert_unknown, assert_withheld, is_withheld, kept, listed, pins, run_ok,
+    wait_pending, wait_withheld,
 };
-use crate::harness::{Config, Daemon, Folder, Redis, Upstream, call, eventually, side_by_side};
+use crate::harness::{
+    Config, Daemon, Folder, LEGACY_VERSION, Redis, Request, Upstream, call, eventually, in_session,
+    legacy_call, open_session, side_by_side,
+};
 
 /// What all gateways of a test have in common.
 struct Site {
@@ -48,6 +52,12 @@ impl Site {
     }
 }
 
+/// Calls of the tool `a`, by a client of each era.
+fn calls(daemon: &Daemon) -> [Request; 2] {
+    let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+    [call("7", "a"), in_session(&session, legacy_call("7", "a"))]
+}
+
 /// Another description of the tool `a`.
 fn changed() -> String {
     FULL.replace("does a", "does b")
@@ -81,7 +91,7 @@ fn a_new_gateway_withholds_what_the_others_withhold() {
         let config = site.config(&upstream, mode, &new);
         let two = Daemon::start(&config);
         // From the very first call and list on.
-        assert!(is_withheld(&two, "a"), "{mode}");
+        assert_withheld(&two.send(&call("7", "a")));
         assert_eq!(listed(&two), left, "{mode}");
         assert_eq!(upstream.received_of("tools/call").len(), count, "{mode}: nothing reached the server");
         // It knows what it was, so that an operator sees the difference there.
@@ -155,7 +165,10 @@ fn a_gateway_without_pins_trusts_nothing_while_redis_is_away() {
     let (upstream, state, other) = (tools.start(), Folder::new(), Folder::new());
     let daemon = Daemon::start(&site.config(&upstream, "quarantine", &state));
     let warning = Daemon::start(&site.config(&upstream, "warn", &other));
-    assert!(is_withheld(&daemon, "a") && is_withheld(&daemon, "b"));
+    for (call, status) in calls(&daemon).iter().zip([503, 200]) {
+        assert_unknown(&daemon.send(call), status);
+    }
+    assert_unknown(&daemon.send(&call("7", "b")), 503);
     assert!(listed(&daemon).is_empty());
     daemon.wait_for_log(0, "a warning", |line| line.contains("is not known, and nothing was kept here"));
     assert_eq!(pins(&daemon, "unasked"), 1);
@@ -177,6 +190,43 @@ fn a_gateway_without_pins_trusts_nothing_while_redis_is_away() {
         eventually("it is known", || (pins(daemon, "unasked") == 0).then_some(()));
     }
     assert_eq!(upstream_pins(&daemon)["unasked"], false);
+}
+
+#[test]
+fn calls_of_a_new_gateway_wait_for_a_redis_that_is_slow_at_first() {
+    side_by_side(["quarantine", "block"], |mode| {
+        let site = Site::new(Redis::start());
+        let tools = Tools::new(&[FULL, B]);
+        let (upstream, state, new) = (tools.start(), Folder::new(), Folder::new());
+        let config = site.config(&upstream, mode, &state);
+        let one = Daemon::start(&config);
+        assert!(!is_withheld(&one, "a"));
+        tools.set(&[&changed(), B]);
+        wait_withheld(&one, "a", true);
+        let before = site.wait_version(|_| true);
+        run_ok(&["approve", "up", "a", "--hash", &wait_pending(&state, "a")], &config);
+        site.wait_version(|version| version != before);
+
+        site.redis.pause();
+        // It serves after this time, and its first attempt to connect may take longer.
+        let slow = site.config(&upstream, mode, &new).to_string().replace("\"2s\"", "\"1s\"");
+        let two = Daemon::start(&slow);
+        let mut waiting: Vec<_> = calls(&two)
+            .map(|call| {
+                let mut connection = two.connect();
+                connection.write(&call.bytes());
+                connection
+            })
+            .into();
+        eventually("they are connected", || {
+            (two.metric("trunkline_connections_open") >= waiting.len() as u64).then_some(())
+        });
+        assert_eq!(pins(&two, "unasked"), 0, "{mode}");
+        site.redis.resume();
+        for connection in &mut waiting {
+            connection.response().assert_ok();
+        }
+    });
 }
 
 #[test]
@@ -301,7 +351,7 @@ fn a_record_that_somebody_else_wrote_is_refused() {
         tools.set(&[&changed(), B]);
         let two = Daemon::start(&with(&second));
         for tool in ["a", "b"] {
-            assert!(is_withheld(&two, tool), "{name}: {tool}");
+            assert_unknown(&two.send(&call("7", tool)), 503);
         }
         for daemon in [Some(&two), is_seen.then_some(&one)].into_iter().flatten() {
             daemon.wait_for_log(0, "that it is refused", |line| {
@@ -317,7 +367,8 @@ fn a_record_that_somebody_else_wrote_is_refused() {
 
         site.redis.command(&["DEL", &key]);
         wait_withheld(&two, "b", false);
-        assert!(is_withheld(&two, "a"), "{name}: nothing was trusted meanwhile");
+        // Nothing was trusted meanwhile.
+        assert_withheld(&two.send(&call("7", "a")));
         for daemon in [&one, &two] {
             eventually("all is well", || (pins(daemon, "unshared") == 0).then_some(()));
         }
@@ -333,7 +384,7 @@ fn a_record_of_gateways_with_another_session_key_is_refused() {
     let version = site.wait_version(|_| true);
     std::fs::write(site.keys.path().join("session.key"), "8".repeat(64)).expect("a key file");
     let two = Daemon::start(&site.config(&upstream, "quarantine", &Folder::new()));
-    assert!(is_withheld(&two, "a"));
+    assert_unknown(&two.send(&call("7", "a")), 503);
     assert_eq!((pins(&two, "unshared"), pins(&one, "unshared")), (1, 0));
     assert_eq!(site.version().as_deref(), Some(&*version), "it is left as it is");
 }

@@ -65,6 +65,8 @@ pub(crate) struct Redis {
     pub(crate) leases: lease::LeaseServer,
     /// The system's certificates, for TLS without a `ca`: they do not change while the process runs.
     system_roots: Option<Arc<Connector>>,
+    /// An attempt to connect has failed, now or before.
+    has_failed: AtomicBool,
     /// Since when there is no connection, in seconds since 1970; 0: there is one.
     disconnected_s: AtomicU64,
     pub(crate) series: SharedMetrics,
@@ -123,6 +125,7 @@ impl Redis {
             outbox: Outbox::new(),
             leases: lease::LeaseServer::new(),
             system_roots: access.connector.filter(|_| config.ca.is_none()),
+            has_failed: AtomicBool::new(false),
             disconnected_s: AtomicU64::new(clock::now_s()),
             series,
         }))
@@ -139,6 +142,11 @@ impl Redis {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.link.load().is_some()
+    }
+
+    /// True until the first attempt to connect has come to an end, which each has within some `timeout`s.
+    pub(crate) fn is_connecting_first(&self) -> bool {
+        self.epoch() == 0 && !self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Since when there is no connection, in seconds since 1970.

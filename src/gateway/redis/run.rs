@@ -105,6 +105,7 @@ impl Redis {
                 }
             }
             if let Err(failure) = result {
+                self.has_failed.store(true, Ordering::Relaxed);
                 let reason = failure.to_string();
                 let is_known =
                     |(before, at): &(String, Instant)| *before == reason && at.elapsed() < LOG_PAUSE;

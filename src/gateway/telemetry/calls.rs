@@ -188,6 +188,7 @@ pub(crate) fn outcome(reason: Option<Reason>) -> &'static str {
             | R::Sessions
             | R::NamesUnknown
             | R::SharedLimits
+            | R::PinsUnknown
             | R::TokenKeys,
         ) => "failed",
         Some(_) => "refused",

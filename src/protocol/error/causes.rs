@@ -132,6 +132,7 @@ fn of_gateway() -> Vec<(Error, &'static str)> {
         Buffers => "`buffered_bytes_max` is used up.",
         Draining => "No session is opened while the gateway stops.",
         SharedLimits => "The count of a `[[limit]]` with `shared = true` and `fallback = \"deny\"` cannot be had.",
+        PinsUnknown => "The pins of the upstream cannot be read, or the gateway has none and cannot ask for those of the others.",
         TokenKeys => "The keys of the token's issuer could never be fetched, or not for long.",
         Sessions => "`sessions_max` or `upstream_sessions_max` is used up.",
         NamesUnknown => "Not every upstream was listed yet.",

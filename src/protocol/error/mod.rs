@@ -395,6 +395,11 @@ pub enum GatewayError {
     /// What replicas share cannot be reached, and the limit allows nothing without it.
     #[error("the gateway cannot count this call against its limit now, try again in a moment")]
     SharedLimits,
+    /// The pins of the upstream, here or those that replicas share, cannot be had.
+    #[error(
+        "it is not known yet which definition of this tool is approved; the call was not executed, try again in a moment"
+    )]
+    PinsUnknown,
     #[error("the gateway cannot check this token now, try again in a moment")]
     TokenKeys,
     /// `upstream_sessions_max` or `sessions_max` is used up.

@@ -73,6 +73,7 @@ crate::words! {
         Pinned = "pinned",
         UpstreamUnhealthy = "upstream_unhealthy",
         SharedLimits = "shared_limits",
+        PinsUnknown = "pins_unknown",
         TokenKeys = "token_keys",
         /// The client went away before its reply was complete, or cancelled the call.
         Cancelled = "cancelled",
@@ -214,6 +215,7 @@ impl GatewayError {
     fn row(&self) -> WireError {
         match self {
             Self::SharedLimits => soon(503, R::SharedLimits, 1),
+            Self::PinsUnknown => soon(503, R::PinsUnknown, 1),
             Self::TokenKeys => soon(503, R::TokenKeys, 2),
             Self::Buffers => soon(503, R::Buffers, 1),
             Self::Draining => soon(503, R::Draining, 1),

@@ -2,8 +2,8 @@
 //!
 //! The record is asked for at the start, then every second, and before the first pins of an upstream count. Where nothing was
 //! kept here and it cannot be had, nothing is taken on trust until it can: otherwise a new gateway would let in what the others
-//! withhold. A gateway that has pins goes on with these. Once it can be had and is gone, the others first get the time to write it
-//! back.
+//! withhold. Calls wait during the first attempt to connect to Redis, and fail after it. A gateway that has pins goes on with
+//! these. Once the record can be had and is gone, the others first get the time to write it back.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -116,6 +116,7 @@ impl PinWatcher {
     }
 
     fn note_fault(&mut self, name: &str, fault: &ShareFault) {
+        let is_connecting = self.shared.as_ref().is_some_and(SharedPins::is_connecting_first);
         let Some(watched) = self.watched.get_mut(name) else { return };
         if !matches!(fault, ShareFault::Absent) {
             watched.sharing.is_forgotten(false);
@@ -126,7 +127,7 @@ impl PinWatcher {
                 tracing::error!(upstream = name, %fault, "what is pinned of this upstream's tools cannot be shared");
             }
         }
-        if !watched.pins.is_open() && watched.pins.distrust() {
+        if !is_connecting && !watched.pins.is_open() && watched.pins.distrust() {
             tell_of_distrust(name, fault);
         }
     }

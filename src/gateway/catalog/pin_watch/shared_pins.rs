@@ -119,6 +119,11 @@ impl SharedPins {
         Ok(versions.into_iter().map(version_there).collect())
     }
 
+    /// True until the first attempt to connect has come to an end.
+    pub(super) fn is_connecting_first(&self) -> bool {
+        self.redis.is_connecting_first()
+    }
+
     /// The key that seals what is written now.
     pub(super) fn key(&self) -> KeyId {
         self.state.sessions.keys().sealing_id()

@@ -42,7 +42,7 @@ use crate::upstream::throttle::LogPace;
 use crate::upstream::{Upstream, UpstreamId};
 use config::PinMode;
 use protocol::canonical::Hash;
-use protocol::error::{Error, PolicyError, UpstreamError};
+use protocol::error::{Error, GatewayError, PolicyError, UpstreamError};
 
 /// What is told of a name, in characters.
 const NAME_CHARS_MAX: usize = 300;
@@ -395,7 +395,12 @@ pub(crate) async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Resu
         pins.is_awaited.store(true, Ordering::Release);
         due.notify_one();
         if timeout_at(deadline.into(), changed).await.is_err() {
-            return Err(UpstreamError::TimedOut.into());
+            let is_open = pins.is_open();
+            return Err(if is_open {
+                UpstreamError::TimedOut.into()
+            } else {
+                GatewayError::PinsUnknown.into()
+            });
         }
     }
 }
@@ -404,7 +409,7 @@ impl Current {
     /// `None`: it is not known.
     fn judge(&self, upstream: &Upstream, tool: &str) -> Option<Result<(), Error>> {
         if matches!(self.standing, PinFileState::Unreadable | PinFileState::Unasked) {
-            return Some(Err(PolicyError::Pinned.into()));
+            return Some(Err(GatewayError::PinsUnknown.into()));
         }
         let pins = upstream.config.pins;
         let round = self.round?;
