@@ -1,4 +1,4 @@
-//! Pins of several gateways that share a Redis: whoever is new goes by what the others have pinned, and nobody is fooled by
+//! Pins of several gateways that share a Redis: one that is new goes by what the others have pinned, and nobody is fooled by
 //! a Redis that is away, that has lost its data, or that somebody else writes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::harness::{
     legacy_call, open_session, side_by_side,
 };
 
-/// What all gateways of a test have in common.
+/// The Redis and the keys that all gateways of a test have in common.
 struct Site {
     redis: Redis,
     keys: Folder,
@@ -128,7 +128,7 @@ fn an_approval_at_one_gateway_holds_at_all_and_at_those_that_come() {
     kept(&first, |file| file["tools"][0]["approved"].as_array().is_some_and(|approved| approved.len() == 2));
     let late = Daemon::start(&site.config(&upstream, "block", &third));
     assert!(!is_withheld(&late, "a"));
-    // What was approved before is still approved, and anything else is not.
+    // Both definitions that were approved are, and no other is.
     tools.set(&[FULL, B]);
     wait_withheld(&late, "a", false);
     tools.set(&[&FULL.replace("does a", "does worse"), B]);
@@ -175,7 +175,7 @@ fn a_gateway_without_pins_trusts_nothing_while_redis_is_away() {
     assert_eq!(upstream_pins(&daemon)["unasked"], true);
     assert!(has_problem(&daemon, "no tool is trusted"));
     assert!(upstream.received_of("tools/call").is_empty());
-    // That mode withholds nothing.
+    // This mode withholds nothing.
     assert_eq!((listed(&warning), pins(&warning, "unasked")), (vec!["a".to_owned(), "b".to_owned()], 1));
     assert!(!is_withheld(&warning, "a"));
 
@@ -360,7 +360,7 @@ fn a_record_that_somebody_else_wrote_is_refused() {
             eventually("it is told", || (pins(daemon, "unshared") == 1).then_some(()));
             assert!(has_problem(daemon, "the record in Redis is refused"), "{name}");
         }
-        // Whoever has pins goes on with them.
+        // A gateway with pins goes on with them.
         wait_withheld(&one, "a", true);
         assert!(!is_withheld(&one, "b"), "{name}");
         assert!(is_withheld(&two, "b"), "{name}");

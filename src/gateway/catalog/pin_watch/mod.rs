@@ -43,9 +43,9 @@ use crate::upstream::pins::{Pins, Round};
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
 
-/// How often it is looked whether something is due.
+/// Pause between two looks for something that is due.
 const TICK: Duration = Duration::from_millis(250);
-/// How often approvals are looked for, and files are written at most.
+/// Pause between two looks for approvals; the least one between two files that are written.
 const FILES_INTERVAL: Duration = Duration::from_secs(1);
 /// Upstreams looked at at once.
 const CONCURRENT_MAX: usize = 16;
@@ -65,7 +65,7 @@ pub(crate) struct PinWatcher {
     /// Files of approvals that were looked at and are still there. Those that hold, with the upstream whose file has to be
     /// written before.
     settled: HashMap<OsString, Option<String>>,
-    /// What was told of looking for approvals and of removing them.
+    /// Warnings of looking for approvals and of removing them.
     approvals_read: LastWarning,
     approvals_removed: LastWarning,
 }
@@ -393,7 +393,7 @@ async fn look(
     results.into_iter().collect::<Result<(), _>>().map(|()| round)
 }
 
-/// What is kept of an upstream; `None`: that cannot be read.
+/// The pins that are kept of an upstream; `None`: they cannot be read.
 fn read(folder: Option<&Folder>, upstream: &str) -> Option<PinnedTools> {
     let Some(folder) = folder else { return Some(PinnedTools::default()) };
     match folder.read(upstream) {

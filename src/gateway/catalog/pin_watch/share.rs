@@ -16,7 +16,7 @@ use crate::upstream::pins::Pins;
 use crate::upstream::pins::agreement::Version;
 use crate::upstream::pins::record::PinnedTools;
 
-/// How often a record is read again that another gateway replaced meanwhile.
+/// Most readings of one record that another gateway replaced meanwhile.
 const ATTEMPTS_MAX: usize = 4;
 
 impl PinWatcher {
@@ -26,8 +26,8 @@ impl PinWatcher {
         self.share_all().await;
     }
 
-    /// What is kept here was read; `None`: it cannot be. It counts at once if the upstream was pinned, else once others were
-    /// asked.
+    /// Pins that are kept here were read; `None`: they cannot be. They count at once if the upstream was pinned, else once
+    /// others were asked.
     pub(super) fn open(&mut self, name: &str, pins: &Pins, kept: Option<PinnedTools>) {
         let bytes_max = self.followed.limits.pins_bytes_max;
         let watched = self.watched.get_mut(name);

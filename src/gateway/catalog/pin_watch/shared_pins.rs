@@ -19,7 +19,7 @@ use net::tasks::Tasks;
 
 /// The longest text. It is read at the start and after each change, within the time of one operation.
 const RECORD_BYTES_MAX: usize = 2 << 20;
-/// What a seal adds, and more.
+/// Size that a seal adds, and more.
 const SEAL_BYTES_MAX: usize = 64;
 const CLEAR: &[u8] = b"trunkline pins\0";
 /// The version of what is no record.
@@ -66,7 +66,7 @@ static WRITE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Why the record is of no use now.
+/// The reason for which the record is of no use now.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ShareFault {
     #[error("Redis cannot be asked: {0}")]
@@ -86,7 +86,7 @@ pub(super) enum ShareFault {
 }
 
 impl ShareFault {
-    /// Whether it goes on until somebody does something.
+    /// True if it goes on until somebody does something.
     pub(super) fn is_lasting(&self) -> bool {
         matches!(self, Self::Refused { .. } | Self::TooLong)
     }

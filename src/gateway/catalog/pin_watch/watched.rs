@@ -20,7 +20,7 @@ pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
 const WRITE_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// The longest pause after a record that is of no use.
 const SHARE_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long the others have to write back what Redis has lost: as long as it takes them to connect again and look.
+/// Time that the others have to write back what Redis has lost: as long as it takes them to connect again and look.
 const WRITTEN_BACK_IN: Duration = Duration::from_secs(6);
 
 pub(super) struct PinnedUpstream {
@@ -31,17 +31,17 @@ pub(super) struct PinnedUpstream {
     pub(super) failures: u32,
     /// No round begins before, unless a call waits.
     pub(super) pause_until: Option<Instant>,
-    /// How often its file could not be written, and what was said of it.
+    /// Number of times that its file could not be written, and the complaint of it.
     pub(super) writes_failed: u32,
     pub(super) complaint: LastWarning,
     pub(super) write_again: Option<Instant>,
     pub(super) sharing: Sharing,
 }
 
-/// How the sharing of one upstream's pins goes.
+/// The sharing of one upstream's pins.
 #[derive(Default)]
 pub(super) struct Sharing {
-    /// What was kept here of an upstream that is not pinned yet.
+    /// Pins that were kept here of an upstream that is not pinned yet.
     pub(super) kept: Option<PinnedTools>,
     pub(super) failures: u32,
     /// A record of this version is of no use until then.
@@ -53,12 +53,12 @@ pub(super) struct Sharing {
     pub(super) complaint: LastWarning,
 }
 
-/// What was last complained of, so that the log does not repeat itself.
+/// The last complaint, so that the log does not repeat itself.
 #[derive(Default)]
 pub(super) struct LastWarning(Option<String>);
 
 impl LastWarning {
-    /// Whether this is something new.
+    /// True if this is something new.
     pub(super) fn is_news(&mut self, error: &dyn std::fmt::Display) -> bool {
         let error = error.to_string();
         let is_news = self.0.as_ref() != Some(&error);
@@ -110,7 +110,7 @@ impl PinnedUpstream {
         let is_pausing = !is_demanded && self.pause_until.is_some_and(|until| now < until);
         // A program that starts is looked at once it is up.
         let is_of_no_use = || is_on_its_way(&self.upstream) || self.upstream.rests();
-        // What it speaks is found out first.
+        // Its eras are found out first.
         if self.is_under_way
             || is_early
             || is_pausing
@@ -139,7 +139,7 @@ impl Sharing {
         self.again.as_ref().is_some_and(|(version, until)| version == there && clock::now() < *until)
     }
 
-    /// Whether there has been no record for so long that no other gateway can have pins.
+    /// True if there has been no record for so long that no other gateway can have pins.
     pub(super) fn is_forgotten(&mut self, is_absent: bool) -> bool {
         let now = clock::now();
         let since = if is_absent { Some(self.absent_since.unwrap_or(now)) } else { None };

@@ -1,4 +1,4 @@
-//! How what is pinned here stands to the one record that all gateways share. No I/O.
+//! Pins of this gateway beside the one record that all gateways share. No I/O.
 //!
 //! The record has a version, and is replaced only by who read that version. Whoever reads another one goes by it: the
 //! first to write decides what a tool may be, and who saw something else at the same time compares with that. Two things are
@@ -27,15 +27,15 @@ const DIGITS: usize = 16;
 /// Bits that tell apart what began at the same time.
 const RANDOM_BITS: u32 = 20;
 
-/// When pins began that a gateway has kept since before it shared them: earlier than any record that others began.
+/// The beginning of pins that a gateway has kept since before it shared them: earlier than any record that others began.
 const BEFORE_SHARING: u64 = 0;
 
 /// The version of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// When its tools were first pinned, and a random number. It stays the same for as long as nothing is lost.
+    /// The time at which its tools were first pinned, and a random number. It stays the same for as long as nothing is lost.
     pub began: u64,
-    /// How often it has changed.
+    /// Number of its changes.
     count: u64,
     /// Tells apart what two gateways made of the same version.
     nonce: u64,
@@ -50,7 +50,7 @@ pub(crate) struct FoundRecord {
     pub own_key: Option<KeyId>,
 }
 
-/// What the record lacks.
+/// Text that the record lacks.
 #[derive(Debug)]
 pub(crate) struct Unshared {
     pub version: Version,
@@ -63,7 +63,7 @@ pub(crate) struct Unshared {
 pub(super) struct Agreement {
     /// See [`Version::began`]; `None`: nothing was shared yet.
     pub(super) began: Option<u64>,
-    /// What was read or written last.
+    /// The version that was read or written last.
     pub(super) version: Option<Version>,
     /// The hash of its text; `None`: it is to be written anew.
     text: Option<Hash>,
@@ -72,7 +72,7 @@ pub(super) struct Agreement {
     /// The key of this gateway that sealed what was read or written last. Under another one it is written again, before
     /// the one that sealed it is forgotten; once, as others may still go by theirs.
     sealed_with: Option<KeyId>,
-    /// What the operator approved here that does not stand there.
+    /// Approvals of the operator here that do not stand there.
     approvals: Approvals,
 }
 
@@ -91,7 +91,7 @@ impl Version {
 }
 
 impl Agreement {
-    /// What is pinned was kept here.
+    /// Pins were kept here.
     pub(super) fn kept(began: Option<u64>, is_complete: bool, approvals: Approvals) -> Self {
         let began = began.or_else(|| is_complete.then_some(BEFORE_SHARING));
         Self { began, is_ahead: true, approvals, ..Self::default() }
@@ -124,13 +124,13 @@ impl Agreement {
         book.agree(theirs, mode, &self.approvals)
     }
 
-    /// Whether more is known here than a record of this version says.
+    /// True if more is known here than a record of this version says.
     fn is_before(&self, version: Version) -> bool {
         let is_newer = || self.version.is_some_and(|known| known.count > version.count);
         self.began.is_some_and(|began| began < version.began || began == version.began && is_newer())
     }
 
-    /// What is to be written, if anything, where this gateway seals with `key`. Taken to be written from now on.
+    /// The text to be written, if any, where this gateway seals with `key`. Taken to be written from now on.
     pub(super) fn take_unshared(&mut self, book: &PinBook, key: KeyId) -> Option<Unshared> {
         let is_sealed_anew = self.version.is_some() && self.sealed_with != Some(key);
         if !(self.is_ahead || is_sealed_anew) || !book.is_complete() {

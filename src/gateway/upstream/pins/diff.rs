@@ -34,7 +34,7 @@ pub fn lines(canonical: &str) -> Vec<String> {
     text.lines().map(String::from).collect()
 }
 
-/// What has to be changed in `old` to come to `new`.
+/// Changes to `old` that lead to `new`.
 pub fn difference(old: &[String], new: &[String]) -> Vec<DiffLine> {
     let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old_rest, new_rest) = (&old[start..], &new[start..]);

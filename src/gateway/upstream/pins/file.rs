@@ -1,4 +1,4 @@
-//! What is pinned ([`record`]), kept in the state directory: `pins/NAME.json` for each upstream, and the operator's approvals.
+//! Pins of tools ([`record`]), kept in the state directory: `pins/NAME.json` for each upstream, and the operator's approvals.
 //!
 //! A file of pins has one writer, the gateway, which replaces it whole. An approval is a file of its own that the command
 //! line puts into `pins/approvals` in one step and the gateway takes away once what it approves was written down: a
@@ -30,7 +30,7 @@ const APPROVALS: &str = "approvals";
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
-/// What an operator approved.
+/// An operator's approval of one definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -70,7 +70,7 @@ impl Folder {
         present(pins.subdirectory(APPROVALS))
     }
 
-    /// What is kept of an upstream; `None`: nothing was ever.
+    /// The pins that are kept of an upstream; `None`: none ever were.
     pub fn read(&self, upstream: &str) -> io::Result<Option<PinnedTools>> {
         let Some(pins) = self.pins()? else { return Ok(None) };
         let Some(text) = pins.text(file_name(upstream).as_ref(), FILE_BYTES_MAX)? else { return Ok(None) };
@@ -131,7 +131,7 @@ fn file_name(upstream: &str) -> String {
     format!("{upstream}.json")
 }
 
-/// What was opened; `None`: there is none.
+/// The folder that was opened; `None`: there is none.
 fn present(opened: io::Result<Dir>) -> io::Result<Option<Dir>> {
     match opened {
         Ok(directory) => Ok(Some(directory)),

@@ -44,7 +44,7 @@ use config::PinMode;
 use protocol::canonical::Hash;
 use protocol::error::{Error, GatewayError, PolicyError, UpstreamError};
 
-/// What is told of a name, in characters.
+/// The longest part of a name that is told, in characters.
 const NAME_CHARS_MAX: usize = 300;
 
 /// The pins of one upstream; shared by all threads, and by what it becomes on reload.
@@ -67,7 +67,7 @@ struct PinState {
     pace: LogPace,
 }
 
-/// What calls go by.
+/// The pins that calls go by.
 #[derive(Clone, Debug)]
 struct Current {
     standing: PinFileState,
@@ -75,7 +75,7 @@ struct Current {
     is_complete: bool,
     names: Arc<PinnedNames>,
     round: Option<Round>,
-    /// Why the last round came to nothing.
+    /// The error of the last round, if it came to nothing.
     failed: Option<(Instant, UpstreamError)>,
 }
 
@@ -89,9 +89,9 @@ struct PinnedNames {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinFileState {
-    /// What was kept has not been read yet.
+    /// The pins that were kept have not been read yet.
     Closed,
-    /// What was kept cannot be read.
+    /// The pins that were kept cannot be read.
     Unreadable,
     /// Nothing was kept, and what gateways share cannot be had.
     Unasked,
@@ -103,14 +103,14 @@ enum PinFileState {
 pub(crate) struct Round {
     /// Whose they are: another server may have taken the name since.
     pub upstream: UpstreamId,
-    /// When the first of them was asked for.
+    /// The time at which the first of them was asked for.
     pub begun: Instant,
-    /// How often the tools had changed then.
+    /// Number of changes of the tools until then.
     pub count: u64,
 }
 
 impl Round {
-    /// Whether these are the lists of this very upstream, and no change of them was noticed since.
+    /// True if these are the lists of this very upstream, and no change of them was noticed since.
     pub(crate) fn is_of(&self, upstream: &Upstream) -> bool {
         self.upstream == upstream.id && self.count == upstream.changes.count(ChangedList::Tools)
     }
@@ -141,7 +141,7 @@ impl Pins {
         }
     }
 
-    /// What was kept is this; `None`: it cannot be read. About `bytes_max` bytes may be pinned.
+    /// Pins are these that were kept; `None`: they cannot be read. About `bytes_max` bytes may be pinned.
     pub(crate) fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
@@ -272,7 +272,7 @@ impl Pins {
         }
     }
 
-    /// How a tool stands: `pinned`, `changed` where another definition waits for approval, `new` where only that does.
+    /// The state of a tool: `pinned`, `changed` where another definition waits for approval, `new` where only that does.
     pub(crate) fn state_of(&self, tool: &str) -> Option<&'static str> {
         self.inner().book.tools().get(tool).map(state)
     }
@@ -307,7 +307,7 @@ impl Pins {
         self.inner().is_dirty = true;
     }
 
-    /// Whether what is pinned cannot be written down, for operators.
+    /// True tells operators that pins cannot be written down.
     pub(crate) fn set_unwritable(&self, is_unwritable: bool) {
         self.series.states.unwritable.set(i64::from(is_unwritable));
     }
@@ -372,7 +372,7 @@ fn beginning(name: &str) -> String {
     }
 }
 
-/// Whether a tool of `upstream` may be called now. Waits for the gateway's own lists where they are old, and asks for
+/// Fails if a tool of `upstream` may not be called now. Waits for the gateway's own lists where they are old, and asks for
 /// them by `due`.
 pub(crate) async fn check(upstream: &Upstream, tool: &str, due: &Notify) -> Result<(), Error> {
     let Some(pins) = upstream.pins.as_ref().filter(|_| upstream.config.pins.is_strict()) else {
@@ -433,7 +433,7 @@ impl Current {
 }
 
 impl PinState {
-    /// What is pinned is no longer what is kept.
+    /// Pins are no longer those that are kept.
     fn touch(&mut self) {
         (self.is_dirty, self.agreement.is_ahead) = (true, true);
     }

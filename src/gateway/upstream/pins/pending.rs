@@ -10,16 +10,16 @@ use protocol::canonical::Hash;
 pub struct PendingDefinition {
     /// The tool.
     pub tool: String,
-    /// What is pinned.
+    /// The definition that is pinned.
     pub before: Option<Definition>,
-    /// What the upstream offers instead.
+    /// The definition that the upstream offers instead.
     pub definition: Definition,
     /// The first member that differs from what is pinned, where another process of the same server shows an approved
     /// definition meanwhile: then no approval lasts.
     pub varying_member: Option<String>,
 }
 
-/// What waits of these tools.
+/// Definitions of these tools that wait.
 pub fn of(tools: &BTreeMap<String, PinnedTool>) -> Vec<PendingDefinition> {
     let of_tool = |(name, tool): (&String, &PinnedTool)| {
         let before = tool.approved.last().cloned();

@@ -16,7 +16,7 @@ use protocol::json::Scratch;
 const DEPTH_MAX: usize = 1100;
 const LAYOUT: u32 = 1;
 
-/// What is kept of an upstream.
+/// The pins of an upstream as they are kept.
 #[derive(Debug, Default)]
 pub struct PinnedTools {
     /// All tools.
@@ -25,7 +25,7 @@ pub struct PinnedTools {
     pub is_complete: bool,
     /// See [`Version::began`](super::agreement::Version::began). `None`: it was never shared.
     pub began: Option<u64>,
-    /// What the operator approved here and was not shared yet.
+    /// Approvals of the operator here that were not shared yet.
     pub approvals: Approvals,
 }
 
@@ -61,7 +61,7 @@ struct RecordDefinition {
     definition: Box<RawValue>,
 }
 
-/// What a text says.
+/// The pins that a text tells.
 pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
     let record: PinRecord = serde_json::from_str(text)?;
     if record.layout != LAYOUT {

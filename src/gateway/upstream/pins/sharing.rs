@@ -29,7 +29,7 @@ impl Pins {
         change.is_turn
     }
 
-    /// What is pinned here that the record lacks, or what `key` is to seal. Taken to be written from now on.
+    /// Pins that the record lacks, or that `key` is to seal. Taken to be written from now on.
     pub(crate) fn take_unshared(&self, key: KeyId) -> Option<Unshared> {
         let mut inner = self.inner();
         let inner = &mut *inner;
@@ -75,7 +75,7 @@ impl Pins {
         is_new
     }
 
-    /// Whether what gateways share is of no use, for operators.
+    /// True tells operators that the record of all gateways is of no use.
     pub(crate) fn set_unshared(&self, is_unshared: bool) {
         self.series.states.unshared.set(is_unshared.into());
     }

@@ -7,7 +7,7 @@ use crate::upstream::pins::record::Approvals;
 use config::PinMode;
 use protocol::canonical::Hash;
 
-/// What became of the tools.
+/// Changes that a record made to the tools.
 #[derive(Debug, Default)]
 pub(crate) struct AgreedChange {
     /// Definitions that waited here and were approved elsewhere.

@@ -1,4 +1,4 @@
-//! What is pinned of one upstream, and what a list of its tools comes to: definitions in, verdicts out. No I/O, no clock.
+//! Pins of one upstream, and the verdict on a list of its tools: definitions in, verdicts out. No I/O, no clock.
 //!
 //! A tool has the definitions that were approved, by being there first or by the operator, and those that wait for it.
 //! It may have several approved ones, as servers define a tool differently for clients of another revision or with
@@ -6,7 +6,7 @@
 //! (until [`PinBook::complete`]): were the first list of every kind of client believed, a changed definition would only
 //! have to wait for a client of a new kind.
 //!
-//! Whether a tool may be *called* is decided by the gateway's own lists too: a client of an odd kind that is shown an
+//! The gateway's own lists decide as well which tools may be *called*: a client of an odd kind that is shown an
 //! odd definition has that one withheld, and nobody else is harmed. Bounded in bytes, and in definitions for each tool.
 
 pub(crate) mod agree;
@@ -28,10 +28,10 @@ const APPROVED_MAX: usize = 16;
 const PENDING_MAX: usize = 4;
 /// Definitions that are remembered as reported; then they are forgotten all at once.
 const REPORTED_MAX: usize = 1024;
-/// What an entry takes beside its text, about.
+/// Size of an entry beside its text, about.
 const ENTRY_BYTES: usize = 128;
 
-/// Who asked for a list.
+/// The client that asked for a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListSource {
     /// The gateway, in one of its own ways.
@@ -60,7 +60,7 @@ pub struct Pending {
     pub is_beside: bool,
 }
 
-/// What is pinned of one tool.
+/// The pins of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PinnedTool {
     /// Definitions it may have; oldest first.
@@ -74,7 +74,7 @@ pub struct PinnedTool {
 pub(crate) struct ListedTool {
     /// Its name; `None`: it has none that can be read.
     pub name: Option<String>,
-    /// How it is defined.
+    /// Its text and hash.
     pub definition: Definition,
 }
 
@@ -85,11 +85,11 @@ pub(crate) struct PinFinding {
     pub tool: String,
     /// Its definition.
     pub hash: Hash,
-    /// What is the matter with it.
+    /// The fault of it.
     pub what: PinChange,
 }
 
-/// What is the matter with a definition.
+/// The fault of a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PinChange {
     /// It is not one that was approved.
@@ -100,12 +100,12 @@ pub(crate) enum PinChange {
     NoRoom,
 }
 
-/// What a list comes to.
+/// The verdict on a list.
 #[derive(Debug, Default)]
 pub(crate) struct ListVerdict {
     /// For each tool whether it may be shown.
     pub shown: Vec<bool>,
-    /// What was not reported before.
+    /// Findings that were not reported before.
     pub findings: Vec<PinFinding>,
     /// True if other tools may be called than before.
     pub is_turn: bool,
@@ -115,7 +115,7 @@ pub(crate) struct ListVerdict {
     pub is_doubt: bool,
 }
 
-/// What is pinned of one upstream.
+/// The pins of one upstream.
 #[derive(Debug)]
 pub(crate) struct PinBook {
     tools: BTreeMap<String, PinnedTool>,
@@ -124,7 +124,7 @@ pub(crate) struct PinBook {
     bytes_max: usize,
     /// Names that must not be called, by the own list that says so.
     refused: [BTreeSet<String>; OWN_LISTS],
-    /// What each of the gateway's own lists showed last, since the start.
+    /// Definitions that each of the gateway's own lists showed last, since the start.
     shown: [BTreeMap<String, Hash>; OWN_LISTS],
     reported: HashSet<(String, Hash)>,
 }
@@ -216,7 +216,7 @@ impl PinBook {
         is_other
     }
 
-    /// How many tools have an approved definition; a changed one that waits; only one that waits.
+    /// Numbers of tools that have an approved definition; a changed one that waits; only one that waits.
     pub(crate) fn counts(&self) -> [usize; 3] {
         let count = |fits: fn(&PinnedTool) -> bool| self.tools.values().filter(|tool| fits(tool)).count();
         [
@@ -257,7 +257,7 @@ impl PinBook {
             if is_whole {
                 own.clone_from(&refused);
             } else {
-                // What was refused may be beyond the cut.
+                // Refused ones may be beyond the cut.
                 own.retain(|name| !listed.iter().any(|tool| tool.name.as_ref() == Some(name)));
                 own.extend(refused.iter().cloned());
             }
@@ -298,7 +298,7 @@ impl PinBook {
         true
     }
 
-    /// Whether a tool may have this definition; it is pinned where it is the first.
+    /// True if a tool may have this definition; it is pinned where it is the first.
     fn judge(
         &mut self,
         source: ListSource,
@@ -357,7 +357,7 @@ impl PinBook {
         let tool = self.tools.entry(name.to_owned()).or_default();
         tool.pending.push(Pending { definition: definition.clone(), sources: bit, is_beside: false });
         if tool.pending.len() > PENDING_MAX {
-            // What the gateway itself was given matters more.
+            // Definitions that the gateway itself was given matter more.
             let at =
                 tool.pending.iter().position(|held| held.sources == ListSource::Client.bit()).unwrap_or(0);
             let dropped = tool.pending.remove(at).definition;

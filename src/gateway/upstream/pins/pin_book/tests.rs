@@ -1,4 +1,4 @@
-//! What a book makes of lists, changes and approvals.
+//! Verdicts of a book on lists, changes and approvals.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn a_change_is_treated_by_mode() {
         assert!(book.approve("a", hash) && !book.approve("a", hash));
         assert!(refused(&book).is_empty());
         assert_eq!(book.look(ListSource::Own(1), mode, &changed, true).shown, [true, true]);
-        // What was approved before still is.
+        // The one that was approved before still is.
         assert_eq!(
             book.look(ListSource::Own(0), mode, &listed(&[("a", "1"), ("b", "1")]), true).shown,
             [true; 2]
