@@ -309,6 +309,34 @@ fn a_program_that_never_answers_is_ended_and_told() {
 }
 
 #[test]
+fn a_program_that_does_not_come_up_holds_up_the_first_lists_alone() {
+    let ended = "start_timeout = \"1s\"\nstop_timeout = \"100ms\"";
+    let cases = KINDS.iter().flat_map(|kind| [(kind, ""), (kind, ended)]);
+    side_by_side(cases, |(kind, lines)| {
+        let (child, good) = (slow("60", kind), slow("0", &["strict"]));
+        let config = Config::new().raw("bad", &child.keys(lines)).raw("good", &good.keys(""));
+        let daemon = Daemon::start(&config.admin());
+        let session = open(&daemon);
+        // Its first start has had its time, or it has failed.
+        eventually("the other is listed", || {
+            (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(())
+        });
+        let begun = Instant::now();
+        eventually("lists go without it", || {
+            for request in [list("1", "tools/list"), list_in(&session)] {
+                let since = Instant::now();
+                assert_eq!(listed(&daemon.send(&request)), 1, "{kind:?} {lines}");
+                if since.elapsed() > Duration::from_secs(3) {
+                    return None;
+                }
+            }
+            Some(())
+        });
+        assert!(begun.elapsed() < Duration::from_secs(20), "{kind:?} {lines}: {:?}", begun.elapsed());
+    });
+}
+
+#[test]
 fn what_a_program_speaks_is_remembered() {
     for (kind, first) in [("strict", "initialize"), ("modern-only", "server/discover")] {
         let (child, state) = (Child::new(&[kind]), Folder::new());

@@ -102,6 +102,13 @@ impl StartWatch {
         self.state.borrow().clone()
     }
 
+    /// True from when a start came to nothing until one comes up.
+    pub(crate) fn has_failed(&self) -> bool {
+        let starts = self.starts.lock();
+        let is_up = starts.stages.values().any(|start| matches!(start.stage, Stage::Up(_)));
+        !is_up && matches!(starts.last, Some(StartState::Failed(_)))
+    }
+
     /// Tells of each change from now on.
     pub(crate) fn changes(&self) -> watch::Receiver<StartState> {
         self.state.subscribe()

@@ -132,6 +132,8 @@ impl<'r> ListQuery<'r> {
         let starting = || self.upstreams().filter(|upstream| starting::is_starting(upstream)).collect();
         let mut awaited: Vec<&Arc<Upstream>> = starting();
         let mut had = self.parts(members, entered, None).await;
+        // It may be started once more for this list.
+        awaited.extend(starting());
         let until = entered + EMPTY_PATIENCE;
         while self.key.kind != CatalogQuery::Discover
             && is_empty(&had)
@@ -174,13 +176,11 @@ impl<'r> ListQuery<'r> {
 
     /// The time until which the part of `upstream` is waited for.
     fn deadline(&self, upstream: &Upstream, entered: Instant, again: Option<Instant>) -> Instant {
-        let list_timeout = upstream.config.list_timeout;
         match (self.key.kind, again) {
             (CatalogQuery::Discover, _) => entered + PATIENCE,
             (_, Some(_)) if starting::is_starting(upstream) => clock::now(),
             (_, Some(until)) => until,
-            (_, None) if starting::is_starting(upstream) => entered + list_timeout.min(EMPTY_PATIENCE),
-            (_, None) => entered + list_timeout,
+            (_, None) => starting::wait_until(upstream, entered),
         }
     }
 

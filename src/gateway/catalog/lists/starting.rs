@@ -36,6 +36,23 @@ pub(crate) fn is_on_its_way(upstream: &Upstream) -> bool {
     upstream.is_starting() && !has_failed()
 }
 
+/// The time until which a list that was asked for at `entered` waits for the part of `upstream`. A program that does not
+/// come up holds up the lists of its first start alone, and no longer than one of them may take.
+pub(super) fn wait_until(upstream: &Upstream, entered: Instant) -> Instant {
+    let list_timeout = upstream.config.list_timeout;
+    let (longest, least) = (list_timeout.min(EMPTY_PATIENCE), list_timeout.min(STALE_PATIENCE));
+    if upstream.starts().is_some_and(|starts| starts.has_failed()) {
+        return entered + least;
+    }
+    match upstream.starts().map(|starts| starts.state()) {
+        Some(StartState::Queued { since } | StartState::Running { since }) => {
+            (since + longest).clamp(entered + least, entered + longest)
+        }
+        _ if is_starting(upstream) => entered + longest,
+        _ => entered + list_timeout,
+    }
+}
+
 /// True for a program that has ended, as nobody needs it, or that was not needed yet.
 pub(super) fn is_at_rest(upstream: &Upstream) -> bool {
     if upstream.is_lazy() {
