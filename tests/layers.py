@@ -23,6 +23,7 @@ SRC = ROOT / "src"
 CRATES = {
     "protocol": "",
     "tokens": "protocol",
+    "identity": "protocol tokens",
     "http1": "",
     "status": "",
     "config": "protocol",

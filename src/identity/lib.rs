@@ -1,0 +1,9 @@
+//! Sign-in as bytes: what the authorization server of the gateway issues, reads and shows.
+//!
+//! Nothing here knows of sockets, clocks, files, stores or the configuration: a caller brings the time, the random bytes,
+//! the keys and the settings, and gets values and bytes.
+//!
+//! Invariants: browsers, clients and providers write whatever is read here, so every text has a bound, a parameter that
+//! stands twice is refused, and nothing panics. A secret is in no error and in no `Debug`.
+
+#![forbid(unsafe_code)]
