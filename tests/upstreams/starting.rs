@@ -125,6 +125,30 @@ fn a_call_waits_for_the_start_and_is_told_that_it_was_not_executed() {
 }
 
 #[test]
+fn a_call_to_a_program_that_never_opens_a_session_is_told_that_it_was_not_executed() {
+    side_by_side([true, false], |is_modern| {
+        let child = Child::new(&["strict", "hangs-at=initialize"]);
+        let keys = child.keys("response_timeout = \"4s\"");
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let request = if is_modern {
+            call("1", "echo")
+        } else {
+            let params = r#"{"name":"echo","arguments":{}}"#;
+            in_session(&open(&daemon), legacy("1", "tools/call", params))
+        };
+        child.wait_received("initialize", 1);
+        // While it is asked what it speaks, and after that.
+        for _ in 0..6 {
+            let status = if is_modern { 503 } else { 200 };
+            let error = daemon.send(&request).assert_error(status, 503, Some("1")).to_string();
+            assert!(error.contains("still starting; the call was not executed"), "{error}");
+            assert!(error.contains("retryAfterMs"), "{error}");
+        }
+        assert_eq!(child.received("tools/call").len(), 0);
+    });
+}
+
+#[test]
 fn a_call_waits_once_for_the_program_and_for_its_own_process() {
     side_by_side([false, true], |is_modern| {
         let kind = if is_modern { "modern-only" } else { "strict" };

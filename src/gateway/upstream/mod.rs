@@ -57,7 +57,7 @@ use self::balance::{NotChosen, Replicas};
 use self::changes::Changes;
 use self::connection_use::ConnectionPayers;
 use self::credentials::UpstreamAccess;
-use self::facts::KnownEras;
+use self::facts::{Fact, KnownEras};
 use self::fault::{Fault, LastFault};
 use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
@@ -356,6 +356,17 @@ impl Upstream {
         self.config.eras.or_else(|| self.facts.learned())
     }
 
+    /// The eras in which it is asked: those that it speaks, and the legacy one of a program that refused the modern one and
+    /// has opened no session yet. Such a program takes a call before `initialize` for one out of order.
+    pub(crate) fn asked_in(&self) -> Option<Eras> {
+        let presumed = || {
+            let known = self.facts.known();
+            let is_refused = known.modern == Fact::Absent && known.legacy == Fact::Unknown;
+            (self.is_child() && is_refused).then_some(Eras::only(Era::Legacy))
+        };
+        self.eras().or_else(presumed)
+    }
+
     /// The eras whose clients reach it, natively or over the bridge; `None`: not known, or none.
     pub(crate) fn reached_in(&self) -> Option<Eras> {
         let eras = self.eras()?;
@@ -369,7 +380,7 @@ impl Upstream {
 
     /// The era in which it is asked for a client of `era`: the client's own wherever it may speak that.
     pub(crate) fn era_for(&self, era: Era) -> Result<Era, UpstreamError> {
-        match self.eras() {
+        match self.asked_in() {
             Some(eras) if !eras.contains(era) && self.config.bridge.is_on => Ok(era.other()),
             Some(eras) if !eras.contains(era) => Err(UpstreamError::OtherEra),
             _ => Ok(era),

@@ -102,7 +102,7 @@ pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: Repl
     if !upstream.config.bridge.is_on {
         return None;
     }
-    let eras = upstream.eras().filter(|eras| !(eras.legacy && eras.modern))?;
+    let eras = upstream.asked_in().filter(|eras| !(eras.legacy && eras.modern))?;
     let era = request.era();
     // A session goes on as it began.
     let is_own = || era == Era::Legacy && upstream.opens_own_sessions() && !is_bridged();

@@ -48,6 +48,7 @@ use crate::upstream::exchange::{Reply, UpstreamClient};
 use crate::upstream::initialize::{self, InitializeError, InitializeOffer, InitializedSession};
 use crate::upstream::other_era::BridgedRest;
 use crate::upstream::request::UpstreamRequest;
+use crate::upstream::stdio::launch::{call_told_at, still_starting};
 use protocol::error::UpstreamError;
 use protocol::method::Method;
 
@@ -136,7 +137,12 @@ pub(crate) async fn open_session(
     let limits = client.limits();
     // A process that it takes is the caller's.
     let asker = Asker { payer, ..Asker::of(client, &limits) };
-    let opened = initialize::open(&asker, upstream, offer, deadline).await;
+    let until = if upstream.is_child() { call_told_at(deadline) } else { deadline };
+    let opened = initialize::open(&asker, upstream, offer, until).await;
+    if upstream.is_child() && matches!(&opened, Err(InitializeError::Upstream(error)) if error.is_timeout()) {
+        // It does not say yet that it is ready.
+        return Err(still_starting());
+    }
     if matches!(opened, Err(InitializeError::Refused { .. })) {
         // It may speak another era by now.
         upstream.facts.doubt();
