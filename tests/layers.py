@@ -72,6 +72,7 @@ ROOMS = {
         agreement subscription task translation trace_meta lib
     """,
     "tokens": "grant jwt sealing request_state session_token task_id lib",
+    "identity": "pages lib",
     "status": "callers calls object words query history seen servers state problem tools gateway problems lib",
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks

@@ -7,3 +7,5 @@
 //! stands twice is refused, and nothing panics. A secret is in no error and in no `Debug`.
 
 #![forbid(unsafe_code)]
+
+pub mod pages;
