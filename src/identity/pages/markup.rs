@@ -11,6 +11,8 @@ use super::target::PageTarget;
 pub(super) const NAME_CHARS_MAX: usize = 64;
 /// Hosts, addresses, scopes, sentences.
 pub(super) const LINE_CHARS_MAX: usize = 200;
+/// On one letter; more would cover the lines around it.
+const MARKS_MAX: usize = 2;
 /// Stands for a name that is empty.
 pub(super) const NO_NAME: &str = "(no name)";
 /// Stands for what did not fit.
@@ -113,9 +115,11 @@ impl Markup {
 
 /// Writes `text` on one line, at most so many characters of it and a mark for the rest.
 fn escaped(text: &str, chars_max: usize, out: &mut String) {
-    let mut room = chars_max;
+    let (mut room, mut marks) = (chars_max, 0);
     for c in text.trim().chars() {
-        let chars = if is_seen(c) { 1 } else { r"\u{}".len() + hexadecimal_digits(c) };
+        marks = if is_mark(c) { marks + 1 } else { 0 };
+        let is_plain = is_seen(c) && marks <= MARKS_MAX;
+        let chars = if is_plain { 1 } else { r"\u{}".len() + hexadecimal_digits(c) };
         if chars > room {
             out.push(ELLIPSIS);
             return;
@@ -127,11 +131,18 @@ fn escaped(text: &str, chars_max: usize, out: &mut String) {
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if is_seen(c) => out.push(c),
+            c if is_plain => out.push(c),
             // Writing to a string cannot fail.
             c => _ = write!(out, "\\u{{{:x}}}", u32::from(c)),
         }
     }
+}
+
+/// Whether `c` is drawn above or below the letter before it, in scripts that never heap them.
+fn is_mark(c: char) -> bool {
+    matches!(c,
+        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}'
+        | '\u{fe20}'..='\u{fe2f}')
 }
 
 fn hexadecimal_digits(c: char) -> usize {
@@ -174,6 +185,7 @@ mod tests {
             ("two\nlines\r\t\0x", "two\\u{a}lines\\u{d}\\u{9}\\u{0}x"),
             ("a\u{a0}\u{3000}\u{2800}b", "a\\u{a0}\\u{3000}\\u{2800}b"),
             ("\u{e0041}x", "\\u{e0041}x"),
+            ("e\u{302}\u{301}\u{303}\u{304}e\u{301}", "e\u{302}\u{301}\\u{303}\\u{304}e\u{301}"),
         ] {
             assert_eq!(shown(text, 100), expected, "{text:?}");
         }

@@ -44,8 +44,8 @@ pub fn moving_on(target: &PageTarget) -> Page {
 
 /// Says that all is done, and goes back to the client.
 pub fn signed_in(done: &SignedInPage<'_>) -> Page {
-    let mut main = Markup::of("<div class=\"state\">");
-    main.add(shapes::OK).add("<div><h1>You are signed in</h1>\n<p>");
+    let mut main = Markup::of("<h1 class=\"state\">");
+    main.add(shapes::OK).add("<span>You are signed in</span></h1>\n<p>");
     main.name(done.client, "The app").add(" may use ").code(done.endpoint).add(" as <strong>");
     main.name(done.person, NO_NAME).add("</strong>.</p>\n<p>");
     match done.back {
@@ -55,7 +55,6 @@ pub fn signed_in(done: &SignedInPage<'_>) -> Page {
         }
         None => main.add("Go back to your app. You can close this tab.</p>\n"),
     };
-    main.add("</div></div>\n");
     let mut footer = Markup::of("<p><a href=\"");
     footer.add(SIGN_INS_PATH).add("\">See and end your sign-ins</a></p>\n");
     Sheet { status: 200, title: "You are signed in", moves_to: done.back, main, footer, ..Sheet::default() }
@@ -64,8 +63,8 @@ pub fn signed_in(done: &SignedInPage<'_>) -> Page {
 
 /// Says what has ended.
 pub fn signed_out(ended: SignedOutPage) -> Page {
-    let mut main = Markup::of("<div class=\"state\">");
-    main.add(shapes::OFF).add("<div><h1>You are signed out</h1>\n<p>");
+    let mut main = Markup::of("<h1 class=\"state\">");
+    main.add(shapes::OFF).add("<span>You are signed out</span></h1>\n<p>");
     main.add(match ended {
         SignedOutPage::Here => {
             "This browser no longer shows your sign-ins. Your apps stay signed in.</p>\n<p>Your company's account is still \
@@ -77,7 +76,6 @@ pub fn signed_out(ended: SignedOutPage) -> Page {
              there as well.</p>\n"
         }
     });
-    main.add("</div></div>\n");
     let mut footer = Markup::of("<p><a href=\"");
     footer.add(SIGN_INS_PATH).add("\">Sign in to see your sign-ins</a></p>\n");
     Sheet { status: 200, title: "You are signed out", main, footer, ..Sheet::default() }.page()

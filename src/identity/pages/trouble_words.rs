@@ -97,7 +97,7 @@ fn redirect_refused(client: &str, redirect: &str, entry: Option<&str>) -> Story 
     };
     let next = "<p>If you have just started this sign-in yourself, show this page to whoever runs this gateway. If not, \
                 close this tab.</p>\n";
-    let story = refused(403, "This gateway does not answer at that address", cause, next);
+    let story = refused(403, "The app's return address is not allowed here", cause, next);
     Story { operator: Some(operator), ..story }
 }
 
@@ -110,7 +110,7 @@ fn redirect_unregistered(client: &str, redirect: &str) -> Story {
     let mut cause = Markup::of("<p>The app ");
     cause.name(client, NO_NAME).add(" wants the answer at ").code(redirect);
     cause.add(", but has registered other addresses. Nothing was sent.</p>\n");
-    refused(400, "The app has not registered that address", cause, FORGET)
+    refused(400, "The app has not registered its return address", cause, FORGET)
 }
 
 fn client_unknown(client_id: &str) -> Story {
