@@ -128,10 +128,10 @@ fn write_facts(asked: &ConsentPage<'_>, main: &mut Markup) {
     main.add("</dd></div>\n<div><dt>MCP server</dt><dd>").code(asked.endpoint).add("</dd></div>\n");
     main.add("<div><dt>Permissions</dt><dd>");
     if asked.scopes.is_empty() {
-        main.add("none besides signing in");
+        main.add("no scopes");
     }
     write_scopes(asked.scopes, main);
-    main.add("<span class=\"note\">What you may not do here, the app may not do either.</span></dd></div>\n");
+    main.add("<span class=\"note\">The app can use the tools that you may use here, and no others.</span></dd></div>\n");
     if !asked.scopes_dropped.is_empty() {
         main.add("<div><dt>Not given</dt><dd>");
         write_scopes(asked.scopes_dropped, main);
