@@ -37,6 +37,12 @@ pub(crate) fn now_s() -> u64 {
     calendar().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// The moment of this second since 1970, by the calendar as it is now: not before it, and less than a second after it. `None`:
+/// it is too far away.
+pub(crate) fn moment_of(second: u64) -> Option<Instant> {
+    now().checked_add(Duration::from_secs(second.saturating_sub(now_s())))
+}
+
 /// What comes of `future` until `deadline`; `None`: nothing. One that is ready at once costs no timer.
 pub(crate) async fn until<F: Future>(deadline: Instant, future: F) -> Option<F::Output> {
     let mut future = pin!(future);

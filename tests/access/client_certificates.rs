@@ -10,10 +10,10 @@ use crate::harness::{
     TlsClient, Upstream, api_key, call, claims, eventually_within, jwks, jwt,
 };
 
-const KEY: &str = "tl_0123456789abcdefghijklmnopqrstuvwxyz";
-const BOTH: [&str; 2] = ["http/1.1", "h2"];
+pub(super) const KEY: &str = "tl_0123456789abcdefghijklmnopqrstuvwxyz";
+pub(super) const BOTH: [&str; 2] = ["http/1.1", "h2"];
 /// For as long a certificate counts: long enough to connect with it.
-const SHORT_LIFE: Duration = Duration::from_secs(5);
+pub(super) const SHORT_LIFE: Duration = Duration::from_secs(5);
 
 /// A connection that is kept, of either version of HTTP.
 enum Kept {

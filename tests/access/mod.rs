@@ -8,6 +8,7 @@
 //! | [`jwt`] | Which tokens pass, and where do the keys come from that decide? |
 //! | [`oauth`] | What does a client without a token find: challenges, and metadata of the authorization server? |
 //! | [`client_certificates`] | Whom does a client certificate name, alone and beside keys and tokens? (Which are valid: `edge/tls.rs`.) |
+//! | [`certificate_streams`] | Which streams end with the certificate of their connection, or with its authority? |
 //! | [`policy`] | Which tools, prompts and resources may somebody use, by every name, in both eras? |
 //! | [`completion`] | Does `completion/complete` give away what somebody may not use? |
 //! | [`pins`] | What happens when the definition of a tool changes, and how is the change approved? |
@@ -18,6 +19,7 @@
 
 mod api_keys;
 mod arguments;
+mod certificate_streams;
 mod client_certificates;
 mod completion;
 mod jwt;

@@ -128,6 +128,11 @@ impl Peer {
         self.proof.as_ref().and_then(|proof| proof.certificate(servers))
     }
 
+    /// When the certificate ends that the connection showed.
+    pub(crate) fn certificate_ends(&self) -> Option<Instant> {
+        self.proof.as_ref().and_then(|proof| clock::moment_of(proof.certificate.expires_s))
+    }
+
     /// True if the connection showed a certificate that its listener would not believe any more. Where the listener asks
     /// for none by now, the certificate says nothing: the connection is as one that showed none.
     pub(crate) fn is_disbelieved(&self, servers: &TlsServers) -> bool {

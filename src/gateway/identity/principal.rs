@@ -54,6 +54,11 @@ impl Principal {
         self.id().starts_with("jwt:")
     }
 
+    /// True if the certificate of its connection named it.
+    pub fn is_by_certificate(&self) -> bool {
+        self.id().starts_with("cert:")
+    }
+
     /// The name for logs.
     pub fn name(&self) -> &str {
         match self {

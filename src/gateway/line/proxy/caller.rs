@@ -1,7 +1,6 @@
 //! Who calls: the credentials of a request, checked before its body is awaited.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::Proxy;
 use super::context::RequestContext;
@@ -59,8 +58,7 @@ impl Proxy {
         }
         let Authenticated { principal, keys, ends_s } = self.identify(endpoint, head, call).await?;
         require_scopes(endpoint, &principal)?;
-        let ends = ends_s
-            .and_then(|ends_s| clock::now().checked_add(Duration::from_secs(ends_s.saturating_sub(now_s()))));
+        let ends = ends_s.and_then(clock::moment_of);
         let class = endpoint.policy.class_of(&principal);
         let counts = self.worker.state.callers.of(&principal);
         let caller = Rc::new(Caller::new(principal, class, ends, counts));

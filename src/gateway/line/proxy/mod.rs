@@ -126,10 +126,9 @@ impl Proxy {
                     relay::fold_late(&self.worker, &mut response);
                 }
                 call.status = Some(response.status.as_u16());
-                let ends = call.caller.as_ref().and_then(|caller| caller.ends);
                 if !response.body.finish(&mut call) {
+                    response.body.end_with_credentials(&call, &self.worker.state);
                     response.body.carry(call);
-                    response.body.end_with(ends);
                 }
                 if let Some(origin) = origin {
                     cors::allow(&mut response, origin);

@@ -1,18 +1,18 @@
 //! The body of a response to a client: complete, or still arriving.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use tokio::time::{Sleep, sleep_until};
-
 use super::client_attachment::ClientAttachment;
+use super::credential_watch::CredentialWatch;
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::Share;
 use crate::context::call::Call;
+use crate::context::state::State;
 use protocol::error::UpstreamError;
 use protocol::splice::Segments;
 
@@ -62,8 +62,8 @@ pub(crate) struct OwnEvents {
     kind: EventsKind,
     poll: Box<PollEvents>,
     call: Option<Call>,
-    /// The end of the client's credentials.
-    end: Option<Pin<Box<Sleep>>>,
+    /// The credentials that it ends with.
+    credentials: Option<Box<CredentialWatch>>,
 }
 
 impl OwnEvents {
@@ -75,7 +75,7 @@ impl OwnEvents {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+        if self.credentials.as_mut().is_some_and(|credentials| credentials.have_ended(cx)) {
             return Poll::Ready(None);
         }
         let events = (self.poll)(cx);
@@ -91,7 +91,7 @@ impl ReplyBody {
         kind: EventsKind,
         poll: impl FnMut(&mut Context<'_>) -> Poll<Option<Bytes>> + 'static,
     ) -> Self {
-        Self::Events(Box::new(OwnEvents { kind, poll: Box::new(poll), call: None, end: None }))
+        Self::Events(Box::new(OwnEvents { kind, poll: Box::new(poll), call: None, credentials: None }))
     }
 
     pub(crate) fn empty() -> Self {
@@ -105,6 +105,15 @@ impl ReplyBody {
         call.finish();
         call.reply_bytes = segments.len();
         segments.len() <= SENT_AT_ONCE_BYTES_MAX
+    }
+
+    /// Ends what would stay open after the credentials of this call. Answers to calls are not cut: they end by themselves.
+    pub(crate) fn end_with_credentials(&mut self, call: &Call, state: &Arc<State>) {
+        if let Self::Events(events) = self
+            && events.kind != EventsKind::Answer
+        {
+            events.credentials = CredentialWatch::start(call, state);
+        }
     }
 
     /// Ties the call to the end of its reply.
@@ -133,15 +142,6 @@ impl ReplyBody {
     /// Who is charged for what is held of it while it is still to come.
     pub(crate) fn payer(&mut self) -> Option<Payer> {
         self.call().map(|call| call.payer())
-    }
-
-    /// Ends what would stay open after `ends`. Answers to calls are not cut: they end by themselves.
-    pub(crate) fn end_with(&mut self, ends: Option<Instant>) {
-        if let (Some(ends), Self::Events(events)) = (ends, self)
-            && events.kind != EventsKind::Answer
-        {
-            events.end = Some(Box::pin(sleep_until(ends.into())));
-        }
     }
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamError>>> {

@@ -8,6 +8,7 @@
 
 mod body;
 mod client_attachment;
+mod credential_watch;
 mod events;
 mod failure;
 mod gather;

@@ -128,10 +128,15 @@ impl Hub {
         self.clients().all().for_each(|inbox| inbox.end());
     }
 
-    /// Ends the subscriptions and streams whose clients `snapshot` does not serve as before, so that they listen again.
+    /// Ends the subscriptions and streams whose clients `snapshot` does not serve as before, so that they listen again. The
+    /// others look whether the certificates of their connections are still believed.
     pub(crate) fn reloaded(&self, snapshot: &Snapshot) {
-        for inbox in self.clients().all().filter(|inbox| !inbox.go_on(snapshot)) {
-            inbox.end_replaced(snapshot);
+        for inbox in self.clients().all() {
+            if inbox.go_on(snapshot) {
+                inbox.wake();
+            } else {
+                inbox.end_replaced(snapshot);
+            }
         }
     }
 
