@@ -38,23 +38,20 @@ impl Open {
             _ => there(listen("1", r#"{"toolsListChanged":true}"#)),
         };
         let opening = there(initialize("0", LEGACY_VERSION));
-        let mut open = match http {
-            "h2" => {
-                let mut connection = Http2::connect_tls(daemon.address(), &client, "localhost");
-                let opened = connection.send(&opening);
-                let session = opened.header("mcp-session-id").expect("a session").to_owned();
-                let (head, body) = connection.open(&request(session));
-                assert_eq!(head.status, 200, "{http} {kind} {path}");
-                Self::Http2(Box::new(connection), body)
-            }
-            _ => {
-                let mut connection = Box::new(client.connect(daemon.address(), "localhost"));
-                connection.write(&opening.bytes());
-                let session = connection.response().header("mcp-session-id").expect("a session").to_owned();
-                connection.write(&request(session).bytes());
-                assert_eq!(connection.head().status, 200, "{http} {kind} {path}");
-                Self::Http1(connection)
-            }
+        let mut open = if http == "h2" {
+            let mut connection = Http2::connect_tls(daemon.address(), &client, "localhost");
+            let opened = connection.send(&opening);
+            let session = opened.header("mcp-session-id").expect("a session").to_owned();
+            let (head, body) = connection.open(&request(session));
+            assert_eq!(head.status, 200, "{http} {kind} {path}");
+            Self::Http2(Box::new(connection), body)
+        } else {
+            let mut connection = Box::new(client.connect(daemon.address(), "localhost"));
+            connection.write(&opening.bytes());
+            let session = connection.response().header("mcp-session-id").expect("a session").to_owned();
+            connection.write(&request(session).bytes());
+            assert_eq!(connection.head().status, 200, "{http} {kind} {path}");
+            Self::Http1(connection)
         };
         if kind != "GET" {
             assert!(open.next().is_some(), "its first event");
@@ -155,7 +152,9 @@ fn config(upstream: &Upstream, (files, certificate): (&Certificates, &str), asks
 }
 
 fn wait_ends(streams: &mut [(String, Open)]) {
-    streams.iter_mut().for_each(|(name, stream)| stream.wait_end(name));
+    for (name, stream) in streams {
+        stream.wait_end(name);
+    }
 }
 
 #[test]
