@@ -481,6 +481,48 @@ fn all_who_share_a_process_wait_for_its_one_start() {
 }
 
 #[test]
+fn a_shared_program_that_never_answers_is_started_one_at_a_time_and_after_pauses_that_grow() {
+    const STARTS: usize = 5;
+    let words = ["silent-on-discover", "hangs-at=initialize", "stubborn"];
+    let child = Child::new(&words);
+    let times =
+        "start_timeout = \"1s\"\nstop_timeout = \"1s\"\nresponse_timeout = \"2s\"\nlist_timeout = \"1s\"";
+    let keys = child.keys(&format!("isolation = \"shared\"\n{times}"));
+    let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for is_modern in [true, false] {
+            let (daemon, is_over) = (&daemon, &is_over);
+            scope.spawn(move || {
+                let params = r#"{"name":"echo","arguments":{}}"#;
+                let session = open(daemon);
+                let request = if is_modern {
+                    call("1", "echo")
+                } else {
+                    in_session(&session, legacy("1", "tools/call", params))
+                };
+                while !is_over.load(Ordering::Relaxed) {
+                    let refused = daemon.send(&request);
+                    assert!(refused.text().contains("error"), "{}", refused.text());
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+        }
+        let started = eventually_within(Duration::from_mins(1), "it is started again and again", || {
+            let started: Vec<f64> =
+                child.events_of("started").iter().filter_map(|event| event["at"].as_f64()).collect();
+            (started.len() >= STARTS).then_some(started)
+        });
+        is_over.store(true, Ordering::Relaxed);
+        let mut pause_s = 0.4;
+        for pair in started.windows(2).take(STARTS - 1) {
+            assert!(pair[1] - pair[0] >= 1.0 + pause_s, "{pause_s}: {started:?} {:?}", first_methods(&child));
+            pause_s *= 2.0;
+        }
+    });
+}
+
+#[test]
 fn a_program_that_crashes_at_some_point_harms_no_other() {
     let points = ["server/discover", "initialize", "notifications/initialized", "tools/list"];
     side_by_side(points, |point| {

@@ -89,6 +89,9 @@ pub(crate) struct Children {
     modern_starts: Arc<Flights<Box<[u8]>, ModernOutcome>>,
     /// The gateway's own that has been asked how it introduces itself, and has not answered.
     introducing: Mutex<Option<MuxConnection>>,
+    /// Held by the start of a process that has no caller of its own: of one that is to initialize until it did, of another
+    /// until it is [`introducing`](Self::introducing) itself and may be asked to initialize as well.
+    common_start: tokio::sync::Mutex<()>,
     session_starts: Arc<Flights<u64, SessionOutcome>>,
     opening: SessionOpening,
     introductions: OwnIntroductions,
@@ -154,6 +157,7 @@ impl Children {
             modern: Mutex::default(),
             modern_starts: Arc::default(),
             introducing: Mutex::default(),
+            common_start: tokio::sync::Mutex::default(),
             session_starts: Arc::default(),
             opening: SessionOpening::default(),
             introductions: OwnIntroductions::default(),
@@ -454,6 +458,14 @@ impl Children {
         (is_early && !was_of_use).then_some(VainStart::Introduced)
     }
 
+    /// A process comes to its end without an answer. The pause begins before anybody hears of the end and asks for another
+    /// process: it may take `stop_timeout` until this one is gone.
+    fn note_unanswered(&self, connection: &MuxConnection, end: ChildEnd, since: Instant) {
+        if end != ChildEnd::Asked && !connection.has_answered() {
+            self.note_vain_start(VainStart::Unanswered, since, clock::now());
+        }
+    }
+
     fn note_end(
         &self,
         connection: &MuxConnection,
@@ -474,8 +486,9 @@ impl Children {
         let said = self.last_lines().pop().unwrap_or_default().into();
         let told = if end == ChildEnd::Closed { &*status } else { why };
         let vain = self.vain_start(connection, since, now);
-        if let Some(vain) = vain {
-            self.note_vain_start(vain, since, now);
+        // One that answered nothing is counted already.
+        if vain == Some(VainStart::Introduced) {
+            self.note_vain_start(VainStart::Introduced, since, now);
         }
         // One that was of use is started again when somebody needs it.
         let is_standing = match vain {
@@ -493,7 +506,12 @@ impl Children {
                 status,
                 lived_ms,
                 left_out = (left_out > 0).then_some(left_out),
-                "a child process ended unasked"
+                "{}",
+                if end == ChildEnd::Closed {
+                    "a child process ended unasked"
+                } else {
+                    "a child process had to be ended"
+                }
             );
         }
         if vain == Some(VainStart::Unanswered) {

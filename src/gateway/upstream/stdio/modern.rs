@@ -13,10 +13,10 @@ use super::launch::{Launched, count_client, has_client};
 use super::processes::{ModernChild, ModernOutcome};
 use crate::access::limit::payer::Payer;
 use crate::flight::Landing;
+use crate::upstream::facts::KnownEras;
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{ConnectRequest, MuxPost};
 use crate::upstream::mux::host::Host;
-use config::Isolation;
 use protocol::error::UpstreamError;
 use protocol::initialize::discover_params;
 use protocol::version::Era;
@@ -115,12 +115,9 @@ impl Children {
         Ok(connection)
     }
 
-    /// A process of the gateway's own that was asked in the modern era in vain, at least until now.
-    pub(super) fn take_asked_in_vain(&self, asking: ConnectRequest<'_>) -> Option<MuxConnection> {
-        let is_modern = asking.upstream.facts.known().modern.introduction().is_some();
-        // Of a session's own the session pays, and this one is the gateway's.
-        let is_anothers = self.command.isolation == Isolation::Session && asking.payer != Payer::GATEWAY;
-        if asking.principal.is_some() || is_anothers || is_modern {
+    /// A process without a caller of its own that was asked in the modern era in vain, at least until now.
+    pub(super) fn take_asked_in_vain(&self, facts: &KnownEras) -> Option<MuxConnection> {
+        if facts.known().modern.introduction().is_some() {
             return None;
         }
         let is_free = |connection: &MuxConnection| !connection.is_over() && connection.is_own();
@@ -140,6 +137,7 @@ impl Children {
 impl ModernStart {
     async fn run(self, host: Rc<Host>) {
         let Self { children, landing, caller, payer, introducer } = self;
+        let turn = if caller.is_empty() { Some(children.common_start.lock().await) } else { None };
         let mut launched = match children.launch(&host, payer, || has_client(&landing.flight)).await {
             Ok(launched) => launched,
             Err(error) => return landing.land(Err(error)),
@@ -151,6 +149,7 @@ impl ModernStart {
         if caller.is_empty() {
             *children.introducing.lock() = Some(connection.clone());
         }
+        drop(turn);
         if introducer.is_none_or(|introducer| introducer.send(connection.clone()).is_err()) {
             // Before any call: who answers this has started, whatever that call does to it.
             connection.ask_in_passing("server/discover", &discover_params());

@@ -137,7 +137,9 @@ pub(super) async fn run(
             last_words(&connection).await;
             ChildEnd::Closed
         }));
-        ends.next().await.unwrap_or(ChildEnd::Closed)
+        let end = ends.next().await.unwrap_or(ChildEnd::Closed);
+        children.note_unanswered(&connection, end, since);
+        end
         // Here its input is closed, and nobody waits for it any more.
     };
     let stopping = child.stop(children.command.stop_timeout);

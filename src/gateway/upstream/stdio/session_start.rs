@@ -105,13 +105,16 @@ impl Children {
             return Err(UpstreamError::Unreachable);
         };
         let flight = Arc::clone(&landing.flight);
+        // Of a session's own the session pays, and that one is the gateway's.
+        let is_own = wish.payer == Payer::GATEWAY && wish.principal.is_none();
+        let running = is_own.then(|| self.take_asked_in_vain(&asking.upstream.facts)).flatten();
         let start = SessionStart {
             children: Arc::clone(self),
             landing,
             number,
             wish: wish.clone(),
             json_depth_max,
-            running: self.take_asked_in_vain(asking),
+            running,
         };
         Ok((UnclaimedStart { wish, number, flight }, Some(start)))
     }

@@ -20,6 +20,7 @@ use crate::access::limit::fair::Resting;
 use crate::access::limit::payer::Payer;
 use crate::flight::Landing;
 use crate::upstream::exchange::Reply;
+use crate::upstream::facts::KnownEras;
 use crate::upstream::incoming::Incoming;
 use crate::upstream::mux::exchange::{ConnectRequest, MuxPost, ask_to_initialize, pass};
 use crate::upstream::mux::host::Host;
@@ -74,8 +75,7 @@ struct SharedStart {
     payer: Payer,
     version: LegacyVersion,
     json_depth_max: usize,
-    /// A process that runs already.
-    running: Option<MuxConnection>,
+    facts: Arc<KnownEras>,
 }
 
 impl SharedChildren {
@@ -168,7 +168,7 @@ impl Children {
                 payer,
                 version: version_in(post).unwrap_or(LegacyVersion::NEWEST),
                 json_depth_max: post.json_depth_max,
-                running: self.take_asked_in_vain(asking),
+                facts: Arc::clone(&asking.upstream.facts),
             };
             let run = move |host: &Rc<Host>| {
                 host.run(start.run(Rc::clone(host)));
@@ -182,7 +182,10 @@ impl Children {
 
 impl SharedStart {
     async fn run(self, host: Rc<Host>) {
-        let Self { children, landing, caller, asker, payer, version, json_depth_max, running } = self;
+        let Self { children, landing, caller, asker, payer, version, json_depth_max, facts } = self;
+        let is_common = caller.is_empty();
+        let _turn = if is_common { Some(children.common_start.lock().await) } else { None };
+        let running = is_common.then(|| children.take_asked_in_vain(&facts)).flatten();
         let message = Bytes::from(Initialize::own(version).request("1"));
         let ask = async |connection| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
