@@ -43,8 +43,8 @@ pub(super) const CAPABILITIES: &str =
 const REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 const RETRY_INTERVAL_MIN: Duration = Duration::from_millis(500);
 const RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
-/// Upstreams listed at once.
-const CONCURRENT_MAX: usize = 32;
+/// Upstreams listed at once. Servers that never answer keep their places for seconds: they leave some to others.
+const CONCURRENT_MAX: usize = 256;
 /// How often it is looked whether something is due.
 const TICK: Duration = Duration::from_millis(250);
 

@@ -51,8 +51,8 @@ use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
 
-/// Questions open at once.
-const CONCURRENT_MAX: usize = 32;
+/// Questions open at once. Servers that never answer keep their places for seconds: they leave some to others.
+const CONCURRENT_MAX: usize = 256;
 /// The time that a process which has read `server/discover` may take to answer before it is asked to `initialize` as well.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the start waits for the names of hosts.
