@@ -20,6 +20,7 @@ use super::text::{Any, Glob, RuleName, Scope};
 use super::value::{Setting, choice};
 use super::{Config, EndpointConfig};
 use protocol::hints::Hint;
+use protocol::route::filter::literal;
 
 section! {
     /// Who may call what, or may not. What is left out is no condition; of different keys all hold, of the values of one
@@ -184,7 +185,7 @@ pub(super) fn check(config: &Config, root: Table<'_>, findings: &mut Findings) {
 pub(super) fn take_names_literally(rules: &mut [RuleConfig], endpoints: &[EndpointConfig]) {
     for pattern in rules.iter_mut().flat_map(|rule| rule.endpoints.iter_mut().flatten()) {
         if endpoints.iter().any(|endpoint| endpoint.name == *pattern) {
-            *pattern = globset::escape(pattern);
+            *pattern = literal(pattern);
         }
     }
 }

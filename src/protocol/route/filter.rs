@@ -67,9 +67,26 @@ pub fn glob(pattern: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(pattern).literal_separator(false).backslash_escape(true).build()
 }
 
+/// The pattern of this text alone.
+pub fn literal(text: &str) -> String {
+    // Outside brackets a backslash takes what follows for itself, and at the end it is no pattern.
+    text.split('\\').map(globset::escape).collect::<Vec<_>>().join(r"[\]")
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_literal_pattern_is_that_of_its_text_alone(text in r"[a*?\[\]{},!\\/é-]{0,8}", other in r"[a*\\\[]{0,8}") {
+            let pattern = glob(&literal(&text)).expect("a pattern").compile_matcher();
+            prop_assert!(pattern.is_match(&text), "{}", literal(&text));
+            prop_assert_eq!(pattern.is_match(&other), text == other, "{}", literal(&text));
+        }
+    }
 
     #[test]
     fn deny_wins_and_any_allowed_name_will_do() {

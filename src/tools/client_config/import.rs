@@ -12,6 +12,7 @@ use super::short_name::{NAME_BYTES_MAX, ShortNames};
 use super::toml_text::{array, comment, quoted, string};
 use super::upstream::{UpstreamTable, table};
 use config;
+use protocol::route::filter::literal;
 use protocol::text::shown;
 
 /// How many things of one file are named that are no entries.
@@ -271,11 +272,7 @@ fn denied(active: &[&ImportedUpstream]) -> Vec<String> {
     active
         .iter()
         .flat_map(|upstream| {
-            upstream
-                .table
-                .tools_off
-                .iter()
-                .map(|tool| format!("{}{}", prefix(upstream), globset::escape(tool)))
+            upstream.table.tools_off.iter().map(|tool| format!("{}{}", prefix(upstream), literal(tool)))
         })
         .collect()
 }

@@ -219,7 +219,7 @@ fn names_are_made_valid_and_distinct() {
 #[test]
 fn what_is_switched_off_stays_off() {
     let text = json!({ "mcpServers": {
-        "on": { "command": "a", "excludeTools": ["rm*"] },
+        "on": { "command": "a", "excludeTools": ["rm*", "a\\"] },
         "off": { "command": "b", "disabled": true },
         "off-too": { "command": "c", "enabled": false }
     } })
@@ -227,7 +227,7 @@ fn what_is_switched_off_stays_off() {
     let without = imported(&text, ImportSettings::default());
     let config_without = config(&without);
     assert_eq!(config_without.upstreams.len(), 1);
-    assert_eq!(config_without.endpoints[0].deny, ["rm[*]"]);
+    assert_eq!(config_without.endpoints[0].deny, ["rm[*]", r"a[\]"]);
     assert!(
         without.configuration.contains("\n#[upstream.off]\n#command = \"b\"\n"),
         "{}",
@@ -235,7 +235,7 @@ fn what_is_switched_off_stays_off() {
     );
     let with = config(&imported(&text, ImportSettings { with_disabled: true, ..ImportSettings::default() }));
     assert_eq!(with.endpoints[0].upstreams, ["on", "off", "off-too"]);
-    assert_eq!(with.endpoints[0].deny, ["on__rm[*]"]);
+    assert_eq!(with.endpoints[0].deny, ["on__rm[*]", r"on__a[\]"]);
     let all_off = r#"{"mcpServers": {"off": {"command": "b", "disabled": true}}}"#;
     let fault = import(&[ClientFile { name: "f", text: all_off }], ImportSettings::default())
         .expect_err("nothing is on");
