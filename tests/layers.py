@@ -72,7 +72,10 @@ ROOMS = {
         agreement subscription task translation trace_meta lib
     """,
     "tokens": "grant jwt sealing request_state session_token task_id lib",
-    "identity": "pages lib",
+    "identity": """
+        pages parameters presented uri
+        oauth_error pkce redirect_uri resource scope lib
+    """,
     "status": "callers calls object words query history seen servers state problem tools gateway problems lib",
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks

@@ -8,4 +8,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod oauth_error;
 pub mod pages;
+pub mod parameters;
+pub mod pkce;
+pub mod presented;
+pub mod redirect_uri;
+pub mod resource;
+pub mod scope;
+pub mod uri;
