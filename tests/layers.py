@@ -71,7 +71,7 @@ ROOMS = {
         envelope error mapping param_headers sse
         agreement subscription task translation trace_meta lib
     """,
-    "tokens": "grant jwt sealing request_state session_token task_id lib",
+    "tokens": "fields grant jwt sealing request_state session_token task_id lib",
     "identity": """
         pages parameters presented uri
         oauth_error pkce redirect_uri resource scope lib

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod fields;
 pub mod grant;
 pub mod jwt;
 pub mod request_state;

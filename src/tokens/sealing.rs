@@ -26,6 +26,8 @@ pub const KEY_ID_BYTES: usize = 4;
 const KEYS_MAX: usize = 16;
 /// Keeps the digest that names a key apart from any other digest of it.
 const KEY_ID_DOMAIN: &[u8] = b"trunkline session key id\0";
+/// Keeps derived keys apart from any other digest of a key.
+const PURPOSE_DOMAIN: &[u8] = b"trunkline key for one purpose\0";
 
 /// At least one key, newest first.
 #[derive(Clone)]
@@ -67,6 +69,16 @@ impl SealingKeys {
             return Err(KeysError::None);
         }
         Ok(Self { keys: keys.iter().map(SealingKey::new).collect() })
+    }
+
+    /// Keys for one purpose, derived from those of a text, of which there must be one. None of another purpose, and none of
+    /// [`Self::from_text`], opens what these seal. They keep the names of the keys that they come from.
+    pub fn for_purpose(text: &str, purpose: &str) -> Result<Self, KeysError> {
+        let mut keys = Self::from_text(text)?;
+        for (key, root) in keys.keys.iter_mut().zip(parse(text)?) {
+            key.cipher = Aes256GcmSiv::new(&derived(&root, purpose).into());
+        }
+        Ok(keys)
     }
 
     /// One random key that nobody else knows and that ends with the process.
@@ -113,6 +125,11 @@ impl SealingKeys {
     pub fn seal_record(&self, clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).ok()?;
+        self.seal_record_with(nonce, clear, text)
+    }
+
+    /// The same with a nonce of the caller's.
+    pub fn seal_record_with(&self, nonce: [u8; NONCE_BYTES], clear: &[u8], text: &[u8]) -> Option<Vec<u8>> {
         let mut text = text.to_vec();
         let tag = self.seal(nonce, clear, &mut text)?;
         Some([&self.sealing_id()[..], &nonce, &text, &tag].concat())
@@ -141,6 +158,12 @@ impl fmt::Debug for SealingKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").field("count", &self.keys.len()).finish_non_exhaustive()
     }
+}
+
+/// The key for a purpose: one-step derivation (NIST SP 800-56C), of a key that is random already.
+fn derived(root: &[u8; KEY_BYTES], purpose: &str) -> [u8; KEY_BYTES] {
+    let digest = Sha256::new().chain_update(1_u32.to_be_bytes()).chain_update(root);
+    digest.chain_update(PURPOSE_DOMAIN).chain_update(purpose).finalize().into()
 }
 
 /// A new key. Fails only if the system has no randomness.
@@ -237,6 +260,25 @@ mod tests {
             assert_eq!(text, if opens { *b"sealed" } else { sealed });
             assert!(!opener.open(sealer.sealing_id(), [7; 12], b"other", &mut text, tag));
         }
+    }
+
+    #[test]
+    fn keys_of_one_purpose_open_nothing_of_another() {
+        let text = format!("{}{}", line("2"), line("1"));
+        let (code, token) =
+            (SealingKeys::for_purpose(&text, "code"), SealingKeys::for_purpose(&text, "token"));
+        let (code, token) = (code.expect("keys"), token.expect("keys"));
+        let plain = SealingKeys::from_text(&text).expect("keys");
+        assert_eq!((code.names(), code.sealing_id()), (plain.names(), plain.sealing_id()));
+        let sealed = code.seal_record_with([7; 12], b"clear", b"text").expect("sealed");
+        assert_eq!(code.open_record(b"clear", &sealed).as_deref(), Some(&b"text"[..]));
+        assert_eq!(code.open_record(b"other", &sealed), None);
+        assert_eq!(
+            (token.open_record(b"clear", &sealed), plain.open_record(b"clear", &sealed)),
+            (None, None)
+        );
+        let old = SealingKeys::for_purpose(&line("2"), "code").expect("keys");
+        assert!(old.open_record(b"clear", &sealed).is_some());
     }
 
     #[test]

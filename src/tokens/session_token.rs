@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
+use crate::fields::FieldReader;
 use crate::grant::{ClientInfo, Grant, NoSession, SessionId};
 use crate::sealing::{KEY_ID_BYTES, NONCE_BYTES, SealingKeys, TAG_BYTES};
 use protocol::json::{Document, JsonKind, Scratch};
@@ -149,22 +150,25 @@ fn write_compared(text: &str, out: &mut Vec<u8>) {
 /// What was sealed, for a request of `principal` to `endpoint`. `None` if it is no record: it was sealed by us, but by a
 /// version that wrote something else.
 pub fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Result<Grant, NoSession>> {
-    let mut rest = TokenReader(record);
+    let mut rest = FieldReader::new(record);
     let id = SessionId(u128::from_be_bytes(rest.array()?));
     let [version] = rest.array()?;
     let version = LegacyVersion::ALL.into_iter().find(|known| *known as u8 == version)?;
     let issued_s = u64::from_be_bytes(rest.array()?);
     let expires_s = u64::from_be_bytes(rest.array()?);
-    if !(rest.compare(endpoint)? & rest.compare(principal)?) {
+    if !(is_as_written(&mut rest, endpoint)? & is_as_written(&mut rest, principal)?) {
         return Some(Err(NoSession::Foreign));
     }
-    let client =
-        ClientInfo { name: rest.short_text()?, title: rest.short_text()?, version: rest.short_text()? };
-    let bytes = usize::from(u16::from_be_bytes(rest.array()?));
+    let client = ClientInfo {
+        name: short_text(&mut rest)?,
+        title: short_text(&mut rest)?,
+        version: short_text(&mut rest)?,
+    };
+    let bytes = rest.length()?;
     let capabilities = rest.take(bytes).filter(|_| bytes <= CAPABILITIES_BYTES_MAX)?;
     let capabilities = std::str::from_utf8(capabilities).ok()?.into();
     let (endpoint, principal) = (endpoint.into(), principal.into());
-    rest.0.is_empty().then_some(Ok(Grant {
+    rest.is_at_end().then_some(Ok(Grant {
         id,
         endpoint,
         version,
@@ -176,34 +180,19 @@ pub fn read_record(record: &[u8], endpoint: &str, principal: &str) -> Option<Res
     }))
 }
 
-/// What of a record is not read yet.
-struct TokenReader<'a>(&'a [u8]);
+fn short_text(rest: &mut FieldReader<'_>) -> Option<Box<str>> {
+    let bytes = rest.small()?;
+    let text = rest.take(bytes.into()).filter(|text| text.len() <= CLIENT_TEXT_BYTES_MAX)?;
+    std::str::from_utf8(text).ok().map(Into::into)
+}
 
-impl<'a> TokenReader<'a> {
-    fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        Some(taken)
+/// True where `text` was written here.
+fn is_as_written(rest: &mut FieldReader<'_>, text: &str) -> Option<bool> {
+    let bytes = rest.small()?;
+    if bytes == IS_DIGEST {
+        return Some(rest.take(DIGEST_BYTES)? == Sha256::digest(text).as_slice());
     }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
-    }
-
-    fn short_text(&mut self) -> Option<Box<str>> {
-        let [bytes] = self.array()?;
-        let text = self.take(bytes.into()).filter(|text| text.len() <= CLIENT_TEXT_BYTES_MAX)?;
-        std::str::from_utf8(text).ok().map(Into::into)
-    }
-
-    /// Whether `text` was written here.
-    fn compare(&mut self, text: &str) -> Option<bool> {
-        let [bytes] = self.array()?;
-        if bytes == IS_DIGEST {
-            return Some(self.take(DIGEST_BYTES)? == Sha256::digest(text).as_slice());
-        }
-        Some(self.take(bytes.into())? == text.as_bytes())
-    }
+    Some(rest.take(bytes.into())? == text.as_bytes())
 }
 
 #[cfg(test)]
