@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 
-from running.counts import failures_told
+from running.counts import count_skipped, failures_told
 from running.process import CURRENT, RUNNING, STOPPING, kill_group, print_now, run_bounded
 
 
@@ -17,6 +17,7 @@ class Failure(Exception):
 class Result:
     passed: int
     failed: int
+    skipped: int = 0
     seconds: float = 0.0
     busy_seconds: float = 0.0
     note: str = ""
@@ -78,7 +79,10 @@ class Step:
         is_nothing = passed == 0 and not self.may_be_impossible
         if (status != 0 or note or is_nothing) and failed == 0:
             failed = 1
-        return Result(passed, failed, note=note, told=failures_told(output) if failed else "")
+        skipped, why = count_skipped(output) if self.count else (0, "")
+        notes = [note, f"{skipped} skipped ({why})" if skipped else ""]
+        note = ", ".join(each for each in notes if each)
+        return Result(passed, failed, skipped, note=note, told=failures_told(output) if failed else "")
 
 
 class Lanes:

@@ -2,6 +2,7 @@
 
 import json
 
+import suite
 from running.places import seconds_file
 
 
@@ -24,5 +25,6 @@ def summarise(results, total):
     print(f"{'total':30} {total:8.1f} {sum(result.busy_seconds for result in results.values()):8.1f}")
     passed = sum(result.passed for result in results.values())
     failed = sum(result.failed for result in results.values())
-    print(f"{passed} passed, {failed} failed", flush=True)
+    skipped = [f"{name}: {result.note}" for name, result in results.items() for _ in range(result.skipped)]
+    print(suite.report(passed, failed, skipped), flush=True)
     return 1 if failed else 0
