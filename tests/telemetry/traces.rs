@@ -77,6 +77,8 @@ fn a_call_is_a_span_and_its_exchange_another() {
         assert!(server.attribute(key).is_none() && client.attribute(key).is_none(), "{key}");
     }
     assert_eq!(server.resource.get("service.name").map(String::as_str), Some("trunkline"));
+    let version = daemon.get_admin("/status").json()["version"].clone();
+    assert_eq!(version.as_str(), server.resource.get("service.version").map(String::as_str));
     assert!(receiver.heads()[0].to_ascii_lowercase().contains("content-type: application/x-protobuf\r\n"));
     eventually("they are counted", || (span_count(&daemon, "exported") == 2).then_some(()));
 }

@@ -134,10 +134,15 @@ impl ControlTasks<'_> {
         last_writes
     }
 
-    pub(super) fn look_after_process(&self, notifier: &Rc<Notifier>, watchdog: Option<Duration>) {
+    pub(super) fn look_after_process(
+        &self,
+        version: &'static str,
+        notifier: &Rc<Notifier>,
+        watchdog: Option<Duration>,
+    ) {
         let state = || Arc::clone(self.state);
         if let Some(traces) = &self.state.traces {
-            self.tasks.spawn(Arc::clone(traces).run(self.tasks.clone()));
+            self.tasks.spawn(Arc::clone(traces).run(version, self.tasks.clone()));
         }
         self.tasks.spawn(certificate_expiry::watch(state()));
         self.tasks.spawn(key_refresh::run(state(), self.tasks.clone()));

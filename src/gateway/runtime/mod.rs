@@ -250,7 +250,7 @@ impl Gateway {
             spawned.serve_admin(admin, process, text);
         }
         let last_writes = spawned.ask_upstreams(prober, pins, kept);
-        spawned.look_after_process(&notifier, watchdog);
+        spawned.look_after_process(version, &notifier, watchdog);
         say_where(&state);
         tracing::info!(version, workers = workers.len(), "ready");
         notifier.ready(&state);

@@ -86,12 +86,12 @@ impl Traces {
         self.settings.sampler
     }
 
-    /// Sends spans until the end of the process.
-    pub(crate) async fn run(self: Arc<Self>, tasks: Tasks) {
+    /// Sends spans of this version of the program until the end of the process.
+    pub(crate) async fn run(self: Arc<Self>, version: &'static str, tasks: Tasks) {
         let waiting = self.waiting.lock().take();
         let Some(mut waiting) = waiting else { return };
         let fetcher = Fetcher { tasks, tls: self.tls.clone() };
-        let resource = otlp::resource(&self.settings);
+        let resource = otlp::resource(&self.settings, version);
         let receiver = Receiver { settings: &self.settings, fetcher, resource };
         let mut remarks = Remarks::default();
         loop {

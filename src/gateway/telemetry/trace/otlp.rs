@@ -43,11 +43,8 @@ pub(super) struct Rejection {
 }
 
 /// Who we are: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, or just this program.
-pub(super) fn resource(settings: &TraceSettings) -> ResourceAttributesWithSchema {
-    let ours = [
-        KeyValue::new("service.name", "trunkline"),
-        KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-    ];
+pub(super) fn resource(settings: &TraceSettings, version: &'static str) -> ResourceAttributesWithSchema {
+    let ours = [KeyValue::new("service.name", "trunkline"), KeyValue::new("service.version", version)];
     let mut resource = Resource::builder_empty()
         .with_attributes(ours)
         .with_detector(Box::new(TelemetryResourceDetector))
@@ -108,4 +105,18 @@ fn rejected(answer: &[u8]) -> u64 {
         tracing::debug!(rejected, why, "the receiver of traces did not take all spans");
     }
     rejected
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_has_the_commit() {
+        let config = config::Trace { endpoint: Some("http://a/b".into()), ratio: None, follow_parent: None };
+        let settings = TraceSettings::resolve(&config, &|_| None).0.expect("an endpoint");
+        let version = "1.2.3+20260203040506.0a1b2c3d";
+        let told = format!("{:?}", resource(&settings, version));
+        assert!(told.contains("service.version") && told.contains(version), "{told}");
+    }
 }
