@@ -5,17 +5,22 @@
 //! withhold. Calls wait during the first attempt to connect to Redis, and fail after it. A gateway that has pins goes on with
 //! these. Once the record can be had and is gone, the others first get the time to write it back.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
 
 use super::shared_pins::{ShareFault, SharedPins};
 use super::watched::PinnedUpstream;
 use super::{FILES_INTERVAL, PinWatcher};
 use crate::clock;
 use crate::upstream::pins::Pins;
-use crate::upstream::pins::agreement::Version;
 use crate::upstream::pins::record::PinnedTools;
+use crate::upstream::pins::version::Version;
 
+/// Records that are brought together at once.
+const SHARED_AT_ONCE_MAX: usize = 16;
 /// Most readings of one record that another gateway replaced meanwhile.
 const ATTEMPTS_MAX: usize = 4;
 
@@ -55,9 +60,8 @@ impl PinWatcher {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         match shared.versions(&names).await {
             Ok(versions) => {
-                for (name, there) in names.into_iter().zip(versions) {
-                    self.share(&shared, name, there).await;
-                }
+                let found = names.into_iter().map(String::from).zip(versions).collect();
+                self.share(&shared, found).await;
             }
             Err(fault) => {
                 for name in names {
@@ -72,7 +76,11 @@ impl PinWatcher {
         let Some(shared) = self.shared.clone().filter(|_| !pins.is_complete()) else { return true };
         pins.complete();
         let is_agreed = match shared.versions(&[name]).await {
-            Ok(versions) => self.share(&shared, name, versions.into_iter().next().unwrap_or_default()).await,
+            Ok(versions) => {
+                let there = versions.into_iter().next().unwrap_or_default();
+                let found = HashMap::from([(name.to_owned(), there)]);
+                self.share(&shared, found).await.contains(name)
+            }
             Err(fault) => {
                 self.note_fault(name, &fault);
                 false
@@ -84,14 +92,28 @@ impl PinWatcher {
         is_agreed
     }
 
-    /// Brings both together; `there` is the version of the record. False if that cannot be done now.
-    async fn share(&mut self, shared: &SharedPins, name: &str, there: String) -> bool {
+    /// Brings both together for these upstreams; of each, the version of the record. They do not wait for each other: a Redis
+    /// that is slow would hold up a start for as long as all of them take. Those of which it could be done now are returned.
+    async fn share(&mut self, shared: &SharedPins, found: HashMap<String, String>) -> HashSet<String> {
         let bytes_max = self.followed.limits.pins_bytes_max;
-        let Some(watched) = self.watched.get_mut(name) else { return false };
-        if watched.sharing.is_pausing(&there) {
-            return false;
+        let due = self.watched.iter_mut().filter_map(|(name, watched)| {
+            let there = found.get(name).filter(|there| !watched.sharing.is_pausing(there))?;
+            Some(async move {
+                (name.clone(), there.clone(), watched.agree(shared, name, there.clone(), bytes_max).await)
+            })
+        });
+        let agreed: Vec<_> = stream::iter(due).buffer_unordered(SHARED_AT_ONCE_MAX).collect().await;
+        let mut shared = HashSet::new();
+        for (name, there, agreed) in agreed {
+            if self.note_agreed(&name, there, agreed).await {
+                shared.insert(name);
+            }
         }
-        let agreed = watched.agree(shared, name, there.clone(), bytes_max).await;
+        shared
+    }
+
+    async fn note_agreed(&mut self, name: &str, there: String, agreed: Result<(), ShareFault>) -> bool {
+        let Some(watched) = self.watched.get_mut(name) else { return false };
         if std::mem::take(&mut watched.sharing.has_turned) {
             self.show_approved(name).await;
         }
