@@ -1,7 +1,14 @@
 //! Pins of several gateways that share a Redis: one that is new goes by what the others have pinned, and nobody is fooled by
 //! a Redis that is away, that has lost its data, or that somebody else writes.
 
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -47,8 +54,43 @@ impl Site {
         keys.lines().next().map(String::from)
     }
 
+    /// Another socket of this Redis: what goes over it takes this long each way.
+    fn slow_socket(&self, delay: Duration) -> PathBuf {
+        let (socket, redis) = (self.keys.path().join("slow"), self.redis.socket());
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(server) = UnixStream::connect(&redis) else { continue };
+                let others = (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"));
+                thread::spawn(move || pass_late(client, server, delay));
+                thread::spawn(move || pass_late(others.1, others.0, delay));
+            }
+        });
+        socket
+    }
+
     fn wait_version(&self, fits: impl Fn(&str) -> bool) -> String {
         eventually("it is shared", || self.version().filter(|version| fits(version)))
+    }
+}
+
+/// Passes on what comes, each piece this much later.
+fn pass_late(mut from: UnixStream, mut to: UnixStream, delay: Duration) {
+    let (sender, pieces) = mpsc::channel::<(Instant, Vec<u8>)>();
+    thread::spawn(move || {
+        for (due, piece) in pieces {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&piece).is_err() {
+                return;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if sender.send((Instant::now() + delay, bytes[..count].to_vec())).is_err() {
+            return;
+        }
     }
 }
 
@@ -123,8 +165,8 @@ fn an_approval_at_one_gateway_holds_at_all_and_at_those_that_come() {
         wait_withheld(daemon, "a", false);
         eventually("it is listed", || (listed(daemon).len() == 2).then_some(()));
     }
-    let said = one.wait_for_log(0, "the approval", |line| line.contains("was approved"));
-    assert!(said.contains("by=\"another gateway\"") && said.contains(&hash), "{said}");
+    let said = one.wait_for_log(0, "the approval", |line| line.contains("as another gateway has it"));
+    assert!(said.contains("act=\"follow\" by=\"another gateway\"") && said.contains(&hash), "{said}");
     kept(&first, |file| file["tools"][0]["approved"].as_array().is_some_and(|approved| approved.len() == 2));
     let late = Daemon::start(&site.config(&upstream, "block", &third));
     assert!(!is_withheld(&late, "a"));
@@ -230,6 +272,35 @@ fn calls_of_a_new_gateway_wait_for_a_redis_that_is_slow_at_first() {
 }
 
 #[test]
+fn upstreams_do_not_wait_for_the_pins_of_each_other() {
+    const UPSTREAMS: u32 = 48;
+    const EACH_WAY: Duration = Duration::from_millis(250);
+    let site = Site::new(Redis::start());
+    let upstream = Tools::new(&[FULL, B]).start();
+    let config = |redis: &str, state: &Folder| {
+        let key = site.keys.path().join("session.key");
+        let session = format!("[session]\nkey = {{ file = \"{}\" }}", key.display());
+        let config = Config::new().section(&session).section(redis).admin().top(&state.key());
+        (0..UPSTREAMS).fold(config, |config, number| {
+            config.upstream(&format!("up{number}"), upstream.address, "pins = \"quarantine\"")
+        })
+    };
+    let [first, second] = [Folder::new(), Folder::new()];
+    let one = Daemon::start(&config(&site.redis.section("timeout = \"2s\""), &first));
+    eventually("all are shared", || {
+        let keys = site.redis.command(&["KEYS", "trunkline:pins:*"]);
+        (keys.lines().filter(|line| line.contains("pins:")).count() == UPSTREAMS as usize).then_some(())
+    });
+    drop(one);
+    let slow =
+        format!("[shared]\nredis = \"unix://{}\"\ntimeout = \"2s\"", site.slow_socket(EACH_WAY).display());
+    let begun = Instant::now();
+    let two = Daemon::start(&config(&slow, &second));
+    two.send(&call("7", "up0__a")).assert_ok();
+    assert!(begun.elapsed() < EACH_WAY * UPSTREAMS, "they are read one after another");
+}
+
+#[test]
 fn a_gateway_with_pins_goes_on_with_them_while_redis_is_away() {
     let mut site = Site::new(Redis::start());
     let tools = Tools::new(&[FULL, B]);
@@ -266,6 +337,9 @@ fn what_redis_has_lost_is_written_back_and_no_change_is_trusted() {
     site.redis.command(&["FLUSHALL"]);
     let began = &before[..16];
     site.wait_version(|version| version.starts_with(began) && version != before);
+    one.wait_for_log(0, "that it was lost", |line| {
+        line.contains("WARN") && line.contains("Redis has lost what gateways share of pins")
+    });
 
     // All is lost, and the only gateway that is asked is new.
     let mut two = None;
@@ -303,6 +377,73 @@ fn an_older_record_that_is_put_back_takes_no_approval_back() {
     assert!(!is_withheld(&one, "a"));
     let two = Daemon::start(&site.config(&upstream, "quarantine", &Folder::new()));
     assert!(!is_withheld(&two, "a"));
+}
+
+/// A gateway that is new makes as many changes of an older record as there were since.
+#[test]
+fn what_another_made_of_an_older_record_takes_no_pin_back() {
+    let c = B.replace("\"b\"", "\"c\"");
+    let evil = c.replace("\"object\"", "\"object\",\"title\":\"evil\"");
+    side_by_side([true, false], |is_restarted| {
+        let site = Site::new(Redis::start());
+        let tools = Tools::new(&[FULL, B]);
+        let (upstream, [first, second]) = (tools.start(), [Folder::new(), Folder::new()]);
+        let config = site.config(&upstream, "quarantine", &first);
+        let mut one = Daemon::start(&config);
+        assert!(!is_withheld(&one, "a"));
+        let old = site.wait_version(|_| true);
+        let key = site.key().expect("a record");
+        site.redis.command(&["COPY", &key, "old"]);
+        tools.set(&[FULL, B, &c]);
+        wait_withheld(&one, "c", false);
+        let new = site.wait_version(|version| version != old);
+        kept(&first, |file| file["version"] == new);
+        tools.set(&[FULL, B, &evil]);
+        wait_withheld(&one, "c", true);
+
+        let mut two = None;
+        let mut fork = || {
+            site.redis.command(&["COPY", "old", &key, "REPLACE"]);
+            let daemon = Daemon::start(&site.config(&upstream, "quarantine", &second));
+            assert!(!is_withheld(&daemon, "c"), "nobody knows better");
+            let made = site.wait_version(|version| version != old);
+            assert_eq!((&made[..32], made == new), (&new[..32], false), "as many changes");
+            two = Some(daemon);
+        };
+        if is_restarted {
+            one.kill();
+            fork();
+            one = Daemon::start(&config);
+        } else {
+            one.paused(&mut fork);
+        }
+        let two = two.expect("it was started");
+        site.wait_version(|version| version[..32] > new[..32]);
+        for daemon in [&one, &two] {
+            wait_withheld(daemon, "c", true);
+        }
+        assert!(is_withheld(&one, "c") && !is_withheld(&one, "b"));
+    });
+}
+
+#[test]
+fn a_record_of_other_gateways_with_the_same_session_key_is_refused() {
+    let site = Site::new(Redis::start());
+    let tools = Tools::new(&[&changed(), B]);
+    let (upstream, [first, second]) = (tools.start(), [Folder::new(), Folder::new()]);
+    let staging = site.config(&upstream, "quarantine", &first).to_string();
+    let staging = Daemon::start(&staging.replace("timeout =", "prefix = \"staging:\"\ntimeout ="));
+    assert!(!is_withheld(&staging, "a"));
+    let found = eventually("it is shared", || {
+        let keys = site.redis.command(&["KEYS", "staging:pins:*"]);
+        keys.lines().find(|found| found.starts_with("staging:")).map(String::from)
+    });
+    let key = found.replace("staging:", "trunkline:");
+    site.redis.command(&["COPY", &found, &key]);
+    let one = Daemon::start(&site.config(&upstream, "quarantine", &second));
+    assert_unknown(&one.send(&call("7", "a")), 503);
+    assert_eq!(pins(&one, "unshared"), 1);
+    assert!(has_problem(&one, "the record in Redis is refused"));
 }
 
 #[test]

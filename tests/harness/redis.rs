@@ -130,7 +130,7 @@ impl Redis {
         keys.flat_map(|key| [key.to_owned(), "\n".to_owned(), read(key), "\n".to_owned()]).collect()
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.folder.join("socket")
     }
 

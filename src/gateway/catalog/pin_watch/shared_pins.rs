@@ -1,8 +1,8 @@
 //! The record in which all gateways that share a Redis keep what is pinned of an upstream.
 //!
 //! A hash there with two fields: the version in clear, and the text of [`record`], sealed with the
-//! session keys and bound to its version and upstream. So who writes Redis can take a record away or put an older one in its
-//! place, but cannot make one, nor give one of another upstream for it. It does not expire.
+//! session keys and bound to its version and key. So who writes Redis can take a record away or put an older one in its
+//! place, but cannot make one, nor give one of another upstream or prefix for it. It does not expire.
 //!
 //! Invariants: a record replaces the one that its writer has read, or nothing; none is longer than [`RECORD_BYTES_MAX`], and
 //! a longer one is not read.
@@ -13,8 +13,9 @@ use redis::Script;
 
 use crate::context::state::State;
 use crate::redis::{Redis, Unavailable};
-use crate::upstream::pins::agreement::{FoundRecord, KeyId, Unshared, Version};
+use crate::upstream::pins::agreement::{FoundRecord, KeyId, Unshared};
 use crate::upstream::pins::record;
+use crate::upstream::pins::version::Version;
 use net::tasks::Tasks;
 
 /// The longest text. It is read at the start and after each change, within the time of one operation.
@@ -141,7 +142,7 @@ impl SharedPins {
         let arguments = [there.as_bytes(), bytes_max.as_bytes()];
         let sealed: Option<Vec<u8>> = self.redis.script(&READ, &[&key], &arguments).await?;
         let sealed = sealed.ok_or(ShareFault::Contended)?;
-        let (keys, clear) = (self.state.sessions.keys(), clear_of(version, upstream));
+        let (keys, clear) = (self.state.sessions.keys(), clear_of(version, &key));
         let own_key = Some(keys.sealing_id()).filter(|own| sealed.starts_with(own));
         let open = move || {
             let text = String::from_utf8(keys.open_record(&clear, &sealed)?).ok()?;
@@ -161,12 +162,13 @@ impl SharedPins {
         if unshared.text.len() > RECORD_BYTES_MAX {
             return Err(ShareFault::TooLong);
         }
-        let clear = clear_of(unshared.version, upstream);
+        let key = self.name(upstream);
+        let clear = clear_of(unshared.version, &key);
         let sealed = self.state.sessions.keys().seal_record(&clear, unshared.text.as_bytes());
         let sealed = sealed.ok_or(ShareFault::TooLong)?;
         let version = unshared.version.text();
         let arguments = [there.as_bytes(), version.as_bytes(), &*sealed];
-        Ok(self.redis.script(&WRITE, &[&self.name(upstream)], &arguments).await?)
+        Ok(self.redis.script(&WRITE, &[&key], &arguments).await?)
     }
 
     fn name(&self, upstream: &str) -> String {
@@ -181,9 +183,9 @@ fn version_there(bytes: Vec<u8>) -> String {
     version.unwrap_or_else(|| STRANGE.to_owned())
 }
 
-/// A record belongs to its version and its upstream alone.
-fn clear_of(version: Version, upstream: &str) -> Vec<u8> {
-    [CLEAR, version.text().as_bytes(), upstream.as_bytes()].concat()
+/// A record belongs to its version and to its key in Redis alone, which has the prefix and the upstream.
+fn clear_of(version: Version, key: &str) -> Vec<u8> {
+    [CLEAR, version.text().as_bytes(), key.as_bytes()].concat()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use super::pin_book::agree::AgreedChange;
 use super::pin_book::{PinBook, PinnedTool};
 use super::record::{self, Approvals};
+use super::version::Version;
 use crate::clock;
 use config::PinMode;
 use protocol::canonical::Hash;
@@ -22,24 +23,11 @@ use tokens::sealing::KEY_ID_BYTES;
 /// The name of a session key.
 pub(crate) type KeyId = [u8; KEY_ID_BYTES];
 
-/// Digits of each number of a version.
-const DIGITS: usize = 16;
 /// Bits that tell apart what began at the same time.
 const RANDOM_BITS: u32 = 20;
 
 /// The beginning of pins that a gateway has kept since before it shared them: earlier than any record that others began.
 const BEFORE_SHARING: u64 = 0;
-
-/// The version of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    /// The time at which its tools were first pinned, and a random number. It stays the same for as long as nothing is lost.
-    pub began: u64,
-    /// Number of its changes.
-    count: u64,
-    /// Tells apart what two gateways made of the same version.
-    nonce: u64,
-}
 
 /// A record that was read.
 #[derive(Debug)]
@@ -63,6 +51,8 @@ pub(crate) struct Unshared {
 pub(super) struct Agreement {
     /// See [`Version::began`]; `None`: nothing was shared yet.
     pub(super) began: Option<u64>,
+    /// The last version that is known here, from before a restart as well.
+    known: Option<Version>,
     /// The version that was read or written last.
     pub(super) version: Option<Version>,
     /// The hash of its text; `None`: it is to be written anew.
@@ -76,30 +66,21 @@ pub(super) struct Agreement {
     approvals: Approvals,
 }
 
-impl Version {
-    pub(crate) fn text(self) -> String {
-        let Self { began, count, nonce } = self;
-        format!("{began:016x}{count:016x}{nonce:016x}")
-    }
-
-    /// Reads what [`Self::text`] wrote.
-    pub(crate) fn read(text: &str) -> Option<Self> {
-        let number = |at: usize| u64::from_str_radix(text.get(at * DIGITS..(at + 1) * DIGITS)?, 16).ok();
-        let version = Self { began: number(0)?, count: number(1)?, nonce: number(2)? };
-        (version.text() == text).then_some(version)
-    }
-}
-
 impl Agreement {
     /// Pins were kept here.
-    pub(super) fn kept(began: Option<u64>, is_complete: bool, approvals: Approvals) -> Self {
+    pub(super) fn kept(
+        began: Option<u64>,
+        known: Option<Version>,
+        is_complete: bool,
+        approvals: Approvals,
+    ) -> Self {
         let began = began.or_else(|| is_complete.then_some(BEFORE_SHARING));
-        Self { began, is_ahead: true, approvals, ..Self::default() }
+        Self { began, known, is_ahead: true, approvals, ..Self::default() }
     }
 
     /// The text for the state directory.
     pub(super) fn text(&self, book: &PinBook) -> String {
-        record::text_of(book.tools(), book.is_complete(), self.began, &self.approvals)
+        record::text_of(book, self.began, self.known, &self.approvals)
     }
 
     /// The record was read; `None`: there is none. Goes by it, unless it is older than what is known here.
@@ -114,19 +95,21 @@ impl Agreement {
             found.filter(|found| !book.is_complete() || !self.is_before(found.version))
         else {
             self.text = None;
-            return AgreedChange::default();
+            return AgreedChange { is_lost: self.known.is_some(), ..AgreedChange::default() };
         };
         self.text = Some(Hash::of(&record::shared_text_of(&theirs)));
-        (self.began, self.version) = (Some(version.began), Some(version));
+        (self.began, self.version, self.known) = (Some(version.began), Some(version), Some(version));
         self.sealed_with = own_key.or(self.sealed_with);
         let is_told = |tool: &PinnedTool, hash: Hash| tool.approved.iter().any(|one| one.hash == hash);
         self.approvals.retain(|(name, hash)| !theirs.get(name).is_some_and(|tool| is_told(tool, *hash)));
         book.agree(theirs, mode, &self.approvals)
     }
 
-    /// True if more is known here than a record of this version says.
+    /// True if more is known here than a record of this version says. One with as many changes that is another one was made of
+    /// an older one, as what is known here stood there once.
     fn is_before(&self, version: Version) -> bool {
-        let is_newer = || self.version.is_some_and(|known| known.count > version.count);
+        let is_other = |known: Version| known.count == version.count && known.nonce != version.nonce;
+        let is_newer = || self.known.is_some_and(|known| known.count > version.count || is_other(known));
         self.began.is_some_and(|began| began < version.began || began == version.began && is_newer())
     }
 
@@ -142,18 +125,18 @@ impl Agreement {
         if self.text == Some(hash) && !is_sealed_anew {
             return None;
         }
-        let count = self.version.map_or(0, |known| known.count).saturating_add(1);
+        let count = self.known.map_or(0, |known| known.count).saturating_add(1);
         let version = Version { began: self.began.unwrap_or_else(begin), count, nonce: random() };
         Some(Unshared { version, text, hash, key })
     }
 
-    /// It was written. True if what is kept here has to say so.
-    pub(super) fn note_shared(&mut self, shared: &Unshared) -> bool {
+    /// It was written, which what is kept here has to say.
+    pub(super) fn note_shared(&mut self, shared: &Unshared) {
         self.text = Some(shared.hash);
-        self.version = Some(shared.version);
+        let version = Some(shared.version);
+        (self.began, self.version, self.known) = (Some(shared.version.began), version, version);
         self.sealed_with = Some(shared.key);
-        let had_approvals = !std::mem::take(&mut self.approvals).is_empty();
-        self.began.replace(shared.version.began) != Some(shared.version.began) || had_approvals
+        self.approvals.clear();
     }
 
     pub(super) fn note_approval(&mut self, tool: &str, hash: Hash) {
@@ -201,9 +184,9 @@ mod tests {
         /// It starts again from its file.
         fn restart(&mut self) {
             let kept = record::read(&self.1.text(&self.0)).expect("a file");
-            let PinnedTools { tools, is_complete, began, approvals } = kept;
+            let PinnedTools { tools, is_complete, began, version, approvals } = kept;
             self.0 = PinBook::new(1 << 20).restore(tools, is_complete);
-            self.1 = Agreement::kept(began, is_complete, approvals);
+            self.1 = Agreement::kept(began, version, is_complete, approvals);
         }
 
         fn see(&mut self, tools: &[(&str, &str)]) {
@@ -243,15 +226,6 @@ mod tests {
     }
 
     const MODE: PinMode = PinMode::Quarantine;
-
-    #[test]
-    fn versions_are_read_as_they_are_written() {
-        let version = Version { began: begin(), count: 7, nonce: u64::MAX };
-        assert_eq!(Version::read(&version.text()), Some(version));
-        for nonsense in ["", "!", &version.text()[1..], &format!("{}0", version.text()), &"+".repeat(48)] {
-            assert_eq!(Version::read(nonsense), None, "{nonsense}");
-        }
-    }
 
     #[test]
     fn of_two_that_see_a_tool_first_the_first_to_write_decides() {
@@ -317,7 +291,7 @@ mod tests {
         alone.read(record.as_ref());
         assert_eq!((alone.approved("a"), alone.approved("b")), (vec![r#"{"n":1}"#], vec![r#"{"n":1}"#]));
         // Nothing was pinned yet where not all lists were seen.
-        assert_eq!(Agreement::kept(None, false, Approvals::default()).began, None);
+        assert_eq!(Agreement::kept(None, None, false, Approvals::default()).began, None);
     }
 
     #[test]

@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn text_of(book: &PinBook, began: Option<u64>) -> String {
-        record::text_of(book.tools(), book.is_complete(), began, &Approvals::default())
+        record::text_of(book, began, None, &Approvals::default())
     }
 
     fn book(definitions: &[(&str, &str)]) -> PinBook {

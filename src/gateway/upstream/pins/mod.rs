@@ -20,6 +20,7 @@ pub(crate) mod pin_book;
 pub(crate) mod record;
 mod report;
 mod sharing;
+pub(crate) mod version;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -65,6 +66,8 @@ struct PinState {
     is_dirty: bool,
     agreement: Agreement,
     pace: LogPace,
+    /// Number of times that the record of all gateways was lost.
+    lost: u32,
 }
 
 /// The pins that calls go by.
@@ -124,6 +127,7 @@ impl Pins {
             is_dirty: false,
             agreement: Agreement::default(),
             pace: LogPace::default(),
+            lost: 0,
         };
         let current = Current {
             standing: PinFileState::Closed,
@@ -145,9 +149,9 @@ impl Pins {
     pub(crate) fn open(&self, kept: Option<PinnedTools>, bytes_max: usize) {
         let mut inner = self.inner();
         let standing = if kept.is_some() { PinFileState::Open } else { PinFileState::Unreadable };
-        if let Some(PinnedTools { tools, is_complete, began, approvals }) = kept {
+        if let Some(PinnedTools { tools, is_complete, began, version, approvals }) = kept {
             inner.book = PinBook::new(bytes_max).restore(tools, is_complete);
-            inner.agreement = Agreement::kept(began, is_complete, approvals);
+            inner.agreement = Agreement::kept(began, version, is_complete, approvals);
         }
         self.stand(&inner, standing);
     }

@@ -8,7 +8,8 @@ use std::io;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::pin_book::{Definition, Pending, PinnedTool};
+use super::pin_book::{Definition, Pending, PinBook, PinnedTool};
+use super::version::Version;
 use protocol::canonical::{Hash, canonical};
 use protocol::json::Scratch;
 
@@ -21,10 +22,12 @@ const LAYOUT: u32 = 1;
 pub struct PinnedTools {
     /// All tools.
     pub tools: BTreeMap<String, PinnedTool>,
-    /// See [`PinBook::is_complete`](super::pin_book::PinBook::is_complete).
+    /// See [`PinBook::is_complete`].
     pub is_complete: bool,
-    /// See [`Version::began`](super::agreement::Version::began). `None`: it was never shared.
+    /// See [`Version::began`]. `None`: it was never shared.
     pub began: Option<u64>,
+    /// The version of the record of all gateways that is part of this.
+    pub(crate) version: Option<Version>,
     /// Approvals of the operator here that were not shared yet.
     pub approvals: Approvals,
 }
@@ -38,6 +41,8 @@ struct PinRecord {
     complete: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     began: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
     tools: Vec<RecordTool>,
 }
 
@@ -69,7 +74,9 @@ pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
     }
     let mut scratch = Scratch::default();
     let PinRecord { complete: is_complete, began, .. } = record;
-    let mut kept = PinnedTools { is_complete, began, ..PinnedTools::default() };
+    let version = record.version.map(|text| Version::read(&text).ok_or("a version that cannot be read"));
+    let version = version.transpose().map_err(io::Error::other)?;
+    let mut kept = PinnedTools { is_complete, began, version, ..PinnedTools::default() };
     for RecordTool { name, approved, pending } in record.tools {
         let tool = PinnedTool {
             approved: approved.iter().map(|one| one.read(&mut scratch)).collect::<io::Result<_>>()?,
@@ -89,21 +96,21 @@ pub(crate) fn read(text: &str) -> io::Result<PinnedTools> {
 
 /// The text for the state directory.
 pub(crate) fn text_of(
-    tools: &BTreeMap<String, PinnedTool>,
-    is_complete: bool,
+    book: &PinBook,
     began: Option<u64>,
+    version: Option<Version>,
     approvals: &Approvals,
 ) -> String {
     let written = |name: &String, one: &Definition| {
         let unshared = approvals.contains(&(name.clone(), one.hash));
         Some(RecordDefinition { unshared, ..written(one)? })
     };
-    let tools = tools.iter().map(|(name, tool)| RecordTool {
+    let tools = book.tools().iter().map(|(name, tool)| RecordTool {
         name: name.clone(),
         approved: tool.approved.iter().filter_map(|one| written(name, one)).collect(),
         pending: tool.pending.iter().filter_map(waiting).collect(),
     });
-    text(is_complete, began, tools.collect())
+    text(book.is_complete(), began, version, tools.collect())
 }
 
 /// The text for all gateways: each finds out by itself what waits.
@@ -114,12 +121,13 @@ pub(crate) fn shared_text_of(tools: &BTreeMap<String, PinnedTool>) -> String {
         approved: tool.approved.iter().filter_map(written).collect(),
         pending: Vec::new(),
     });
-    text(true, None, tools.collect())
+    text(true, None, None, tools.collect())
 }
 
-fn text(complete: bool, began: Option<u64>, tools: Vec<RecordTool>) -> String {
+fn text(complete: bool, began: Option<u64>, version: Option<Version>, tools: Vec<RecordTool>) -> String {
+    let version = version.map(Version::text);
     // Nothing in it can fail to be JSON.
-    serde_json::to_string(&PinRecord { layout: LAYOUT, complete, began, tools }).unwrap_or_default()
+    serde_json::to_string(&PinRecord { layout: LAYOUT, complete, began, version, tools }).unwrap_or_default()
 }
 
 fn waiting(pending: &Pending) -> Option<RecordDefinition> {

@@ -1,7 +1,8 @@
 //! The pins of an upstream beside what all gateways have pinned of it ([`agreement`](super::agreement)).
 
-use super::agreement::{FoundRecord, KeyId, Unshared, Version};
-use super::{PinFileState, Pins};
+use super::agreement::{FoundRecord, KeyId, Unshared};
+use super::version::Version;
+use super::{PinFileState, PinState, Pins};
 use crate::telemetry::logs::shorten;
 use crate::upstream::Upstream;
 
@@ -15,14 +16,24 @@ impl Pins {
     pub(crate) fn compare(&self, upstream: &Upstream, found: Option<FoundRecord>) -> bool {
         let mut inner = self.inner();
         let inner = &mut *inner;
+        let before = inner.agreement.version;
         let change = inner.agreement.compare(&mut inner.book, upstream.config.pins.mode, found);
         let name = &upstream.config.name;
+        if change.is_lost
+            && let Some(count) = inner.note_lost()
+        {
+            tracing::warn!(
+                upstream = name,
+                count,
+                "Redis has lost what gateways share of pins, or an older copy was put back: what is pinned here takes its place"
+            );
+        }
         for (tool, hash) in &change.approved {
             let (tool, sha256) = (shorten(tool), tracing::field::display(hash));
-            tracing::info!(target: "audit", act = "approve", by = "another gateway", outcome = "done", upstream = name, tool, sha256, "the definition of a tool was approved");
+            tracing::info!(target: "audit", act = "follow", by = "another gateway", outcome = "done", upstream = name, tool, sha256, "a definition that waited is let through, as another gateway has it: approved there, or seen first");
         }
+        inner.is_dirty |= change.is_turn || inner.agreement.version != before;
         if change.is_turn {
-            inner.is_dirty = true;
             tracing::debug!(upstream = name, "what is pinned follows what gateways share");
             self.publish(inner, |current| current.round = None);
         }
@@ -38,7 +49,8 @@ impl Pins {
 
     pub(crate) fn note_shared(&self, shared: &Unshared) {
         let mut inner = self.inner();
-        inner.is_dirty |= inner.agreement.note_shared(shared);
+        inner.agreement.note_shared(shared);
+        inner.is_dirty = true;
     }
 
     /// It could not be written.
@@ -78,5 +90,13 @@ impl Pins {
     /// True tells operators that the record of all gateways is of no use.
     pub(crate) fn set_unshared(&self, is_unshared: bool) {
         self.series.states.unshared.set(is_unshared.into());
+    }
+}
+
+impl PinState {
+    /// The record was lost once more. How often that was, whenever it is worth saying: somebody may take it away each second.
+    fn note_lost(&mut self) -> Option<u32> {
+        self.lost = self.lost.saturating_add(1);
+        self.lost.is_power_of_two().then_some(self.lost)
     }
 }

@@ -10,10 +10,12 @@ use protocol::canonical::Hash;
 /// Changes that a record made to the tools.
 #[derive(Debug, Default)]
 pub(crate) struct AgreedChange {
-    /// Definitions that waited here and were approved elsewhere.
+    /// Definitions that waited here and were approved, or seen first, elsewhere.
     pub approved: Vec<(String, Hash)>,
     /// True if other definitions are approved than before.
     pub is_turn: bool,
+    /// True if the record is not there that was known, nor a later one.
+    pub is_lost: bool,
 }
 
 impl PinBook {
