@@ -10,9 +10,6 @@ const BYTES_MAX: usize = 4096;
 /// Why there is nowhere to send messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointFault {
-    /// What came is no stream of events.
-    #[error("what answers GET is no event stream: HTTP {0}")]
-    NoStream(u16),
     /// The stream ended before it said so, or cannot be read.
     #[error("the stream names no address for messages")]
     Missing,

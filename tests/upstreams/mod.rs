@@ -18,6 +18,7 @@
 //! | [`tls`] | Which upstream is believed over TLS, and what is seen of each fault? |
 //! | [`http_sse`] | How is an upstream reached that speaks HTTP+SSE (2024-11-05)? (Clients that do: `sessions/http_sse.rs`.) |
 //! | [`states`] | What are operators told of an upstream that is not up? |
+//! | [`reached`] | Is an upstream that answers anything ever said not to be reached, and a name that nobody has to be unknown yet? |
 //! | [`told_secrets`] | Does anything tell of the secrets that an upstream is given, and repeats? |
 //! | [`stdio`] | How do upstreams work that are child processes: calls, isolation, faults, end? |
 //! | [`starting`] | How often is a program started that takes its time, who waits for it, and in which turn? |
@@ -49,6 +50,7 @@ mod lazy;
 mod list_faults;
 mod openings;
 mod process_end;
+mod reached;
 mod replicas;
 mod retries;
 mod session_era;

@@ -40,6 +40,7 @@ mod revisions;
 pub(crate) mod sending;
 pub(crate) mod silence;
 pub(crate) mod sse;
+mod standing;
 pub(crate) mod start_state;
 pub(crate) mod stdio;
 pub(crate) mod throttle;
@@ -471,7 +472,10 @@ impl Upstream {
             UpstreamError::UpstreamHost => {
                 Fault::Http { status: http::StatusCode::MISDIRECTED_REQUEST, media: None }
             }
-            UpstreamError::Unreachable => Fault::Other("cannot be reached".into()),
+            // One that answers is reached.
+            UpstreamError::Unreachable => {
+                self.standing_fault().unwrap_or_else(|| Fault::Other("cannot be reached".into()))
+            }
             error => Fault::Other(masking::plain(&error.fault())),
         }
     }

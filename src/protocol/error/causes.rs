@@ -122,7 +122,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         ConnectionsOfPrincipal => "The caller uses more than its share of `connections_max` of the upstream.",
         TooManyChildren => "As many processes run as `children_max`.",
         OutOfOrder { retry_after_s: 0 } => "The circuit breaker of every replica is open, or that of the one that holds the session. Nothing was sent; `Retry-After` is the next probe.",
-        NoneReachable => "No upstream of the endpoint can be reached.",
+        NoneListed => "No upstream of the endpoint has an answer to the list, or can be asked for it.",
         StillStarting(Box::new(StillStarting { names: "memory, git".into(), up: 12, of: 35, retry_after_s: 2 })) => "A list would be empty after 8 s, as programs are still starting.",
     })
 }
@@ -135,7 +135,7 @@ fn of_gateway() -> Vec<(Error, &'static str)> {
         PinsUnknown => "The pins of the upstream cannot be read, or the gateway has none and cannot ask for those of the others.",
         TokenKeys => "The keys of the token's issuer could never be fetched, or not for long.",
         Sessions => "`sessions_max` or `upstream_sessions_max` is used up.",
-        NamesUnknown => "Not every upstream was listed yet.",
+        NamesUnknown => "An upstream that could have the name was not listed yet.",
         Subscriptions => "`subscriptions_max` is used up; within a session also `subscription_uris_max`.",
         LineCalls => "A stream of HTTP+SSE has `streams_per_connection_max` requests in flight.",
         SessionMessages => "`session_messages_max`: a notification or an answer was not taken, and may be sent again.",

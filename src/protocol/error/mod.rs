@@ -357,8 +357,8 @@ pub enum UpstreamError {
         /// When one is tried next.
         retry_after_s: u32,
     },
-    #[error("none of the servers behind this endpoint can be reached, try again later")]
-    NoneReachable,
+    #[error("none of the servers behind this endpoint gives this list now, try again later")]
+    NoneListed,
     /// There is no list yet.
     #[error("still starting: {} ({} of {} are up)", .0.names, .0.up, .0.of)]
     StillStarting(Box<StillStarting>),

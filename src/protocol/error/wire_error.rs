@@ -163,7 +163,7 @@ impl PolicyError {
 impl UpstreamError {
     fn row(&self) -> WireError {
         match self {
-            Self::Unreachable | Self::NoneReachable => row(502, 502, R::UpstreamUnreachable),
+            Self::Unreachable | Self::NoneListed => row(502, 502, R::UpstreamUnreachable),
             Self::NotStarted { retry_after_s } | Self::Starting { retry_after_s } => {
                 soon(503, R::UpstreamUnreachable, *retry_after_s)
             }

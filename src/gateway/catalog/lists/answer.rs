@@ -384,7 +384,7 @@ fn check_parts(had: &[CachedPart]) -> Result<(), UpstreamError> {
     }
     match had {
         [CachedPart::Missing(error)] => Err(error.clone()),
-        _ => Err(UpstreamError::NoneReachable),
+        _ => Err(UpstreamError::NoneListed),
     }
 }
 

@@ -12,7 +12,7 @@ use protocol::translation::introduction;
 /// Its words at `initialize`, in those of the modern era.
 pub(super) fn in_legacy(upstream: &Upstream, depth_max: usize) -> Result<Bytes, UpstreamError> {
     let known = upstream.facts.known();
-    let result = &known.legacy.introduction().ok_or(UpstreamError::Unreachable)?.result;
+    let result = &known.legacy.introduction().ok_or_else(|| upstream.unasked())?.result;
     introduction::to_modern(result, (&mut Scratch::default(), depth_max)).ok_or(UpstreamError::Nonsense)
 }
 

@@ -241,7 +241,7 @@ async fn unknown(upstream: &Upstream) -> Option<UpstreamError> {
         return None;
     }
     upstream.facts.doubt();
-    Some(UpstreamError::Unreachable)
+    Some(upstream.unasked())
 }
 
 /// The names in the lists as they were fetched last, whoever did: nothing is asked. `None`: one of them is not kept.

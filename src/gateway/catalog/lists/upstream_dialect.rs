@@ -134,7 +134,7 @@ fn asked_in(upstream: &Upstream, own: Era) -> Result<Era, UpstreamError> {
         return upstream.era_for(own);
     }
     let is_reached = own == Era::Legacy || upstream.config.bridge.is_on;
-    if is_reached { Ok(Era::Legacy) } else { Err(UpstreamError::Unreachable) }
+    if is_reached { Ok(Era::Legacy) } else { Err(upstream.unasked()) }
 }
 
 impl UpstreamDialect {

@@ -167,7 +167,13 @@ impl PinWatcher {
                 Err(UpstreamError::Starting { .. }) => {}
                 Err(error) => {
                     if watched.failures == 0 {
-                        tracing::warn!(upstream = name, %error, "the definitions of this upstream's tools cannot be looked at");
+                        let upstream = &watched.upstream;
+                        let error = upstream.fault_of(error, upstream.config.list_timeout).to_string();
+                        tracing::warn!(
+                            upstream = name,
+                            error,
+                            "the definitions of this upstream's tools cannot be looked at"
+                        );
                     }
                     watched.pause_until =
                         Some(clock::now() + doubled(PAUSE_MIN, watched.failures, PAUSE_MAX));

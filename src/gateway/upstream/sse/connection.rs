@@ -51,7 +51,10 @@ pub(super) enum SseOpenError {
     /// Nothing is known of what the upstream speaks.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// It does not speak this.
+    /// It does not speak this: what answers is no stream.
+    #[error(transparent)]
+    NoStream(UpstreamError),
+    /// Nor this: the stream names no address.
     #[error(transparent)]
     NoEndpoint(#[from] EndpointFault),
 }
@@ -133,7 +136,7 @@ async fn open_at(
         return Err(error.into());
     }
     if !reply.is_stream() {
-        return Err(EndpointFault::NoStream(status.as_u16()).into());
+        return Err(SseOpenError::NoStream(reply.head.fault()));
     }
     let mut events = Messages::of(client, upstream, reply);
     let endpoint = loop {

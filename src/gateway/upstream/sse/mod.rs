@@ -83,7 +83,7 @@ impl Connect for SseUpstream {
         }
         // Clients of this era have the bridge as soon as it has answered.
         asking.upstream.facts.doubt();
-        Err(UpstreamError::Unreachable)
+        Err(asking.upstream.unasked())
     }
 
     async fn initialize(
@@ -94,14 +94,19 @@ impl Connect for SseUpstream {
         let upstream = self.current(asking.upstream).filter(|_| !asking.client.host.is_leaving());
         let upstream = upstream.ok_or(UpstreamError::Unreachable)?;
         let opened = connection::open(asking.client, &upstream, asking.deadline).await;
-        let opened = opened.map_err(|not_opened| match not_opened {
-            SseOpenError::Upstream(error) => error,
-            SseOpenError::NoEndpoint(fault) => {
-                tracing::warn!(upstream = upstream.config.name, %fault, "no stream of HTTP+SSE");
-                self.learn(false);
-                upstream.facts.doubt();
-                UpstreamError::Nonsense
-            }
+        let opened = opened.map_err(|not_opened| {
+            let (error, fault) = match not_opened {
+                SseOpenError::Upstream(error) => return error,
+                SseOpenError::NoStream(error) => {
+                    let fault = upstream.fault_of(&error, upstream.config.response_timeout);
+                    (error, fault.to_string())
+                }
+                SseOpenError::NoEndpoint(fault) => (UpstreamError::Nonsense, fault.to_string()),
+            };
+            tracing::warn!(upstream = upstream.config.name, fault, "no stream of HTTP+SSE");
+            self.learn(false);
+            upstream.facts.doubt();
+            error
         })?;
         let host = &asking.client.host;
         let (connection, write_half, read_half) =
