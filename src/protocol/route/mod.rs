@@ -298,7 +298,8 @@ impl Naming {
             Style::Transparent => Ok(Route { member: 0, inner: Cow::Borrowed(public) }),
             // Before every upstream was listed nobody can say who else offers a bare name.
             Style::Prefixed | Style::Bare if !directory.is_complete() && self.takes_bare_names() => {
-                prefixed().ok_or_else(|| {
+                let own = || offer().filter(|offer| self.is_first_in_order(*offer, directory)).map(bare);
+                own().or_else(prefixed).ok_or_else(|| {
                     self.unlearned(public.contains(NAME_SEPARATOR), offer().is_some(), directory)
                 })
             }
@@ -309,15 +310,16 @@ impl Naming {
         }
     }
 
-    /// Why a name leads nowhere while not every upstream was listed. It waits for those only where they could have it: where
-    /// names are bare, where others offer it as well, or before each was tried.
+    /// Whether a bare name leads there whatever else is offered by those that were not listed yet.
+    fn is_first_in_order(&self, offer: Offer, directory: &Directory) -> bool {
+        self.style == Style::Bare && (0..offer.first).all(|member| directory.was_listed(member))
+    }
+
+    /// Why a name leads nowhere while not every upstream was listed. It waits for those before each was tried, but for
+    /// prefixes of nobody, and where they could have what others offer.
     fn unlearned(&self, is_of_nobody: bool, is_offered: bool, directory: &Directory) -> NoRoute {
-        let is_decided = is_of_nobody || directory.is_settled();
-        if self.style == Style::Prefixed && !is_offered && is_decided {
-            NoRoute::Unknown
-        } else {
-            NoRoute::NotYetLearned
-        }
+        let is_decided = directory.is_settled() || (is_of_nobody && self.style == Style::Prefixed);
+        if !is_offered && is_decided { NoRoute::Unknown } else { NoRoute::NotYetLearned }
     }
 
     fn route_uri<'n>(&self, public: &'n str, directory: &Directory) -> Result<Route<'n>, NoRoute> {
@@ -336,9 +338,9 @@ impl Naming {
         // One dead upstream does not close the web resources of the others.
         let is_known =
             directory.is_complete() || (is_web(public) && offer.is_some() && directory.is_settled());
+        let is_known = is_known || offer.is_some_and(|offer| self.is_first_in_order(offer, directory));
         if is_listed_as_is && !is_known {
-            let is_offered = offer.is_some() || is_web(public);
-            return Err(self.unlearned(false, is_offered, directory));
+            return Err(self.unlearned(false, offer.is_some(), directory));
         }
         match offer {
             Some(offer) if offer.is_only || self.style == Style::Bare || is_web(public) => {

@@ -40,6 +40,8 @@ fn routes_by_style() {
     let unknown = Directory::default();
     let names = MemberNames { tools: vec!["search".to_owned()], ..MemberNames::default() };
     let tried = Directory::build(&[Some(names), None], true);
+    let names = MemberNames { tools: vec!["read".to_owned()], ..MemberNames::default() };
+    let tried_second = Directory::build(&[None, Some(names)], true);
     for (naming, names, kind, public, expected) in [
         (&prefixed, &known, Kind::Tool, "wx__forecast", Ok((0, "forecast"))),
         (&prefixed, &known, Kind::Tool, "wx__a__b", Ok((0, "a__b"))),
@@ -61,9 +63,14 @@ fn routes_by_style() {
         (&prefixed, &tried, Kind::Tool, "search", Err(NotYetLearned)),
         (&prefixed, &tried, Kind::Tool, "files__nope", Ok((1, "nope"))),
         (&prefixed, &tried, Kind::Resource, "test://nope", Err(Unknown)),
-        (&prefixed, &tried, Kind::Resource, "https://nope/1", Err(NotYetLearned)),
-        (&bare, &tried, Kind::Tool, "nope", Err(NotYetLearned)),
-        (&bare, &tried, Kind::Tool, "nope__search", Err(NotYetLearned)),
+        (&prefixed, &tried, Kind::Resource, "https://nope/1", Err(Unknown)),
+        (&bare, &tried, Kind::Tool, "nope", Err(Unknown)),
+        (&bare, &tried, Kind::Tool, "nope__search", Err(Unknown)),
+        (&bare, &tried, Kind::Prompt, "nope", Err(Unknown)),
+        (&bare, &tried, Kind::Resource, "test://nope", Err(Unknown)),
+        (&bare, &unknown, Kind::Tool, "nope__search", Err(NotYetLearned)),
+        (&bare, &tried, Kind::Tool, "search", Ok((0, "search"))),
+        (&bare, &tried_second, Kind::Tool, "read", Err(NotYetLearned)),
         (&strict, &unknown, Kind::Tool, "search", Err(Unknown)),
         (&transparent, &unknown, Kind::Tool, "wx__forecast", Ok((0, "wx__forecast"))),
         (&prefixed, &known, Kind::Resource, "wx+test://a", Ok((0, "test://a"))),
