@@ -5,7 +5,7 @@
 //! | `gateway.rs` | `/status`: the gateway itself |
 //! | `servers.rs` | its endpoints and upstreams |
 //! | `state.rs` | how an upstream is, by what the gateway knows of it |
-//! | `problem.rs`, `problems.rs` | what is wrong, worst first |
+//! | `problem.rs`, `problems/` | what is wrong, worst first |
 //! | `seen.rs` | counts a minute ago, by which it is told what happens now |
 //! | `words.rs` | numbers as sentences have them |
 //! | `calls.rs` | how many calls, how they ended, how long they took |
@@ -49,8 +49,8 @@ pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};
 pub use self::seen::{Seen, SeenCalls};
 pub use self::servers::{
-    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, LongNames, PinStatus,
-    ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
+    BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, ListCut, LongNames,
+    PinStatus, ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
 };
 pub use self::state::{FIRST_CALL, Standing, UpstreamState, standing};
 pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

@@ -79,6 +79,8 @@ objects! {
         last_lines: Vec<String>,
         tools: Option<u64>,
         list_bytes: Option<u64>,
+        /// Its lists that were cut off at a limit.
+        lists_cut: Vec<ListCut>,
         connections: u64,
         connects_failed: u64,
         retries: u64,
@@ -97,6 +99,16 @@ objects! {
         #[serde(skip_serializing_if = "Option::is_none")]
         pins: Option<PinStatus>,
         ..figures: Figures,
+    }
+
+    /// A list of which clients are shown a part.
+    struct ListCut {
+        /// Its method.
+        list: String,
+        /// What it was cut off at: the limit `pages`, `entries` or `bytes`, or a `cursor` that came again.
+        reason: String,
+        /// The entries that were read.
+        shown: u64,
     }
 
     /// One of several equal servers.

@@ -229,6 +229,22 @@ fn lists_without_end_are_cut_off_visibly() {
         let series = format!(r#"trunkline_lists_truncated_total{{reason="{reason}",upstream="files"}}"#);
         assert!(daemon.metric(&series) > 0, "{reason}");
         daemon.wait_for_log(0, reason, |line| line.contains("cut off") && line.contains(reason));
+        // Prompts and resources may be cut off as well.
+        let rows = |told: &serde_json::Value| {
+            let all = told["problems"].as_array().expect("a list").iter();
+            all.filter(|row| {
+                row["what"].as_str().is_some_and(|what| what.starts_with("tools/list is cut off at "))
+            })
+            .map(|row| format!("{} {} {}", row["subject"], row["what"], row["runbook"]))
+            .collect::<Vec<_>>()
+        };
+        let told = rows(&daemon.get_admin("/status").json());
+        assert_eq!(told.len(), 1, "{reason}: {told:?}");
+        let limit =
+            limit.split(' ').next().filter(|limit| !limit.is_empty()).unwrap_or("a cursor that came again");
+        for word in ["upstream files", limit, "TrunklineListsTruncated"] {
+            assert!(told[0].contains(word), "{reason}: {told:?}");
+        }
         let lines = daemon.log().iter().filter(|line| line.contains("cut off")).count();
         let asked = || files.received_of("tools/list").len();
         let once = asked();

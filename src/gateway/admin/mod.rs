@@ -24,6 +24,7 @@ mod connection_limiter;
 mod connections;
 mod door;
 mod latest;
+mod list_cuts;
 pub(crate) mod metrics;
 mod minute;
 mod page;

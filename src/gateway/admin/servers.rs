@@ -10,6 +10,7 @@ use status::{
     ReplicaStatus, Seen, SeenCalls, StartStatus, UpstreamState, UpstreamStatus, VaryingTool,
 };
 
+use super::list_cuts::ListCuts;
 use super::samples::{Samples, Subject};
 use super::status::{count, unix_s};
 use crate::clock;
@@ -27,7 +28,7 @@ use crate::upstream::start_state::StartState;
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
 use protocol::route::Kind;
-use protocol::version::{Era, Eras};
+use protocol::version::Eras;
 
 /// Tools whose definitions wait for approval that are named.
 const WAITING_MAX: usize = 20;
@@ -38,6 +39,8 @@ const ENDS_BELIEVED_S: u64 = 60;
 pub(super) struct StatusSources<'s> {
     /// Lists of tools.
     pub(super) tools: &'s Tools,
+    /// Lists that were cut off.
+    pub(super) cuts: &'s ListCuts,
     /// What was counted; `None`: nothing is measured.
     pub(super) figures: Option<&'s Counts>,
     /// What went on lately.
@@ -178,7 +181,7 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         asked: Some(upstream.facts.known().was_tried),
         forwards_credentials: Some(forwards_credentials(upstream)),
         start: start(upstream),
-        fault: upstream_fault(upstream),
+        fault: upstream.own_fault().map(|(stands, noted)| fault(&noted, stands)),
         list_fault: list_fault(upstream),
         lists_kept_s: upstream.listing.kept_s().filter(|_| !upstream.rests()),
         last_lines: last_lines(upstream),
@@ -203,6 +206,7 @@ pub(super) fn upstreams(state: &State, snapshot: &Snapshot, seen: &StatusSources
         UpstreamStatus {
             tools: tools.map(|known| count(known.count)),
             list_bytes: tools.map(|known| count(known.bytes)),
+            lists_cut: seen.cuts.get(&upstream.id).cloned().unwrap_or_default(),
             connections: count(series.connections.get()),
             connects_failed: series.connects.error.get(),
             retries: series.retries.get(),
@@ -304,38 +308,6 @@ fn start(upstream: &Upstream) -> Option<StartStatus> {
     Some(StartStatus { phase: phase.to_owned(), since_s: ago_s(clock::since(*since)), timeout_s })
 }
 
-/// The fault that it met last and that belongs to no replica.
-fn upstream_fault(upstream: &Upstream) -> Option<FaultStatus> {
-    let (facts, now) = (&upstream.facts, clock::now());
-    let known = facts.known();
-    // Lacking one era is no fault of a server that speaks the other.
-    let is_denied = known.was_tried && known.eras().is_empty() && upstream.config.eras.is_none();
-    let of_process = upstream.children().map(|children| children.fault());
-    let causes = [Some(&facts.fault), of_process].into_iter().flatten().map(|last| (last, None));
-    let [of_sessions, of_none] = &facts.denials;
-    let denials = [(of_sessions, Some(Era::Legacy)), (of_none, Some(Era::Modern))];
-    let all = causes.chain(denials.into_iter().filter(|_| is_denied));
-    let told = all.filter_map(|(last, denied)| {
-        let noted = last.latest()?;
-        let stands = last.stands(&noted, 0, true, now);
-        let weight = if stands { weight(&noted.fault, denied, upstream.is_child()) } else { 0 };
-        Some((stands, weight, noted))
-    });
-    let (stands, _, noted) = told.max_by_key(|(stands, weight, noted)| (*stands, *weight, noted.at_ms))?;
-    Some(fault(&noted, stands))
-}
-
-/// The weight of a fault among those for which nothing is to be had of a server. The denial of an era is harmless by itself, and that
-/// of sessions says more than that of none: so anything else is the cause.
-fn weight(fault: &Fault, denied: Option<Era>, is_child: bool) -> u8 {
-    match denied {
-        Some(Era::Modern) if fault.is_era_refused() || !is_child => 0,
-        Some(Era::Legacy) if fault.is_era_refused() => 1,
-        Some(Era::Modern) => 2,
-        None | Some(Era::Legacy) => 3,
-    }
-}
-
 /// Why one of its lists cannot be had: that of its tools before others.
 fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
     let (list, noted) = upstream.listing.fault()?;
@@ -382,12 +354,8 @@ fn fault(noted: &NotedFault, stands: bool) -> FaultStatus {
 }
 
 fn replica(replica: &Replica, upstream: &Upstream) -> ReplicaStatus {
-    let is_asked = !upstream.config.replicas.health.interval.is_zero();
-    let noted = replica.faults.latest();
-    let stands =
-        |noted: &NotedFault| replica.faults.stands(noted, replica.load.answered(), is_asked, clock::now());
     ReplicaStatus {
-        fault: noted.map(|noted| fault(&noted, stands(&noted))),
+        fault: upstream.fault_at(replica).map(|(stands, noted)| fault(&noted, stands)),
         address: replica.label.to_string(),
         url: replica.url(),
         breaker: replica.breaker.0.state().label().to_owned(),

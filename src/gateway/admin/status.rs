@@ -15,6 +15,7 @@ use status::{
     TracesStatus,
 };
 
+use super::list_cuts::list_cuts;
 use super::sampler::StatusSampler;
 use super::samples::Subject;
 use super::servers::{self, StatusSources};
@@ -50,12 +51,14 @@ pub(super) fn json_line(answer: &impl Serialize) -> Bytes {
 fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
     let snapshot = state.snapshot.load();
     let known = servers::tools(state);
+    let cuts = list_cuts(state);
     // Before the lock: it may take long.
     let figures = sampler.figures();
     let history = sampler.history();
     let before = sampler.before(&history);
     let seen = StatusSources {
         tools: &known,
+        cuts: &cuts,
         figures: figures.as_deref(),
         history: &history,
         before: before.as_ref(),
