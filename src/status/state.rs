@@ -201,10 +201,17 @@ fn of_replicas(upstream: &UpstreamStatus) -> Option<Standing> {
 
 fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Standing> {
     let fault = replica.fault.as_ref();
+    let breaker = "its circuit breaker is open";
+    if let Some(mut found) = of_answer(replica, upstream).filter(|_| replica.breaker != "closed") {
+        if replica.breaker == "open" {
+            found.why = found.why.map(|why| format!("{why}; {breaker}"));
+        }
+        return Some(found);
+    }
     if replica.is_down() {
-        let breaker = "its circuit breaker is open";
         let unresolved = "DNS: its name does not resolve";
-        let (why, cause) = match fault {
+        let own = standing_fault(upstream).filter(|_| replica.breaker == "open");
+        let (why, cause) = match fault.or(own) {
             Some(fault) if replica.breaker == "open" => (format!("{}; {breaker}", fault.why), &*fault.cause),
             Some(fault) => (fault.why.clone(), &*fault.cause),
             None if replica.breaker == "open" => (breaker.to_owned(), "breaker"),
@@ -222,6 +229,19 @@ fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Stan
     is_tried.then(|| {
         tried.because(format!("is being probed after failures{last}"), "breaker").since(replica.down_since_s)
     })
+}
+
+/// The state by an answer that is none of MCP, or refuses credentials: it says more than a breaker that has opened since.
+fn of_answer(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Standing> {
+    let last = replica.fault.as_ref();
+    // What belongs to no replica counts unless something else was met since.
+    let is_latest =
+        |own: &&FaultStatus| last.is_none_or(|last| last.cause == own.cause || last.at_s <= own.at_s);
+    let all = last.into_iter().chain(upstream.fault.as_ref().filter(is_latest));
+    let mut found = all.filter(|fault| fault.stands).map(|fault| of_fault(fault, upstream));
+    let is_of_answer =
+        |found: &Standing| matches!(found.state, UpstreamState::NotMcp | UpstreamState::RefusesCredentials);
+    found.find(is_of_answer)
 }
 
 /// The state by questions about the server itself came to.
@@ -384,6 +404,34 @@ mod tests {
                 "failing",
                 "1 of 2 replicas down: a:1: its circuit breaker is open",
                 true,
+            ),
+        ] {
+            assert_eq!(told(&upstream), (state.to_owned(), why.to_owned(), is_usable), "{upstream}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_of_mcp_stays_the_state_once_the_breaker_opens() {
+        for (upstream, state, why, is_usable) in [
+            (
+                json!({"replicas": [{"breaker": "open", "fault": fault("http", "HTTP 404", Some(404))}]}),
+                "is no MCP server",
+                "HTTP 404; its circuit breaker is open",
+                false,
+            ),
+            (
+                json!({"replicas": [{"breaker": "half_open", "fault": fault("http", "HTTP 401", Some(401))}]}),
+                "refuses our credentials",
+                "HTTP 401",
+                false,
+            ),
+            (
+                json!({
+                    "fault": fault("not_mcp", "not an answer of MCP", None), "replicas": [{"breaker": "open"}],
+                }),
+                "is no MCP server",
+                "not an answer of MCP; its circuit breaker is open",
+                false,
             ),
         ] {
             assert_eq!(told(&upstream), (state.to_owned(), why.to_owned(), is_usable), "{upstream}");

@@ -1,13 +1,15 @@
 //! Upstreams that answer, but not as servers of MCP: what they answered is told, and never that they cannot be reached; what
 //! it keeps from working is told of each endpoint, and names that nobody has are unknown.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use super::states::status;
+use super::states::{expect, status, upstream};
 use crate::harness::{
     Config, Daemon, LEGACY_VERSION, Legacy, Offer, Received, Reply, Request, Upstream, call, eventually,
-    get_prompt, in_session, initialize, legacy, legacy_call, list, listen, open_session, read_resource,
-    refusing_address, side_by_side,
+    eventually_within, get_prompt, in_session, initialize, legacy, legacy_call, list, listen, open_session,
+    read_resource, refusing_address, side_by_side,
 };
 
 /// Questions come soon, and each is answered soon.
@@ -116,6 +118,66 @@ fn several_that_answer_are_not_said_to_be_out_of_reach() {
         assert!(line.contains(why), "{name}: {line}");
     }
     assert_reached(&daemon, &["/mcp", "/bare"]);
+}
+
+/// Servers of HTTP+SSE that name no address for messages.
+const NO_STREAMS: [(&str, Answer, &str, &str, &str); 5] = [
+    (
+        "other",
+        |_| Reply::raw("220 mail.example ESMTP\r\n\r\n").finish(),
+        "is no MCP server",
+        "not an answer of MCP",
+        "not an answer of MCP",
+    ),
+    (
+        "html",
+        |_| Reply::http("200 OK", "Content-Type: text/html\r\n", "<html>"),
+        "is no MCP server",
+        "HTTP 200 text/html",
+        "HTTP 200",
+    ),
+    (
+        "s404",
+        |_| Reply::http("404 Not Found", "Content-Type: text/html\r\n", "<html>"),
+        "is no MCP server",
+        "HTTP 404 text/html",
+        "HTTP 404",
+    ),
+    ("s401", |_| Reply::http("401 Unauthorized", "", ""), "refuses our credentials", "HTTP 401", "HTTP 401"),
+    (
+        "silent",
+        |_| Reply::raw("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 0\r\n\r\n"),
+        "is no MCP server",
+        "not an answer of MCP",
+        "not an answer of MCP",
+    ),
+];
+
+#[test]
+fn a_server_of_sse_that_names_no_address_stays_named() {
+    side_by_side(NO_STREAMS, |(name, answer, state, why, cause)| {
+        let server = Upstream::taking_anything(answer);
+        let lines = format!("transport = \"sse\"\n{PACE}breaker = {{ failures_max = 2 }}");
+        let config =
+            Config::new().probed("up", server.address, &lines).section(&bare("/bare", &["up"])).admin();
+        let daemon = Daemon::start(&config);
+        expect(&daemon, "up", state, why, cause);
+        let (session, _) = open_session(daemon.address(), LEGACY_VERSION);
+        for id in 0..20 {
+            daemon.send(&in_session(&session, legacy_call(&id.to_string(), "echo")));
+            daemon.send(&call(&id.to_string(), "echo"));
+        }
+        let asked = server.received().len();
+        eventually_within(Duration::from_secs(30), "it is asked again", || {
+            (server.received().len() > asked + 2).then_some(())
+        });
+        let told = upstream(&status(&daemon), "up");
+        assert_eq!(told["state"], state, "{name}: {told:#}");
+        assert!(told["why"].as_str().is_some_and(|told| told.contains(why)), "{name}: {told:#}");
+        expect(&daemon, "up", state, why, cause);
+        let log = daemon.log();
+        assert!(!log.iter().any(|line| line.contains(NOT_REACHED)), "{name}: {log:#?}");
+    });
 }
 
 /// The consequences in the rows of problems, by the upstreams that these are of.

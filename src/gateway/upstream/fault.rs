@@ -321,6 +321,16 @@ impl LastFault {
         }
     }
 
+    /// A connection came about: a fault that kept it from that is over.
+    pub(crate) fn note_connected(&self) {
+        let is_of_connection = |fault: &Fault| {
+            matches!(fault, Fault::Connect(_) | Fault::ConnectTimedOut(_) | Fault::Name | Fault::Tls(_))
+        };
+        if self.noted.load().as_ref().is_some_and(|noted| is_of_connection(&noted.fault)) {
+            self.is_good();
+        }
+    }
+
     /// The latest, even if it is over.
     pub(crate) fn latest(&self) -> Option<Arc<NotedFault>> {
         self.noted.load_full()

@@ -16,7 +16,9 @@ impl Upstream {
     /// The latest fault of one of its replicas, and whether that stands.
     pub(crate) fn fault_at(&self, replica: &Replica) -> Option<(bool, Arc<NotedFault>)> {
         let noted = replica.faults.latest()?;
-        let is_asked = !self.config.replicas.health.interval.is_zero();
+        // Of streams of HTTP+SSE no more is asked than whether a connection comes about.
+        let is_asked = !self.config.replicas.health.interval.is_zero()
+            && !self.sse().is_some_and(|streams| streams.is_spoken());
         Some((replica.faults.stands(&noted, replica.load.answered(), is_asked, clock::now()), noted))
     }
 

@@ -271,7 +271,12 @@ async fn question(
 ) -> Found {
     if upstream.sse().is_some_and(|streams| streams.is_spoken()) {
         return match replica.open().await {
-            Ok(_) => Found::well(ReplicaVerdict::Fit),
+            Ok(_) => {
+                // More than that a connection comes about, it does not prove.
+                replica.faults.note_connected();
+                upstream.facts.fault.note_connected();
+                Found { verdict: ReplicaVerdict::Fit, fault: None, is_good: false }
+            }
             Err(error) => Found::unfit(Fault::of_connect(&error)),
         };
     }
