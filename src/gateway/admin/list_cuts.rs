@@ -31,7 +31,9 @@ pub(super) fn list_cuts(state: &State) -> ListCuts {
     for ((upstream, _), (_, cut)) in latest {
         cuts.entry(upstream).or_default().extend(cut);
     }
-    cuts.values_mut().for_each(|cuts| cuts.sort_by(|one, other| one.list.cmp(&other.list)));
+    for of_one in cuts.values_mut() {
+        of_one.sort_by(|one, other| one.list.cmp(&other.list));
+    }
     cuts
 }
 
