@@ -167,6 +167,9 @@ objects! {
         crashes: u64,
         /// Whether they end again and again.
         crash_loop: bool,
+        /// The question of the gateway's own at which they do, such as `subscriptions/listen`; null: they end otherwise, or
+        /// do not. Calls get through.
+        ends_at: Option<String>,
     }
 
     /// A bound on calls at once.

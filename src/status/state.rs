@@ -140,6 +140,13 @@ fn of_process(upstream: &UpstreamStatus) -> Option<Standing> {
     }
     if children.crash_loop {
         let crashes = number_of(children.crashes, "crash", "crashes");
+        if let Some(question) = &children.ends_at {
+            // A call starts it again.
+            let why = fault.map_or("its process ended", |fault| &*fault.why);
+            let why = format!("{question}: {why}; its child process is in a crash loop, {crashes} so far");
+            let failing = Standing::new(UpstreamState::Failing, true).because(why, "crash loop");
+            return Some(failing.since(upstream.down_since_s));
+        }
         let last = fault.map(|fault| format!(": {}", fault.why)).unwrap_or_default();
         let why = format!("its child process is in a crash loop, {crashes} so far{last}");
         let down = Standing::new(UpstreamState::Down, false).because(why, "crash loop");
@@ -465,7 +472,14 @@ mod tests {
 
     #[test]
     fn what_leaves_calls_in_use_is_usable() {
+        let at_listen = json!({"crash_loop": true, "crashes": 9, "ends_at": "subscriptions/listen"});
         for (upstream, state, why, is_usable) in [
+            (
+                json!({"children": at_listen, "fault": fault("process", "its process ended: no key", None)}),
+                "failing",
+                "subscriptions/listen: its process ended: no key; its child process is in a crash loop, 9 crashes so far",
+                true,
+            ),
             (
                 json!({"list_fault": list_fault("tools/list", "timed out after 5 s")}),
                 "cannot be listed",

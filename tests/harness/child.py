@@ -9,7 +9,7 @@ it does.
 It is a server of the legacy era; `modern` makes it one of both, and with `fixes-era` the first message decides which of
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `later-lists-in=S` is as late with tools there, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
-messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method, `hangs-at=METHOD` never answers it, and `lists=N` refuses to list once it did so N times.
+messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method (with `crashes-after=N`, of the one after N in a process), `hangs-at=METHOD` never answers it, and `lists=N` refuses to list once it did so N times.
 `initializes-after=N` refuses the first N times to initialize, of all its processes.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
@@ -388,7 +388,9 @@ def refusal(method, message):
 def handle(message):
     method = message.get("method")
     if method is not None and method == given("crashes-at"):
-        die()
+        if met.count(method) >= int(given("crashes-after") or 0) and not os.path.exists(LOG + ".sound"):
+            die()
+        met.append(method)
     if method is not None and method == given("hangs-at"):
         return
     error = refusal(method, message) if method is not None and "id" in message else None
@@ -523,5 +525,7 @@ initialized = []
 declares_roots = []
 #: The methods of all requests so far, and their eras.
 seen = []
+#: The messages that it may die of, and did not.
+met = []
 eras = []
 main()

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::states::{expect, status, upstream};
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, META, Request, Response, body, call, eventually, in_session,
-    legacy, legacy_call, list, modern, open_session, side_by_side, tool_names,
+    Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, body, call, eventually,
+    eventually_within, in_session, legacy, legacy_call, list, modern, open_session, side_by_side, tool_names,
 };
 
 /// A program that ends at one point of its life.
@@ -184,11 +184,7 @@ fn a_program_that_ends_at_subscriptions_listen_keeps_its_tools() {
     let (unruly, good) = (Child::new(&words), Child::new(&["strict", "tools-only"]));
     let daemon = beside(&unruly, &good);
     let session = open(&daemon);
-    let params = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{META}}}"#);
-    let mut listening = daemon.connect();
-    let listen = modern("subscriptions/listen", None, body("1", "subscriptions/listen", &params));
-    listening.write(&listen.bytes());
-    assert_eq!(listening.head().status, 200);
+    let _listening = listening(&daemon);
     unruly.wait_received("subscriptions/listen", 3);
     let line = daemon.wait_for_log(0, "why", |line| line.contains("cannot listen to this upstream"));
     // Its exit status may be known a little later.
@@ -208,6 +204,74 @@ fn a_program_that_ends_at_subscriptions_listen_keeps_its_tools() {
     assert!(unruly.received("subscriptions/listen").len() <= asked + 1 + lived, "{asked}");
     assert_unharmed(&daemon, &session);
     eventually("it is usable", || (upstream(&status(&daemon), "bad")["usable"] == true).then_some(()));
+}
+
+/// A stream of a client that hears of changes of tools.
+fn listening(daemon: &Daemon) -> Connection {
+    let params = format!(r#"{{"notifications":{{"toolsListChanged":true}},"_meta":{META}}}"#);
+    let mut listening = daemon.connect();
+    let listen = modern("subscriptions/listen", None, body("1", "subscriptions/listen", &params));
+    listening.write(&listen.bytes());
+    assert_eq!(listening.head().status, 200);
+    listening
+}
+
+/// Programs that end at a question of the gateway's own, though they answer others.
+const ENDING_AT_OWN: [(&[&str], &str); 4] = [
+    (&["modern-only", "declares-all"], "subscriptions/listen"),
+    (&["modern", "declares-all"], "subscriptions/listen"),
+    (&["modern-only", "declares-all", "ttl=100", "crashes-after=2"], "tools/list"),
+    (&["strict", "declares-all", "crashes-after=1"], "tools/list"),
+];
+
+#[test]
+fn a_program_that_ends_again_and_again_at_a_question_of_the_gateway_is_told_until_it_lives_on() {
+    side_by_side(ENDING_AT_OWN, |(words, method)| {
+        let crash = format!("crashes-at={method}");
+        let (unruly, good) =
+            (Child::new(&[words, &[&*crash]].concat()), Child::new(&["strict", "tools-only"]));
+        let daemon = beside(&unruly, &good);
+        // A list that it promises to tell changes of is kept.
+        let _listening = (method == "subscriptions/listen").then(|| listening(&daemon));
+        let ask = || {
+            daemon.send(&list("1", "tools/list"));
+            daemon.send(&in_session(&open(&daemon), legacy("1", "tools/list", "{}")));
+        };
+        let metric = "trunkline_child_crash_loop{upstream=\"bad\"}";
+        let found = eventually(&format!("{words:?} {method}: it is told"), || {
+            ask();
+            let told = status(&daemon);
+            let found = upstream(&told, "bad");
+            let is_told = found["state"] != "up"
+                && found["why"].as_str().is_some_and(|why| {
+                    why.starts_with(method) && why.contains("ended") && why.contains("crash loop")
+                });
+            let is_problem = told["problems"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|problem| problem["names"].to_string().contains("bad")));
+            (is_told && is_problem && daemon.find_metric(metric) == Some(1)).then_some(found)
+        });
+        if method == "subscriptions/listen" {
+            assert_eq!((&found["state"], &found["usable"]), (&"failing".into(), &true.into()), "{found:#}");
+        }
+        daemon.wait_for_log(0, "it is logged", |line| {
+            line.contains("end at a question of the gateway's own") && line.contains(method)
+        });
+        // Calls of clients start it, however long the gateway waits with its own questions.
+        for number in 0..5 {
+            eventually(&format!("{words:?} {method}: call {number}"), || {
+                (daemon.send(&call("1", "bad__echo")).status == 200).then_some(())
+            });
+            assert_ne!(upstream(&status(&daemon), "bad")["state"], "up", "{words:?}");
+        }
+        assert_unharmed(&daemon, &open(&daemon));
+        unruly.crashes_no_more();
+        eventually_within(Duration::from_secs(60), &format!("{words:?} {method}: it is up"), || {
+            ask();
+            let is_up = upstream(&status(&daemon), "bad")["state"] == "up";
+            (is_up && daemon.find_metric(metric) == Some(0)).then_some(())
+        });
+    });
 }
 
 #[test]

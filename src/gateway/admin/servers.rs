@@ -193,6 +193,7 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
             starts: children.starts.ok.get(),
             crashes: children.crashes.get(),
             crash_loop: children.crash_loop.get() == 1,
+            ends_at: ends_at(upstream),
         }),
         ..UpstreamStatus::default()
     }
@@ -330,6 +331,11 @@ fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
 /// The processes of its program that have answered.
 fn serving(upstream: &Upstream) -> u64 {
     upstream.children().map_or(0, |children| children.serving() as u64)
+}
+
+/// The question of the gateway's own at which its processes end again and again.
+fn ends_at(upstream: &Upstream) -> Option<String> {
+    Some(upstream.children()?.ends_at()?.label().to_owned())
 }
 
 /// The last words of a program that ended unasked.

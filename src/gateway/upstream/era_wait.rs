@@ -63,7 +63,7 @@ impl Upstream {
     /// refused that.
     pub(crate) fn start_pause(&self) -> Option<Duration> {
         let Transport::Stdio(children) = &self.transport else { return None };
-        children.start_pause(Payer::GATEWAY, clock::now()).max(children.initialize_pause(Payer::GATEWAY))
+        children.start_pause(true, clock::now()).max(children.initialize_pause(Payer::GATEWAY))
     }
 
     /// True for a program that starts, or that was not asked yet what it speaks: there is nothing to be had of it.

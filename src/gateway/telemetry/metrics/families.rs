@@ -212,7 +212,7 @@ metrics! {
         evicted: IntCounter = "trunkline_child_evictions_total";
         /// Child processes that ended on their own, or had to be killed.
         crashes: IntCounter = "trunkline_child_crashes_total";
-        /// 1 while child processes end before they are of use, and are restarted with pauses.
+        /// 1 while child processes end before they are of use, or at a question of the gateway's own, and are restarted with pauses.
         crash_loop: IntGauge = "trunkline_child_crash_loop";
         /// Lines of child processes that are not messages, or answer no request.
         invalid_lines: IntCounter = "trunkline_child_invalid_lines_total";

@@ -49,6 +49,7 @@ use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Span;
 use protocol::level::Level;
+use protocol::method::Method;
 use protocol::splice::Segments;
 use protocol::version::Era;
 
@@ -123,11 +124,8 @@ impl MuxConnection {
             request;
         let literal =
             |span: Option<Span>| span.and_then(|span| message.get(span)).map(Bytes::copy_from_slice);
-        let role = if envelope
-            .method
-            .as_ref()
-            .is_some_and(|method| method.equals(message, "subscriptions/listen"))
-        {
+        let is = |name: &str| envelope.method.as_ref().is_some_and(|method| method.equals(message, name));
+        let role = if is("subscriptions/listen") {
             if is_own { CallRole::Watch } else { CallRole::Subscription }
         } else if is_own {
             CallRole::Own
@@ -141,6 +139,11 @@ impl MuxConnection {
             token: literal(envelope.meta.as_ref().and_then(|meta| meta.progress_token.clone())),
             session,
             role,
+            asks: is_own.then(|| {
+                let method = envelope.method.as_ref().and_then(|method| method.decode(message));
+                method.map_or(Method::Other, |method| Method::of(&method))
+            }),
+            is_heard: false,
             handle: Some(ReplyHandle { sender, era, owner: owner.map(Arc::clone) }),
             place: place.cloned(),
         };
@@ -271,6 +274,8 @@ impl MuxConnection {
             token: None,
             session: ONLY_SESSION,
             role: CallRole::Own,
+            asks: Some(Method::of(method)),
+            is_heard: false,
             handle: Some(handle),
             place: None,
         };
@@ -379,6 +384,17 @@ impl MuxConnection {
     /// True if the gateway alone had asked the other side, and waited for an answer when it ended.
     pub(crate) fn was_asked_at_end(&self) -> bool {
         self.lock().asked_by == AskedBy::GatewayAtEnd
+    }
+
+    /// The question of the gateway's own at which the other side ended, where that was no client's doing.
+    pub(crate) fn ended_at(&self) -> Option<Method> {
+        self.lock().ended_at
+    }
+
+    /// True if it has answered this question of the gateway's own at least so long ago.
+    pub(crate) fn has_answered_own(&self, question: Method, age: Duration) -> bool {
+        let state = self.lock();
+        state.own_answered.iter().any(|(method, at)| *method == question && clock::since(*at) >= age)
     }
 
     fn lock(&self) -> MutexGuard<'_, MuxState> {

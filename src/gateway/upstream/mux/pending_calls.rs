@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::access::limit::concurrency::place::CallPlace;
+use protocol::method::Method;
 
 /// Given-up calls whose answers are still expected; of more, the oldest are forgotten.
 const ABANDONED_MAX: usize = 1024;
@@ -34,6 +35,10 @@ pub(crate) struct PendingCall<H> {
     pub session: u64,
     /// What it is to the messages that name no call.
     pub role: CallRole,
+    /// The method, where the gateway itself asks.
+    pub asks: Option<Method>,
+    /// A message came for it that is not its answer: a subscription was taken.
+    pub is_heard: bool,
     /// Who waits; `None` once nobody does.
     pub handle: Option<H>,
     /// Its place among the calls that the upstream may have at once, until it is answered.
@@ -186,6 +191,12 @@ impl<H> PendingCalls<H> {
         self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Watch)
     }
 
+    /// The first question of the gateway's own that has no answer, where no client has asked anything that has none.
+    pub(crate) fn own_question(&self) -> Option<Method> {
+        let open = || self.calls.values().filter(|call| !call.role.is_subscription() || !call.is_heard);
+        open().all(|call| call.asks.is_some()).then(|| open().find_map(|call| call.asks))?
+    }
+
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
         self.abandoned = 0;
         let calls = std::mem::take(&mut self.calls).into_values();
@@ -208,7 +219,8 @@ mod tests {
 
     fn call(session: u64, id: &str) -> PendingCall<&'static str> {
         let id = Bytes::copy_from_slice(id.as_bytes());
-        PendingCall { id, token: None, session, role: CallRole::Call, handle: Some("waits"), place: None }
+        let (role, handle) = (CallRole::Call, Some("waits"));
+        PendingCall { id, token: None, session, role, asks: None, is_heard: false, handle, place: None }
     }
 
     #[test]
@@ -270,6 +282,25 @@ mod tests {
             pending.leave(other);
             assert!(pending.is_idle() && !pending.has_calls());
         }
+    }
+
+    #[test]
+    fn a_question_of_the_gateways_own_is_open_until_it_is_answered_or_taken() {
+        let mut pending = PendingCalls::default();
+        assert_eq!(pending.own_question(), None);
+        let own = |role, asks| PendingCall { role, asks: Some(asks), ..call(1, "") };
+        let watch = pending.enter(own(CallRole::Watch, Method::Listen));
+        let list = pending.enter(own(CallRole::Own, Method::ToolsList));
+        assert_eq!(pending.own_question(), Some(Method::Listen));
+        pending.get_mut(watch).expect("it is there").is_heard = true;
+        assert_eq!(pending.own_question(), Some(Method::ToolsList));
+        for role in [CallRole::Call, CallRole::Subscription] {
+            let clients = pending.enter(PendingCall { role, ..call(1, "c") });
+            assert_eq!(pending.own_question(), None, "it may be the client's doing");
+            pending.leave(clients);
+        }
+        pending.leave(list);
+        assert_eq!(pending.own_question(), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::{ONLY_SESSION, outgoing, queue};
 use crate::clock;
 use protocol::error::UpstreamError;
 use protocol::level::Level;
+use protocol::method::Method;
 use protocol::splice::Segments;
 use protocol::translation::question::unasked_answer;
 use protocol::version::Era;
@@ -35,6 +36,10 @@ pub(super) struct MuxState {
     pub(super) used: Instant,
     pub(super) has_answered: bool,
     pub(super) asked_by: AskedBy,
+    /// The question of the gateway's own that it ended at, if it was no client's doing.
+    pub(super) ended_at: Option<Method>,
+    /// The questions of the gateway's own that were answered, or taken, and since when.
+    pub(super) own_answered: Vec<(Method, Instant)>,
     /// What whoever hands in a message does where its reader has no room.
     pub(super) patience: Patience,
     /// The connection is to end: nothing new goes into it.
@@ -129,6 +134,8 @@ impl MuxState {
             used: clock::now(),
             has_answered: false,
             asked_by: AskedBy::Nobody,
+            ended_at: None,
+            own_answered: Vec::new(),
             patience: Patience::Never,
             is_closing: false,
             is_gone: false,
@@ -138,6 +145,7 @@ impl MuxState {
     /// The connection is gone: nobody waits any more.
     pub(super) fn end(&mut self) {
         self.is_gone = true;
+        self.ended_at = self.pending.own_question();
         for call in self.pending.drain() {
             if call.role == CallRole::Own && self.asked_by == AskedBy::Nobody {
                 self.asked_by = AskedBy::GatewayAtEnd;
@@ -237,6 +245,11 @@ impl MuxState {
         if let Some(room) = self.room_for(own, message) {
             return CallDelivery::Full(room);
         }
+        let Some(call) = self.pending.get_mut(own) else { return CallDelivery::Nobody };
+        let is_first = !std::mem::replace(&mut call.is_heard, true) && call.role == CallRole::Watch;
+        if let Some(method) = call.asks.filter(|_| is_first) {
+            self.note_own_answer(method);
+        }
         let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
         let Some(handle) = waiting else { return CallDelivery::Nobody };
         let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
@@ -289,10 +302,19 @@ impl MuxState {
         self.used = clock::now();
         // An answer that nobody waits for any more is expected all the same.
         let Some(call) = self.pending.leave(own) else { return false };
+        if let Some(method) = call.asks {
+            self.note_own_answer(method);
+        }
         if let Some(handle) = call.handle {
             handle.finish(message);
         }
         true
+    }
+
+    fn note_own_answer(&mut self, method: Method) {
+        if self.own_answered.iter().all(|(answered, _)| *answered != method) {
+            self.own_answered.push((method, clock::now()));
+        }
     }
 
     /// The other side has answered a call, and the answer cannot be handed on. False: nobody waits for it. Where there is

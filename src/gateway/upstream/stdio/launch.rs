@@ -93,10 +93,10 @@ impl Children {
         payer: Payer,
         seeks_room: impl Fn() -> bool,
     ) -> Result<Launched, UpstreamError> {
-        self.check_start(host, payer)?;
+        self.check_start(host, payer, &seeks_room)?;
         let begun = self.start_watch.begin(payer == Payer::GATEWAY);
         let queued = GaugeGuard::new(&self.series.starts_waiting);
-        let places = match self.places_in_time(host, payer, seeks_room).await {
+        let places = match self.places_in_time(host, payer, &seeks_room).await {
             Ok(places) => places,
             Err(error) => {
                 // It is not on its way any more.
@@ -106,7 +106,7 @@ impl Children {
         };
         let turn = host.shared.starting.turn(self.start_place.clone()).await;
         drop(queued);
-        self.check_start(host, payer)?;
+        self.check_start(host, payer, &seeks_room)?;
         begun.run();
         let up = begun.up();
         let connection = CloseOnDrop::new(self.start(host, places, begun)?);
@@ -134,12 +134,18 @@ impl Children {
         }
     }
 
-    /// Fails if none may be started for this payer now.
-    fn check_start(&self, host: &Host, payer: Payer) -> Result<(), UpstreamError> {
+    /// Fails if none may be started for this payer now. One that a client waits for is not the gateway's alone.
+    fn check_start(
+        &self,
+        host: &Host,
+        payer: Payer,
+        has_client: impl Fn() -> bool,
+    ) -> Result<(), UpstreamError> {
         if self.is_retired() || host.is_leaving() {
             return Err(self.why_ended());
         }
-        self.start_pause(payer, clock::now()).map_or(Ok(()), |wait| Err(not_started(wait)))
+        let is_own = payer == Payer::GATEWAY && !has_client();
+        self.start_pause(is_own, clock::now()).map_or(Ok(()), |wait| Err(not_started(wait)))
     }
 
     /// Completes when nothing is to be started any more.
@@ -241,7 +247,7 @@ impl Launched {
                 biased;
                 () = up.cancelled() => Ok(()),
                 () = connection.gone() => {
-                    let pause = children.start_pause(Payer::GATEWAY, clock::now());
+                    let pause = children.start_pause(true, clock::now());
                     Err(not_started(pause.unwrap_or_default()))
                 }
                 () = children.ended(host) => Err(children.why_ended()),

@@ -68,12 +68,17 @@ use config::{self, CommandConfig, Isolation};
 use net::jitter;
 use net::secret::Secret;
 use protocol::error::{UpstreamError, without_secrets};
+use protocol::method::Method;
 use protocol::text::one_line;
 
 /// The number of characters of a child's line that are logged, at most.
 const LOGGED_CHARS_MAX: usize = 1024;
 /// One that lives for so long after its first answer does not end by starting.
 const SETTLING_TIME: Duration = Duration::from_secs(10);
+/// One that lives for so long has not ended at a question, though it was not asked it: the longest pause is over.
+const OUTLIVING_TIME: Duration = Duration::from_mins(3);
+/// The pause between two looks whether one lives on that was asked what others ended at.
+const LIVING_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Children {
@@ -188,6 +193,11 @@ impl Children {
     /// True while the last one came to nothing before it answered anything.
     pub(crate) fn does_not_start(&self) -> bool {
         self.starts.lock().is_silent()
+    }
+
+    /// The question of the gateway's own at which they end again and again, though they start.
+    pub(crate) fn ends_at(&self) -> Option<Method> {
+        self.starts.lock().ends_at()
     }
 
     /// The number of those that have answered; none while each ends soon after that.
@@ -320,9 +330,9 @@ impl Children {
         self.retired.cancelled().await;
     }
 
-    /// The time until the next one may be started that this payer is charged for, unless that is now.
-    pub(crate) fn start_pause(&self, payer: Payer, now: Instant) -> Option<Duration> {
-        self.starts.lock().wait(now, payer == Payer::GATEWAY)
+    /// The time until the next one may be started, unless that is now. `is_own`: for questions of the gateway's own alone.
+    pub(crate) fn start_pause(&self, is_own: bool, now: Instant) -> Option<Duration> {
+        self.starts.lock().wait(now, is_own)
     }
 
     /// The time until the next process is asked to initialize for `asker`, unless that is now.
@@ -390,6 +400,11 @@ impl Children {
         self.series.crash_loop.set(is_loop.into());
         self.loop_since_s.store(if is_loop { clock::now_s() } else { 0 }, Ordering::Relaxed);
         match (is_loop, starts.is_in_doubt()) {
+            (true, _) if let Some(question) = starts.ends_at() => tracing::error!(
+                upstream,
+                question = question.label(),
+                "its child processes end at a question of the gateway's own: asked again after growing pauses"
+            ),
             (true, false) => tracing::error!(
                 upstream,
                 "its child processes end before they answer: started again with growing pauses"
@@ -442,9 +457,32 @@ impl Children {
             tokio::time::sleep(SETTLING_TIME).await;
             self.note_success();
             if self.is_introduced.load(Ordering::Relaxed) || connection.has_client() {
-                return self.note_use();
+                break self.note_use();
             }
         }
+        self.outlived(connection).await;
+    }
+
+    /// Waits until one lives on that was asked what others ended at, if any did.
+    async fn outlived(&self, connection: &MuxConnection) {
+        let since = clock::now();
+        loop {
+            let Some(question) = self.starts.lock().last_own_end() else { return };
+            let is_over = connection.has_answered_own(question, SETTLING_TIME);
+            if is_over || clock::since(since) >= OUTLIVING_TIME {
+                let mut starts = self.starts.lock();
+                starts.outlive_own_ends();
+                return self.show_loop(&starts);
+            }
+            tokio::time::sleep(LIVING_INTERVAL).await;
+        }
+    }
+
+    /// One ended at a question of the gateway's own, after it had introduced itself.
+    fn note_own_end(&self, question: Method, now: Instant) {
+        let mut starts = self.starts.lock();
+        starts.end_at(question, now, jitter::random());
+        self.show_loop(&starts);
     }
 
     /// The kind of vain start that one was which ended unasked; `None`: it was none.
@@ -489,6 +527,11 @@ impl Children {
         // One that answered nothing is counted already.
         if vain == Some(VainStart::Introduced) {
             self.note_vain_start(VainStart::Introduced, since, now);
+        }
+        // One that does not even initialize is of no use to clients.
+        let question = connection.ended_at().filter(|question| *question != Method::Initialize);
+        if let Some(question) = question.filter(|_| connection.has_answered()) {
+            self.note_own_end(question, now);
         }
         // One that was of use is started again when somebody needs it.
         let is_standing = match vain {

@@ -2,10 +2,13 @@
 //!
 //! Pure. A process is of use once it has answered more than how it introduces itself, or lives on. The end of one that a
 //! client has spoken to is no reason to keep it from others, and that of one which the gateway alone has spoken to, after it
-//! had introduced itself, is none to keep it from clients.
+//! had introduced itself, is none to keep it from clients. Processes that end at a question of the gateway's own, however
+//! much they were of use before it, are started with growing pauses for its own questions.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
+
+use protocol::method::Method;
 
 /// After so many vain starts in a row it is said that the server does not start.
 const LOOP_STARTS: u32 = 3;
@@ -40,12 +43,23 @@ pub(super) struct Starts {
     is_silent: bool,
     /// They end again and again.
     is_loop: bool,
+    /// Those that ended at a question of the gateway's own.
+    own_ends: OwnEnds,
     /// The last moment at which one was of use.
     used: Option<Instant>,
     /// Those that refused to initialize for the gateway.
     own_refusals: Refusals,
     /// Those that did so for a client.
     client_refusals: Refusals,
+}
+
+/// The processes in a row that ended at a question of the gateway's own, and the last of these questions.
+#[derive(Clone, Copy, Debug, Default)]
+struct OwnEnds {
+    count: u32,
+    at: Option<Method>,
+    /// The gateway starts none for a question of its own before.
+    until: Option<Instant>,
 }
 
 /// The processes in a row that refused to initialize.
@@ -67,8 +81,8 @@ impl Refusals {
 impl Starts {
     /// The time until the next start, unless that may be now. `is_own`: the gateway asks in that process.
     pub(super) fn wait(&self, now: Instant, is_own: bool) -> Option<Duration> {
-        let not_before = if is_own { self.own_not_before } else { self.not_before };
-        left(not_before, now)
+        let own = self.own_not_before.max(self.own_ends.until);
+        left(if is_own { own } else { self.not_before }, now)
     }
 
     /// The start of a child at `since` came to nothing. `random` is from 0 to 1. Returns the pause. Several that ran at
@@ -113,10 +127,35 @@ impl Starts {
         left(refusals.until, now)
     }
 
-    /// Nothing is known of those before this one, but what they refused.
+    /// One ended at this question of the gateway's own. The first may have done so by chance.
+    pub(super) fn end_at(&mut self, question: Method, now: Instant, random: f64) {
+        let ends = &mut self.own_ends;
+        ends.at = Some(question);
+        ends.count = ends.count.saturating_add(1);
+        if ends.count > 1 {
+            ends.until = Some(now + pause_after(ends.count - 1, PAUSE_MIN, PAUSE_MAX, random));
+        }
+    }
+
+    /// The question of the gateway's own at which the last one ended that did so.
+    pub(super) fn last_own_end(&self) -> Option<Method> {
+        self.own_ends.at
+    }
+
+    /// One lives on that was asked the same, or was not asked it for long.
+    pub(super) fn outlive_own_ends(&mut self) {
+        self.own_ends = OwnEnds::default();
+    }
+
+    /// The question of the gateway's own at which they end again and again, though they start.
+    pub(super) fn ends_at(&self) -> Option<Method> {
+        self.own_ends.at.filter(|_| self.own_ends.count >= LOOP_STARTS && !self.is_silent)
+    }
+
+    /// Nothing is known of those before this one, but what they refused, and what they ended at.
     fn begin_anew(&mut self) {
-        let Self { used, own_refusals, client_refusals, .. } = *self;
-        *self = Self { used, own_refusals, client_refusals, ..Self::default() };
+        let Self { own_ends, used, own_refusals, client_refusals, .. } = *self;
+        *self = Self { own_ends, used, own_refusals, client_refusals, ..Self::default() };
     }
 
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
@@ -161,7 +200,7 @@ impl Starts {
 
     /// True if they end again and again before they are of use.
     pub(super) fn is_loop(&self) -> bool {
-        self.is_loop
+        self.is_loop || self.ends_at().is_some()
     }
 }
 
@@ -213,6 +252,28 @@ mod tests {
         assert!(starts.note_use(now) && !starts.is_loop() && !starts.is_in_doubt());
         assert!(starts.was_used_since(now) && !starts.was_used_since(now + PAUSE_MIN));
         assert_eq!(starts.wait(now, false), None);
+    }
+
+    #[test]
+    fn pauses_after_ends_at_own_questions_grow_however_much_is_answered_before_until_one_lives_on() {
+        let now = crate::clock::now();
+        let mut starts = Starts::default();
+        for (number, expected_ms) in [0, 1000, 2000, 4000].into_iter().enumerate() {
+            assert!(starts.succeed());
+            starts.note_use(now);
+            starts.end_at(Method::Listen, now, 0.5);
+            let own = Some(Duration::from_millis(expected_ms)).filter(|pause| !pause.is_zero());
+            assert_eq!((starts.wait(now, true), starts.wait(now, false)), (own, None), "clients may call it");
+            let ends_at = (number >= 2).then_some(Method::Listen);
+            assert_eq!((starts.ends_at(), starts.is_loop()), (ends_at, number >= 2));
+        }
+        assert!(starts.succeed() && starts.is_loop(), "it answers as those before it");
+        starts.fail(VainStart::Unanswered, now, now, 0.5);
+        assert_eq!(starts.ends_at(), None, "by now it does not start");
+        assert!(starts.succeed());
+        starts.outlive_own_ends();
+        assert_eq!((starts.ends_at(), starts.last_own_end(), starts.wait(now, true)), (None, None, None));
+        assert!(!starts.is_loop());
     }
 
     #[test]
