@@ -148,6 +148,24 @@ fn lists_that_were_kept_are_shown_while_programs_are_asked_anew() {
     }
 }
 
+/// The old list is at hand, so that the new one is not waited for.
+#[test]
+fn a_list_that_is_on_its_way_is_no_failure() {
+    for words in [&["tools-only", "later-lists-in=2"][..], &["tools-only", "modern", "later-lists-in=2"]] {
+        let programs = Programs::new(words);
+        programs.run_once(&programs.config());
+        let daemon = Daemon::start(&programs.config());
+        eventually("all are fetched", || {
+            let told = daemon.get_admin("/status").json();
+            let mut upstreams = told["upstreams"].as_array().expect("a list").iter();
+            upstreams.all(|upstream| upstream["lists_kept_s"].is_null()).then_some(())
+        });
+        let blames = |line: &&String| line.contains("cannot learn") || line.contains("timed out");
+        let log = daemon.log();
+        assert_eq!(log.iter().find(blames), None, "{words:?}");
+    }
+}
+
 #[test]
 fn lists_that_were_kept_are_marked_until_they_are_fetched() {
     let programs = Programs::new(&[]);

@@ -30,6 +30,7 @@ use crate::tables::lists::{CatalogQuery, List};
 use crate::telemetry::metrics::families::ByResult;
 use crate::upstream::Upstream;
 use crate::upstream::fault::Fault;
+use crate::upstream::stdio::launch::still_starting;
 use protocol::error::UpstreamError;
 
 /// Least time between two fetches of a part because of changes.
@@ -178,13 +179,15 @@ impl PartRequest {
             // Nothing may come for long from one that has to start first, or that has just started beside others.
             let is_down = starting::is_down(&self.upstream);
             let is_old_enough = self.last(thread).is_some_and(|last| is_down || last.is_kept);
-            let deadline = if is_old_enough { deadline.min(entered_at + STALE_PATIENCE) } else { deadline };
+            let patience = if is_old_enough { entered_at + STALE_PATIENCE } else { deadline };
             let is_too_early = flight.count.get().is_some_and(|count| *count < entered);
-            match timeout_at(deadline.into(), flight.landed()).await {
+            match timeout_at(patience.min(deadline).into(), flight.landed()).await {
                 Ok(_) if is_too_early => {}
                 Ok(Some(Ok(part))) => return CachedPart::Fetched(part),
                 Ok(Some(Err(error))) => return self.last_good(thread, error),
                 Ok(None) => return self.last_good(thread, UpstreamError::Reset),
+                // It was not waited for as long as it may take.
+                Err(_) if patience < deadline => return self.last_good(thread, still_starting()),
                 Err(_) => return self.last_good(thread, UpstreamError::TimedOut),
             }
         }

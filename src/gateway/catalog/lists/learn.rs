@@ -119,6 +119,8 @@ struct LearnState {
     names: Option<MemberNames>,
     due: Instant,
     failures: u32,
+    /// The same, with lists that were not waited for.
+    vain: u32,
     /// True until it has answered.
     is_asked: bool,
     changes: u64,
@@ -136,6 +138,7 @@ impl LearnState {
             names: None,
             due: now,
             failures: 0,
+            vain: 0,
             is_asked: false,
             changes: 0,
             was_tried: false,
@@ -170,7 +173,7 @@ impl LearnState {
     /// True if it would be asked by the clock alone: asked so, a program would never be idle.
     fn is_only_looked_at(&self, upstream: &Upstream) -> bool {
         let has_news = self.changes != changes(upstream) || self.has_come_up(upstream);
-        upstream.is_child() && self.names.is_some() && self.failures == 0 && !has_news
+        upstream.is_child() && self.names.is_some() && self.vain == 0 && !has_news
     }
 }
 
@@ -279,26 +282,28 @@ fn note(known: &mut HashMap<UpstreamId, LearnState>, upstream: &Upstream, (names
         entry.is_changed |= entry.names.as_ref() != Some(&names);
         entry.names = Some(names);
     }
-    match trouble {
-        None => {
-            entry.failures = 0;
-            entry.due = now + REFRESH_INTERVAL;
-        }
-        // It is asked again once it is known what it speaks.
-        Some(UpstreamError::Starting { .. }) => entry.due = now + RETRY_INTERVAL_MIN,
-        Some(error) => {
-            // A fault of a list was told where it was met.
-            if entry.failures == 0 && upstream.listing.fault().is_none() {
-                tracing::warn!(
-                    upstream = upstream.config.name,
-                    error = upstream.fault_of(&error, upstream.config.list_timeout).to_string(),
-                    "cannot learn what this upstream offers"
-                );
-            }
-            entry.due = now + doubled(RETRY_INTERVAL_MIN, entry.failures, RETRY_INTERVAL_MAX);
-            entry.failures += 1;
-        }
+    let Some(error) = trouble else {
+        (entry.failures, entry.vain) = (0, 0);
+        entry.due = now + REFRESH_INTERVAL;
+        return;
+    };
+    // One that starts is asked again once it is known what it speaks.
+    let is_starting = matches!(error, UpstreamError::Starting { .. });
+    if is_starting && upstream.eras().is_none() {
+        entry.due = now + RETRY_INTERVAL_MIN;
+        return;
     }
+    // A fault of a list was told where it was met. A list that is still on its way is none.
+    if !is_starting && entry.failures == 0 && upstream.listing.fault().is_none() {
+        tracing::warn!(
+            upstream = upstream.config.name,
+            error = upstream.fault_of(&error, upstream.config.list_timeout).to_string(),
+            "cannot learn what this upstream offers"
+        );
+    }
+    entry.failures += u32::from(!is_starting);
+    entry.due = now + doubled(RETRY_INTERVAL_MIN, entry.vain, RETRY_INTERVAL_MAX);
+    entry.vain += 1;
 }
 
 /// Gives every endpoint that routes by names what is known now.
