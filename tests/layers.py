@@ -74,7 +74,9 @@ ROOMS = {
     "tokens": "fields grant jwt sealing request_state session_token task_id lib",
     "identity": """
         pages parameters presented uri
-        oauth_error pkce redirect_uri resource scope lib
+        oauth_error pkce redirect_uri resource scope
+        sealed
+        lib
     """,
     "status": "callers calls object words query history seen servers state problem tools gateway problems lib",
     "net": """

@@ -16,4 +16,5 @@ pub mod presented;
 pub mod redirect_uri;
 pub mod resource;
 pub mod scope;
+pub mod sealed;
 pub mod uri;
