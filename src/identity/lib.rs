@@ -8,6 +8,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod authorize;
+pub mod client;
 pub mod oauth_error;
 pub mod pages;
 pub mod parameters;
