@@ -10,6 +10,7 @@
 
 pub mod authorize;
 pub mod client;
+pub mod client_auth;
 pub mod oauth_error;
 pub mod pages;
 pub mod parameters;
@@ -19,4 +20,5 @@ pub mod redirect_uri;
 pub mod resource;
 pub mod scope;
 pub mod sealed;
+pub mod token_request;
 pub mod uri;
