@@ -11,12 +11,14 @@
 pub mod authorize;
 pub mod client;
 pub mod client_auth;
+pub mod client_document;
 pub mod oauth_error;
 pub mod pages;
 pub mod parameters;
 pub mod pkce;
 pub mod presented;
 pub mod redirect_uri;
+pub mod registration;
 pub mod resource;
 pub mod scope;
 pub mod sealed;
