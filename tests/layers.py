@@ -75,7 +75,7 @@ ROOMS = {
     "identity": """
         pages parameters presented uri
         oauth_error pkce redirect_uri resource scope
-        sealed client client_auth registration client_document authorize token_request
+        public_address sealed server_metadata client client_auth registration client_document authorize token_request revocation
         lib
     """,
     "status": "callers calls object words query history seen servers state problem tools gateway problems lib",
