@@ -17,6 +17,7 @@ pub mod pages;
 pub mod parameters;
 pub mod pkce;
 pub mod presented;
+pub mod provider;
 pub mod public_address;
 pub mod redirect_uri;
 pub mod registration;
