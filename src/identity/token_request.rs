@@ -140,7 +140,8 @@ pub fn use_refresh_token(
     record: Option<&GrantRecord>,
     client_id: &str,
     resource: Option<&str>,
-    (now_s, reuse_s): (u64, u64),
+    now_s: u64,
+    reuse_s: u64,
 ) -> Use {
     if !token.client.is_of(&[client_id]) {
         return Use::Refuse(invalid_grant("the refresh token is of another client"));
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn refresh(of: u64, at: u64, now_s: u64) -> Use {
-        use_refresh_token(&token(of), Some(&record(at)), "c", None, (now_s, REUSE_S))
+        use_refresh_token(&token(of), Some(&record(at)), "c", None, now_s, REUSE_S)
     }
 
     fn read(pairs: &[(&str, &str)]) -> Result<TokenRequest, ErrorCode> {
@@ -338,13 +339,13 @@ mod tests {
 
     #[test]
     fn a_refresh_token_of_another_place_ends_nothing() {
-        let times = (NOW_S, REUSE_S);
         let over = GrantRecord { used_s: 0, ..record(1) };
         for (record, client) in [(None, "c"), (Some(&over), "c"), (Some(&record(9)), "d")] {
-            let found = use_refresh_token(&token(1), record, client, None, times);
+            let found = use_refresh_token(&token(1), record, client, None, NOW_S, REUSE_S);
             assert!(matches!(found, Use::Refuse(_)), "{found:?}");
         }
-        let found = use_refresh_token(&token(1), Some(&record(1)), "c", Some("https://x.example"), times);
+        let found =
+            use_refresh_token(&token(1), Some(&record(1)), "c", Some("https://x.example"), NOW_S, REUSE_S);
         assert!(matches!(found, Use::Refuse(error) if error.code == ErrorCode::InvalidTarget));
     }
 
@@ -382,7 +383,7 @@ mod tests {
                 now_s += passed_s;
                 let Some(at) = stands.clone() else { break };
                 let shown = token(at.generation.saturating_sub(back).max(1));
-                match use_refresh_token(&shown, Some(&at), "c", None, (now_s, REUSE_S)) {
+                match use_refresh_token(&shown, Some(&at), "c", None, now_s, REUSE_S) {
                     Use::Next(next) => {
                         prop_assert_eq!((shown.generation, next.generation), (at.generation, at.generation + 1));
                         stands = Some(next);
