@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use super::states::{status, upstream};
 use crate::harness::{
     Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, api_key, call, eventually,
     eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names, with_key,
@@ -558,4 +560,76 @@ fn the_words_of_a_program_that_does_not_start_come_before_its_end() {
     let log = daemon.log();
     let at = |what: &str| log.iter().position(|line| line.contains(what));
     assert!(at("banner line 19").is_some() && at("banner line 19") < at("ended unasked"), "{log:#?}");
+}
+
+#[test]
+fn a_program_that_has_become_one_of_the_other_era_is_found_out_though_it_does_not_say_so() {
+    side_by_side(["turns-legacy", "turns-modern"], |turns| {
+        let child = Child::new(&[turns]);
+        let times = "start_timeout = \"2s\"\nresponse_timeout = \"8s\"";
+        let keys = child.keys(&format!("isolation = \"shared\"\n{times}"));
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        let session = open(&daemon);
+        let params = r#"{"name":"echo","arguments":{}}"#;
+        let requests = [call("1", "echo"), in_session(&session, legacy("1", "tools/call", params))];
+        let serves = || requests.iter().all(|request| daemon.send(request).text().contains("content"));
+        eventually("it serves", || serves().then_some(()));
+        for pid in child.pids() {
+            let _ = kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
+        }
+        eventually_within(Duration::from_mins(1), "it serves again", || serves().then_some(()));
+        assert!(child.pids().len() > 1, "{turns}: {:?}", first_methods(&child));
+    });
+}
+
+#[test]
+fn a_modern_program_that_is_silent_on_initialize_serves_sessions_over_the_bridge() {
+    let child = Child::new(&["modern-only", "hangs-at=initialize"]);
+    let keys = child.keys("start_timeout = \"8s\"\nresponse_timeout = \"40s\"");
+    let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+    eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
+    let params = r#"{"name":"echo","arguments":{}}"#;
+    let ask = || daemon.send(&in_session(&open(&daemon), legacy("1", "tools/call", params)));
+    let since = Instant::now();
+    let first = ask();
+    assert!(first.text().contains("content"), "{}", first.text());
+    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
+    let since = Instant::now();
+    assert!(ask().text().contains("content"));
+    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+    // The process that was to open a session ends at start_timeout, which is no fault of the others.
+    eventually_within(Duration::from_secs(20), "that one has ended", || {
+        (daemon.metric("trunkline_children{upstream=\"up\"}") == 1).then_some(())
+    });
+    let told = upstream(&status(&daemon), "up");
+    assert_eq!((&told["state"], &told["why"]), (&"up".into(), &Value::Null), "{told:#}");
+}
+
+#[test]
+fn a_program_that_refuses_one_era_and_is_silent_on_the_other_holds_up_the_first_lists_alone() {
+    side_by_side(["shared", "session"], |isolation| {
+        let (silent, good) = (Child::new(&["strict", "hangs-at=initialize"]), Child::new(&["modern-only"]));
+        let config =
+            Config::new().admin().raw("silent", &silent.keys(&format!("isolation = \"{isolation}\"")));
+        let daemon = Daemon::start(&config.raw("good", &good.keys("")));
+        silent.wait_received("initialize", 1);
+        let since = Instant::now();
+        assert_eq!(listed(&daemon.send(&list("1", "tools/list"))), 1);
+        for _ in 0..3 {
+            assert_eq!(listed(&daemon.send(&list("1", "tools/list"))), 1);
+        }
+        assert!(since.elapsed() < Duration::from_secs(13), "{isolation}: {:?}", since.elapsed());
+    });
+}
+
+#[test]
+fn a_call_that_is_bridged_to_a_process_which_starts_keeps_its_margin_once() {
+    let child = Child::new(&["strict", "later-starts-in=30"]);
+    let daemon = Daemon::start(&Config::new().raw("up", &child.keys("response_timeout = \"8s\"")).admin());
+    eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
+    let since = Instant::now();
+    let refused = daemon.send(&call("1", "echo"));
+    let waited = since.elapsed();
+    assert!(refused.text().contains("still starting; the call was not executed"), "{}", refused.text());
+    assert!(waited >= Duration::from_millis(3500) && waited < Duration::from_secs(7), "{waited:?}");
 }

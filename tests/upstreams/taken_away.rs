@@ -1,6 +1,8 @@
 //! A program that is taken away while somebody waits for it: by a reload that replaces or removes its upstream, and by the
 //! end of the gateway.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::harness::{
@@ -194,4 +196,54 @@ fn the_end_of_a_program_that_is_not_up_is_the_end_of_the_gateway() {
         1,
         "none was started in its place, which would take its time to end as well"
     );
+}
+
+/// Programs whose era nobody knows yet, and the message that they have read and say nothing to; none: they read nothing.
+const UNKNOWN: [(&[&str], Option<&str>); 6] = [
+    (&["strict", "starts-in=20"], None),
+    (&["modern", "fixes-era", "starts-in=20"], None),
+    (&["modern-only", "starts-in=20"], None),
+    (&["modern-only", "hangs-at=server/discover"], Some("server/discover")),
+    (&["silent-on-discover", "hangs-at=initialize"], Some("initialize")),
+    (&["strict", "hangs-at=initialize"], Some("initialize")),
+];
+
+#[test]
+fn the_end_of_the_gateway_ends_the_first_start_of_a_program_and_blames_nobody() {
+    let waiting = [None, Some((true, "tools/call")), Some((false, "tools/call")), Some((true, "tools/list"))];
+    for (words, read) in UNKNOWN {
+        side_by_side(waiting, |waiting| {
+            let child = Child::new(words);
+            let config = Config::new().admin().top(ONE_WORKER).raw("up", &keys(&child));
+            let mut daemon = Daemon::start(&config.section(LONG_DRAIN));
+            match read {
+                Some(method) => drop(child.wait_received(method, 1)),
+                None => drop(child.wait_for("started", 1)),
+            }
+            let waiting = waiting.map(|(is_modern, method)| {
+                let begun = daemon.begin(&request(&daemon, is_modern, method));
+                assert_eq!(daemon.send(&call("2", "echo").target("/nowhere")).status, 404);
+                (begun, is_modern)
+            });
+            let since = Instant::now();
+            daemon.terminate();
+            if let Some((mut waiting, is_modern)) = waiting {
+                let refused =
+                    waiting.response().assert_error(if is_modern { 503 } else { 200 }, 503, Some("1"));
+                let said = refused["error"]["message"].as_str().expect("a message");
+                assert!(said.contains("still starting"), "{words:?}: {said}");
+            }
+            assert!(daemon.wait_exit().success());
+            assert!(since.elapsed() < Duration::from_secs(5), "{words:?}: {:?}", since.elapsed());
+            child.wait_gone();
+            assert_eq!(child.pids().len(), 1, "{words:?}: none was started in its place");
+            let log = daemon.log();
+            let is_of_start = |line: &str| {
+                ["no state_directory", "run as root", "call failed"].iter().any(|word| line.contains(word))
+            };
+            let blames =
+                |line: &&String| (line.contains("WARN") || line.contains("ERROR")) && !is_of_start(line);
+            assert_eq!(log.iter().find(blames), None, "{words:?}");
+        });
+    }
 }

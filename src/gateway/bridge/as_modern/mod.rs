@@ -33,6 +33,7 @@ use std::time::Instant;
 
 use http::StatusCode;
 use tokio::sync::Semaphore;
+use tokio::time::timeout_at;
 
 use self::answers::IntroductionCache;
 use self::call::ModernCall;
@@ -137,10 +138,15 @@ pub(crate) async fn open_session(
     let limits = client.limits();
     // A process that it takes is the caller's.
     let asker = Asker { payer, ..Asker::of(client, &limits) };
-    let until = if upstream.is_child() { call_told_at(deadline) } else { deadline };
-    let opened = initialize::open(&asker, upstream, offer, until).await;
+    let opening = initialize::open(&asker, upstream, offer, deadline);
+    let opened = if upstream.is_child() {
+        // Until then it need not say that it is ready. Whoever waits for its start keeps the same time back.
+        let told_at = call_told_at(deadline);
+        timeout_at(told_at.into(), opening).await.map_err(|_| still_starting())?
+    } else {
+        opening.await
+    };
     if upstream.is_child() && matches!(&opened, Err(InitializeError::Upstream(error)) if error.is_timeout()) {
-        // It does not say yet that it is ready.
         return Err(still_starting());
     }
     if matches!(opened, Err(InitializeError::Refused { .. })) {

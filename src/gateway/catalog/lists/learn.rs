@@ -59,7 +59,10 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
             _ = interval.tick() => {}
             () = state.catalog.renewed.notified() => {}
             // Each result counts as soon as it is there: a slow upstream holds up nobody.
-            Some((upstream, names)) = asked.next() => note(&mut known, &upstream, names),
+            // The end of the gateway ends those that start, which says nothing of them.
+            Some((upstream, names)) = asked.next() => if !state.drain.is_quiet() {
+                note(&mut known, &upstream, names);
+            },
         }
         let now = clock::now();
         client.pools.sweep(now);

@@ -41,13 +41,14 @@ pub(crate) fn is_on_its_way(upstream: &Upstream) -> bool {
 pub(super) fn wait_until(upstream: &Upstream, entered: Instant) -> Instant {
     let list_timeout = upstream.config.list_timeout;
     let (longest, least) = (list_timeout.min(EMPTY_PATIENCE), list_timeout.min(STALE_PATIENCE));
+    let within = |since: Instant| (since + longest).clamp(entered + least, entered + longest);
     if upstream.starts().is_some_and(|starts| starts.has_failed()) {
         return entered + least;
     }
     match upstream.starts().map(|starts| starts.state()) {
-        Some(StartState::Queued { since } | StartState::Running { since }) => {
-            (since + longest).clamp(entered + least, entered + longest)
-        }
+        Some(StartState::Queued { since } | StartState::Running { since }) => within(since),
+        // It has answered, be it a refusal, and does not say what it is.
+        Some(StartState::Up { since }) if is_starting(upstream) => within(since),
         _ if is_starting(upstream) => entered + longest,
         _ => entered + list_timeout,
     }

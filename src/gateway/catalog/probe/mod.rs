@@ -89,6 +89,8 @@ struct UpstreamSchedule {
     legacy: Option<Schedule>,
     /// The moment at which an answer was taken in last.
     heard: Option<Instant>,
+    /// It is a program that answered nothing in the era in which it is known, and has not said since what it speaks.
+    is_in_doubt: bool,
 }
 
 type ProbeResult = (UpstreamId, Era, EraFinding);
@@ -256,6 +258,10 @@ impl Prober {
     /// Takes in an answer. True if anything is known better than before.
     fn note(&mut self, id: UpstreamId, era: Era, finding: EraFinding) -> bool {
         let Self { state, entries, due, due_programs, .. } = self;
+        // The end of the gateway ends those that start, which says nothing of them.
+        if state.drain.is_quiet() && matches!(finding, EraFinding::Unknown { .. }) {
+            return false;
+        }
         // It may have been removed while it was asked.
         let Some(entry) = entries.get_mut(&id).filter(|entry| !entry.upstream.facts.is_over()) else {
             return false;
@@ -343,6 +349,8 @@ impl UpstreamSchedule {
         let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
         let facts = &upstream.facts;
         let speaks_other = matches!(before.of(era.other()), Fact::Present(_));
+        let is_in_doubt = self.is_in_doubt;
+        self.is_in_doubt &= !matches!(finding, EraFinding::Speaks { .. });
         let schedule = self.schedule(era)?;
         match finding {
             EraFinding::Speaks { introduction, fresh_for } => {
@@ -355,6 +363,10 @@ impl UpstreamSchedule {
                     only.faults.is_good();
                 }
                 *known.of_mut(era) = Fact::Present(Arc::new(introduction));
+                if is_in_doubt {
+                    // It may be another program by now, and speaks this era alone until it ends.
+                    *known.of_mut(era.other()) = Fact::Unknown;
+                }
                 schedule.settle(now, fresh_for, before.of(era) != known.of(era));
             }
             // What the operator fixed is not denied by an answer, and what was known not by one answer.
@@ -396,7 +408,8 @@ impl UpstreamSchedule {
         };
         let schedule = |era| is_asked(era).then(|| Schedule::new(now));
         let (modern, legacy) = (schedule(Era::Modern), schedule(Era::Legacy));
-        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy, heard: None };
+        let mut new =
+            Self { upstream: Arc::clone(upstream), modern, legacy, heard: None, is_in_doubt: false };
         new.follow_era(&upstream.facts.known(), now);
         new
     }
@@ -406,7 +419,7 @@ impl UpstreamSchedule {
         if !program::is_of_one_era(&self.upstream) {
             return;
         }
-        let asked = program::asked(known);
+        let asked = if self.is_in_doubt { Eras::BOTH } else { program::asked(known) };
         for (schedule, era) in [(&mut self.modern, Era::Modern), (&mut self.legacy, Era::Legacy)] {
             if !asked.contains(era) {
                 *schedule = None;
@@ -424,9 +437,19 @@ impl UpstreamSchedule {
         }
     }
 
+    /// A program that answers nothing in the era in which it is known is asked about both, as a new one is.
+    fn follow_silence(&mut self, now: Instant) {
+        if program::is_silent(&self.upstream) {
+            self.is_in_doubt = true;
+            self.modern.get_or_insert_with(|| Schedule::new(now));
+            self.legacy.get_or_insert_with(|| Schedule::new(now));
+        }
+    }
+
     /// The eras that it is to be asked about now, and since when.
     fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
         self.follow_wish(now);
+        self.follow_silence(now);
         // A program that rests is asked once a call has started it.
         let rests = self.upstream.rests_but_for_calls();
         let is_doubted = !rests && self.upstream.facts.take_doubt();
