@@ -266,7 +266,7 @@ fn a_program_that_ends_again_and_again_at_a_question_of_the_gateway_is_told_unti
         }
         assert_unharmed(&daemon, &open(&daemon));
         unruly.crashes_no_more();
-        eventually_within(Duration::from_secs(60), &format!("{words:?} {method}: it is up"), || {
+        eventually_within(Duration::from_mins(1), &format!("{words:?} {method}: it is up"), || {
             ask();
             let is_up = upstream(&status(&daemon), "bad")["state"] == "up";
             (is_up && daemon.find_metric(metric) == Some(0)).then_some(())

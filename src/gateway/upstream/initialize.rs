@@ -98,6 +98,7 @@ impl InitializeOffer<'static> {
 }
 
 /// Opens a session, of another revision than the one that is offered where the upstream refuses that ([`revisions`]).
+/// Where its replica leaves the upstream before it is open, it is opened at another, once.
 /// Where it fails after the upstream has opened it, or is dropped, it is closed there.
 pub(crate) async fn open(
     asker: &Asker<'_>,
@@ -109,6 +110,7 @@ pub(crate) async fn open(
     let mut refused = RefusedRevisions::default();
     let mut is_trial = upstream.opens_own_sessions();
     let trial_until = deadline.min(clock::now() + TRIAL_PATIENCE);
+    let mut may_reopen = !upstream.has_local_sessions();
     offer.initialize.version = upstream.facts.revisions.offer(wanted);
     loop {
         let offered = offer.initialize.version;
@@ -131,6 +133,9 @@ pub(crate) async fn open(
                 if refused.may_offer(offered, instead) =>
             {
                 offer.initialize.version = instead;
+            }
+            // Its replica has left the upstream meanwhile, and nobody has used the session yet.
+            Err(InitializeError::Upstream(UpstreamError::SessionLost)) if std::mem::take(&mut may_reopen) => {
             }
             Ok(opened) => {
                 upstream.facts.revisions.learn(wanted, offered);
@@ -320,3 +325,6 @@ fn refusal(
         _ => InitializeError::Refused { status, fault: answer.fields.fault(status), instead: None },
     }
 }
+
+#[cfg(test)]
+mod tests;
