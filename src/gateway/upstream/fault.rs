@@ -192,6 +192,7 @@ impl Fault {
             UpstreamError::Reset => matches!(self, Self::Closed | Self::Ended { .. }),
             UpstreamError::TimedOut => matches!(self, Self::TimedOut(_) | Self::ConnectTimedOut(_)),
             UpstreamError::NotStarted { .. } => matches!(self, Self::Ended { .. } | Self::NotStarted(_)),
+            UpstreamError::TooManyChildren => matches!(self, Self::NotStarted(_)),
             UpstreamError::Credentials | UpstreamError::ClientCredentials { .. } => {
                 self.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403))
             }

@@ -349,7 +349,7 @@ pub enum UpstreamError {
     )]
     ConnectionsOfPrincipal,
     /// `children_max` processes run.
-    #[error("the gateway runs as many processes for the server behind this name as it may, try again later")]
+    #[error("the gateway runs as many processes as it may, try again later")]
     TooManyChildren,
     /// No replica is fit for a request, or the breaker of every one is open.
     #[error("the server behind this name is unhealthy; the call was not executed, try again later")]

@@ -20,6 +20,7 @@ use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::flight::Flight;
 use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::fault::Fault;
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest};
 use crate::upstream::mux::host::Host;
@@ -100,7 +101,9 @@ impl Children {
             Ok(places) => places,
             Err(error) => {
                 // It is not on its way any more.
-                begun.fail("as many child processes run as may".to_owned());
+                let why = self.why_no_place(payer);
+                begun.fail(why.to_owned());
+                self.fault.note(Fault::NotStarted(why.into()), 0, self.serving() == 0);
                 return Err(error);
             }
         };
@@ -111,6 +114,15 @@ impl Children {
         let up = begun.up();
         let connection = CloseOnDrop::new(self.start(host, places, begun)?);
         Ok(Launched { connection, up, turn: Some(turn) })
+    }
+
+    /// The bound that keeps it from a place, for operators.
+    fn why_no_place(&self, payer: Payer) -> &'static str {
+        if self.running.take(payer).is_err() {
+            "as many of its processes run as its children_max allows"
+        } else {
+            "as many processes of all upstreams run as limits.children_max allows"
+        }
     }
 
     /// Its places among all processes.
