@@ -10,7 +10,6 @@ It is a server of the legacy era; `modern` makes it one of both, and with `fixes
 them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone. `strict` refuses what comes before
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `later-lists-in=S` is as late with tools there, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method (with `crashes-after=N`, of the one after N in a process), `hangs-at=METHOD` never answers it, and `lists=N` refuses to list once it did so N times.
-`turns-legacy` is of the modern era in its first process and of the other one, silent on what it does not know, in all later ones, and `turns-modern` the reverse.
 `initializes-after=N` refuses the first N times to initialize, of all its processes.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
@@ -31,10 +30,6 @@ LOG = sys.argv[1]
 WORDS = sys.argv[2:]
 OUT = sys.stdout.buffer
 IS_FIRST = not os.path.exists(LOG)
-if "turns-legacy" in WORDS:
-    WORDS.append("modern-only" if IS_FIRST else "silent-on-discover")
-if "turns-modern" in WORDS:
-    WORDS.extend(["strict"] if IS_FIRST else ["modern-only", "hangs-at=initialize"])
 
 
 def given(word):

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::states::{status, upstream};
+use super::states::status;
 use crate::harness::{
     Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, api_key, call, eventually,
     eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names, with_key,
@@ -588,49 +587,6 @@ fn programs_without_a_place_are_told_the_bound_that_keeps_it_from_them() {
         let problems = told["problems"].as_array()?;
         problems.iter().any(|problem| problem.to_string().contains("limits.children_max")).then_some(())
     });
-}
-
-#[test]
-fn a_program_that_has_become_one_of_the_other_era_is_found_out_though_it_does_not_say_so() {
-    side_by_side(["turns-legacy", "turns-modern"], |turns| {
-        let child = Child::new(&[turns]);
-        let times = "start_timeout = \"2s\"\nresponse_timeout = \"8s\"";
-        let keys = child.keys(&format!("isolation = \"shared\"\n{times}"));
-        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
-        let session = open(&daemon);
-        let params = r#"{"name":"echo","arguments":{}}"#;
-        let requests = [call("1", "echo"), in_session(&session, legacy("1", "tools/call", params))];
-        let serves = || requests.iter().all(|request| daemon.send(request).text().contains("content"));
-        eventually("it serves", || serves().then_some(()));
-        for pid in child.pids() {
-            let _ = kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
-        }
-        eventually_within(Duration::from_mins(1), "it serves again", || serves().then_some(()));
-        assert!(child.pids().len() > 1, "{turns}: {:?}", first_methods(&child));
-    });
-}
-
-#[test]
-fn a_modern_program_that_is_silent_on_initialize_serves_sessions_over_the_bridge() {
-    let child = Child::new(&["modern-only", "hangs-at=initialize"]);
-    let keys = child.keys("start_timeout = \"8s\"\nresponse_timeout = \"40s\"");
-    let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
-    eventually("it is listed", || (listed(&daemon.send(&list("1", "tools/list"))) == 1).then_some(()));
-    let params = r#"{"name":"echo","arguments":{}}"#;
-    let ask = || daemon.send(&in_session(&open(&daemon), legacy("1", "tools/call", params)));
-    let since = Instant::now();
-    let first = ask();
-    assert!(first.text().contains("content"), "{}", first.text());
-    assert!(since.elapsed() < Duration::from_secs(12), "{:?}", since.elapsed());
-    let since = Instant::now();
-    assert!(ask().text().contains("content"));
-    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
-    // The process that was to open a session ends at start_timeout, which is no fault of the others.
-    eventually_within(Duration::from_secs(20), "that one has ended", || {
-        (daemon.metric("trunkline_children{upstream=\"up\"}") == 1).then_some(())
-    });
-    let told = upstream(&status(&daemon), "up");
-    assert_eq!((&told["state"], &told["why"]), (&"up".into(), &Value::Null), "{told:#}");
 }
 
 #[test]

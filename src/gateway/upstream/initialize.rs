@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::time::timeout_at;
 
 use super::ask::{AskReply, AskRequest, Asker, SessionHeaders};
 use super::exchange::UpstreamClient;
@@ -30,8 +29,6 @@ use protocol::version::LegacyVersion;
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A longer session id is refused: every request would carry it.
 const SESSION_ID_BYTES_MAX: usize = 1024;
-/// The time in which a program that serves over the bridge meanwhile says whether it opens sessions of its own.
-const TRIAL_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct InitializedSession {
@@ -109,20 +106,11 @@ pub(crate) async fn open(
     let wanted = offer.initialize.version;
     let mut refused = RefusedRevisions::default();
     let mut is_trial = upstream.opens_own_sessions();
-    let trial_until = deadline.min(clock::now() + TRIAL_PATIENCE);
     let mut may_reopen = !upstream.has_local_sessions();
     offer.initialize.version = upstream.facts.revisions.offer(wanted);
     loop {
         let offered = offer.initialize.version;
-        let opening = open_as_offered(asker, upstream, &offer, deadline);
-        let opened = match upstream.children().filter(|children| is_trial && !children.know_sessions()) {
-            Some(children) => timeout_at(trial_until.into(), opening).await.unwrap_or_else(|_| {
-                // The start goes on, and what comes of it is known later.
-                children.note_no_session();
-                Err(UpstreamError::TimedOut.into())
-            }),
-            None => opening.await,
-        };
+        let opened = open_as_offered(asker, upstream, &offer, deadline).await;
         match opened {
             // The program speaks the other era alone, as it turns out.
             Err(_) if is_trial && !upstream.opens_own_sessions() => {

@@ -208,6 +208,11 @@ impl Start {
         self.up.cancel();
     }
 
+    /// True where the gateway asks in it, whoever else does.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
+    }
+
     /// Cancelled once it has answered.
     pub(crate) fn up(&self) -> CancellationToken {
         self.up.clone()

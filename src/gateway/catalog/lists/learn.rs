@@ -29,6 +29,7 @@ use crate::upstream::changes::ChangedList;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::start_state::StartState;
 use crate::upstream::{Upstream, UpstreamId};
+use net::drain::DrainPhase;
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
 use protocol::route::directory::{Directory, MemberNames};
@@ -60,9 +61,11 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
             () = state.catalog.renewed.notified() => {}
             // Each result counts as soon as it is there: a slow upstream holds up nobody.
             // The end of the gateway ends those that start, which says nothing of them.
-            Some((upstream, names)) = asked.next() => if !state.drain.is_quiet() {
-                note(&mut known, &upstream, names);
-            },
+            Some((upstream, names)) = asked.next() => {
+                if names.1.is_none() || !state.drain.has_reached(DrainPhase::Closing) {
+                    note(&mut known, &upstream, names);
+                }
+            }
         }
         let now = clock::now();
         client.pools.sweep(now);

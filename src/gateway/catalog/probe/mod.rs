@@ -48,6 +48,7 @@ use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::facts::{EMPTY, EraFacts, EraIntroduction, Fact};
 use crate::upstream::fault::{Fault, LastFault};
 use crate::upstream::{ReplicaSelection, Upstream, UpstreamId};
+use net::drain::DrainPhase;
 use protocol::json::Scratch;
 use protocol::version::{Era, Eras, MODERN};
 
@@ -89,8 +90,6 @@ struct UpstreamSchedule {
     legacy: Option<Schedule>,
     /// The moment at which an answer was taken in last.
     heard: Option<Instant>,
-    /// It is a program that answered nothing in the era in which it is known, and has not said since what it speaks.
-    is_in_doubt: bool,
 }
 
 type ProbeResult = (UpstreamId, Era, EraFinding);
@@ -259,7 +258,7 @@ impl Prober {
     fn note(&mut self, id: UpstreamId, era: Era, finding: EraFinding) -> bool {
         let Self { state, entries, due, due_programs, .. } = self;
         // The end of the gateway ends those that start, which says nothing of them.
-        if state.drain.is_quiet() && matches!(finding, EraFinding::Unknown { .. }) {
+        if state.drain.has_reached(DrainPhase::Closing) && matches!(finding, EraFinding::Unknown { .. }) {
             return false;
         }
         // It may have been removed while it was asked.
@@ -349,8 +348,6 @@ impl UpstreamSchedule {
         let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
         let facts = &upstream.facts;
         let speaks_other = matches!(before.of(era.other()), Fact::Present(_));
-        let is_in_doubt = self.is_in_doubt;
-        self.is_in_doubt &= !matches!(finding, EraFinding::Speaks { .. });
         let schedule = self.schedule(era)?;
         match finding {
             EraFinding::Speaks { introduction, fresh_for } => {
@@ -363,10 +360,6 @@ impl UpstreamSchedule {
                     only.faults.is_good();
                 }
                 *known.of_mut(era) = Fact::Present(Arc::new(introduction));
-                if is_in_doubt {
-                    // It may be another program by now, and speaks this era alone until it ends.
-                    *known.of_mut(era.other()) = Fact::Unknown;
-                }
                 schedule.settle(now, fresh_for, before.of(era) != known.of(era));
             }
             // What the operator fixed is not denied by an answer, and what was known not by one answer.
@@ -408,8 +401,7 @@ impl UpstreamSchedule {
         };
         let schedule = |era| is_asked(era).then(|| Schedule::new(now));
         let (modern, legacy) = (schedule(Era::Modern), schedule(Era::Legacy));
-        let mut new =
-            Self { upstream: Arc::clone(upstream), modern, legacy, heard: None, is_in_doubt: false };
+        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy, heard: None };
         new.follow_era(&upstream.facts.known(), now);
         new
     }
@@ -419,7 +411,7 @@ impl UpstreamSchedule {
         if !program::is_of_one_era(&self.upstream) {
             return;
         }
-        let asked = if self.is_in_doubt { Eras::BOTH } else { program::asked(known) };
+        let asked = program::asked(known);
         for (schedule, era) in [(&mut self.modern, Era::Modern), (&mut self.legacy, Era::Legacy)] {
             if !asked.contains(era) {
                 *schedule = None;
@@ -437,19 +429,9 @@ impl UpstreamSchedule {
         }
     }
 
-    /// A program that answers nothing in the era in which it is known is asked about both, as a new one is.
-    fn follow_silence(&mut self, now: Instant) {
-        if program::is_silent(&self.upstream) {
-            self.is_in_doubt = true;
-            self.modern.get_or_insert_with(|| Schedule::new(now));
-            self.legacy.get_or_insert_with(|| Schedule::new(now));
-        }
-    }
-
     /// The eras that it is to be asked about now, and since when.
     fn due(&mut self, now: Instant) -> impl Iterator<Item = (Instant, Era)> {
         self.follow_wish(now);
-        self.follow_silence(now);
         // A program that rests is asked once a call has started it.
         let rests = self.upstream.rests_but_for_calls();
         let is_doubted = !rests && self.upstream.facts.take_doubt();

@@ -115,11 +115,6 @@ pub(super) fn is_of_one_era(upstream: &Upstream) -> bool {
     upstream.is_child() && upstream.config.eras.is_none() && upstream.config.bridge.is_on
 }
 
-/// True for a program whose processes come to nothing without any answer.
-pub(super) fn is_silent(upstream: &Upstream) -> bool {
-    is_of_one_era(upstream) && upstream.children().is_some_and(|children| children.does_not_start())
-}
-
 /// The facts of a program in one era, where more is remembered.
 pub(super) fn in_one_era(known: EraFacts) -> EraFacts {
     match (&known.modern, &known.legacy) {

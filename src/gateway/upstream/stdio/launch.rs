@@ -103,7 +103,7 @@ impl Children {
                 // It is not on its way any more.
                 let why = self.why_no_place(payer);
                 begun.fail(why.to_owned());
-                self.fault.note(Fault::NotStarted(why.into()), 0, self.serving() == 0);
+                self.fault.note(Fault::NotStarted(why.into()), 0, self.serving() == 0 && !self.are_lazy());
                 return Err(error);
             }
         };

@@ -255,11 +255,6 @@ impl Children {
         self.is_for_one_session() && !self.opening.is_refused()
     }
 
-    /// True if it is known whether the program opens sessions.
-    pub(crate) fn know_sessions(&self) -> bool {
-        self.opening.is_known()
-    }
-
     /// How many of them this payer is charged for.
     pub(crate) fn held_by(&self, payer: Payer) -> usize {
         self.running.held_by(payer)
@@ -457,7 +452,7 @@ impl Children {
 
     /// Waits until one that has answered is known to live on. A refusal alone, such as that of another era, shows no more
     /// than that it starts.
-    async fn settled(&self, connection: &MuxConnection) {
+    async fn settled(&self, connection: &MuxConnection, start: &Start) {
         loop {
             tokio::time::sleep(SETTLING_TIME).await;
             self.note_success();
@@ -465,7 +460,10 @@ impl Children {
                 break self.note_use();
             }
         }
-        self.outlived(connection).await;
+        // Others are not asked what the gateway's own end at.
+        if start.is_own() {
+            self.outlived(connection).await;
+        }
     }
 
     /// Waits until one lives on that was asked what others ended at, if any did.
@@ -490,15 +488,10 @@ impl Children {
         self.show_loop(&starts);
     }
 
-    /// True if a process that has answered nothing shows no more than that the program opens no sessions: others serve.
-    fn was_trial(&self) -> bool {
-        self.is_for_one_session() && !self.opening.is_known() && self.serving() > 0
-    }
-
     /// The kind of vain start that one was which ended unasked; `None`: it was none.
     fn vain_start(&self, connection: &MuxConnection, since: Instant, now: Instant) -> Option<VainStart> {
         if !connection.has_answered() {
-            return Some(VainStart::Unanswered).filter(|_| !self.was_trial());
+            return Some(VainStart::Unanswered);
         }
         let is_early = connection.was_asked_at_end() || now.duration_since(since) < SETTLING_TIME;
         // One client alone keeps no process from others.
@@ -509,7 +502,7 @@ impl Children {
     /// A process comes to its end without an answer. The pause begins before anybody hears of the end and asks for another
     /// process: it may take `stop_timeout` until this one is gone.
     fn note_unanswered(&self, connection: &MuxConnection, end: ChildEnd, since: Instant) {
-        if end != ChildEnd::Asked && !connection.has_answered() && !self.was_trial() {
+        if end != ChildEnd::Asked && !connection.has_answered() {
             self.note_vain_start(VainStart::Unanswered, since, clock::now());
         }
     }

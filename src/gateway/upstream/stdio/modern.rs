@@ -117,8 +117,7 @@ impl Children {
 
     /// A process without a caller of its own that was asked in the modern era in vain, at least until now.
     pub(super) fn take_asked_in_vain(&self, facts: &KnownEras) -> Option<MuxConnection> {
-        // One that no longer answers may have become another program.
-        if facts.known().modern.introduction().is_some() && !self.does_not_start() {
+        if facts.known().modern.introduction().is_some() {
             return None;
         }
         let is_free = |connection: &MuxConnection| !connection.is_over() && connection.is_own();

@@ -250,7 +250,7 @@ async fn next(
 async fn never_up(start: &Start, children: &Children, connection: &MuxConnection) -> ChildEnd {
     let up = start.up();
     if timeout(children.start_timeout(), up.cancelled()).await.is_ok() {
-        children.settled(connection).await;
+        children.settled(connection, start).await;
         // It is up, and ends otherwise.
         std::future::pending::<()>().await;
     }

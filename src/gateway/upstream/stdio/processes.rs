@@ -101,10 +101,6 @@ impl SessionOpening {
         ends.count == 1
     }
 
-    pub(super) fn is_known(&self) -> bool {
-        self.is_open.get().is_some()
-    }
-
     pub(super) fn is_refused(&self) -> bool {
         match self.is_open.get() {
             Some(is_open) => !is_open,

@@ -157,13 +157,7 @@ impl SessionStart {
         let asked = children.launch_and_ask(host, wish.payer, running, has_client, asking).await;
         let opened = asked.and_then(|(starting, answer)| {
             let is_over = starting.connection().is_over();
-            if answer.is_err()
-                && is_new
-                && is_over
-                && !children.is_retired()
-                && !is_own
-                && !children.opening.is_refused()
-            {
+            if answer.is_err() && is_new && is_over && !children.is_retired() && !is_own {
                 children.note_opening(None);
             }
             Ok((starting, answer?))
@@ -200,12 +194,7 @@ impl SessionStart {
 }
 
 impl Children {
-    /// A process was asked to open a session, and says nothing for now.
-    pub(crate) fn note_no_session(&self) {
-        self.note_opening(None);
-    }
-
-    /// A process was asked to open a session, and did or did not; `None`: it did not answer. The first answer tells whether the program
+    /// A process was asked to open a session, and did or did not; `None`: it ended. The first answer tells whether the program
     /// knows sessions; where it does, later refusals have other causes.
     fn note_opening(&self, is_open: Option<bool>) {
         let is_news = match is_open {

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::time::timeout;
 
 use super::launch::{count_client, has_client};
 use super::own_initialize::{answer_to, refuses_revision, result_of};
@@ -29,14 +28,12 @@ use crate::upstream::mux::sessions::SessionHandle;
 use crate::upstream::mux::{MuxConnection, ONLY_SESSION};
 use protocol::envelope::MessageKind;
 use protocol::error::UpstreamError;
-use protocol::initialize::{self, INITIALIZED, Initialize, discover_params};
+use protocol::initialize::{self, INITIALIZED, Initialize};
 use protocol::json::{Scratch, quote};
 use protocol::level::Level;
 use protocol::splice::Segments;
 use protocol::version::LegacyVersion;
 
-/// The time that a process has for `initialize` before it is asked for the other era, where that is in doubt.
-const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
 /// A longer refusal is not kept.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
@@ -190,18 +187,7 @@ impl SharedStart {
         let _turn = if is_common { Some(children.common_start.lock().await) } else { None };
         let running = is_common.then(|| children.take_asked_in_vain(&facts)).flatten();
         let message = Bytes::from(Initialize::own(version).request("1"));
-        // One before it has answered nothing: it may have become a program of the other era, which is found out then.
-        let is_doubted = is_common && children.does_not_start();
-        let patience = DISCOVER_PATIENCE.min(children.start_timeout() / 2);
-        let ask = async |connection: MuxConnection| {
-            let mut opening = Box::pin(open(&connection, &message, payer, json_depth_max));
-            match timeout(patience, &mut opening).await {
-                Ok(opened) => return opened,
-                Err(_) if is_doubted => connection.ask_in_passing("server/discover", &discover_params()),
-                Err(_) => {}
-            }
-            opening.await
-        };
+        let ask = async |connection| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
         let opened = children.launch_and_ask(&host, payer, running, has_client, ask).await;
         let opened = opened.and_then(|(starting, opened)| Ok((starting, opened?)));
