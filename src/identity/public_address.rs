@@ -13,24 +13,25 @@ pub const PORT: u16 = 443;
 pub const ADDRESSES_MAX: usize = 16;
 
 /// Blocks of IPv4 that are not public (IANA's registry of special-purpose addresses), with the bits of their prefix.
-const V4_REFUSED: [([u8; 4], u32); 17] = [
-    ([0, 0, 0, 0], 8),       // this network
-    ([10, 0, 0, 0], 8),      // private
-    ([100, 64, 0, 0], 10),   // shared, of carriers
-    ([127, 0, 0, 0], 8),     // loopback
-    ([169, 254, 0, 0], 16),  // link-local, where clouds keep credentials
-    ([172, 16, 0, 0], 12),   // private
-    ([192, 0, 0, 0], 24),    // protocol assignments
-    ([192, 0, 2, 0], 24),    // documentation
-    ([192, 31, 196, 0], 24), // AS112
-    ([192, 52, 193, 0], 24), // AMT
-    ([192, 88, 99, 0], 24),  // relays of 6to4
-    ([192, 168, 0, 0], 16),  // private
-    ([192, 175, 48, 0], 24), // AS112
-    ([198, 18, 0, 0], 15),   // benchmarks
-    ([198, 51, 100, 0], 24), // documentation
-    ([203, 0, 113, 0], 24),  // documentation
-    ([224, 0, 0, 0], 3),     // multicast, reserved, broadcast
+const V4_REFUSED: [([u8; 4], u32); 18] = [
+    ([0, 0, 0, 0], 8),        // this network
+    ([10, 0, 0, 0], 8),       // private
+    ([100, 64, 0, 0], 10),    // shared, of carriers
+    ([127, 0, 0, 0], 8),      // loopback
+    ([168, 63, 129, 16], 32), // the host of a machine in Azure
+    ([169, 254, 0, 0], 16),   // link-local, where clouds keep credentials
+    ([172, 16, 0, 0], 12),    // private
+    ([192, 0, 0, 0], 24),     // protocol assignments
+    ([192, 0, 2, 0], 24),     // documentation
+    ([192, 31, 196, 0], 24),  // AS112
+    ([192, 52, 193, 0], 24),  // AMT
+    ([192, 88, 99, 0], 24),   // relays of 6to4
+    ([192, 168, 0, 0], 16),   // private
+    ([192, 175, 48, 0], 24),  // AS112
+    ([198, 18, 0, 0], 15),    // benchmarks
+    ([198, 51, 100, 0], 24),  // documentation
+    ([203, 0, 113, 0], 24),   // documentation
+    ([224, 0, 0, 0], 3),      // multicast, reserved, broadcast
 ];
 /// Blocks within `2000::/3` that are not public, as their first two or three groups.
 const V6_REFUSED: [([u16; 3], u32); 6] = [
@@ -64,13 +65,15 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 /// Only `2000::/3` is global unicast; beside it are loopback, link-local, unique local, multicast, mapped and NAT64.
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let [first, second, third, ..] = address.segments();
+    let [first, second, third, _, fifth, sixth, ..] = address.segments();
     let joined = |[first, second, third]: [u16; 3]| {
         u64::from(first) << 32 | u64::from(second) << 16 | u64::from(third)
     };
     let bits = joined([first, second, third]);
     let is_in = |(block, prefix): &([u16; 3], u32)| (bits ^ joined(*block)) >> (48 - prefix) == 0;
-    first >> 13 == 1 && !V6_REFUSED.iter().any(is_in)
+    // ISATAP (RFC 5214) has the same form under every prefix, and holds an IPv4 address.
+    let is_isatap = fifth & !0x0200 == 0 && sixth == 0x5efe;
+    first >> 13 == 1 && !is_isatap && !V6_REFUSED.iter().any(is_in)
 }
 
 #[cfg(test)]
@@ -162,6 +165,9 @@ mod tests {
             "fec0::1",
             "ff02::1",
             "ff0e::1",
+            "2a00::5efe:10.0.0.1",
+            "2606:4700::200:5efe:7f00:1",
+            "168.63.129.16",
         ] {
             assert!(!is_public(address(text)), "{text}");
         }
