@@ -5,7 +5,6 @@ use tokens::jwt::TokenMembers;
 
 use crate::parameters::to_form;
 use crate::pkce::CodeChallenge;
-use crate::registration::texts;
 use crate::uri::Uri;
 
 /// Bytes of the document; large providers' have about 10 KiB.
@@ -105,7 +104,7 @@ impl ProviderMetadata {
         }
         let url = |name: &'static str| endpoint(&members, name, issuer);
         let needed = |name: &'static str| url(name)?.ok_or(MetadataFault::Endpoint(name));
-        let list = |name: &str| texts(&members, name).unwrap_or_default();
+        let list = |name: &str| list(&members, name);
         let lacks = |name: &str, value: &str| {
             let named = list(name);
             !named.is_empty() && !named.contains(&value)
@@ -166,6 +165,12 @@ impl ProviderMetadata {
     }
 }
 
+/// The texts of a list, of which some providers have hundreds; none where it is missing.
+fn list<'m>(members: &'m TokenMembers, name: &str) -> Vec<&'m str> {
+    let values = members.get(name).and_then(Value::as_array);
+    values.map_or_else(Vec::new, |values| values.iter().filter_map(Value::as_str).collect())
+}
+
 /// An https URL; http where the issuer itself is at this very computer, as in a demo.
 fn endpoint(
     members: &TokenMembers,
@@ -220,6 +225,15 @@ mod tests {
         let metadata = with("x", json!(1)).expect("metadata");
         assert_eq!(metadata.token_endpoint, "https://login.example.com/token");
         assert!(metadata.has_offline_access && metadata.has_iss && metadata.revocation_endpoint.is_none());
+    }
+
+    #[test]
+    fn a_provider_may_have_many_scopes() {
+        let many: Vec<String> = (0..200).map(|n| format!("scope-{n}")).collect();
+        let scopes = [&many[..], &["offline_access".to_owned()]].concat();
+        assert!(with("scopes_supported", json!(scopes)).expect("metadata").has_offline_access);
+        let fault = with("code_challenge_methods_supported", json!(many)).err();
+        assert_eq!(fault, Some(MetadataFault::Unsupported("PKCE by S256")));
     }
 
     #[test]
