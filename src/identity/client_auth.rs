@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
-use tokens::jwt::{Token, seconds};
+use tokens::jwt::{TYPES_OF_ASSERTIONS, Token, seconds};
 
 use crate::client::{Client, ClientSource};
 use crate::oauth_error::{ErrorCode, OAuthError};
@@ -15,6 +15,7 @@ use crate::parameters::{Parameters, form_decoded};
 use crate::presented::Presented;
 use crate::sealed::client_id::AuthMethod;
 use crate::sealed::{Kind, Seals};
+use crate::server_metadata::ASSERTION_ALGORITHMS;
 
 /// The kind of assertions (RFC 7523).
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -76,7 +77,7 @@ impl ShownClient {
             if parameters.get("client_assertion_type") != Some(ASSERTION_TYPE) {
                 return Err(invalid_request("client_assertion_type is none that this server has"));
             }
-            let named = Token::read(assertion)
+            let named = Token::read_as(assertion, &TYPES_OF_ASSERTIONS)
                 .and_then(|token| token.claims.get("sub").and_then(Value::as_str).map(str::to_owned))
                 .ok_or(invalid_client("the assertion is no signed token with a subject"))?;
             if in_body.is_some_and(|id| id != named) {
@@ -161,9 +162,13 @@ fn judge_assertion(
     now_s: u64,
     is_signed: impl FnOnce(&Token<'_>) -> bool,
 ) -> Result<AssertionUse, OAuthError> {
-    let token = Token::read(assertion.expose()).ok_or(invalid_client("the assertion is no signed token"))?;
+    let token = Token::read_as(assertion.expose(), &TYPES_OF_ASSERTIONS)
+        .ok_or(invalid_client("the assertion is no signed token"))?;
     let claim = |name: &str| token.claims.get(name);
     let named = |name: &str| claim(name).and_then(Value::as_str);
+    if !ASSERTION_ALGORITHMS.contains(&&*token.algorithm) {
+        return Err(invalid_client("the assertion is signed by an algorithm that this server does not take"));
+    }
     if named("iss") != Some(client_id) || named("sub") != Some(client_id) {
         return Err(invalid_client("the assertion is of another client"));
     }
@@ -305,13 +310,17 @@ mod tests {
     }
 
     fn assertion(changed: &Value) -> String {
+        assertion_of(&json!({ "alg": "ES256" }), changed)
+    }
+
+    fn assertion_of(header: &Value, changed: &Value) -> String {
         let mut claims =
             json!({ "iss": "c", "sub": "c", "aud": ISSUER, "exp": NOW_S + 60, "iat": NOW_S, "jti": "j" });
         for (name, value) in changed.as_object().expect("an object") {
             claims[name] = value.clone();
         }
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        format!("{}.{}.c2ln", part(&json!({ "alg": "ES256" })), part(&claims))
+        format!("{}.{}.c2ln", part(header), part(&claims))
     }
 
     fn check_assertion(assertion: &str, is_signed: bool) -> Result<Option<AssertionUse>, OAuthError> {
@@ -351,6 +360,26 @@ mod tests {
         }
         assert!(check_assertion(&assertion(&json!({})), false).is_err(), "not signed");
         assert!(check_assertion("a.b", true).is_err());
+    }
+
+    #[test]
+    fn bad_input_an_assertion_is_of_its_kind_and_signed_as_the_metadata_say() {
+        let check = |header: &Value| check_assertion(&assertion_of(header, &json!({})), true);
+        for typ in [Value::Null, json!("JWT"), json!("client-authentication+jwt")] {
+            assert!(check(&json!({ "alg": "ES256", "typ": typ })).is_ok(), "{typ}");
+        }
+        assert!(ASSERTION_ALGORITHMS.iter().all(|known| check(&json!({ "alg": known })).is_ok()));
+        for header in [
+            json!({ "alg": "none" }),
+            json!({ "alg": "HS256" }),
+            json!({ "alg": "es256" }),
+            json!({ "alg": "RS1" }),
+            json!({ "alg": "ES256", "typ": "at+jwt" }),
+            json!({ "alg": "ES256", "typ": "logout+jwt" }),
+        ] {
+            let error = check(&header).expect_err("refused");
+            assert_eq!(error.code, ErrorCode::InvalidClient, "{header}");
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ use serde_json::Value;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
+/// What `typ` may be of the assertion of a client (RFC 7523): an access token is none, whoever signed it.
+pub const TYPES_OF_ASSERTIONS: [&str; 4] =
+    ["jwt", "client-authentication+jwt", "application/jwt", "application/client-authentication+jwt"];
 /// Members of a header, and claims. Each is compared with all before it, and anybody may send a token.
 const MEMBERS_MAX: usize = 256;
 /// How deep texts are looked for.
@@ -38,6 +41,11 @@ impl<'t> Token<'t> {
     /// Takes a token apart. `None`: it is none, a member occurs twice, it has more than 256 claims, or an extension that must be
     /// understood.
     pub fn read(text: &'t str) -> Option<Self> {
+        Self::read_as(text, &TYPES)
+    }
+
+    /// The same of a token for another purpose, with the types that it may say it is of, in lower case. Saying none is no fault.
+    pub fn read_as(text: &'t str, types: &[&str]) -> Option<Self> {
         let (message, signature) = text.rsplit_once('.')?;
         let (header, payload) = message.split_once('.')?;
         let header = decode(header)?;
@@ -45,7 +53,7 @@ impl<'t> Token<'t> {
             None | Some(Value::Null) => Some(None),
             Some(value) => value.as_str().map(Some),
         };
-        let is_known = |typ: &str| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known));
+        let is_known = |typ: &str| types.iter().any(|known| typ.eq_ignore_ascii_case(known));
         if header.get("crit").is_some() || !said("typ")?.is_none_or(is_known) {
             return None;
         }
@@ -151,6 +159,7 @@ mod tests {
         assert_eq!((&*read.algorithm, read.key_id.as_deref()), ("ES256", Some("k")));
         assert_eq!(read.claims.get("sub"), Some(&Value::from("a")));
         assert_eq!(format!("{}.{}", read.message, read.signature), text);
+        assert!(Token::read_as(&text, &TYPES_OF_ASSERTIONS).is_none(), "an access token is no assertion");
     }
 
     #[test]
