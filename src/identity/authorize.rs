@@ -99,6 +99,10 @@ impl AuthorizeRequest {
             state,
             challenge,
         };
+        if !SignInCookie::can_hold(&request) {
+            let why = "the request is too long: a shorter state or scope, or a client id with fewer redirect URIs fits";
+            return Err(refused(ErrorCode::InvalidRequest, why).into());
+        }
         Ok((request, redirect_uri))
     }
 
@@ -181,9 +185,18 @@ fn refused(code: ErrorCode, why: &'static str) -> OAuthError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::CLIENT_ID_BYTES_MAX;
     use crate::client::ClientSource;
+    use crate::pkce::verifier;
+    use crate::presented::Presented;
+    use crate::sealed::Seals;
     use crate::sealed::client_id::AuthMethod;
+    use crate::sealed::fingerprint::Fingerprint;
     use proptest::prelude::*;
+
+    fn seals() -> Seals {
+        Seals::ephemeral(&[7; 32]).expect("keys")
+    }
 
     const ENDPOINTS: [&str; 2] = ["https://mcp.example.com/mcp", "https://mcp.example.com/other"];
     const GOOD: &str = "client_id=c&redirect_uri=http%3A%2F%2Flocalhost%3A3118%2Fcallback&response_type=code\
@@ -307,6 +320,42 @@ mod tests {
         );
         let none = AllowedRedirects::default();
         assert!(answered.with_code("tlo_x", &none, "https://i").is_err(), "a reload took it away");
+    }
+
+    #[test]
+    fn bad_input_a_request_that_its_cookie_could_not_hold_is_refused_before_anybody_is_asked() {
+        let id = "c".repeat(CLIENT_ID_BYTES_MAX);
+        let client = Client { id: id.clone(), ..client() };
+        let redirects = AllowedRedirects::default();
+        let rules = AuthorizeRules {
+            redirects: &redirects,
+            endpoints: &ENDPOINTS,
+            denied: &DeniedClients::default(),
+        };
+        let mut found = [0, 0];
+        for bytes in 0..=STATE_BYTES_MAX {
+            let query = with("state", Some(&"s".repeat(bytes)));
+            let query = query.replace("client_id=c&", &format!("client_id={id}&"));
+            match AuthorizeRequest::read(&query).expect("parameters").judge(&client, rules) {
+                Ok((request, _)) => {
+                    found[0] += 1;
+                    let cookie = SignInCookie {
+                        request,
+                        state: [0; 16],
+                        nonce: [0; 16],
+                        verifier: Presented::new(&verifier(&[0; 32])),
+                        remembered_for: Some(Fingerprint([0; 32])),
+                        expires_s: 1,
+                    };
+                    assert!(seals().seal([0; 12], "https://i", &cookie).is_some(), "{bytes}");
+                }
+                Err(fault) => {
+                    found[1] += 1;
+                    assert!(matches!(fault, AuthorizeFault::Request(_)), "{fault:?}");
+                }
+            }
+        }
+        assert!(found[0] > 100 && found[1] > 100, "{found:?}");
     }
 
     proptest! {

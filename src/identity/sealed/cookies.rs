@@ -1,6 +1,7 @@
 //! What is kept in a browser: the sign-in that is under way, the answers that are remembered, the person on their page.
 
 use tokens::fields::{FieldReader, FieldWriter};
+use tokens::sealing::{KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES};
 
 use super::fingerprint::Fingerprint;
 use super::form::JudgedRequest;
@@ -15,6 +16,12 @@ pub const CONSENT_LIFE_S: u64 = 30 * 24 * 60 * 60;
 pub const PAGE_LIFE_S: u64 = 15 * 60;
 /// Answers that a browser remembers; the oldest goes.
 pub const CONSENTS_MAX: usize = 30;
+
+/// Bytes of the cookie beside the request: the seal with its version, and the other fields, where all are there.
+const BESIDE_REQUEST_BYTES: usize =
+    KEY_ID_BYTES + NONCE_BYTES + TAG_BYTES + 1 + 16 + 16 + (2 + 43) + (1 + 32) + 8;
+/// Bytes of the request, written as fields.
+const REQUEST_BYTES_MAX: usize = Kind::SignInCookie.size_max() / 4 * 3 - BESIDE_REQUEST_BYTES;
 
 /// A sign-in that is at the provider. The browser was asked and said yes: only its answer sets this cookie.
 #[derive(Clone, Debug)]
@@ -114,6 +121,15 @@ impl Sealable for ConsentCookie {
             Some(Consent { principal, to, expires_s: from.number()? })
         };
         (0..length).map(read_one).collect::<Option<_>>().map(|consents| Self { consents })
+    }
+}
+
+impl SignInCookie {
+    /// True where the request fits into a cookie. Nobody is asked about another, since no answer could go on.
+    pub fn can_hold(request: &JudgedRequest) -> bool {
+        let mut fields = FieldWriter::default();
+        request.write(&mut fields);
+        fields.finish().is_some_and(|fields| fields.len() <= REQUEST_BYTES_MAX)
     }
 }
 

@@ -51,7 +51,7 @@ macro_rules! kinds {
             }
 
             /// Characters of a text, or bytes of a record.
-            pub fn size_max(self) -> usize {
+            pub const fn size_max(self) -> usize {
                 match self { $(Self::$kind => $max,)* }
             }
         }
