@@ -23,6 +23,9 @@ pub const KEPT_MAX_S: u64 = 24 * 60 * 60;
 /// The time for which a failure is kept.
 pub const FAILURE_KEPT_S: u64 = 10;
 
+/// Members of a key (RFC 7518 §6) that its public half does not have.
+const SECRET_MEMBERS: [&str; 8] = ["d", "dp", "dq", "k", "oth", "p", "q", "qi"];
+
 /// The cause for which an id or its document is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentFault {
@@ -44,8 +47,8 @@ pub enum DocumentFault {
     /// A member that is wrong.
     #[error("its member {0} is wrong or missing")]
     Member(&'static str),
-    /// It has a secret.
-    #[error("it holds a client_secret, which everybody can read")]
+    /// It has a secret, or a key that anybody could sign with.
+    #[error("it holds a secret, which everybody can read")]
     Secret,
 }
 
@@ -113,7 +116,10 @@ fn auth_of(members: &TokenMembers) -> Result<(AuthMethod, Option<ClientKeys>), D
         AuthMethod::Basic | AuthMethod::Post => Err(fault),
         AuthMethod::PrivateKeyJwt => {
             let keys = match (members.get("jwks"), members.get("jwks_uri")) {
-                (Some(set @ Value::Object(_)), None) => ClientKeys::Set(set.to_string()),
+                (Some(set), None) => {
+                    check_keys(set)?;
+                    ClientKeys::Set(set.to_string())
+                }
                 (None, Some(Value::String(url))) => {
                     check_url(url).map_err(|_| DocumentFault::Member("jwks_uri"))?;
                     ClientKeys::Url(url.clone())
@@ -123,6 +129,20 @@ fn auth_of(members: &TokenMembers) -> Result<(AuthMethod, Option<ClientKeys>), D
             Ok((method, Some(keys)))
         }
     }
+}
+
+/// Refuses a set of keys that has none, or one that is no secret of the client any more: a symmetric one, or a private half.
+pub fn check_keys(set: &Value) -> Result<(), DocumentFault> {
+    let fault = DocumentFault::Member("jwks");
+    let keys = set.get("keys").and_then(Value::as_array).filter(|keys| !keys.is_empty());
+    for key in keys.ok_or(fault.clone())? {
+        let key = key.as_object().ok_or(fault.clone())?;
+        let is_symmetric = key.get("kty").is_none_or(|kind| kind == "oct");
+        if is_symmetric || SECRET_MEMBERS.iter().any(|name| key.contains_key(*name)) {
+            return Err(DocumentFault::Secret);
+        }
+    }
+    Ok(())
 }
 
 /// The time for which a document is kept, by its `Cache-Control`, within our bounds.
@@ -207,6 +227,29 @@ mod tests {
         document["jwks"] = Value::Null;
         document["jwks_uri"] = json!("https://10.0.0.1/keys");
         assert!(read(&document).is_err());
+    }
+
+    #[test]
+    fn bad_input_keys_that_everybody_could_sign_with_are_refused() {
+        let read = |keys: Value| {
+            let mut document = document();
+            document["token_endpoint_auth_method"] = json!("private_key_jwt");
+            document["jwks"] = keys;
+            read(URL, JSON, document.to_string().as_bytes())
+        };
+        let good = json!({ "kty": "EC", "crv": "P-256", "x": "a", "y": "b" });
+        assert!(read(json!({ "keys": [good] })).is_ok());
+        for key in [
+            json!({ "kty": "oct", "k": "c2VjcmV0" }),
+            json!({ "kty": "oct" }),
+            json!({ "kty": "EC", "crv": "P-256", "x": "a", "y": "b", "d": "c" }),
+            json!({ "kty": "RSA", "n": "a", "e": "AQAB", "p": "b" }),
+        ] {
+            assert_eq!(read(json!({ "keys": [good, key] })).err(), Some(DocumentFault::Secret), "{key}");
+        }
+        for keys in [json!({}), json!({ "keys": {} }), json!({ "keys": ["a"] }), json!({ "keys": [] })] {
+            assert_eq!(read(keys.clone()).err(), Some(DocumentFault::Member("jwks")), "{keys}");
+        }
     }
 
     #[test]
