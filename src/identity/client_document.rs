@@ -147,8 +147,13 @@ pub fn check_keys(set: &Value) -> Result<(), DocumentFault> {
 
 /// The time for which a document is kept, by its `Cache-Control`, within our bounds.
 pub fn kept_s(cache_control: Option<&str>) -> u64 {
-    let directives = cache_control.unwrap_or_default().split(',').map(str::trim);
-    let ages = directives.filter_map(|directive| {
+    let directives = || cache_control.unwrap_or_default().split(',').map(str::trim);
+    let is_kept_by_nobody =
+        |directive: &str| ["no-store", "no-cache"].iter().any(|name| directive.eq_ignore_ascii_case(name));
+    if directives().any(is_kept_by_nobody) {
+        return KEPT_MIN_S;
+    }
+    let ages = directives().filter_map(|directive| {
         let (name, value) = directive.split_once('=')?;
         name.trim()
             .eq_ignore_ascii_case("max-age")
@@ -306,6 +311,8 @@ mod tests {
             (Some("max-age=99999999"), KEPT_MAX_S),
             (Some("max-age=99999999999999999999999"), KEPT_MIN_S),
             (Some("max-age"), KEPT_MIN_S),
+            (Some("no-store, max-age=3600"), KEPT_MIN_S),
+            (Some("max-age=3600, No-Cache"), KEPT_MIN_S),
             (Some("s-maxage=5000"), KEPT_MIN_S),
         ] {
             assert_eq!(kept_s(header), expected, "{header:?}");
