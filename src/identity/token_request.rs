@@ -18,7 +18,8 @@ use crate::sealed::authorization_code::AuthorizationCode;
 use crate::sealed::grant::GrantRecord;
 use crate::sealed::refresh_token::RefreshToken;
 
-/// The time for which the generation before gets the same successor, where the configuration names none.
+/// The time for which the generation before gets the same successor, where the configuration names none. The successor itself
+/// has none for so long: else who has the one before would be two generations behind, and end the grant.
 pub const REUSE_S: u64 = 60;
 /// The time after which a client is told to ask again.
 const RETRY_AFTER_S: u32 = 30;
@@ -158,13 +159,15 @@ pub fn use_refresh_token(
     if token.generation > record.generation {
         return Use::End(invalid_grant("the sign-in was set back, so it has ended"));
     }
-    if token.generation == record.generation {
+    let is_current = token.generation == record.generation;
+    let is_just_before = token.generation.saturating_add(1) == record.generation;
+    let is_one_of_ours = token.generation > 0;
+    if is_one_of_ours && (is_current || is_just_before) && now_s < record.rotated_s.saturating_add(reuse_s) {
+        return Use::Again;
+    }
+    if is_one_of_ours && is_current {
         let generation = record.generation.saturating_add(1);
         return Use::Next(GrantRecord { generation, rotated_s: now_s, used_s: now_s, ..record.clone() });
-    }
-    let is_just_before = token.generation.saturating_add(1) == record.generation;
-    if is_just_before && token.generation > 0 && now_s < record.rotated_s.saturating_add(reuse_s) {
-        return Use::Again;
     }
     Use::End(invalid_grant("the refresh token was used before, so its sign-in has ended"))
 }
@@ -326,8 +329,10 @@ mod tests {
 
     #[test]
     fn a_refresh_token_has_one_successor() {
-        let Use::Next(next) = refresh(3, 3, NOW_S + 5) else { panic!("no record") };
-        assert_eq!((next.generation, next.used_s, next.rotated_s), (4, NOW_S + 5, NOW_S + 5));
+        let later_s = NOW_S + REUSE_S;
+        let Use::Next(next) = refresh(3, 3, later_s) else { panic!("no record") };
+        assert_eq!((next.generation, next.used_s, next.rotated_s), (4, later_s, later_s));
+        assert_eq!(refresh(3, 3, later_s - 1), Use::Again);
         assert_eq!(refresh(2, 3, NOW_S + REUSE_S - 1), Use::Again);
         for (of, at, now_s) in
             [(2, 3, NOW_S + REUSE_S), (1, 3, NOW_S), (4, 3, NOW_S), (1, 0, NOW_S), (0, 1, NOW_S)]
@@ -335,6 +340,24 @@ mod tests {
             let Use::End(error) = refresh(of, at, now_s) else { panic!("{of} at {at} goes on") };
             assert_eq!(error.code, ErrorCode::InvalidGrant);
         }
+    }
+
+    /// Several processes of one client have the same token; the first goes on twice before the last has asked.
+    #[test]
+    fn nobody_is_signed_out_within_the_time_in_which_a_token_may_be_used_again() {
+        let Use::Next(first) = refresh(3, 3, NOW_S + REUSE_S) else { panic!("no record") };
+        let mut stands = first;
+        let soon_s = NOW_S + REUSE_S + 5;
+        if let Use::Next(next) = use_refresh_token(&token(4), Some(&stands), "c", None, soon_s, REUSE_S) {
+            stands = next;
+        }
+        let last = use_refresh_token(&token(3), Some(&stands), "c", None, soon_s + 1, REUSE_S);
+        assert_eq!(last, Use::Again);
+    }
+
+    #[test]
+    fn bad_input_a_token_of_no_generation_is_never_one_of_ours() {
+        assert!(matches!(refresh(0, 0, NOW_S), Use::End(_)), "its code was not used yet");
     }
 
     #[test]
@@ -373,12 +396,13 @@ mod tests {
     }
 
     proptest! {
-        /// Clients that refresh at once, late, twice and with old tokens: of each generation there is one successor, and once
-        /// an old token was shown late, nothing goes on.
+        /// Clients that refresh at once, late, twice and with old tokens: of each generation there is one successor, nothing ends
+        /// by a token that had one for less than the time of reuse, and once an older was shown, nothing goes on.
         #[test]
         fn no_generation_has_two_successors(steps in proptest::collection::vec((0..6_u64, 0..90_u64), 1..60)) {
             let mut stands = Some(record(1));
-            let mut now_s = NOW_S;
+            let (mut now_s, mut succeeded_s) = (NOW_S, vec![NOW_S; 2]);
+            let index = |generation: u64| usize::try_from(generation).expect("an index");
             for (back, passed_s) in steps {
                 now_s += passed_s;
                 let Some(at) = stands.clone() else { break };
@@ -387,13 +411,16 @@ mod tests {
                     Use::Next(next) => {
                         prop_assert_eq!((shown.generation, next.generation), (at.generation, at.generation + 1));
                         stands = Some(next);
+                        succeeded_s[index(at.generation)] = now_s;
+                        succeeded_s.push(now_s);
                     }
                     Use::Again => {
-                        prop_assert_eq!(shown.generation + 1, at.generation);
+                        prop_assert!(shown.generation + 1 >= at.generation);
                         prop_assert!(now_s < at.rotated_s + REUSE_S);
                     }
                     Use::End(_) => {
                         prop_assert!(shown.generation < at.generation);
+                        prop_assert!(now_s >= succeeded_s[index(shown.generation)] + REUSE_S);
                         stands = None;
                     }
                     Use::Refuse(error) => prop_assert!(false, "{error}"),
