@@ -93,13 +93,17 @@ impl TokenRequest {
     }
 }
 
+/// A code that is shown by whom it was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckedCode<'c>(&'c AuthorizationCode);
+
 /// Checks that a code is shown by whom it was made for. Nothing is used up by that.
-pub fn check_code(
-    code: &AuthorizationCode,
+pub fn check_code<'c>(
+    code: &'c AuthorizationCode,
     client_id: &str,
     redirect_uri: Option<&str>,
     verifier: &Presented,
-) -> Result<(), OAuthError> {
+) -> Result<CheckedCode<'c>, OAuthError> {
     if !code.client.is_of(&[client_id]) {
         return Err(invalid_grant("the code is of another client"));
     }
@@ -110,12 +114,12 @@ pub fn check_code(
     if !code.challenge.is_of(verifier.expose()) {
         return Err(invalid_grant("code_verifier is not the one of the code"));
     }
-    Ok(())
+    Ok(CheckedCode(code))
 }
 
-/// Decides about a code that was [checked](check_code), by the record of its grant.
+/// Decides about a code by the record of its grant.
 pub fn use_code(
-    code: &AuthorizationCode,
+    CheckedCode(code): CheckedCode<'_>,
     record: Option<&GrantRecord>,
     resource: Option<&str>,
     now_s: u64,
@@ -289,8 +293,8 @@ mod tests {
     #[test]
     fn who_has_only_the_code_ends_nothing() {
         let (right, wrong) = (Presented::new(VERIFIER), Presented::new(&VERIFIER.replace('X', "Y")));
-        assert_eq!(check_code(&code(), "c", Some(REDIRECT), &right), Ok(()));
-        assert_eq!(check_code(&code(), "c", None, &right), Ok(()));
+        assert_eq!(check_code(&code(), "c", Some(REDIRECT), &right), Ok(CheckedCode(&code())));
+        assert_eq!(check_code(&code(), "c", None, &right), Ok(CheckedCode(&code())));
         for (client, redirect, verifier) in [
             ("d", Some(REDIRECT), &right),
             ("c", Some("http://localhost:3119/callback"), &right),
@@ -305,13 +309,13 @@ mod tests {
     #[test]
     fn a_code_is_used_once_and_a_second_use_ends_its_grant() {
         let Use::Next(next) =
-            use_code(&code(), Some(&record(0)), Some("https://MCP.example.com/mcp/"), NOW_S + 1)
+            use_code(CheckedCode(&code()), Some(&record(0)), Some("https://MCP.example.com/mcp/"), NOW_S + 1)
         else {
             panic!("no record")
         };
         assert_eq!((next.generation, next.used_s, next.rotated_s), (1, NOW_S + 1, NOW_S + 1));
-        assert!(matches!(use_code(&code(), Some(&next), None, NOW_S + 2), Use::End(_)));
-        assert!(matches!(use_code(&code(), Some(&record(9)), None, NOW_S), Use::End(_)));
+        assert!(matches!(use_code(CheckedCode(&code()), Some(&next), None, NOW_S + 2), Use::End(_)));
+        assert!(matches!(use_code(CheckedCode(&code()), Some(&record(9)), None, NOW_S), Use::End(_)));
     }
 
     #[test]
@@ -321,9 +325,13 @@ mod tests {
         let of_another = GrantRecord { client_id: "d".into(), ..record(1) };
         let over = GrantRecord { ends_s: NOW_S, ..record(1) };
         for record in [None, Some(&other), Some(&elsewhere), Some(&of_another), Some(&over)] {
-            assert!(matches!(use_code(&code(), record, None, NOW_S), Use::Refuse(_)), "{record:?}");
+            assert!(
+                matches!(use_code(CheckedCode(&code()), record, None, NOW_S), Use::Refuse(_)),
+                "{record:?}"
+            );
         }
-        let wrong = use_code(&code(), Some(&record(0)), Some("https://mcp.example.com/other"), NOW_S);
+        let wrong =
+            use_code(CheckedCode(&code()), Some(&record(0)), Some("https://mcp.example.com/other"), NOW_S);
         assert!(matches!(wrong, Use::Refuse(error) if error.code == ErrorCode::InvalidTarget));
     }
 
