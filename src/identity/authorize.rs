@@ -9,6 +9,7 @@ use crate::parameters::{ParameterFault, Parameters};
 use crate::pkce::CodeChallenge;
 use crate::redirect_uri::{AllowedRedirects, RedirectFault, RedirectUri};
 use crate::sealed::cookies::SignInCookie;
+use crate::sealed::fingerprint::Fingerprint;
 use crate::sealed::form::{Form, JudgedRequest};
 use crate::{resource, scope};
 
@@ -52,6 +53,15 @@ pub enum AuthorizeFault {
 /// A request whose page somebody has answered.
 #[derive(Clone, Debug)]
 pub struct AnsweredRequest(JudgedRequest);
+
+/// A request whose browser came back from the provider.
+#[derive(Clone, Debug)]
+pub enum Returned {
+    /// Its page was answered by this person or, before the visit, by this browser.
+    Answered(AnsweredRequest),
+    /// It was not answered by this person: the page is shown after all, and an error is a page.
+    Unanswered(JudgedRequest),
+}
 
 impl AuthorizeRequest {
     /// Reads the query of `/authorize`.
@@ -133,9 +143,16 @@ impl Form {
 }
 
 impl SignInCookie {
-    /// The request, after the browser came back with this cookie: only an answer sets one.
-    pub fn answered(self) -> AnsweredRequest {
-        AnsweredRequest(self.request)
+    /// The request, after the browser came back with this cookie as `principal`. `None`: the provider names nobody, and says an
+    /// error. An answer that was only remembered counts for the person who gave it, and for nobody else.
+    pub fn returned(self, principal: Option<&str>) -> Returned {
+        let is_of =
+            |remembered: Fingerprint| principal.is_some_and(|principal| remembered.is_of(&[principal]));
+        if self.remembered_for.is_none_or(is_of) {
+            Returned::Answered(AnsweredRequest(self.request))
+        } else {
+            Returned::Unanswered(self.request)
+        }
     }
 }
 
@@ -191,7 +208,6 @@ mod tests {
     use crate::presented::Presented;
     use crate::sealed::Seals;
     use crate::sealed::client_id::AuthMethod;
-    use crate::sealed::fingerprint::Fingerprint;
     use proptest::prelude::*;
 
     fn seals() -> Seals {
@@ -320,6 +336,28 @@ mod tests {
         );
         let none = AllowedRedirects::default();
         assert!(answered.with_code("tlo_x", &none, "https://i").is_err(), "a reload took it away");
+    }
+
+    #[test]
+    fn must_2_an_answer_that_was_remembered_is_of_nobody_else() {
+        let returned = |remembered_for: Option<&str>, principal: Option<&str>| {
+            let cookie = SignInCookie {
+                request: judge(GOOD).expect("a request"),
+                state: [0; 16],
+                nonce: [0; 16],
+                verifier: Presented::new("v"),
+                remembered_for: remembered_for.map(|principal| Fingerprint::of(&[principal])),
+                expires_s: 1,
+            };
+            matches!(cookie.returned(principal), Returned::Answered(_))
+        };
+        assert!(returned(None, Some("ann")) && returned(None, None), "somebody has answered in this visit");
+        assert!(returned(Some("ann"), Some("ann")));
+        assert!(
+            !returned(Some("ann"), Some("bob"))
+                && !returned(Some("ann"), None)
+                && !returned(Some("ann"), Some(""))
+        );
     }
 
     #[test]

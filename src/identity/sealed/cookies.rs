@@ -23,7 +23,7 @@ const BESIDE_REQUEST_BYTES: usize =
 /// Bytes of the request, written as fields.
 const REQUEST_BYTES_MAX: usize = Kind::SignInCookie.size_max() / 4 * 3 - BESIDE_REQUEST_BYTES;
 
-/// A sign-in that is at the provider. The browser was asked and said yes: only its answer sets this cookie.
+/// A sign-in that is at the provider. The browser was asked and said yes, now or before.
 #[derive(Clone, Debug)]
 pub struct SignInCookie {
     /// The client's request.
