@@ -562,22 +562,6 @@ fn the_words_of_a_program_that_does_not_start_come_before_its_end() {
 }
 
 #[test]
-fn the_process_that_was_asked_is_that_of_the_lists() {
-    for lines in ["children_max = 4", ""] {
-        let child = Child::new(&["strict"]);
-        let config = Config::new().raw("up", &child.keys(lines)).admin();
-        let daemon =
-            Daemon::start(&if lines.is_empty() { config.limits("children_max = 8") } else { config });
-        let session = open(&daemon);
-        eventually("it is listed", || {
-            let lists = [daemon.send(&list("1", "tools/list")), daemon.send(&list_in(&session))];
-            lists.iter().all(|response| listed(response) == 1).then_some(())
-        });
-        assert_eq!(child.pids().len(), 1, "{lines}: {:?}", first_methods(&child));
-    }
-}
-
-#[test]
 fn programs_without_a_place_are_told_the_bound_that_keeps_it_from_them() {
     let never = "command = [\"sleep\", \"600\"]\nstop_timeout = \"10ms\"";
     let config = Config::new().admin().limits("children_max = 2").raw("a", never).raw("b", never);

@@ -30,7 +30,7 @@ const START_TIME_MAX: Duration = Duration::from_hours(24);
 /// The word of a program holds for its process, and none is started to hear it again.
 const FRESH_FOR: Duration = Duration::from_hours(24);
 /// Of so many processes that may run the gateway keeps one for lists.
-const KEPT_OF_CHILDREN_MIN: usize = 4;
+const KEPT_OF_CHILDREN_MIN: usize = 32;
 
 /// Asks a program about one era.
 pub(super) async fn find(
