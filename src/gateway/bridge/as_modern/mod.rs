@@ -140,15 +140,15 @@ pub(crate) async fn open_session(
     let asker = Asker { payer, ..Asker::of(client, &limits) };
     let opening = initialize::open(&asker, upstream, offer, deadline);
     let opened = if upstream.is_child() {
-        // Until then it need not say that it is ready. Whoever waits for its start keeps the same time back.
-        let told_at = call_told_at(deadline);
-        timeout_at(told_at.into(), opening).await.map_err(|_| still_starting())?
+        // Until then it need not say that it is ready. The wait for its start keeps the same time back.
+        match timeout_at(call_told_at(deadline).into(), opening).await {
+            Ok(Err(InitializeError::Upstream(error))) if error.is_timeout() => return Err(still_starting()),
+            Ok(opened) => opened,
+            Err(_) => return Err(still_starting()),
+        }
     } else {
         opening.await
     };
-    if upstream.is_child() && matches!(&opened, Err(InitializeError::Upstream(error)) if error.is_timeout()) {
-        return Err(still_starting());
-    }
     if matches!(opened, Err(InitializeError::Refused { .. })) {
         // It may speak another era by now.
         upstream.facts.doubt();

@@ -248,10 +248,9 @@ impl MuxState {
         let Some(call) = self.pending.get_mut(own) else { return CallDelivery::Nobody };
         let is_first = !std::mem::replace(&mut call.is_heard, true) && call.role == CallRole::Watch;
         if let Some(method) = call.asks.filter(|_| is_first) {
-            self.note_own_answer(method);
+            note_first(&mut self.own_answered, method);
         }
-        let waiting = self.pending.get_mut(own).and_then(|call| call.handle.as_mut());
-        let Some(handle) = waiting else { return CallDelivery::Nobody };
+        let Some(handle) = call.handle.as_mut() else { return CallDelivery::Nobody };
         let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
         match handle.sender.send(piece) {
             Ok(()) => CallDelivery::Done,
@@ -303,18 +302,12 @@ impl MuxState {
         // An answer that nobody waits for any more is expected all the same.
         let Some(call) = self.pending.leave(own) else { return false };
         if let Some(method) = call.asks {
-            self.note_own_answer(method);
+            note_first(&mut self.own_answered, method);
         }
         if let Some(handle) = call.handle {
             handle.finish(message);
         }
         true
-    }
-
-    fn note_own_answer(&mut self, method: Method) {
-        if self.own_answered.iter().all(|(answered, _)| *answered != method) {
-            self.own_answered.push((method, clock::now()));
-        }
     }
 
     /// The other side has answered a call, and the answer cannot be handed on. False: nobody waits for it. Where there is
@@ -399,6 +392,13 @@ impl MuxState {
             }
             None => CallDelivery::Nobody,
         }
+    }
+}
+
+/// Notes when this question of the gateway's own was answered for the first time.
+fn note_first(answered: &mut Vec<(Method, Instant)>, question: Method) {
+    if answered.iter().all(|(known, _)| *known != question) {
+        answered.push((question, clock::now()));
     }
 }
 

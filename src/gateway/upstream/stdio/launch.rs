@@ -32,6 +32,8 @@ pub(super) const TURN_TIME_MAX: Duration = Duration::from_secs(15);
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 /// The same of what the gateway asks.
 const OWN_MARGIN: Duration = Duration::from_millis(50);
+const BOUND_OF_UPSTREAM: &str = "as many of its processes run as its children_max allows";
+const BOUND_OF_ALL: &str = "as many processes of all upstreams run as limits.children_max allows";
 /// When it may be tried again.
 const RETRY_AFTER_S: u32 = 5;
 /// Between two looks whether a client still waits for a start while its thread ends.
@@ -73,6 +75,11 @@ impl Drop for Wanted {
 }
 
 impl Children {
+    /// The turn of a start without a caller of its own; `None`: it has one.
+    pub(super) async fn common_turn(&self, caller: &[u8]) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        if caller.is_empty() { Some(self.common_start.lock().await) } else { None }
+    }
+
     /// Starts a process for `payer` on this thread, once there is room and it is its turn. `seeks_room`: whether one that
     /// rests is to make room, asked until there is some.
     pub(super) async fn launch(
@@ -99,12 +106,11 @@ impl Children {
         let queued = GaugeGuard::new(&self.series.starts_waiting);
         let places = match self.places_in_time(host, payer, &seeks_room).await {
             Ok(places) => places,
-            Err(error) => {
+            Err(bound) => {
                 // It is not on its way any more.
-                let why = self.why_no_place(payer);
-                begun.fail(why.to_owned());
-                self.fault.note(Fault::NotStarted(why.into()), 0, self.serving() == 0 && !self.are_lazy());
-                return Err(error);
+                begun.fail(bound.to_owned());
+                self.fault.note(Fault::NotStarted(bound.into()), 0, self.serving() == 0 && !self.are_lazy());
+                return Err(UpstreamError::TooManyChildren);
             }
         };
         let turn = host.shared.starting.turn(self.start_place.clone()).await;
@@ -116,32 +122,24 @@ impl Children {
         Ok(Launched { connection, up, turn: Some(turn) })
     }
 
-    /// The bound that keeps it from a place, for operators.
-    fn why_no_place(&self, payer: Payer) -> &'static str {
-        if self.running.take(payer).is_err() {
-            "as many of its processes run as its children_max allows"
-        } else {
-            "as many processes of all upstreams run as limits.children_max allows"
-        }
-    }
-
-    /// Its places among all processes.
+    /// Its places among all processes, or the bound that keeps it from them, for operators.
     async fn places_in_time(
         self: &Arc<Self>,
         host: &Rc<Host>,
         payer: Payer,
         seeks_room: impl Fn() -> bool,
-    ) -> Result<(Share, Share), UpstreamError> {
+    ) -> Result<(Share, Share), &'static str> {
         let mut room = RoomSearch::new(clock::now() + WAIT_MAX);
         loop {
-            let places =
-                self.running.take(payer).and_then(|own| Ok((own, host.shared.children.take(payer)?)));
-            if let Ok(places) = places {
-                return Ok(places);
-            }
+            let own = self.running.take(payer).map_err(|_| BOUND_OF_UPSTREAM);
+            let places = own.and_then(|own| {
+                let of_all = host.shared.children.take(payer).map_err(|_| BOUND_OF_ALL)?;
+                Ok((own, of_all))
+            });
+            let Err(bound) = places else { return places };
             if !(seeks_room() && Box::pin(room.wait(self, host, payer)).await) {
-                tracing::debug!(upstream = self.name(), "as many child processes as may run");
-                return Err(UpstreamError::TooManyChildren);
+                tracing::debug!(upstream = self.name(), "{bound}");
+                return Err(bound);
             }
         }
     }

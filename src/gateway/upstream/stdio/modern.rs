@@ -137,7 +137,7 @@ impl Children {
 impl ModernStart {
     async fn run(self, host: Rc<Host>) {
         let Self { children, landing, caller, payer, introducer } = self;
-        let turn = if caller.is_empty() { Some(children.common_start.lock().await) } else { None };
+        let turn = children.common_turn(&caller).await;
         let mut launched = match children.launch(&host, payer, || has_client(&landing.flight)).await {
             Ok(launched) => launched,
             Err(error) => return landing.land(Err(error)),

@@ -183,9 +183,8 @@ impl Children {
 impl SharedStart {
     async fn run(self, host: Rc<Host>) {
         let Self { children, landing, caller, asker, payer, version, json_depth_max, facts } = self;
-        let is_common = caller.is_empty();
-        let _turn = if is_common { Some(children.common_start.lock().await) } else { None };
-        let running = is_common.then(|| children.take_asked_in_vain(&facts)).flatten();
+        let turn = children.common_turn(&caller).await;
+        let running = turn.as_ref().and_then(|_| children.take_asked_in_vain(&facts));
         let message = Bytes::from(Initialize::own(version).request("1"));
         let ask = async |connection| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
