@@ -18,15 +18,15 @@ pub struct Client {
     pub id: String,
     /// As it calls itself; may be empty.
     pub name: String,
-    /// How it is known.
+    /// The way in which it is known.
     pub source: ClientSource,
     /// All that it may use.
     pub redirect_uris: Vec<String>,
-    /// How it proves that it is itself.
+    /// The proof that it is itself.
     pub auth_method: AuthMethod,
 }
 
-/// How a client is known.
+/// The way in which a client is known.
 #[derive(Clone, Debug)]
 pub enum ClientSource {
     /// It registered itself; its secret is a MAC of its id.
@@ -48,7 +48,7 @@ pub enum ClientSource {
 pub enum ClientKeys {
     /// A set of keys within the document, as JSON.
     Set(String),
-    /// Where the set is fetched, by the rules of documents.
+    /// The URL of the set, which is fetched by the rules of documents.
     Url(String),
 }
 

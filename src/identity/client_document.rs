@@ -327,7 +327,7 @@ mod tests {
             let _ = kept_s(Some(&text));
         }
 
-        /// Whoever writes the document: of another URL it is nobody's.
+        /// The document of another URL makes no client, whoever wrote it.
         #[test]
         fn no_document_is_another_clients(id in "https://[a-z.]{1,20}/[a-z]{1,8}") {
             if let Ok(client) = with("client_id", json!(id)) {

@@ -42,11 +42,11 @@ pub struct AllowedRedirects {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedirectUri {
     text: String,
-    /// Where it leads.
+    /// The kind of its target.
     pub kind: RedirectKind,
 }
 
-/// Where a redirect URI leads.
+/// The target of a redirect URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedirectKind {
     /// A program on the machine of the browser; any program there.
@@ -103,7 +103,7 @@ impl AllowedRedirects {
         Ok(allowed)
     }
 
-    /// Where the URI leads, if it may be used at all.
+    /// The target of the URI, if it may be used at all.
     pub fn judge(&self, text: &str) -> Result<RedirectKind, RedirectFault> {
         let uri = well_formed(text)?;
         if is_loopback(&uri) {
@@ -140,7 +140,7 @@ impl RedirectUri {
         &self.text
     }
 
-    /// What a person is shown of it: the host, or the scheme where that is what names the program.
+    /// The part of it that a person is shown: the host, or the scheme where that is what names the program.
     pub fn shown(&self) -> String {
         let Ok(uri) = Uri::read(&self.text) else { return String::new() };
         match self.kind {

@@ -39,7 +39,7 @@ impl ScopeRules {
         self.0.get(scope).is_some_and(|allowed| allowed.iter().any(is_in))
     }
 
-    /// What of `asked` a principal of these groups gets.
+    /// The scopes of `asked` that a principal of these groups gets.
     pub fn grant(&self, asked: &[impl AsRef<str>], groups: &[impl AsRef<str>]) -> GrantedScopes {
         let mut scopes = GrantedScopes::default();
         for scope in asked {

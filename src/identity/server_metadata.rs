@@ -19,7 +19,7 @@ pub const REVOKE_PATH: &str = "/revoke";
 /// Algorithms of assertions.
 pub const ASSERTION_ALGORITHMS: [&str; 4] = ["ES256", "RS256", "PS256", "EdDSA"];
 
-/// What this server offers.
+/// The offers of this server.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerMetadata<'a> {
     /// The `url` of the configuration: an origin without a final slash.

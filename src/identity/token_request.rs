@@ -31,7 +31,7 @@ pub enum TokenRequest {
     Code {
         /// The code.
         code: Presented,
-        /// Where the code was sent.
+        /// The URI to which the code was sent.
         redirect_uri: Option<String>,
         /// The verifier.
         verifier: Presented,

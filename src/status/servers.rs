@@ -105,7 +105,7 @@ objects! {
     struct ListCut {
         /// Its method.
         list: String,
-        /// What it was cut off at: the limit `pages`, `entries` or `bytes`, or a `cursor` that came again.
+        /// The end at which it was cut off: the limit `pages`, `entries` or `bytes`, or a `cursor` that came again.
         reason: String,
         /// The entries that were read.
         shown: u64,

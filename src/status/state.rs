@@ -241,7 +241,7 @@ fn of_replica(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Stan
 /// The state by an answer that is none of MCP, or refuses credentials: it says more than a breaker that has opened since.
 fn of_answer(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Standing> {
     let last = replica.fault.as_ref();
-    // What belongs to no replica counts unless something else was met since.
+    // A fault that belongs to no replica counts unless something else was met since.
     let is_latest =
         |own: &&FaultStatus| last.is_none_or(|last| last.cause == own.cause || last.at_s <= own.at_s);
     let all = last.into_iter().chain(upstream.fault.as_ref().filter(is_latest));

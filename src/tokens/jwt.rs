@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
-/// What `typ` may be of the assertion of a client (RFC 7523): an access token is none, whoever signed it.
+/// Values of `typ` of the assertion of a client (RFC 7523): an access token is none, whoever signed it.
 pub const TYPES_OF_ASSERTIONS: [&str; 4] =
     ["jwt", "client-authentication+jwt", "application/jwt", "application/client-authentication+jwt"];
 /// Members of a header, and claims. Each is compared with all before it, and anybody may send a token.

@@ -29,7 +29,7 @@ def count_reported(output):
 
 
 def count_skipped(output):
-    """How many were skipped, and why."""
+    """The number of skipped tests, and why."""
     reported = REPORT.findall(output)
     if reported:
         return int(reported[-1][2] or 0), reported[-1][3]

@@ -290,7 +290,7 @@ fn a_name_that_nobody_has_is_unknown_though_an_upstream_can_never_be_listed() {
                 (answer.status == 200 && answer.json()["error"]["code"] == -32602).then_some(())
             });
         }
-        // What the first in order has is its own, whatever another one may have.
+        // A name that the first in order has is its own, whatever another one may have.
         let name = if path == "/mcp" { "well__echo" } else { "echo" };
         let said = daemon.send(&call("2", name).target(path));
         assert_eq!(said.status, 200, "{path}: {}", said.text());

@@ -95,7 +95,7 @@ impl InitializeOffer<'static> {
 }
 
 /// Opens a session, of another revision than the one that is offered where the upstream refuses that ([`revisions`]).
-/// Where its replica leaves the upstream before it is open, it is opened at another, once.
+/// A session whose replica leaves the upstream before it is open is opened at another, once.
 /// Where it fails after the upstream has opened it, or is dropped, it is closed there.
 pub(crate) async fn open(
     asker: &Asker<'_>,

@@ -1,4 +1,4 @@
-//! What a browser brings back from the provider: the query of the callback, which anybody may have written.
+//! The query of the callback, which a browser brings back from the provider. Anybody may have written it.
 //!
 //! Not here: the cookie that `state` names, without which nothing goes on.
 

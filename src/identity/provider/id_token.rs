@@ -45,7 +45,7 @@ pub enum IdTokenFault {
     /// Its time has not come: the clocks differ.
     #[error("it is not good yet: compare the clocks of provider and gateway")]
     NotYet,
-    /// Nobody, or another person than before.
+    /// It names no person, or another one than before.
     #[error("its sub is missing, or is another person's")]
     Subject,
     /// Groups that are only hinted at.

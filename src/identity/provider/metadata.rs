@@ -23,26 +23,26 @@ const OWN_PARAMETERS: [&str; 10] = [
     "state",
 ];
 
-/// What is needed of a provider's metadata.
+/// The part of a provider's metadata that sign-in needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderMetadata {
     /// The issuer, as it is configured.
     pub issuer: String,
-    /// Where browsers go.
+    /// The endpoint for browsers.
     pub authorization_endpoint: String,
-    /// Where codes and refresh tokens go.
+    /// The endpoint for codes and refresh tokens.
     pub token_endpoint: String,
     /// Its keys.
     pub jwks_uri: String,
     /// More about a person.
     pub userinfo_endpoint: Option<String>,
-    /// Where tokens are given back.
+    /// The endpoint at which tokens are given back.
     pub revocation_endpoint: Option<String>,
     /// It has the scope `offline_access`.
     pub has_offline_access: bool,
     /// Its answers have `iss`.
     pub has_iss: bool,
-    /// How it lets us prove that we are ourselves; none named: by a header alone.
+    /// The methods by which we may prove that we are ourselves; none named: by a header alone.
     pub auth_methods: Vec<String>,
 }
 

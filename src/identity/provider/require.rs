@@ -1,4 +1,4 @@
-//! Who may sign in: claims that must hold, all of them.
+//! Claims that a person needs to sign in: all of them must hold.
 
 use std::collections::BTreeMap;
 

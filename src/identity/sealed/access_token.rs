@@ -27,11 +27,11 @@ pub struct AccessToken {
     pub issued_s: u64,
     /// Until then.
     pub expires_s: u64,
-    /// What rules need to know. `None`: it does not fit, and is in the records of the grant and of the account.
+    /// The facts that rules need. `None`: they do not fit, and are in the records of the grant and of the account.
     pub known: Option<KnownOfPrincipal>,
 }
 
-/// What a token says of its principal.
+/// The facts of its principal that a token says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownOfPrincipal {
     /// The scopes that were granted.

@@ -37,7 +37,7 @@ pub struct AccountRecord {
     pub generation: u64,
 }
 
-/// What is to be done about an account's last check.
+/// The step that an account's last check calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckDue {
     /// It is fresh.
@@ -76,7 +76,7 @@ impl AccountRecord {
         }
     }
 
-    /// What of the groups and claims rules name, for a token with these scopes.
+    /// The groups and claims that rules name, for a token with these scopes.
     pub fn known(
         &self,
         scopes: Vec<String>,

@@ -54,7 +54,7 @@ pub struct RegisteredClient {
     pub name: String,
     /// All that it may use.
     pub redirect_uris: Vec<String>,
-    /// How it proves that it is itself.
+    /// The proof that it is itself.
     pub auth_method: AuthMethod,
 }
 

@@ -1,4 +1,4 @@
-//! What is kept in a browser: the sign-in that is under way, the answers that are remembered, the person on their page.
+//! Cookies of a browser: the sign-in that is under way, the answers that are remembered, the person on their page.
 
 use tokens::fields::{FieldReader, FieldWriter};
 use tokens::sealing::{KEY_ID_BYTES, NONCE_BYTES, TAG_BYTES};

@@ -15,7 +15,7 @@ pub struct JudgedRequest {
     pub client_id: String,
     /// As the client calls itself.
     pub client_name: String,
-    /// Where the answer goes.
+    /// The URI to which the answer goes.
     pub redirect_uri: String,
     /// The public URL of the endpoint.
     pub endpoint: String,
@@ -77,7 +77,7 @@ impl Sealable for Form {
     }
 }
 
-/// What a form belongs to: the issuer, and the browser that was shown it, by the value of the page's cookie.
+/// The owner of a form: the issuer, and the browser that was shown it, by the value of the page's cookie.
 pub fn place(issuer: &str, page_cookie: &str) -> String {
     format!("{issuer}\n{page_cookie}")
 }

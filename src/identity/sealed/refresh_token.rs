@@ -10,7 +10,7 @@ use super::{Kind, Sealable};
 pub struct RefreshToken {
     /// The grant that it goes on with.
     pub grant: GrantId,
-    /// Which of its refresh tokens it is, from 1.
+    /// Its number among the refresh tokens of the grant, from 1.
     pub generation: u64,
     /// Of the client's id.
     pub client: Fingerprint,

@@ -386,7 +386,7 @@ proptest! {
         let _ = seals.is_mac_of(Kind::ClientSecret, &text, &format!("tls_{text}"));
     }
 
-    /// What our own key sealed of an older form is refused, not misread.
+    /// A text of an older form that our own key sealed is refused, not misread.
     #[test]
     fn foreign_records_of_our_own_do_not_panic(record: Vec<u8>) {
         let mut fields = FieldReader::new(&record);

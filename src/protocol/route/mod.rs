@@ -310,12 +310,12 @@ impl Naming {
         }
     }
 
-    /// Whether a bare name leads there whatever else is offered by those that were not listed yet.
+    /// True if a bare name leads there whatever else is offered by those that were not listed yet.
     fn is_first_in_order(&self, offer: Offer, directory: &Directory) -> bool {
         self.style == Style::Bare && (0..offer.first).all(|member| directory.was_listed(member))
     }
 
-    /// Why a name leads nowhere while not every upstream was listed. It waits for those before each was tried, but for
+    /// The reason for which a name leads nowhere while not every upstream was listed. It waits for those before each was tried, but for
     /// prefixes of nobody, and where they could have what others offer.
     fn unlearned(&self, is_of_nobody: bool, is_offered: bool, directory: &Directory) -> NoRoute {
         let is_decided = directory.is_settled() || (is_of_nobody && self.style == Style::Prefixed);

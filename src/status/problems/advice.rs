@@ -13,7 +13,7 @@ pub(super) fn command<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     words.into_iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// What shows lines of the gateway's log.
+/// The command that shows lines of the gateway's log.
 pub(super) fn journal(since: &str, text: &str) -> String {
     command(["journalctl", "--unit", "trunkline", "--since", since, "--grep", text])
 }

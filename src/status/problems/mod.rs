@@ -19,7 +19,7 @@ use crate::words::{number_of, span};
 
 /// Certificates that expire sooner get a warning.
 const CERTIFICATE_WARNING_S: u64 = 14 * DAY_S;
-/// Whoever is to put it right needs some time.
+/// A renewal takes people some time.
 const CERTIFICATE_WRONG_S: u64 = 3 * DAY_S;
 const DAY_S: u64 = 86_400;
 /// Connections that are this share of all that may be, in percent, get a warning.

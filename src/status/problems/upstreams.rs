@@ -22,7 +22,7 @@ pub(super) struct LostEndpoint<'s> {
 }
 
 impl LostEndpoint<'_> {
-    /// Whether one of these has a part in it, of those that keep it from working in this way.
+    /// True if one of these has a part in it, of those that keep it from working in this way.
     fn is_by(&self, all: &[&UpstreamStatus], state: UpstreamState) -> bool {
         let is_cause = !self.is_callable || state == UpstreamState::NotListed;
         is_cause && all.iter().any(|upstream| self.upstreams.contains(&&*upstream.name))
@@ -141,7 +141,7 @@ fn section(standing: &Standing, upstream: &UpstreamStatus) -> &'static str {
     }
 }
 
-/// What asks a server itself, or shows the log of one that has no URL.
+/// The command that asks a server itself, or shows the log of one that has no URL.
 fn ask_server(upstream: &UpstreamStatus) -> Option<String> {
     let replicas = &upstream.replicas;
     let asked = replicas.iter().find(|replica| replica.breaker != "closed").or(replicas.first());
@@ -201,7 +201,7 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     found.push(problem.advice_if(advice).runbook("TrunklinePinsWait"));
 }
 
-/// What approves it. Servers choose the names of tools: one must not be taken for an option, and where it is cut off or
+/// The command that approves it. Servers choose the names of tools: one must not be taken for an option, and where it is cut off or
 /// has what a terminal does not show, there is no command.
 pub(super) fn approval(upstream: &str, waiting: &[String]) -> Option<String> {
     let [only] = waiting else {

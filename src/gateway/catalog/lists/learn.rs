@@ -59,8 +59,8 @@ pub(crate) async fn run(state: Arc<State>, client: UpstreamClient) {
         tokio::select! {
             _ = interval.tick() => {}
             () = state.catalog.renewed.notified() => {}
-            // Each result counts as soon as it is there: a slow upstream holds up nobody.
-            // The end of the gateway ends those that start, which says nothing of them.
+            // Each result counts as soon as it is there: a slow upstream holds up nobody. The end of the gateway ends programs that
+            // start, which says nothing of them.
             Some((upstream, names)) = asked.next() => {
                 if names.1.is_none() || !state.drain.has_reached(DrainPhase::Closing) {
                     note(&mut known, &upstream, names);
