@@ -75,7 +75,7 @@ ROOMS = {
     "identity": """
         pages parameters presented uri
         oauth_error pkce redirect_uri resource scope
-        public_address sealed server_metadata client client_auth registration client_document authorize token_request revocation provider
+        browser_cookies public_address sealed server_metadata client client_auth registration client_document authorize token_request revocation provider
         lib
     """,
     "status": "callers calls object words query history seen servers state problem tools gateway problems lib",

@@ -8,7 +8,7 @@ use crate::oauth_error::{ErrorCode, OAuthError};
 use crate::parameters::{ParameterFault, Parameters};
 use crate::pkce::CodeChallenge;
 use crate::redirect_uri::{AllowedRedirects, RedirectFault, RedirectUri};
-use crate::sealed::cookies::SignInCookie;
+use crate::sealed::cookies::{SignInCookie, VisitPurpose};
 use crate::sealed::fingerprint::Fingerprint;
 use crate::sealed::form::{Form, JudgedRequest};
 use crate::{resource, scope};
@@ -54,9 +54,11 @@ pub enum AuthorizeFault {
 #[derive(Clone, Debug)]
 pub struct AnsweredRequest(JudgedRequest);
 
-/// A request whose browser came back from the provider.
+/// A visit whose browser came back from the provider.
 #[derive(Clone, Debug)]
 pub enum Returned {
+    /// A person wants to see their own sign-ins.
+    SignIns,
     /// Its page was answered by this person or, before the visit, by this browser.
     Answered(AnsweredRequest),
     /// It was not answered by this person: the page is shown after all, and an error is a page.
@@ -148,10 +150,12 @@ impl SignInCookie {
     pub fn returned(self, principal: Option<&str>) -> Returned {
         let is_of =
             |remembered: Fingerprint| principal.is_some_and(|principal| remembered.is_of(&[principal]));
-        if self.remembered_for.is_none_or(is_of) {
-            Returned::Answered(AnsweredRequest(self.request))
-        } else {
-            Returned::Unanswered(self.request)
+        match self.purpose {
+            VisitPurpose::SignIns => Returned::SignIns,
+            VisitPurpose::Client(request) if self.remembered_for.is_none_or(is_of) => {
+                Returned::Answered(AnsweredRequest(request))
+            }
+            VisitPurpose::Client(request) => Returned::Unanswered(request),
         }
     }
 }
@@ -342,7 +346,7 @@ mod tests {
     fn must_2_an_answer_that_was_remembered_is_of_nobody_else() {
         let returned = |remembered_for: Option<&str>, principal: Option<&str>| {
             let cookie = SignInCookie {
-                request: judge(GOOD).expect("a request"),
+                purpose: VisitPurpose::Client(judge(GOOD).expect("a request")),
                 state: [0; 16],
                 nonce: [0; 16],
                 verifier: Presented::new("v"),
@@ -378,7 +382,7 @@ mod tests {
                 Ok((request, _)) => {
                     found[0] += 1;
                     let cookie = SignInCookie {
-                        request,
+                        purpose: VisitPurpose::Client(request),
                         state: [0; 16],
                         nonce: [0; 16],
                         verifier: Presented::new(&verifier(&[0; 32])),

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod authorize;
+pub mod browser_cookies;
 pub mod client;
 pub mod client_auth;
 pub mod client_document;

@@ -18,9 +18,6 @@ use crate::sealed::authorization_code::AuthorizationCode;
 use crate::sealed::grant::GrantRecord;
 use crate::sealed::refresh_token::RefreshToken;
 
-/// The time for which the generation before gets the same successor, where the configuration names none. The successor itself
-/// has none for so long: else who has the one before would be two generations behind, and end the grant.
-pub const REUSE_S: u64 = 60;
 /// The time after which a client is told to ask again.
 const RETRY_AFTER_S: u32 = 30;
 
@@ -139,7 +136,9 @@ pub fn use_code(
     Use::Next(GrantRecord { generation: 1, rotated_s: now_s, used_s: now_s, ..record.clone() })
 }
 
-/// Decides about a refresh token, by the record of its grant.
+/// Decides about a refresh token, by the record of its grant. The generation before gets the same successor for `reuse_s`
+/// seconds. The successor itself has none for so long: else who has the one before would be two generations behind, and end the
+/// grant.
 pub fn use_refresh_token(
     token: &RefreshToken,
     record: Option<&GrantRecord>,
@@ -226,6 +225,7 @@ mod tests {
     const ENDPOINT: &str = "https://mcp.example.com/mcp";
     const REDIRECT: &str = "http://localhost:3118/callback";
     const NOW_S: u64 = 1_000_000;
+    const REUSE_S: u64 = 60;
 
     fn code() -> AuthorizationCode {
         AuthorizationCode {
@@ -250,6 +250,7 @@ mod tests {
             opened_s: NOW_S,
             used_s: NOW_S,
             ends_s: NOW_S + 1_000_000,
+            idle_max_s: 1_000_000,
             generation,
             rotated_s: NOW_S,
         }

@@ -129,6 +129,15 @@ impl<'u> Uri<'u> {
             && self.port_or_default() == other.port_or_default()
     }
 
+    /// True where a browser that asks for this URI names this `Host`: case and a default port make no difference, a final dot
+    /// does, since cookies take that for another host.
+    pub fn is_at_host(&self, host: &str) -> bool {
+        let Ok((name, port)) = host_and_port(host) else { return false };
+        let default = if self.has_scheme("https") { 443 } else { 80 };
+        self.host.is_some_and(|own| own.eq_ignore_ascii_case(name))
+            && self.port_or_default() == Some(port.unwrap_or(default))
+    }
+
     /// True for `localhost`, `127.0.0.1` and `[::1]`, which reach the machine of the browser.
     pub fn is_loopback(&self) -> bool {
         self.host.is_some_and(|host| {
@@ -229,6 +238,28 @@ mod tests {
         assert_eq!((uri.host, uri.port, uri.path, uri.query), (Some("[::1]"), None, "", None));
         let uri = Uri::read("com.example.app:/back").expect("a URI");
         assert_eq!((uri.host, uri.path), (None, "/back"));
+    }
+
+    #[test]
+    fn bad_input_host_with_port_case_and_dot() {
+        let uri = Uri::read("https://mcp.example.com").expect("a URI");
+        for host in ["mcp.example.com", "MCP.Example.com", "mcp.example.com:443"] {
+            assert!(uri.is_at_host(host), "{host}");
+        }
+        for host in [
+            "",
+            "mcp.example.com.",
+            "mcp.example.com:80",
+            "mcp.example.com:",
+            "x.mcp.example.com",
+            "a@mcp.example.com",
+        ] {
+            assert!(!uri.is_at_host(host), "{host}");
+        }
+        let local = Uri::read("http://127.0.0.1:8080").expect("a URI");
+        assert!(local.is_at_host("127.0.0.1:8080") && !local.is_at_host("127.0.0.1"));
+        let six = Uri::read("http://[::1]:8080").expect("a URI");
+        assert!(six.is_at_host("[::1]:8080") && !six.is_at_host("::1"));
     }
 
     #[test]

@@ -5,8 +5,6 @@ use tokens::fields::{FieldReader, FieldWriter};
 use super::fingerprint::{Fingerprint, GrantId};
 use super::{Kind, Nonce, Sealable, Seals};
 
-/// The life of an access token.
-pub const ACCESS_LIFE_S: u64 = 60 * 60;
 /// The client is told that it is shorter: at a 401 some open a browser.
 pub const TOLD_LESS_S: u64 = 60;
 /// Bytes of a principal's id; with it a token fits into its size, whatever else is left out.

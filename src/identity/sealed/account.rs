@@ -3,14 +3,14 @@
 use tokens::fields::{FieldReader, FieldWriter};
 
 use super::access_token::{KnownOfPrincipal, read_claims, write_claims};
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, GrantId};
 use super::{Kind, Sealable};
 use crate::presented::Presented;
 
 /// Bytes of all groups and claims of the last check.
 pub const KNOWN_BYTES_MAX: usize = 16 << 10;
-/// The age of a check at which the provider is asked again.
-pub const CHECK_AGE_S: u64 = 15 * 60;
+/// Grants of one account; the longest unused ends for another.
+pub const GRANTS_MAX: usize = 256;
 
 /// An account.
 #[derive(Clone, Debug)]
@@ -33,8 +33,8 @@ pub struct AccountRecord {
     pub checked_s: u64,
     /// The provider has not answered since then.
     pub unanswered_since_s: Option<u64>,
-    /// Grows with each write: of two writers one finds that it is late.
-    pub generation: u64,
+    /// Its grants, the oldest first. An account goes with the last of them.
+    pub grants: Vec<GrantId>,
 }
 
 /// The step that an account's last check calls for.
@@ -63,15 +63,15 @@ impl AccountRecord {
         groups + claims <= KNOWN_BYTES_MAX
     }
 
-    /// The check that is due, with `patience_s` for a provider that does not answer.
-    pub fn check_due(&self, now_s: u64, patience_s: u64) -> CheckDue {
+    /// The check that is due where the last may be `age_s` old, with `patience_s` for a provider that does not answer.
+    pub fn check_due(&self, now_s: u64, age_s: u64, patience_s: u64) -> CheckDue {
         if self.refresh_token.is_none() {
             return CheckDue::Never;
         }
         let is_out_of_patience = |since_s: u64| now_s >= since_s.saturating_add(patience_s);
         match self.unanswered_since_s {
             Some(since_s) if is_out_of_patience(since_s) => CheckDue::Overdue,
-            _ if now_s >= self.checked_s.saturating_add(CHECK_AGE_S) => CheckDue::Yes,
+            _ if now_s >= self.checked_s.saturating_add(age_s) => CheckDue::Yes,
             _ => CheckDue::No,
         }
     }
@@ -107,7 +107,10 @@ impl Sealable for AccountRecord {
         to.optional_text(self.refresh_token.as_ref().map(Presented::expose));
         to.number(self.checked_s);
         to.optional_number(self.unanswered_since_s);
-        to.number(self.generation);
+        to.length(self.grants.len());
+        for grant in &self.grants {
+            to.fixed(&grant.0);
+        }
     }
 
     fn read(from: &mut FieldReader<'_>) -> Option<Self> {
@@ -121,7 +124,12 @@ impl Sealable for AccountRecord {
             refresh_token: from.optional_text()?.map(|token| Presented::new(&token)),
             checked_s: from.number()?,
             unanswered_since_s: from.optional_number()?,
-            generation: from.number()?,
+            grants: read_grants(from)?,
         })
     }
+}
+
+fn read_grants(from: &mut FieldReader<'_>) -> Option<Vec<GrantId>> {
+    let length = from.length().filter(|length| *length <= GRANTS_MAX)?;
+    (0..length).map(|_| Some(GrantId(from.array()?))).collect()
 }

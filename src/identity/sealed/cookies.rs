@@ -10,8 +10,6 @@ use crate::presented::Presented;
 
 /// The time that a person has at the provider.
 pub const SIGN_IN_LIFE_S: u64 = 10 * 60;
-/// The time for which an answer is remembered.
-pub const CONSENT_LIFE_S: u64 = 30 * 24 * 60 * 60;
 /// The time for which a person is known on the page of their sign-ins.
 pub const PAGE_LIFE_S: u64 = 15 * 60;
 /// Answers that a browser remembers; the oldest goes.
@@ -19,15 +17,15 @@ pub const CONSENTS_MAX: usize = 30;
 
 /// Bytes of the cookie beside the request: the seal with its version, and the other fields, where all are there.
 const BESIDE_REQUEST_BYTES: usize =
-    KEY_ID_BYTES + NONCE_BYTES + TAG_BYTES + 1 + 16 + 16 + (2 + 43) + (1 + 32) + 8;
+    KEY_ID_BYTES + NONCE_BYTES + TAG_BYTES + 1 + 1 + 16 + 16 + (2 + 43) + (1 + 32) + 8;
 /// Bytes of the request, written as fields.
 const REQUEST_BYTES_MAX: usize = Kind::SignInCookie.size_max() / 4 * 3 - BESIDE_REQUEST_BYTES;
 
-/// A sign-in that is at the provider. The browser was asked and said yes, now or before.
+/// A visit to the provider.
 #[derive(Clone, Debug)]
 pub struct SignInCookie {
-    /// The client's request.
-    pub request: JudgedRequest,
+    /// The cause of it.
+    pub purpose: VisitPurpose,
     /// The `state` for the provider, which names the cookie.
     pub state: [u8; 16],
     /// Ties the provider's ID token to this sign-in.
@@ -38,6 +36,15 @@ pub struct SignInCookie {
     pub remembered_for: Option<Fingerprint>,
     /// Until then.
     pub expires_s: u64,
+}
+
+/// The cause of a visit to the provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VisitPurpose {
+    /// A client's request. The browser was asked and said yes, now or before.
+    Client(JudgedRequest),
+    /// A person wants to see their own sign-ins.
+    SignIns,
 }
 
 /// The answers that are remembered.
@@ -74,7 +81,13 @@ impl Sealable for SignInCookie {
     }
 
     fn write(&self, to: &mut FieldWriter) {
-        self.request.write(to);
+        match &self.purpose {
+            VisitPurpose::Client(request) => {
+                to.small(1);
+                request.write(to);
+            }
+            VisitPurpose::SignIns => to.small(0),
+        }
         to.fixed(&self.state);
         to.fixed(&self.nonce);
         to.text(self.verifier.expose());
@@ -87,7 +100,11 @@ impl Sealable for SignInCookie {
 
     fn read(from: &mut FieldReader<'_>) -> Option<Self> {
         Some(Self {
-            request: JudgedRequest::read(from)?,
+            purpose: if from.is_so()? {
+                VisitPurpose::Client(JudgedRequest::read(from)?)
+            } else {
+                VisitPurpose::SignIns
+            },
             state: from.array()?,
             nonce: from.array()?,
             verifier: Presented::new(&from.text()?),
@@ -141,12 +158,12 @@ impl ConsentCookie {
         consent.map(|consent| consent.principal)
     }
 
-    /// Remembers the answer of a principal. The gateway calls this for https redirects only.
-    pub fn remember(&mut self, principal: &str, request: &JudgedRequest, now_s: u64) {
+    /// Remembers the answer of a principal until `expires_s`. The gateway calls this for https redirects only.
+    pub fn remember(&mut self, principal: &str, request: &JudgedRequest, now_s: u64, expires_s: u64) {
         let to = asked(request);
         self.consents.retain(|consent| consent.expires_s > now_s && consent.to != to);
         let principal = Fingerprint::of(&[principal]);
-        self.consents.insert(0, Consent { principal, to, expires_s: now_s.saturating_add(CONSENT_LIFE_S) });
+        self.consents.insert(0, Consent { principal, to, expires_s });
         self.consents.truncate(CONSENTS_MAX);
     }
 }

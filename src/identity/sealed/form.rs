@@ -77,6 +77,32 @@ impl Sealable for Form {
     }
 }
 
+/// The forms on the page of one's own sign-ins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageForm {
+    /// The principal whose page it is.
+    pub principal: String,
+    /// Until then.
+    pub expires_s: u64,
+}
+
+impl Sealable for PageForm {
+    const KIND: Kind = Kind::PageForm;
+
+    fn expires_s(&self) -> Option<u64> {
+        Some(self.expires_s)
+    }
+
+    fn write(&self, to: &mut FieldWriter) {
+        to.text(&self.principal);
+        to.number(self.expires_s);
+    }
+
+    fn read(from: &mut FieldReader<'_>) -> Option<Self> {
+        Some(Self { principal: from.text()?, expires_s: from.number()? })
+    }
+}
+
 /// The owner of a form: the issuer, and the browser that was shown it, by the value of the page's cookie.
 pub fn place(issuer: &str, page_cookie: &str) -> String {
     format!("{issuer}\n{page_cookie}")

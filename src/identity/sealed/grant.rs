@@ -5,13 +5,6 @@ use tokens::fields::{FieldReader, FieldWriter};
 use super::fingerprint::{Fingerprint, GrantId};
 use super::{Kind, Sealable};
 
-/// The life of a grant whose account the provider can be asked about.
-pub const GRANT_LIFE_S: u64 = 30 * 24 * 60 * 60;
-/// The time after which a grant ends that nobody uses.
-pub const GRANT_IDLE_S: u64 = 7 * 24 * 60 * 60;
-/// The life of a grant whose provider gave no refresh token.
-pub const GRANT_LIFE_UNCHECKED_S: u64 = 12 * 60 * 60;
-
 /// A grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRecord {
@@ -35,6 +28,8 @@ pub struct GrantRecord {
     pub used_s: u64,
     /// The latest end.
     pub ends_s: u64,
+    /// It also ends if it is not used for so long.
+    pub idle_max_s: u64,
     /// The generation of the refresh token that is good now; 0: the code was not used yet.
     pub generation: u64,
     /// The time at which that generation was made.
@@ -44,12 +39,12 @@ pub struct GrantRecord {
 impl GrantRecord {
     /// True where its time is over, or nobody used it for too long.
     pub fn is_over(&self, now_s: u64) -> bool {
-        now_s >= self.ends_s || now_s >= self.used_s.saturating_add(GRANT_IDLE_S)
+        now_s >= self.over_s()
     }
 
-    /// The latest end of a grant that is opened now.
-    pub fn end_of(now_s: u64, can_be_checked: bool) -> u64 {
-        now_s.saturating_add(if can_be_checked { GRANT_LIFE_S } else { GRANT_LIFE_UNCHECKED_S })
+    /// The time at which it ends if it is not used before.
+    pub fn over_s(&self) -> u64 {
+        self.ends_s.min(self.used_s.saturating_add(self.idle_max_s))
     }
 }
 
@@ -57,7 +52,7 @@ impl Sealable for GrantRecord {
     const KIND: Kind = Kind::Grant;
 
     fn expires_s(&self) -> Option<u64> {
-        Some(self.ends_s.min(self.used_s.saturating_add(GRANT_IDLE_S)))
+        Some(self.over_s())
     }
 
     fn write(&self, to: &mut FieldWriter) {
@@ -68,7 +63,8 @@ impl Sealable for GrantRecord {
         to.text(&self.client_name);
         to.text(&self.endpoint);
         to.texts(&self.scopes);
-        for number in [self.opened_s, self.used_s, self.ends_s, self.generation, self.rotated_s] {
+        let times = [self.opened_s, self.used_s, self.ends_s, self.idle_max_s];
+        for number in times.into_iter().chain([self.generation, self.rotated_s]) {
             to.number(number);
         }
     }
@@ -85,6 +81,7 @@ impl Sealable for GrantRecord {
             opened_s: from.number()?,
             used_s: from.number()?,
             ends_s: from.number()?,
+            idle_max_s: from.number()?,
             generation: from.number()?,
             rotated_s: from.number()?,
         })

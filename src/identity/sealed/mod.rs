@@ -77,6 +77,8 @@ kinds! {
     PageCookie = "sign-in page cookie", "", 1 << 10;
     /// A request within a form.
     Form = "sign-in form", "", 4 << 10;
+    /// The forms on the page of one's own sign-ins.
+    PageForm = "sign-in page form", "", 1 << 10;
     /// The record of a grant.
     Grant = "sign-in grant record", "", 8 << 10;
     /// The record of an account.

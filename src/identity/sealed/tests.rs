@@ -3,13 +3,13 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::access_token::{AccessToken, KnownOfPrincipal, PRINCIPAL_BYTES_MAX};
-use super::account::{AccountRecord, CHECK_AGE_S, CheckDue, KNOWN_BYTES_MAX};
+use super::account::{AccountRecord, CheckDue, GRANTS_MAX, KNOWN_BYTES_MAX};
 use super::authorization_code::AuthorizationCode;
 use super::client_id::{AuthMethod, RegisteredClient};
-use super::cookies::{CONSENT_LIFE_S, CONSENTS_MAX, ConsentCookie, PageCookie, SignInCookie};
+use super::cookies::{CONSENTS_MAX, ConsentCookie, PageCookie, SignInCookie, VisitPurpose};
 use super::fingerprint::{Fingerprint, GrantId};
-use super::form::{Form, JudgedRequest, place};
-use super::grant::{GRANT_IDLE_S, GRANT_LIFE_UNCHECKED_S, GrantRecord};
+use super::form::{Form, JudgedRequest, PageForm, place};
+use super::grant::GrantRecord;
 use super::refresh_token::RefreshToken;
 use super::*;
 use crate::pkce::CodeChallenge;
@@ -18,6 +18,9 @@ use crate::presented::Presented;
 const ISSUER: &str = "https://mcp.example.com";
 const NONCE: Nonce = [9; NONCE_BYTES];
 const NOW_S: u64 = 1_000_000;
+const CHECK_AGE_S: u64 = 15 * 60;
+const CONSENT_LIFE_S: u64 = 30 * 24 * 60 * 60;
+const GRANT_IDLE_S: u64 = 7 * 24 * 60 * 60;
 
 fn key(digit: &str) -> String {
     format!("{}\n", digit.repeat(64))
@@ -82,6 +85,7 @@ fn grant() -> GrantRecord {
         opened_s: NOW_S,
         used_s: NOW_S,
         ends_s: NOW_S + 60,
+        idle_max_s: GRANT_IDLE_S,
         generation: 1,
         rotated_s: NOW_S,
     }
@@ -98,7 +102,7 @@ fn account() -> AccountRecord {
         refresh_token: Some(Presented::new("of the provider")),
         checked_s: NOW_S,
         unanswered_since_s: None,
-        generation: 1,
+        grants: vec![GrantId([1; 16])],
     }
 }
 
@@ -113,7 +117,7 @@ fn registered() -> RegisteredClient {
 
 fn sign_in() -> SignInCookie {
     SignInCookie {
-        request: request(),
+        purpose: VisitPurpose::Client(request()),
         state: [3; 16],
         nonce: [4; 16],
         verifier: Presented::new("verifier"),
@@ -136,6 +140,7 @@ fn texts(seals: &Seals) -> Vec<(Kind, String)> {
         one(seals, &ConsentCookie::default()),
         one(seals, &PageCookie { principal: "p".into(), name: "n".into(), expires_s: NOW_S + 1 }),
         one(seals, &Form { request: request(), expires_s: NOW_S + 1 }),
+        one(seals, &PageForm { principal: "p".into(), expires_s: NOW_S + 1 }),
         one(seals, &grant()),
         one(seals, &account()),
     ]
@@ -160,6 +165,7 @@ fn opens_as(seals: &Seals, text: &str, place: &str) -> Vec<Kind> {
         is_one::<ConsentCookie>(seals, body, place),
         is_one::<PageCookie>(seals, body, place),
         is_one::<Form>(seals, body, place),
+        is_one::<PageForm>(seals, body, place),
         is_one::<GrantRecord>(seals, body, place),
         is_one::<AccountRecord>(seals, body, place),
     ];
@@ -202,7 +208,6 @@ fn nothing_opens_after_its_time() {
     let at = |now_s| seals.open_record::<GrantRecord>(&sealed, &name, now_s).map(|_| ());
     assert_eq!((at(NOW_S + GRANT_IDLE_S - 1), at(NOW_S + GRANT_IDLE_S)), (Ok(()), Err(OpenFault::Expired)));
     assert!(!record.is_over(NOW_S + GRANT_IDLE_S - 1) && record.is_over(NOW_S + GRANT_IDLE_S));
-    assert_eq!(GrantRecord::end_of(NOW_S, false), NOW_S + GRANT_LIFE_UNCHECKED_S);
 }
 
 #[test]
@@ -267,7 +272,7 @@ fn an_access_token_has_its_size_whatever_its_principal_is_in() {
 #[test]
 fn must_2_a_remembered_answer_is_for_one_person_client_redirect_endpoint_and_set_of_scopes() {
     let mut cookie = ConsentCookie::default();
-    cookie.remember("ann", &request(), NOW_S);
+    cookie.remember("ann", &request(), NOW_S, NOW_S + CONSENT_LIFE_S);
     let ann = Some(Fingerprint::of(&["ann"]));
     let same = JudgedRequest { scopes: vec!["a".into(), "b".into()], state: None, ..request() };
     assert_eq!(cookie.principal_for(&same, NOW_S), ann);
@@ -282,7 +287,8 @@ fn must_2_a_remembered_answer_is_for_one_person_client_redirect_endpoint_and_set
         assert_eq!(cookie.principal_for(&other, NOW_S), None, "{other:?}");
     }
     for number in 0..CONSENTS_MAX {
-        cookie.remember("bob", &JudgedRequest { client_id: number.to_string(), ..request() }, NOW_S);
+        let other = JudgedRequest { client_id: number.to_string(), ..request() };
+        cookie.remember("bob", &other, NOW_S, NOW_S + CONSENT_LIFE_S);
     }
     assert_eq!(cookie.principal_for(&request(), NOW_S), None, "the oldest goes");
     let text = seals().seal(NONCE, ISSUER, &cookie).expect("the most answers fit");
@@ -301,7 +307,7 @@ fn a_form_belongs_to_the_browser_that_was_shown_it() {
 
 #[test]
 fn an_account_is_asked_about_in_time() {
-    let due = |account: &AccountRecord, after_s| account.check_due(NOW_S + after_s, 3600);
+    let due = |account: &AccountRecord, after_s| account.check_due(NOW_S + after_s, CHECK_AGE_S, 3600);
     let silent = AccountRecord { unanswered_since_s: Some(NOW_S + 1000), ..account() };
     let unasked = AccountRecord { refresh_token: None, ..account() };
     assert_eq!(
@@ -320,6 +326,13 @@ fn an_account_is_asked_about_in_time() {
     assert_eq!(known, expected);
     assert!(account().fits());
     assert!(!AccountRecord { groups: vec!["g".repeat(KNOWN_BYTES_MAX)], ..account() }.fits());
+    let largest = AccountRecord {
+        groups: vec!["g".repeat(KNOWN_BYTES_MAX - 20)],
+        refresh_token: Some(Presented::new(&"r".repeat(16 << 10))),
+        grants: vec![GrantId([1; 16]); GRANTS_MAX],
+        ..account()
+    };
+    assert!(seals().seal_record(NONCE, "name", &largest).is_some(), "the largest fits");
 }
 
 #[test]
@@ -354,10 +367,10 @@ proptest! {
         id in "\\PC{0,40}", scopes in proptest::collection::vec("[a-z]{0,9}", 0..8), state: Option<String>
     ) {
         let request = JudgedRequest { client_id: id, scopes, state, ..request() };
-        let cookie = SignInCookie { request: request.clone(), remembered_for: Some(Fingerprint([5; 32])), ..sign_in() };
+        let cookie = SignInCookie { purpose: VisitPurpose::Client(request.clone()), remembered_for: Some(Fingerprint([5; 32])), ..sign_in() };
         if let Some(text) = seals().seal(NONCE, ISSUER, &cookie) {
             let opened: SignInCookie = seals().open(&text, ISSUER, NOW_S).expect("open");
-            prop_assert_eq!((opened.request, opened.remembered_for), (request, cookie.remembered_for));
+            prop_assert_eq!((opened.purpose, opened.remembered_for), (VisitPurpose::Client(request), cookie.remembered_for));
         }
     }
 
