@@ -133,7 +133,7 @@ fn check_head<B>(request: &Request<B>) -> Result<(), StatusCode> {
 }
 
 /// Against DNS rebinding: a page that made its own name resolve to this machine still sends that name as `Host`.
-fn has_local_host(headers: &HeaderMap) -> bool {
+pub(super) fn has_local_host(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().is_ok_and(is_local),
@@ -142,7 +142,7 @@ fn has_local_host(headers: &HeaderMap) -> bool {
 }
 
 /// Programs send no `Origin`; of web pages only local ones may call.
-fn has_local_origin(headers: &HeaderMap) -> bool {
+pub(super) fn has_local_origin(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().all(|origin| {
         let origin = origin.to_str().unwrap_or_default();
         origin
@@ -157,13 +157,13 @@ fn is_local(authority: &str) -> bool {
 }
 
 /// The media types a header lists, in lower case and without their parameters.
-fn media_types(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = String> {
+pub(super) fn media_types(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = String> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     let entries = values.flat_map(|value| value.split(','));
     entries.map(|entry| entry.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-async fn collect(body: Incoming) -> Result<Bytes, StatusCode> {
+pub(super) async fn collect(body: Incoming) -> Result<Bytes, StatusCode> {
     let collecting = Limited::new(body, BODY_BYTES_MAX).collect();
     match tokio::time::timeout(BODY_TIMEOUT, collecting).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -200,7 +200,7 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Response<ResponseBody> {
     response
 }
 
-fn empty(status: StatusCode) -> Response<ResponseBody> {
+pub(super) fn empty(status: StatusCode) -> Response<ResponseBody> {
     let mut response = Response::new(Empty::new().boxed_unsync());
     *response.status_mut() = status;
     response

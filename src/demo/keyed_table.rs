@@ -1,12 +1,10 @@
-//! What is kept for clients under keys that nobody can guess: sessions, and questions that wait for an answer.
+//! Values that are kept for clients under keys that cannot be guessed: sessions, questions that wait for an answer, codes, tokens.
 //!
 //! Invariant: at most as many as the table is made for; the one that was used least recently gives way.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
-
-use super::rpc::RpcFault;
 
 /// Values by their keys.
 pub(super) struct KeyedTable<T> {
@@ -15,17 +13,14 @@ pub(super) struct KeyedTable<T> {
     entries_max: usize,
 }
 
-impl<T: Copy> KeyedTable<T> {
+impl<T> KeyedTable<T> {
     pub(super) fn new(entries_max: usize) -> Self {
         Self { entries: Mutex::new(VecDeque::new()), entries_max }
     }
 
-    /// Keeps `value` and returns its key: 128 random bits in hexadecimal.
-    pub(super) fn insert(&self, value: T) -> Result<String, RpcFault> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)
-            .map_err(|_| RpcFault::internal("The system has no randomness to give"))?;
-        let key = format!("{:032x}", u128::from_ne_bytes(bytes));
+    /// Keeps `value` and returns its key.
+    pub(super) fn insert(&self, value: T) -> Result<String, getrandom::Error> {
+        let key = random_key()?;
         let mut entries = self.entries.lock();
         if entries.len() >= self.entries_max {
             entries.pop_front();
@@ -35,18 +30,33 @@ impl<T: Copy> KeyedTable<T> {
     }
 
     /// The value of `key`, which was used now.
-    pub(super) fn get(&self, key: &str) -> Option<T> {
+    pub(super) fn get(&self, key: &str) -> Option<T>
+    where
+        T: Clone,
+    {
+        self.change(key, |value| value.clone())
+    }
+
+    /// Has `change` look at the value of `key`, which was used now, and returns its result; `None` if it is not there.
+    pub(super) fn change<R>(&self, key: &str, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut entries = self.entries.lock();
-        let entry = take(&mut entries, key)?;
-        let value = entry.1;
+        let mut entry = take(&mut entries, key)?;
+        let result = change(&mut entry.1);
         entries.push_back(entry);
-        Some(value)
+        Some(result)
     }
 
     /// Forgets `key`; `None` if it is not there.
     pub(super) fn remove(&self, key: &str) -> Option<T> {
         take(&mut self.entries.lock(), key).map(|(_, value)| value)
     }
+}
+
+/// 128 random bits in hexadecimal.
+pub(super) fn random_key() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 fn take<T>(entries: &mut VecDeque<(String, T)>, key: &str) -> Option<(String, T)> {

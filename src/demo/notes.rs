@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::confirmation::{self, Confirmations};
+use super::html::escaped;
 use super::listen::ResourceSet;
 use super::methods::{Caching, Profile, ServerContent, ToolOutcome};
 use super::notebook::{NOTES_MAX, Note, Notebook};
@@ -265,8 +266,4 @@ fn board(notebook: &Notebook) -> String {
     }
     page.push_str("</dl>\n");
     page
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -17,6 +17,12 @@ pub(super) struct RpcFault {
     pub(super) data: Option<Value>,
 }
 
+impl From<getrandom::Error> for RpcFault {
+    fn from(_: getrandom::Error) -> Self {
+        Self::internal("The system has no randomness to give")
+    }
+}
+
 impl RpcFault {
     /// −32700: the body is no JSON.
     pub(super) fn parse(message: impl Into<String>) -> Self {
