@@ -26,10 +26,10 @@ CRATES = {
     "identity": "protocol tokens",
     "http1": "",
     "status": "",
-    "config": "protocol",
+    "config": "protocol identity",
     "net": "protocol config",
     "client": "protocol config net",
-    "gateway": "protocol tokens http1 status config net",
+    "gateway": "protocol tokens identity http1 status config net",
     "tools": "protocol status config net client",
     "demo": "",
 }

@@ -52,7 +52,8 @@ section! {
         /// Globs over public names and URIs of what is not offered, whatever `allow` says.
         deny: Array<Glob> = [],
         /// How clients authenticate, by any of these; empty: anyone may call. A key or token that is presented decides,
-        /// whatever the certificate. Default: what is configured of `[[api_key]]`, `[[jwt]]` and `[client_certificate]`.
+        /// whatever the certificate. Default: what is configured of `[[api_key]]`, `[[jwt]]` and `[client_certificate]`;
+        /// `sign_in` counts where it is named only.
         #[example(["api_key"])]
         auth: Array<AuthMethod> => Vec::new(),
         /// Lets anyone call although a listener is not loopback.
@@ -65,8 +66,8 @@ section! {
         /// left. Default: localhost names on loopback listeners, the host of `public_url` where set, else any.
         #[example(["mcp.example.com", "*.tools.example.com"])]
         hosts: Option<Array<Host, 1>>,
-        /// The URL by which clients reach the endpoint. Required with `jwt`: it is the audience of tokens, and named in
-        /// what clients are told of how to get one. Clients of HTTP+SSE are told to send messages to its path.
+        /// The URL by which clients reach the endpoint. Required with `jwt` and `sign_in`: it is the audience of tokens, and
+        /// named in what clients are told of how to get one. Clients of HTTP+SSE are told to send messages to its path.
         #[example("https://mcp.example.com/mcp")]
         public_url: Option<PublicUrl>,
         /// What the audience of a token may be beside `public_url`, byte for byte.
@@ -216,7 +217,7 @@ fn path(text: &str) -> Result<String, Fault> {
     Err(fault.into())
 }
 
-fn origin(text: &str) -> Result<String, Fault> {
+pub(super) fn origin(text: &str) -> Result<String, Fault> {
     let lower = text.to_ascii_lowercase();
     let shape =
         || format!("`{text}` is not an origin: write `scheme://host` or `scheme://host:port`, no wildcards");
@@ -415,10 +416,16 @@ fn check_auth(
     if endpoint.auth.is_empty() && !endpoint.scopes.is_empty() {
         findings.error_at(table, "scopes", "`scopes` are asked of nobody, as anyone may call: add `auth`");
     }
-    if endpoint.auth.contains(&AuthMethod::Jwt) && !table.has("public_url") && !findings.is_damaged(table) {
-        let message = "tokens (JWT) are for one endpoint, named by its URL: add `public_url`, or leave \"jwt\" out \
-                       of `auth`";
-        findings.error(span, message);
+    if !table.has("public_url") && !findings.is_damaged(table) {
+        if endpoint.auth.contains(&AuthMethod::Jwt) {
+            let message = "tokens (JWT) are for one endpoint, named by its URL: add `public_url`, or leave \"jwt\" out \
+                           of `auth`";
+            findings.error(span.clone(), message);
+        }
+        if endpoint.auth.contains(&AuthMethod::SignIn) {
+            let message = "a sign-in is for one endpoint, named by its URL: add `public_url`";
+            findings.error(span, message);
+        }
     }
 }
 
@@ -432,6 +439,7 @@ fn check_method(method: &str, span: Range<usize>, config: &Config, root: Table<'
         }
         "api_key" if !root.has("api_key") => "an [[api_key]], made by `trunkline key NAME`",
         "jwt" if !root.has("jwt") => "a [[jwt]] with an issuer and its keys",
+        "sign_in" if !root.has("sign_in") => "[sign_in] with the provider at which people sign in",
         _ => return,
     };
     findings.error(span, format!("no client could authenticate: add {missing}"));

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::{Authorization, Config, HeaderSource, KeySource, QuerySource, SecretSource, UpstreamConfig};
+use super::{
+    Authorization, ClientDocuments, Config, HeaderSource, KeySource, QuerySource, SecretSource, SignIn,
+    UpstreamConfig,
+};
 
 /// What is read beside the configuration itself.
 #[derive(Debug, Default)]
@@ -30,6 +33,7 @@ impl Config {
             }
         }
         named.files.extend(self.session.key_file.as_deref());
+        self.sign_in.iter().for_each(|sign_in| named.add_sign_in(sign_in));
         named.secrets.extend(self.metrics.token.as_ref());
         named.secrets.extend(self.admin.as_ref().and_then(|admin| admin.token.as_ref()));
         self.upstreams.iter().for_each(|upstream| named.add(upstream));
@@ -38,6 +42,14 @@ impl Config {
 }
 
 impl<'c> Named<'c> {
+    fn add_sign_in(&mut self, sign_in: &'c SignIn) {
+        self.files.extend(sign_in.key_file.as_deref());
+        if let ClientDocuments::Files(paths) = &sign_in.client_documents {
+            self.files.extend(paths.iter().map(|path| &**path));
+        }
+        self.secrets.extend(sign_in.secrets());
+    }
+
     fn add(&mut self, upstream: &'c UpstreamConfig) {
         self.files.extend(upstream.tls.ca.as_deref());
         if let Some((certificate, key)) = &upstream.tls.identity {

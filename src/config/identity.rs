@@ -52,8 +52,8 @@ section! {
 }
 
 section! {
-    /// An issuer of tokens (JWT) that clients may present as `Authorization: Bearer TOKEN`. Its keys are at `jwks_url`, or
-    /// in `jwks_file`.
+    /// An issuer of tokens (JWT) that clients may present as `Authorization: Bearer TOKEN`. Its keys are at `jwks_url`, in
+    /// `jwks_file`, or else at the place that the metadata of the issuer name.
     pub struct Jwt {
         /// Its name in metrics and logs.
         #[example("login")]
@@ -61,8 +61,8 @@ section! {
         /// What the claim `iss` of its tokens is, byte for byte. Clients are told it as their authorization server.
         #[example("https://login.example.com")]
         issuer: Issuer,
-        /// PEM file of the certificates that the server of `jwks_url` must be signed by. Default: those that the system
-        /// trusts.
+        /// PEM file of the certificates that the servers of its keys and metadata must be signed by. Default: those that the
+        /// system trusts.
         #[example("/etc/trunkline/issuer-ca.pem")]
         ca: Option<AbsolutePath>,
         /// The algorithms it may sign with. Default: all of these; secrets (HS256 and so on) are none.
@@ -95,14 +95,14 @@ section! {
 section! {
     /// The keys of [`KeySource`].
     pub struct KeySourceKeys {
-        /// The URL of its public keys (JWKS): `https`, or `http` on a loopback address.
+        /// The URL of its public keys (JWKS): `https`, or `http` on a loopback address. Default: the one that its metadata name,
+        /// at `issuer` followed by `/.well-known/openid-configuration`.
         #[example("https://login.example.com/.well-known/jwks.json")]
         jwks_url: Option<JwksUrl>,
         /// A file with its public keys (JWKS) instead; an absolute path.
         #[example("/etc/trunkline/jwks.json")]
         jwks_file: Option<AbsolutePath>,
     }
-    one_of jwks_url | jwks_file;
     check key_source => KeySource;
 }
 
@@ -131,6 +131,8 @@ impl CertificateNames {
 pub enum KeySource {
     /// A web server: `https`, or `http` on a loopback address.
     Url(Uri),
+    /// The place that the metadata at this URL name: `https`, or `http` on a loopback address.
+    Discovery(Uri),
     /// A file.
     File(PathBuf),
 }
@@ -180,6 +182,8 @@ choice! {
         Jwt = "jwt",
         /// The certificate of the connection.
         ClientCertificate = "client_certificate",
+        /// `Authorization: Bearer` with a token that the gateway itself gave out, after `[sign_in]`.
+        SignIn = "sign_in",
     }
 }
 
@@ -214,12 +218,29 @@ fn key_digest(text: &str) -> Result<[u8; 32], Fault> {
 fn key_source(keys: KeySourceKeys, table: Table<'_>, findings: &mut Findings) -> KeySource {
     if table.has("jwks_url") {
         findings.error_at(table, "jwks_file", "both `jwks_url` and `jwks_file`: keep one of them");
-    } else if !table.has("jwks_file") && !findings.is_misspelt(table) {
-        let message = "no keys: write `jwks_url`, or `jwks_file`, with the issuer's public keys";
-        findings.error(table.span(), message);
     }
-    let file = || KeySource::File(keys.jwks_file.unwrap_or_default());
-    keys.jwks_url.map_or_else(file, KeySource::Url)
+    let issuer = table.get("issuer").and_then(|issuer| issuer.get_ref().as_str());
+    match (keys.jwks_url, keys.jwks_file, issuer.and_then(metadata_url)) {
+        (Some(url), ..) => KeySource::Url(url),
+        (None, Some(path), _) => KeySource::File(path),
+        (None, None, Some(url)) => KeySource::Discovery(url),
+        (None, None, None) => {
+            let has_keys = table.has("jwks_url") || table.has("jwks_file");
+            if issuer.is_some() && !has_keys && !findings.is_misspelt(table) {
+                let message = "no keys: write `jwks_url`, or `jwks_file`, with the issuer's public keys; they are found without \
+                               only where `issuer` is a URL with https";
+                findings.error(table.span(), message);
+            }
+            KeySource::File(PathBuf::new())
+        }
+    }
+}
+
+/// The URL of the metadata of an issuer (OpenID Connect Discovery §4), if it can have any.
+fn metadata_url(issuer: &str) -> Option<Uri> {
+    let is_plain = !issuer.contains(['?', '{', '}']);
+    let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+    jwks_url(&url).ok().filter(|_| is_plain)
 }
 
 /// Keys that somebody on the way could change would let anybody in.

@@ -60,6 +60,7 @@ mod schema;
 mod secret;
 mod section;
 mod shared;
+mod sign_in;
 mod source;
 mod table;
 #[cfg(test)]
@@ -118,6 +119,9 @@ pub use self::replicas::{BreakerConfig, Health, ReplicasConfig, Retry};
 pub use self::schema::json_schema;
 pub use self::secret::{API_KEY_PREFIX, SecretSource};
 pub use self::shared::{RedisAddress, RedisPlace, Shared};
+pub use self::sign_in::{
+    ClientDocuments, Consent, ProviderAuthentication, ProviderClient, ProviderProof, SignIn, SignInClient,
+};
 pub use self::source::ConfigSource;
 pub use self::text::is_key_name;
 pub use self::trace::{Trace, endpoint as trace_endpoint};
@@ -174,6 +178,8 @@ section! {
         api_keys as "api_key": Tables<ApiKey>,
         /// The issuers whose tokens (JWT) clients may present.
         jwt: Tables<Jwt>,
+        /// Sign-in with the accounts of a provider. Default: nothing.
+        sign_in: Option<SignIn>,
         /// Whom the certificates of clients name, where a listener checks them.
         client_certificates as "client_certificate": CertificateNames => CertificateNames::NONE,
         /// Who may call what.
@@ -236,7 +242,8 @@ pub fn parse_source(
     let mut findings = Findings::default();
     findings.errors = errors;
     let config = section::read_table::<Config>(root, &mut findings).map(|mut config| {
-        check(&mut config, root, &mut findings);
+        let has_state = environment("STATE_DIRECTORY").is_some();
+        check(&mut config, root, has_state, &mut findings);
         if findings.errors.is_empty() {
             leave_out_disabled(&mut config, &mut findings);
         }
@@ -305,7 +312,7 @@ fn second_heading(text: &str, span: &Range<usize>) -> Option<String> {
         ("upstream", true) => {
             Some("an upstream has its name in the heading: write [upstream.NAME]".to_owned())
         }
-        ("api_key" | "endpoint" | "jwt" | "limit" | "listener" | "rule", _) => {
+        ("api_key" | "endpoint" | "jwt" | "limit" | "listener" | "rule" | "sign_in.client", _) => {
             Some(format!("where there are several, each begins with [[{name}]]"))
         }
         _ => None,
@@ -353,12 +360,13 @@ fn leave_out_disabled(config: &mut Config, findings: &mut Findings) {
     }
 }
 
-/// What must hold between tables. Everything is checked, whatever was found before.
-fn check(config: &mut Config, root: Table<'_>, findings: &mut Findings) {
+/// Checks each rule between tables, whatever was found before. `has_state`: the environment names a state directory.
+fn check(config: &mut Config, root: Table<'_>, has_state: bool, findings: &mut Findings) {
     listener::check(config, root, findings);
     identity::check(config, root, findings);
     upstream::check(config, root, findings);
     endpoint::check(config, root, findings);
+    sign_in::check(config, root, has_state, findings);
     policy::check(config, root, findings);
     rate::check(config, root, findings);
     if config.shared.is_some() && config.session.key_file.is_none() {

@@ -15,36 +15,43 @@ use super::credentials::looks_secret;
 use super::findings::Node;
 
 /// Keys whose values are no secrets, and the tables in which they are.
-pub(super) const SHOWN: &str = "accept_unprefixed access address admin algorithms aliases allow allow_unauthenticated annotated_tools \
-    annotations api_key audiences audit auth breaker bridge budget_percent burst by ca calls certificate certificates chain \
-    client_auth client_ca client_certificate client_certificates deny destructiveHint directory drain durations effect \
-    enabled endpoint endpoints eras exact expires expiry fallback fields file follow_parent forbidden_errors format groups groups_claim health \
-    healthy_after host hosts idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt lazy leeway legacy_errors \
-    level limit limits listener log max metrics missing_arguments name names oauth openWorldHint open_time origins param_headers path \
-    period pins prefix prefix_elicitations principals prompts proxy_protocol public_url quiet rate rate_grace_period ratio \
-    readOnlyHint ready redis reload replicas resource resources retry rule scope_claim scopes server_name session session_loss \
-    shared slow_start socket_group socket_mode sse stale_if_error stale_while_revalidate state_directory subject_claim \
-    success_ratio task_expiry timeout tls token_url tools trace transport trust_public_cache trusted_proxies \
-    unhealthy_after unique_ids upstream upstream_defaults upstreams url urls watch weights workers";
+pub(super) const SHOWN: &str = "accept_unprefixed access access_token_lifetime address admin algorithms aliases allow allow_unauthenticated \
+    annotated_tools annotations api_key audiences audit auth breaker bridge budget_percent burst by ca calls \
+    certificate certificates chain client client_auth client_authentication client_ca client_certificate \
+    client_certificates client_documents clients_denied consent consent_remembered deny destructiveHint directory \
+    drain durations effect enabled endpoint endpoints eras exact expires expiry fallback fields file follow_parent \
+    forbidden_errors format grant_lifetime grant_lifetime_without_refresh groups groups_claim health healthy_after \
+    host hosts id idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt lazy leeway \
+    legacy_errors level limit limits listener log max metrics missing_arguments name names oauth openWorldHint \
+    open_time origins param_headers path period pins prefix prefix_elicitations principals prompts provider \
+    provider_patience provider_scopes proxy_protocol public_url quiet rate rate_grace_period ratio readOnlyHint \
+    ready redirects redis refresh_reuse registration reload replicas require resource resources retry rule \
+    scope_claim scopes server_name session session_loss shared sign_in slow_start socket_group socket_mode sse \
+    stale_if_error stale_while_revalidate state_directory subject_claim success_ratio task_expiry timeout tls \
+    token_url tools trace transport trust_public_cache trusted_proxies unhealthy_after unique_ids upstream \
+    upstream_defaults upstreams url urls watch weights workers";
 
 /// Keys whose values are never shown.
-pub(super) const HIDDEN: &str = "args arguments basic bearer claims client_id client_secret command credential description env env_pass \
-    forward_headers headers instructions key password query sha256 token user username";
+pub(super) const HIDDEN: &str = "args arguments basic bearer claims client_id client_key client_key_id client_secret command credential \
+    description env env_pass forward_headers headers instructions key parameters password query secret sha256 \
+    token user username";
 
 /// What keys end with that have a number.
 pub(super) const ENDS_OF_NUMBERS: [&str; 4] = ["_interval", "_max", "_min", "_timeout"];
 
 /// Tables whose keys are names that somebody chose.
-pub(super) const FREE_NAMES: &str = "aliases groups scopes upstream weights";
+pub(super) const FREE_NAMES: &str = "aliases groups parameters require scopes upstream weights";
 
 /// Keys of URLs: a password stands before the host, and a token in a path.
-const URLS: &str = "endpoint issuer jwks_url origins public_url redis resource resources token_url url urls";
+const URLS: &str =
+    "endpoint issuer jwks_url origins public_url redirects redis resource resources token_url url urls";
 
 /// Keys of files: who mistakes one for its content writes a secret there.
-const FILES: &str = "ca certificate chain client_ca directory file jwks_file state_directory";
+const FILES: &str =
+    "ca certificate chain client_ca client_documents directory file jwks_file state_directory";
 
 /// Tables in whose place somebody may write a secret.
-const TABLES: &str = "api_key jwt oauth session shared tls";
+const TABLES: &str = "api_key client jwt oauth session shared sign_in tls";
 
 /// A part of a URL's path is shown if it is no longer.
 const PATH_PART_BYTES_MAX: usize = 16;

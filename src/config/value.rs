@@ -297,7 +297,7 @@ macro_rules! choice {
 pub(super) use choice;
 
 /// What others write → what is written here, the first that is one of the choices.
-const SYNONYMS: [(&[&str], &str); 17] = [
+const SYNONYMS: [(&[&str], &str); 18] = [
     (&["permit", "accept", "pass", "grant"], "allow"),
     (&["block", "reject", "refuse", "forbid", "drop", "disallow"], "deny"),
     (&["ip", "client_ip", "source_ip", "remote_addr", "remote_ip", "remote_host", "src", "peer"], "address"),
@@ -310,6 +310,7 @@ const SYNONYMS: [(&[&str], &str); 17] = [
     (&["tool_name", "name", "method"], "tool"),
     (&["key", "keys", "apikey", "api-key", "api_keys", "bearer"], "api_key"),
     (&["token", "oauth", "oauth2", "oidc", "openid", "jwks"], "jwt"),
+    (&["login", "signin", "sign-in", "sso"], "sign_in"),
     (&["mtls", "tls", "cert", "certificate", "client_cert", "x509"], "client_certificate"),
     (&["warning"], "warn"),
     (&["err", "critical", "crit", "fatal", "alert", "emerg"], "error"),

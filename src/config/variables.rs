@@ -14,7 +14,8 @@ use super::findings::Node;
 pub type EnvironmentLookup<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// Keys whose value is a secret: what is written there is refused, and never looked up.
-const SECRETS: [&str; 7] = ["basic", "bearer", "client_secret", "key", "password", "sha256", "token"];
+const SECRETS: [&str; 9] =
+    ["basic", "bearer", "client_key", "client_secret", "key", "password", "secret", "sha256", "token"];
 
 /// A default has variables with defaults, and so on, at most so often.
 const NESTED_MAX: usize = 8;

@@ -9,7 +9,7 @@ use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Config, Daemon, Folder, RESOURCE, Reply, Request, SigningKey, Upstream, api_key, call, claims,
+    Config, Daemon, Folder, ISSUER, RESOURCE, Reply, Request, SigningKey, Upstream, api_key, call, claims,
     eventually, jwks, jwt, now_s, sign, trunkline, write_secret,
 };
 
@@ -309,6 +309,34 @@ fn a_token_that_ends_is_refused_on_an_open_connection() {
     });
     assert!(passed > 0, "it was valid before");
     assert_eq!(status(&daemon, &token), 401);
+}
+
+#[test]
+fn keys_are_found_by_the_metadata_of_the_issuer_if_they_are_its_own() {
+    let upstream = Upstream::with_tools(&["echo"]);
+    let key = SigningKey::ec("e");
+    let keys = jwks(&[&key]);
+    let issuer = Upstream::start(move |request| {
+        let host = request.headers("host")[0];
+        let path = request.head.split(' ').nth(1).unwrap_or_default();
+        if path == "/keys" {
+            return Reply::json("200 OK", &keys);
+        }
+        assert!(path.ends_with("/.well-known/openid-configuration"), "{path}");
+        // At any path the same: it is not the issuer that has another.
+        let metadata =
+            json!({ "issuer": format!("http://{host}"), "jwks_uri": format!("http://{host}/keys") });
+        Reply::json("200 OK", &metadata.to_string())
+    });
+    for (path, expected) in [("", 200), ("/impostor", 503)] {
+        let name = format!("http://{}{path}", issuer.address);
+        let config = Config::transparent(&upstream)
+            .endpoint(&format!("public_url = \"{RESOURCE}\"\nhosts = [\"localhost\"]"))
+            .section(&jwt("").replace(ISSUER, &name));
+        let daemon = Daemon::start(&config);
+        let token = key.token(&claims("ann", &json!({ "iss": name })));
+        assert_eq!(status(&daemon, &token), expected, "{name}");
+    }
 }
 
 #[test]

@@ -169,6 +169,33 @@ fn tokens() {
 }
 
 #[test]
+fn sign_in() {
+    let (upstream, folder) = (Upstream::with_tools(&["echo"]), Folder::new());
+    let (state, secret) = (folder.path().join("state"), folder.path().join("secret"));
+    fs::create_dir(&state).expect("made");
+    write_secret(&secret, "swordfish");
+    let text = example(
+        "sign-in.toml",
+        &[
+            ("/var/lib/trunkline", &state.display().to_string()),
+            ("127.0.0.1:8080", "127.0.0.1:0"),
+            // Nothing listens there: the provider is away.
+            ("https://login.example.com", "http://127.0.0.1:1"),
+            ("/etc/trunkline/provider-secret", &secret.display().to_string()),
+            ("http://127.0.0.1:9101/mcp", &url_of(&upstream)),
+            ("ae56561dd02fb117cb5fd7c6bab4ffb1e09d40f5b19a0b75b2af07297e03aa20", &digest_of(KEY)),
+        ],
+    );
+    let daemon = Daemon::start(&text);
+    let ask = |request: Request| daemon.send(&request.set("Host", "mcp.example.com"));
+    ask(with_key(call("1", "echo"), KEY)).assert_ok();
+    for wrong in ["tla_made-up", "tl_made-up", "a.b.c"] {
+        assert_eq!(ask(with_key(call("1", "echo"), wrong)).status, 401, "{wrong}");
+    }
+    assert_eq!(ask(call("1", "echo")).status, 401);
+}
+
+#[test]
 fn rules() {
     let upstream = Upstream::with_tools(&["get_status", "deploy", "delete_all"]);
     let text = example(

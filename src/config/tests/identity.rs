@@ -26,7 +26,12 @@ fn an_issuer_needs_a_name_and_keys_that_nobody_can_change() {
         (with("https://a/keys", "https://u:p@a/keys"), "not a URL to fetch keys from"),
         (with("jwks_url = \"https://a/keys\"", "jwks_file = \"/keys\""), ""),
         (with("jwks_url = \"https://a/keys\"", "jwks_file = \"keys\""), "not an absolute path"),
-        (with("jwks_url = \"https://a/keys\"", ""), "no keys"),
+        (with("jwks_url = \"https://a/keys\"", ""), ""),
+        (with("jwks_url = \"https://a/keys\"", "").replace("https://a", "http://a"), "no keys"),
+        (with("jwks_url = \"https://a/keys\"", "").replace("https://a", "corp"), "no keys"),
+        (with("jwks_url = \"https://a/keys\"", "").replace("https://a", "https://a/{tenantid}"), "no keys"),
+        (with("jwks_url = \"https://a/keys\"", "").replace("https://a", "https://a?b"), "no keys"),
+        (with("jwks_url = \"https://a/keys\"", "").replace("https://a", "http://127.0.0.1:8"), ""),
         (format!("{GOOD}jwks_file = \"/keys\""), "both `jwks_url` and `jwks_file`"),
         (format!("{GOOD}algorithms = []"), "`algorithms` is empty"),
         (format!("{GOOD}algorithms = [\"HS256\"]"), "`algorithms`: must be one of `RS256`"),
@@ -45,6 +50,26 @@ fn an_issuer_needs_a_name_and_keys_that_nobody_can_change() {
             expected => assert!(found.iter().any(|error| error.starts_with(expected)), "{lines}: {found:?}"),
         }
     }
+}
+
+#[test]
+fn keys_are_where_it_is_written_or_where_the_issuer_says() {
+    let source = |issuer: &str, keys: &str| {
+        let text = format!("{BASE}[[jwt]]\nname = \"a\"\nissuer = \"{issuer}\"\n{keys}");
+        let text = text.replace("[[endpoint]]", "[[endpoint]]\npublic_url = \"https://mcp/mcp\"");
+        parsed(&text).jwt.remove(0).keys
+    };
+    let discovery = |url: &'static str| KeySource::Discovery(http::Uri::from_static(url));
+    for (issuer, url) in [
+        ("https://a", "https://a/.well-known/openid-configuration"),
+        ("https://a/", "https://a/.well-known/openid-configuration"),
+        ("https://a:8/b/c", "https://a:8/b/c/.well-known/openid-configuration"),
+    ] {
+        assert_eq!(source(issuer, ""), discovery(url));
+    }
+    assert_eq!(source("https://a", "jwks_file = \"/k\""), KeySource::File("/k".into()));
+    let url = KeySource::Url(http::Uri::from_static("https://b/k"));
+    assert_eq!(source("https://a", "jwks_url = \"https://b/k\""), url);
 }
 
 #[test]

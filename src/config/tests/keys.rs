@@ -279,7 +279,7 @@ f.toml:4:9: error: `names`: must be one of `transparent`, `prefixed`, `bare`
         by: r#"[[endpoint]]
 auth = ["password"]"#,
         rendered: r#"
-f.toml:4:9: error: `auth`: must be one of `api_key`, `jwt`, `client_certificate`
+f.toml:4:9: error: `auth`: must be one of `api_key`, `jwt`, `client_certificate`, `sign_in`
   |
 4 | auth = ["password"]
   |         ^^^^^^^^^^

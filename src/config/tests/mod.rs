@@ -12,6 +12,7 @@ mod rate;
 mod replicas;
 mod secrets;
 mod shared;
+mod sign_in;
 mod tls;
 mod upstreams;
 
@@ -176,6 +177,7 @@ fn a_small_configuration_gets_its_defaults() {
         api_keys: Vec::new(),
         rate_limits: Vec::new(),
         jwt: Vec::new(),
+        sign_in: None,
         client_certificates: CertificateNames::NONE,
         rules: Vec::new(),
         endpoints: vec![EndpointConfig {

@@ -456,12 +456,7 @@ fn eras(eras: Option<Eras>) -> Vec<String> {
 }
 
 fn auth_method(method: AuthMethod) -> String {
-    let word = match method {
-        AuthMethod::ApiKey => "api_key",
-        AuthMethod::Jwt => "jwt",
-        AuthMethod::ClientCertificate => "client_certificate",
-    };
-    word.to_owned()
+    method.label().to_owned()
 }
 
 /// What was counted; `recent` is what went on lately.

@@ -29,6 +29,7 @@ pub(super) fn difference(old: &Config, new: &Config) -> Vec<String> {
     all.changed(old.reload != new.reload, "reload");
     all.changed(old.session != new.session, "session");
     all.changed(old.shared != new.shared, "shared");
+    all.changed(old.sign_in != new.sign_in, "sign_in");
     all.changed(old.state_directory != new.state_directory, "state_directory");
     all.changed(old.trace != new.trace, "trace");
     all.changed(old.trusted_proxies != new.trusted_proxies, "trusted_proxies");

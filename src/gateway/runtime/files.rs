@@ -23,8 +23,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::trace::Traces;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::stdio::{launchers, program};
-use config::{Config, SecretSource};
-use net::secret::{CREDENTIALS_AGE, SecretError, exposure};
+use config::{Config, SecretSource, SignIn};
+use net::secret::{CREDENTIALS_AGE, Secret, SecretError, exposure};
 use net::tls::Connectors;
 
 /// What is wrong with what a configuration names.
@@ -62,6 +62,9 @@ impl FileFindings {
         for issuer in &config.jwt {
             let issuers = Issuers::new(std::slice::from_ref(issuer), None);
             findings.part("", issuers, |_| None);
+        }
+        for source in config.sign_in.iter().flat_map(SignIn::secrets) {
+            findings.part("sign_in: ", Secret::read(source), |error| Some(error));
         }
         for upstream in &config.upstreams {
             let access = Material::read(upstream)

@@ -21,6 +21,7 @@ use crate::clock;
 use crate::context::state::State;
 use crate::telemetry::metrics::gauge;
 use config::KeySource;
+use identity::provider::metadata::{MetadataFault, jwks_uri};
 use net::fetch::Fetcher;
 use net::http_client::HttpError;
 use net::tasks::Tasks;
@@ -36,6 +37,8 @@ enum RefreshError {
     Fetch(#[from] HttpError),
     #[error("the server answered {0}")]
     Status(StatusCode),
+    #[error("the metadata of the issuer do not say where they are: {0}")]
+    Metadata(#[from] MetadataFault),
     #[error(transparent)]
     Keys(#[from] JwksError),
     #[error(transparent)]
@@ -73,6 +76,7 @@ pub(super) async fn run(state: Arc<State>, tasks: Tasks) {
 async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
     let read = match &issuer.config.keys {
         KeySource::Url(url) => fetch(url, fetcher).await,
+        KeySource::Discovery(url) => discover(&issuer.config.issuer, url, fetcher).await,
         KeySource::File(path) => reread(path.clone(), fetcher).await,
     };
     let name = &issuer.config.name;
@@ -92,14 +96,25 @@ async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
     metrics.keys.with_label_values(&[name]).set(gauge(issuer.key_count()));
 }
 
+/// The keys at the place that the metadata at `url` name: it is asked for each time, since issuers move their keys.
+async fn discover(issuer: &str, url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
+    let metadata = document(url, fetcher).await?;
+    let keys: Uri = jwks_uri(issuer, &metadata)?.parse().map_err(http::Error::from)?;
+    fetch(&keys, fetcher).await
+}
+
 async fn fetch(url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
+    Ok(KeySet::read(&document(url, fetcher).await?)?)
+}
+
+async fn document(url: &Uri, fetcher: &Fetcher) -> Result<Bytes, RefreshError> {
     let request =
         Request::get(url.clone()).header(ACCEPT, "application/json").body(Full::new(Bytes::new()))?;
     let response = fetcher.fetch(request, DOCUMENT_BYTES_MAX, clock::now() + FETCH_TIMEOUT).await?;
     if response.status() != StatusCode::OK {
         return Err(RefreshError::Status(response.status()));
     }
-    Ok(KeySet::read(response.body())?)
+    Ok(response.into_body())
 }
 
 /// Files may be on disks that are slow.

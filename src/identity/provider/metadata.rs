@@ -10,7 +10,7 @@ use crate::uri::Uri;
 /// Bytes of the document; large providers' have about 10 KiB.
 pub const METADATA_BYTES_MAX: usize = 64 << 10;
 /// Parameters that the gateway itself sets: the configuration adds others only.
-const OWN_PARAMETERS: [&str; 10] = [
+const OWN_PARAMETERS: [&str; 11] = [
     "client_id",
     "code_challenge",
     "code_challenge_method",
@@ -20,6 +20,7 @@ const OWN_PARAMETERS: [&str; 10] = [
     "request_uri",
     "response_mode",
     "response_type",
+    "scope",
     "state",
 ];
 
@@ -91,17 +92,7 @@ pub struct Visit<'a> {
 impl ProviderMetadata {
     /// Reads the document that the configured issuer has.
     pub fn read(issuer: &str, body: &[u8]) -> Result<Self, MetadataFault> {
-        if body.len() > METADATA_BYTES_MAX {
-            return Err(MetadataFault::TooLong);
-        }
-        let members: TokenMembers = serde_json::from_slice(body).map_err(|_| MetadataFault::Json)?;
-        let named = members.get("issuer").and_then(Value::as_str).unwrap_or_default();
-        if named.contains(['{', '}']) {
-            return Err(MetadataFault::Templated);
-        }
-        if named != issuer {
-            return Err(MetadataFault::Issuer);
-        }
+        let members = members_of(issuer, body)?;
         let url = |name: &'static str| endpoint(&members, name, issuer);
         let needed = |name: &'static str| url(name)?.ok_or(MetadataFault::Endpoint(name));
         let list = |name: &str| list(&members, name);
@@ -159,10 +150,35 @@ impl ProviderMetadata {
             ("code_challenge_method", "S256"),
         ];
         let added = visit.parameters.iter().map(|(name, value)| (&**name, &**value));
-        let added = added.filter(|(name, _)| *name != "scope" && !OWN_PARAMETERS.contains(name));
+        let added = added.filter(|(name, _)| !is_own_parameter(name));
         let mark = if self.authorization_endpoint.contains('?') { '&' } else { '?' };
         format!("{}{mark}{}", self.authorization_endpoint, to_form(own.into_iter().chain(added)))
     }
+}
+
+/// True for a parameter of a visit that the gateway itself sets: the configuration adds others only.
+pub fn is_own_parameter(name: &str) -> bool {
+    OWN_PARAMETERS.contains(&name)
+}
+
+/// The URL of the keys of an issuer whose metadata are `body`. Nothing else of them counts: an issuer of tokens need not let
+/// anybody sign in.
+pub fn jwks_uri(issuer: &str, body: &[u8]) -> Result<String, MetadataFault> {
+    let members = members_of(issuer, body)?;
+    endpoint(&members, "jwks_uri", issuer)?.ok_or(MetadataFault::Endpoint("jwks_uri"))
+}
+
+/// The members of the document that the configured issuer has.
+fn members_of(issuer: &str, body: &[u8]) -> Result<TokenMembers, MetadataFault> {
+    if body.len() > METADATA_BYTES_MAX {
+        return Err(MetadataFault::TooLong);
+    }
+    let members: TokenMembers = serde_json::from_slice(body).map_err(|_| MetadataFault::Json)?;
+    let named = members.get("issuer").and_then(Value::as_str).unwrap_or_default();
+    if named.contains(['{', '}']) {
+        return Err(MetadataFault::Templated);
+    }
+    if named == issuer { Ok(members) } else { Err(MetadataFault::Issuer) }
 }
 
 /// The texts of a list, of which some providers have hundreds; none where it is missing.
@@ -285,6 +301,24 @@ mod tests {
         }
         let long = " ".repeat(METADATA_BYTES_MAX + 1);
         assert_eq!(ProviderMetadata::read(ISSUER, long.as_bytes()), Err(MetadataFault::TooLong));
+    }
+
+    #[test]
+    fn the_keys_of_an_issuer_are_found_whatever_else_it_offers() {
+        let keys = |document: Value| jwks_uri(ISSUER, document.to_string().as_bytes());
+        let least = json!({ "issuer": ISSUER, "jwks_uri": "https://keys.example.net/jwks" });
+        assert_eq!(keys(least).as_deref(), Ok("https://keys.example.net/jwks"));
+        for (document, fault) in [
+            (json!({ "issuer": ISSUER }), MetadataFault::Endpoint("jwks_uri")),
+            (
+                json!({ "issuer": ISSUER, "jwks_uri": "http://keys.example.net/" }),
+                MetadataFault::Endpoint("jwks_uri"),
+            ),
+            (json!({ "issuer": "https://other.example", "jwks_uri": "https://k/" }), MetadataFault::Issuer),
+            (json!({ "jwks_uri": "https://k/" }), MetadataFault::Issuer),
+        ] {
+            assert_eq!(keys(document), Err(fault));
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl GatewayUrl {
         let has = |method| endpoint.auth.contains(&method);
         let note = if endpoint.auth.is_empty() || has(AuthMethod::ApiKey) {
             None
-        } else if has(AuthMethod::Jwt) {
+        } else if has(AuthMethod::Jwt) || has(AuthMethod::SignIn) {
             Some("The gateway wants a token: it tells clients where to get one")
         } else {
             Some("The gateway wants a certificate of clients, which entries of this client have no place for")

@@ -97,7 +97,7 @@ impl Issuers {
             let before = old.and_then(|old| old.all.iter().find(same_source));
             let keys = match &config.keys {
                 KeySource::File(path) => Some(read_file(path)?),
-                KeySource::Url(_) => None,
+                KeySource::Url(_) | KeySource::Discovery(_) => None,
             };
             let has_changed =
                 |issuer: &Arc<Issuer>| keys.as_ref().is_some_and(|keys| issuer.digest() != Some(keys.digest));
@@ -119,7 +119,7 @@ impl Issuers {
 
 /// The way to the server of an issuer that is asked by TLS.
 fn connector(config: &config::Jwt) -> Result<Option<Arc<Connector>>, IssuerError> {
-    let KeySource::Url(url) = &config.keys else { return Ok(None) };
+    let (KeySource::Url(url) | KeySource::Discovery(url)) = &config.keys else { return Ok(None) };
     if url.scheme_str() != Some("https") {
         return Ok(None);
     }

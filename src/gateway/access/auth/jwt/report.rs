@@ -92,7 +92,7 @@ impl TokenReport {
         self.part("alg", algorithm.is_some(), format!("{:?}; `algorithms` are {allowed}", token.algorithm));
         let Some(algorithm) = algorithm else { return Ok(()) };
         let key_id = token.key_id.as_deref().unwrap_or("none");
-        if let KeySource::Url(url) = &jwt.keys {
+        if let KeySource::Url(url) | KeySource::Discovery(url) = &jwt.keys {
             let said = format!("not checked: the keys are at {url} (kid {key_id})");
             self.0.push(TokenPart { name: "signature", fits: None, said });
             return Ok(());
