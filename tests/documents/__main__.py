@@ -271,6 +271,7 @@ def expected(line):
 
 def completed(text):
     """A configuration of which a document shows only a part: with what it needs to be one."""
+    text = with_sign_in(text)
     written = tomllib.loads(text)
     named = set()
     for section in ("endpoint", "rule", "limit"):
@@ -287,6 +288,34 @@ def completed(text):
         parts.append(f'[[endpoint]]\npath = "/mcp"\nupstreams = {upstreams}\n'.replace("'", '"'))
     parts += [f'[upstream.{name}]\nurl = "http://127.0.0.1:9101/mcp"\n' for name in sorted(named)]
     return "\n".join(parts)
+
+
+#: Keys without which there is no `[sign_in]`.
+SIGN_IN = {
+    "url": '"https://mcp.example.com"',
+    "provider": '"login"',
+    "client_id": '"trunkline"',
+    "client_secret": '{ file = "/etc/trunkline/provider-secret" }',
+}
+
+
+def with_sign_in(text):
+    """With all that sign-in needs, where a document is about it."""
+    written = tomllib.loads(text)
+    if "sign_in" not in written and not any("sign_in" in endpoint.get("auth", []) for endpoint in written.get("endpoint", [])):
+        return text
+    missing = "".join(f"{key} = {value}\n" for key, value in SIGN_IN.items() if key not in written.get("sign_in", {}))
+    if re.search(r"^\[sign_in\]$", text, re.M):
+        text = re.sub(r"^\[sign_in\]$", lambda _: f"[sign_in]\n{missing}", text, count=1, flags=re.M)
+    else:
+        text += f"[sign_in]\n{missing}"
+    if "state_directory" not in written and "shared" not in written:
+        text = f'state_directory = "/var/lib/trunkline"\n{text}'
+    if "jwt" not in written:
+        text += '[[jwt]]\nname = "login"\nissuer = "https://login.example.com"\n'
+    if "endpoint" not in written:
+        text += '[[endpoint]]\npath = "/mcp"\nupstreams = ["weather"]\npublic_url = "https://mcp.example.com/mcp"\nauth = ["sign_in"]\n'
+    return text
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ UNTAGGED = {
     "clients          proxies": "a diagram",
     "2026-11-21T14:03:07.154022Z  INFO": "a log line in its three forms: tests/telemetry",
     "2026-11-21T14:03:07.154022Z request_id=": "a line of the access log in its three forms: tests/telemetry",
+    "exports.onExecutePostLogin": "an Action, which runs at Auth0",
     "postrotate": "a part of a file of logrotate, for a gateway under systemd",
 }
 METRICS = book.BOOK / "reference" / "metrics.md"
