@@ -1,12 +1,13 @@
 //! Sessions of clients with programs that the gateway itself speaks to in the newer revision.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::states::{status, upstream};
 use crate::harness::{
-    Child, Config, Daemon, LEGACY_VERSION, Request, Response, api_key, call, eventually_within, in_session,
-    legacy, list, open_session, side_by_side, with_key,
+    Child, Config, Daemon, LEGACY_VERSION, Request, Response, api_key, call, eventually, eventually_within,
+    in_session, legacy, list, open_session, side_by_side, with_key,
 };
 
 const NO_ARGUMENTS: &str = r#"{"name":"echo","arguments":{}}"#;
@@ -126,6 +127,61 @@ fn a_program_whose_first_process_for_a_session_ends_is_tried_again() {
     });
     assert_ne!(pid(&daemon, &open(&daemon)), of_session);
     assert_eq!(pid(&daemon, &bridged), of_gateway, "a session goes on as it began");
+}
+
+#[test]
+fn a_program_that_says_nothing_to_a_session_is_bridged_to_soon_after_it_has_read_that() {
+    side_by_side(["modern-only", "modern"], |kind| {
+        let child = Child::new(&[kind, "hangs-at=initialize", "later-starts-in=3"]);
+        let daemon = daemon(&child, "response_timeout = \"30s\"");
+        let of_gateway = said(&daemon.send(&call("1", "echo")));
+        let since = Instant::now();
+        // Sessions that are opened at once are told by the first that is silent.
+        side_by_side(0..3, |_| assert_eq!(pid(&daemon, &open(&daemon)), of_gateway));
+        let waited = since.elapsed();
+        assert!(waited > Duration::from_secs(7) && waited < Duration::from_secs(16), "{waited:?}");
+        let asked = child.received("initialize").len();
+        let since = Instant::now();
+        assert_eq!(pid(&daemon, &open(&daemon)), of_gateway);
+        assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+        assert_eq!(child.received("initialize").len(), asked, "it is known by then");
+        eventually("their processes have ended", || {
+            (daemon.metric("trunkline_children{upstream=\"up\"}") == 1).then_some(())
+        });
+        let told = upstream(&status(&daemon), "up");
+        assert_eq!(
+            (&told["state"], &told["why"], &told["fault"]),
+            (&"up".into(), &Value::Null, &Value::Null)
+        );
+        assert_eq!(told["children"]["crashes"], 0, "{told:#}");
+    });
+}
+
+#[test]
+fn a_session_has_half_of_its_time_left_where_the_program_says_nothing_to_it() {
+    let child = Child::new(&["modern-only", "hangs-at=initialize"]);
+    let daemon = daemon(&child, "response_timeout = \"6s\"");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    let since = Instant::now();
+    assert_eq!(pid(&daemon, &open(&daemon)), of_gateway);
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_program_that_reads_late_has_a_process_for_each_session() {
+    let child = Child::new(&["modern", "later-starts-in=7"]);
+    let daemon = daemon(&child, "response_timeout = \"4s\"");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    let session = open(&daemon);
+    let mut calls = 0;
+    let of_session = eventually("it is up", || {
+        calls += 1;
+        let response = daemon.send(&in_session(&session, legacy("1", "tools/call", NO_ARGUMENTS)));
+        response.text().contains("content").then(|| said(&response))
+    });
+    assert_ne!(of_session, of_gateway);
+    assert!(calls > 1, "its client had given up before");
+    assert_eq!(child.received("initialize").len(), 1);
 }
 
 #[test]

@@ -83,6 +83,7 @@ pub(crate) struct Start {
     watch: Arc<StartWatch>,
     number: u64,
     is_own: bool,
+    read: CancellationToken,
     up: CancellationToken,
 }
 
@@ -153,7 +154,8 @@ impl StartWatch {
             starts.stages.insert(number, StartStage { stage: Stage::Queued(clock::now()), is_own });
             number
         });
-        Start { watch: Arc::clone(self), number, is_own, up: CancellationToken::new() }
+        let (read, up) = Default::default();
+        Start { watch: Arc::clone(self), number, is_own, read, up }
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut StartStages) -> T) -> T {
@@ -200,6 +202,12 @@ impl Start {
     /// It has read all that it was sent.
     pub(crate) fn note_read(&self) {
         self.watch.starts.lock().read = Some(clock::now());
+        self.read.cancel();
+    }
+
+    /// Cancelled once it has read all that it was sent first.
+    pub(crate) fn read(&self) -> CancellationToken {
+        self.read.clone()
     }
 
     /// It has answered.

@@ -43,6 +43,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) connection: CloseOnDrop,
+    read: CancellationToken,
     up: CancellationToken,
     turn: Option<StartTurn>,
 }
@@ -117,9 +118,9 @@ impl Children {
         drop(queued);
         self.check_start(host, payer, &seeks_room)?;
         begun.run();
-        let up = begun.up();
+        let (read, up) = (begun.read(), begun.up());
         let connection = CloseOnDrop::new(self.start(host, places, begun)?);
-        Ok(Launched { connection, up, turn: Some(turn) })
+        Ok(Launched { connection, read, up, turn: Some(turn) })
     }
 
     /// Its places among all processes, or the bound that keeps it from them, for operators.
@@ -189,21 +190,21 @@ impl Children {
 
     /// Starts a process, unless this one runs already, and asks it to make itself ready. It has `start_timeout` for that from
     /// when it is up. It ends with its upstream, and, where no client waits for it, with the thread. Fails where none is
-    /// started.
+    /// started. `ask` is given what is cancelled once a new process has read the question.
     pub(super) async fn launch_and_ask<T, A>(
         self: &Arc<Self>,
         host: &Rc<Host>,
         payer: Payer,
         running: Option<MuxConnection>,
         has_client: impl Fn() -> bool,
-        ask: impl FnOnce(MuxConnection) -> A,
+        ask: impl FnOnce(MuxConnection, Option<CancellationToken>) -> A,
     ) -> Result<(CloseOnDrop, Result<T, UpstreamError>), UpstreamError>
     where
         A: Future<Output = Result<T, UpstreamError>>,
     {
         if let Some(connection) = running {
             let starting = CloseOnDrop::new(connection.clone());
-            let asked = timeout(self.start_timeout(), ask(connection));
+            let asked = timeout(self.start_timeout(), ask(connection, None));
             let answer = tokio::select! {
                 biased;
                 answer = asked => answer.unwrap_or(Err(UpstreamError::TimedOut)),
@@ -212,7 +213,7 @@ impl Children {
             return Ok((starting, answer));
         }
         let mut launched = self.launch(host, payer, &has_client).await?;
-        let asked = ask(launched.connection.connection().clone());
+        let asked = ask(launched.connection.connection().clone(), Some(launched.read.clone()));
         let in_vain = async {
             match launched.up(self, host).await {
                 Ok(()) => sleep(self.start_timeout()).await,

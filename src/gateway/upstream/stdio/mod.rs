@@ -26,6 +26,7 @@ mod shared;
 mod standard_error;
 pub(crate) mod start_queue;
 mod starts;
+mod trial;
 
 use std::collections::HashMap;
 use std::process::ExitStatus;

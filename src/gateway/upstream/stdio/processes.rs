@@ -1,6 +1,6 @@
 //! The processes of one upstream, as they are found and waited for.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,9 +13,9 @@ use crate::upstream::mux::MuxConnection;
 use net::jitter::doubled;
 use protocol::error::UpstreamError;
 
-/// The pause after the end of a process that was to open the first session, doubled with each.
-const END_DOUBTED_MIN: Duration = Duration::from_secs(15);
-const END_DOUBTED_MAX: Duration = Duration::from_hours(1);
+/// The pause after a process that was to open the first session and did not answer, doubled with each.
+const VAIN_DOUBTED_MIN: Duration = Duration::from_secs(15);
+const VAIN_DOUBTED_MAX: Duration = Duration::from_hours(1);
 
 /// The outcome of the start of a process for one caller of the modern era.
 pub(super) type ModernOutcome = Result<MuxConnection, UpstreamError>;
@@ -69,43 +69,67 @@ impl OwnIntroductions {
     }
 }
 
-/// The readiness of the program to open sessions, as the first that was to be opened tells. An end of its
-/// process may have had another cause: after a pause, another session is tried.
+/// The readiness of the program to open sessions, as the first that was to be opened tells. The end of its process, or its
+/// silence, may have had another cause: after a pause, another session is tried.
 #[derive(Debug, Default)]
-pub(super) struct SessionOpening {
-    is_open: OnceLock<bool>,
-    ends: Mutex<OpeningEnds>,
-}
+pub(super) struct SessionOpening(Mutex<OpeningTrials>);
 
-/// The processes that ended when they were to open a session, before anything was known.
 #[derive(Debug, Default)]
-struct OpeningEnds {
-    count: u32,
+struct OpeningTrials {
+    is_open: Option<bool>,
+    /// The trials in a row that came to nothing before anything was known; of several at once one counts.
+    vain: u32,
+    /// When the last of them did.
+    failed: Option<Instant>,
+    /// Until then no other session is tried.
     tried_again: Option<Instant>,
 }
 
 impl SessionOpening {
     /// It answered. Returns whether that is news.
     pub(super) fn note_answer(&self, is_open: bool) -> bool {
-        self.is_open.set(is_open).is_ok()
+        let mut trials = self.0.lock();
+        let is_news = trials.is_open.is_none();
+        trials.is_open.get_or_insert(is_open);
+        is_news
     }
 
-    /// Its process ended instead. Returns whether that is news.
-    pub(super) fn note_end(&self, now: Instant) -> bool {
-        if self.is_open.get().is_some() {
+    /// Its process, whose start had `begun` then, ended or said nothing instead. Returns whether that is news.
+    pub(super) fn note_vain(&self, begun: Instant, now: Instant) -> bool {
+        let mut trials = self.0.lock();
+        if trials.is_open.is_some() || trials.failed.is_some_and(|failed| begun < failed) {
             return false;
         }
-        let mut ends = self.ends.lock();
-        ends.tried_again = Some(now + doubled(END_DOUBTED_MIN, ends.count, END_DOUBTED_MAX));
-        ends.count = ends.count.saturating_add(1);
-        ends.count == 1
+        trials.wait(now);
+        trials.failed = Some(now);
+        trials.vain = trials.vain.saturating_add(1);
+        trials.vain == 1
+    }
+
+    /// A session is to be opened. True if that is a trial. After one that came to nothing, one at a time is tried.
+    pub(super) fn begin_trial(&self, now: Instant) -> bool {
+        let mut trials = self.0.lock();
+        if trials.is_open.is_some() {
+            return false;
+        }
+        if trials.vain > 0 {
+            trials.wait(now);
+        }
+        true
     }
 
     pub(super) fn is_refused(&self) -> bool {
-        match self.is_open.get() {
+        let trials = self.0.lock();
+        match trials.is_open {
             Some(is_open) => !is_open,
-            None => self.ends.lock().tried_again.is_some_and(|at| clock::now() < at),
+            None => trials.tried_again.is_some_and(|at| clock::now() < at),
         }
+    }
+}
+
+impl OpeningTrials {
+    fn wait(&mut self, now: Instant) {
+        self.tried_again = Some(now + doubled(VAIN_DOUBTED_MIN, self.vain, VAIN_DOUBTED_MAX));
     }
 }
 
@@ -180,18 +204,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_process_is_no_refusal_for_good() {
+    async fn the_end_of_a_process_or_its_silence_is_no_refusal_for_good() {
         let opening = SessionOpening::default();
         assert!(!opening.is_refused());
-        for (number, pause) in [END_DOUBTED_MIN, END_DOUBTED_MIN * 2, END_DOUBTED_MIN * 4].iter().enumerate()
-        {
-            assert_eq!(opening.note_end(clock::now()), number == 0);
+        for number in 0..3 {
+            let begun = clock::now();
+            assert!(opening.begin_trial(begun));
+            assert_eq!(opening.is_refused(), number > 0, "one at a time is tried again");
+            advance(Duration::from_secs(1)).await;
+            assert_eq!(opening.note_vain(begun, clock::now()), number == 0);
+            assert!(!opening.note_vain(begun, clock::now()), "several at once are one");
             assert!(opening.is_refused());
-            advance(*pause).await;
+            advance(VAIN_DOUBTED_MIN * (1 << number)).await;
             assert!(!opening.is_refused(), "another session is tried");
         }
-        assert!(opening.note_answer(true));
-        assert!(!opening.note_end(clock::now()) && !opening.is_refused(), "ends have other causes now");
+        assert!(opening.note_answer(true) && !opening.begin_trial(clock::now()));
+        assert!(
+            !opening.note_vain(clock::now(), clock::now()) && !opening.is_refused(),
+            "it has other causes now"
+        );
         let opening = SessionOpening::default();
         assert!(opening.note_answer(false) && !opening.note_answer(true) && opening.is_refused());
     }

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::time::sleep;
@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::launch::{count_client, has_client};
 use super::own_initialize::{answer_to, refuses_revision, result_of, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
+use super::trial::SessionTrial;
 use super::{Children, not_started};
 use crate::access::limit::payer::Payer;
 use crate::clock;
@@ -43,6 +44,9 @@ struct SessionStart {
     json_depth_max: usize,
     /// A process that runs already.
     running: Option<MuxConnection>,
+    begun: Instant,
+    /// It shows whether the program opens sessions.
+    trial: Option<SessionTrial>,
 }
 
 impl Children {
@@ -108,6 +112,8 @@ impl Children {
         // Of a session's own the session pays, and that one is the gateway's.
         let is_own = wish.payer == Payer::GATEWAY && wish.principal.is_none();
         let running = is_own.then(|| self.take_asked_in_vain(&asking.upstream.facts)).flatten();
+        let begun = clock::now();
+        let trial = SessionTrial::of(asking).filter(|_| self.opening.begin_trial(begun));
         let start = SessionStart {
             children: Arc::clone(self),
             landing,
@@ -115,6 +121,8 @@ impl Children {
             wish: wish.clone(),
             json_depth_max,
             running,
+            begun,
+            trial,
         };
         Ok((UnclaimedStart { wish, number, flight }, Some(start)))
     }
@@ -149,23 +157,30 @@ impl SessionStart {
 
     /// Starts, and tells who waits. The session that it gives may have nobody who claims it.
     async fn land(self, host: &Rc<Host>) -> Option<OpenedSession> {
-        let Self { children, landing, wish, json_depth_max, running, .. } = self;
+        let Self { children, landing, wish, json_depth_max, running, begun, trial, .. } = self;
         let is_own = wish.payer == Payer::GATEWAY;
-        let is_new = running.is_none();
-        let asking = async |connection| ask(&connection, &wish, json_depth_max).await;
+        let (is_new, is_trial) = (running.is_none(), trial.is_some());
+        let asking = async |connection, read| {
+            let asked = ask(&connection, &wish, json_depth_max);
+            match trial.zip(read) {
+                Some((trial, read)) => trial.answer(read, children.start_timeout(), asked).await,
+                None => asked.await,
+            }
+        };
         let has_client = || has_client(&landing.flight);
         let asked = children.launch_and_ask(host, wish.payer, running, has_client, asking).await;
         let opened = asked.and_then(|(starting, answer)| {
-            let is_over = starting.connection().is_over();
-            if answer.is_err() && is_new && is_over && !children.is_retired() && !is_own {
-                children.note_opening(None);
+            let is_silent = is_trial && matches!(answer, Err(UpstreamError::TimedOut));
+            let is_vain = is_silent || (answer.is_err() && starting.connection().is_over());
+            if is_vain && is_new && !children.is_retired() && !is_own {
+                children.note_opening(None, begun);
             }
             Ok((starting, answer?))
         });
         let opened = opened.map(|(starting, answer)| (starting, result_of(&answer, json_depth_max), answer));
         match opened {
             Ok((starting, Some(result), answer)) => {
-                children.note_opening(Some(true));
+                children.note_opening(Some(true), begun);
                 children.introductions.note(wish.payer, result);
                 if is_own {
                     children.note_initialized(wish.payer, true);
@@ -179,7 +194,7 @@ impl SessionStart {
                     if is_own {
                         children.note_initialized(wish.payer, false);
                     } else {
-                        children.note_opening(Some(false));
+                        children.note_opening(Some(false), begun);
                     }
                 }
                 landing.land(Ok(OpenedSession { connection: starting.connection().clone(), answer }));
@@ -194,12 +209,12 @@ impl SessionStart {
 }
 
 impl Children {
-    /// A process was asked to open a session, and did or did not; `None`: it ended. The first answer tells whether the program
-    /// knows sessions; where it does, later refusals have other causes.
-    fn note_opening(&self, is_open: Option<bool>) {
+    /// A process whose start had `begun` then was asked to open a session, and did or did not; `None`: it ended, or said nothing.
+    /// The first answer tells whether the program knows sessions; where it does, later refusals have other causes.
+    fn note_opening(&self, is_open: Option<bool>, begun: Instant) {
         let is_news = match is_open {
             Some(is_open) => self.opening.note_answer(is_open),
-            None => self.opening.note_end(clock::now()),
+            None => self.opening.note_vain(begun, clock::now()),
         };
         if is_news && is_open != Some(true) {
             tracing::info!(

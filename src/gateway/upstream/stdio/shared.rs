@@ -186,7 +186,7 @@ impl SharedStart {
         let turn = children.common_turn(&caller).await;
         let running = turn.as_ref().and_then(|_| children.take_asked_in_vain(&facts));
         let message = Bytes::from(Initialize::own(version).request("1"));
-        let ask = async |connection| open(&connection, &message, payer, json_depth_max).await;
+        let ask = async |connection, _| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
         let opened = children.launch_and_ask(&host, payer, running, has_client, ask).await;
         let opened = opened.and_then(|(starting, opened)| Ok((starting, opened?)));
