@@ -112,6 +112,21 @@ impl Child {
         fs::write(self.log().with_extension("log.broken"), "").expect("a file");
     }
 
+    /// Processes that are started from now on are of its other era.
+    pub(crate) fn turns(&self) {
+        fs::write(self.log().with_extension("log.turned"), "").expect("a file");
+    }
+
+    /// Processes that are started from now on read all and say nothing, until it [speaks](Self::speaks).
+    pub(crate) fn falls_silent(&self) {
+        fs::write(self.log().with_extension("log.silent"), "").expect("a file");
+    }
+
+    /// Processes that are started from now on answer again.
+    pub(crate) fn speaks(&self) {
+        fs::remove_file(self.log().with_extension("log.silent")).expect("a file");
+    }
+
     /// It refuses to initialize from now on.
     pub(crate) fn opens_nothing(&self) {
         fs::write(self.log().with_extension("log.down"), "").expect("a file");

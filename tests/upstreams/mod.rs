@@ -3,6 +3,7 @@
 //! | File | The question it answers |
 //! |---|---|
 //! | [`era_detection`] | Which eras does an upstream speak, and how long is that remembered? |
+//! | [`remembered_era`] | What becomes of a program that is silent in the era in which it is known? |
 //! | [`unknown_era`] | What is asked of an upstream as long as it is not known what it speaks? |
 //! | [`list_faults`] | How long is it told that a list cannot be had? |
 //! | [`faults`] | What does a client see of a single faulty reply? |
@@ -51,6 +52,7 @@ mod list_faults;
 mod openings;
 mod process_end;
 mod reached;
+mod remembered_era;
 mod replicas;
 mod retries;
 mod session_era;

@@ -140,9 +140,10 @@ impl StartWatch {
         self.own.subscribe()
     }
 
-    /// Since when a process has read all that it was sent, and says nothing; `None`: it may still be on its way.
+    /// Since when a process has read all that it was sent, and says nothing; `None`: it may still be on its way, or is over.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
-        self.starts.lock().read
+        let starts = self.starts.lock();
+        starts.read.filter(|_| !starts.stages.is_empty())
     }
 
     /// A start that waits for its turn. `is_own`: the gateway asks in this process.

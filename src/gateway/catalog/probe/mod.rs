@@ -56,6 +56,9 @@ use protocol::version::{Era, Eras, MODERN};
 const CONCURRENT_MAX: usize = 256;
 /// The time that a process which has read `server/discover` may take to answer before it is asked to `initialize` as well.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
+/// So often a program that was known, and says nothing now, is asked in vain for the modern era before it is asked to
+/// `initialize`: a program of both eras keeps the one in which it is asked first.
+const DOUBTED_QUESTIONS: u32 = 3;
 /// How long the start waits for the names of hosts.
 const FIRST_LOOKUPS_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is looked whether something is due.
@@ -90,6 +93,8 @@ struct UpstreamSchedule {
     legacy: Option<Schedule>,
     /// The moment at which an answer was taken in last.
     heard: Option<Instant>,
+    /// It is a program that was known in one era, said nothing in it, and has not said since what it speaks.
+    is_in_doubt: bool,
 }
 
 type ProbeResult = (UpstreamId, Era, EraFinding);
@@ -162,7 +167,7 @@ impl Prober {
                 (is_changed, is_tick) = (true, true);
             }
             if is_tick {
-                self.look(&snapshot, now);
+                is_changed |= self.look(&snapshot, now);
             }
             while asked.len() < CONCURRENT_MAX
                 && let Some((upstream, era)) = begin(&mut self.due, &mut self.entries, now)
@@ -187,8 +192,8 @@ impl Prober {
         self.memory.finish(&self.state.snapshot.load_full(), &self.asking.client.tasks).await;
     }
 
-    /// Looks at every upstream: what is due is asked in this order as others answer.
-    fn look(&mut self, snapshot: &Arc<Snapshot>, now: Instant) {
+    /// Looks at every upstream: what is due is asked in this order as others answer. True if less is known than before.
+    fn look(&mut self, snapshot: &Arc<Snapshot>, now: Instant) -> bool {
         self.asking.client.pools.sweep(now);
         let left = self.checks.follow(snapshot, now);
         if !left.is_empty() {
@@ -196,6 +201,11 @@ impl Prober {
             self.asking.client.tasks.spawn(closing);
         }
         self.checks.look(now);
+        let silent = self.entries.values_mut().filter_map(|entry| entry.follow_silence(now));
+        let silent: Vec<Arc<Upstream>> = silent.collect();
+        for upstream in &silent {
+            self.show(upstream);
+        }
         let mut due = Vec::new();
         for (id, entry) in &mut self.entries {
             due.extend(entry.due(now).map(|(at, era)| (at, *id, era)));
@@ -205,6 +215,7 @@ impl Prober {
             |id: &UpstreamId| self.entries.get(id).is_some_and(|entry| entry.upstream.is_child());
         let due = due.into_iter().map(|(_, id, era)| (id, era));
         (self.due_programs, self.due) = due.partition(|(id, _)| is_program(id));
+        !silent.is_empty()
     }
 
     fn note_checked(&mut self, checked: CheckResult) {
@@ -348,6 +359,7 @@ impl UpstreamSchedule {
         let (upstream, name) = (Arc::clone(&self.upstream), self.upstream.config.name.clone());
         let facts = &upstream.facts;
         let speaks_other = matches!(before.of(era.other()), Fact::Present(_));
+        self.is_in_doubt &= !matches!(finding, EraFinding::Speaks { .. });
         let schedule = self.schedule(era)?;
         match finding {
             EraFinding::Speaks { introduction, fresh_for } => {
@@ -401,7 +413,8 @@ impl UpstreamSchedule {
         };
         let schedule = |era| is_asked(era).then(|| Schedule::new(now));
         let (modern, legacy) = (schedule(Era::Modern), schedule(Era::Legacy));
-        let mut new = Self { upstream: Arc::clone(upstream), modern, legacy, heard: None };
+        let mut new =
+            Self { upstream: Arc::clone(upstream), modern, legacy, heard: None, is_in_doubt: false };
         new.follow_era(&upstream.facts.known(), now);
         new
     }
@@ -419,6 +432,26 @@ impl UpstreamSchedule {
                 *schedule = Some(Schedule::new(now));
             }
         }
+    }
+
+    /// A program that says nothing in the era in which it is known is asked as a new one: it may be another by now. Nothing of
+    /// it serves, so that nobody loses anything. Returns it if that is so.
+    fn follow_silence(&mut self, now: Instant) -> Option<Arc<Upstream>> {
+        let is_asked = [&self.modern, &self.legacy].into_iter().flatten().any(|asked| asked.due().is_none());
+        if is_asked || !program::is_silent(&self.upstream) {
+            return None;
+        }
+        let upstream = Arc::clone(&self.upstream);
+        tracing::warn!(
+            upstream = upstream.config.name,
+            "its process has read the first message and said nothing for start_timeout: it is asked anew what it speaks"
+        );
+        if let Some(children) = upstream.children() {
+            children.forget_introduction();
+        }
+        upstream.facts.publish(EraFacts::default());
+        *self = Self { is_in_doubt: true, ..Self::new(&upstream, now) };
+        Some(upstream)
     }
 
     /// That it is modern may be sure, but what it says there matters as soon as a legacy client comes.
@@ -468,8 +501,13 @@ impl UpstreamSchedule {
         let silent_since = self.upstream.starts().and_then(|starts| starts.silent_since());
         let is_silent =
             |asked: Instant| silent_since.is_some_and(|since| now >= asked.max(since) + DISCOVER_PATIENCE);
+        let was_denied = || self.upstream.facts.known().modern == Fact::Absent;
+        let has_failed = |modern: &Schedule| {
+            modern.was_tried()
+                && (!self.is_in_doubt || was_denied() || modern.failures() >= DOUBTED_QUESTIONS)
+        };
         let awaits =
-            |modern: &Schedule| !modern.was_tried() && modern.asked().is_none_or(|asked| !is_silent(asked));
+            |modern: &Schedule| !has_failed(modern) && modern.asked().is_none_or(|asked| !is_silent(asked));
         self.upstream.is_child() && self.modern.as_ref().is_some_and(awaits)
     }
 

@@ -47,6 +47,12 @@ pub(super) async fn find(
     if let Some(known) = known_at_rest(upstream, era) {
         return known;
     }
+    if era == Era::Modern && !upstream.facts.known().was_tried {
+        // It is asked anew: those before it came to nothing.
+        while let Some(pause) = upstream.start_pause() {
+            sleep(pause).await;
+        }
+    }
     let deadline = clock::now() + START_TIME_MAX;
     let patience = upstream.config.response_timeout;
     let silent = upstream.starts().map(|starts| silence(starts, starts.under_way(), patience));
@@ -113,6 +119,12 @@ fn again(introduction: &EraIntroduction) -> EraFinding {
 /// True for a program that is spoken to in one era: the bridge serves clients of the other.
 pub(super) fn is_of_one_era(upstream: &Upstream) -> bool {
     upstream.is_child() && upstream.config.eras.is_none() && upstream.config.bridge.is_on
+}
+
+/// True for a program whose processes read what they are asked in the era in which it is known, and say nothing.
+pub(super) fn is_silent(upstream: &Upstream) -> bool {
+    let silent_in = upstream.children().filter(|_| is_of_one_era(upstream)).and_then(|all| all.silent_in());
+    silent_in.is_some_and(|era| asked(&upstream.facts.known()) == Eras::only(era))
 }
 
 /// The facts of a program in one era, where more is remembered.

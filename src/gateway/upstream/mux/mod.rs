@@ -205,6 +205,14 @@ impl MuxConnection {
         ONLY_SESSION
     }
 
+    /// The era of its requests: those of a session are of the legacy one.
+    pub(crate) fn era(&self) -> Era {
+        match self.lock().kind {
+            MuxKind::Modern => Era::Modern,
+            MuxKind::Session | MuxKind::Shared => Era::Legacy,
+        }
+    }
+
     /// From now on the connection carries requests of several principals.
     pub(crate) fn make_common(&self) {
         self.lock().callers = ModernCallers::Several;

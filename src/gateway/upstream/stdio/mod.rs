@@ -71,6 +71,7 @@ use net::secret::Secret;
 use protocol::error::{UpstreamError, without_secrets};
 use protocol::method::Method;
 use protocol::text::one_line;
+use protocol::version::Era;
 
 /// The number of characters of a child's line that are logged, at most.
 const LOGGED_CHARS_MAX: usize = 1024;
@@ -194,6 +195,20 @@ impl Children {
     /// True while the last one came to nothing before it answered anything.
     pub(crate) fn does_not_start(&self) -> bool {
         self.starts.lock().is_silent()
+    }
+
+    /// The era in which the last process was asked that read the question and said nothing for `start_timeout`, while none
+    /// serves.
+    pub(crate) fn silent_in(&self) -> Option<Era> {
+        self.starts.lock().silent_in().filter(|_| self.serving.load(Ordering::Relaxed) == 0)
+    }
+
+    /// It is found out anew what the program speaks: it may be another by now.
+    pub(crate) fn forget_introduction(&self) {
+        self.is_introduced.store(false, Ordering::Relaxed);
+        self.opening.forget();
+        let _ = self.introductions.take();
+        self.starts.lock().forget_silence();
     }
 
     /// The question of the gateway's own at which they end again and again, though they start.
@@ -502,9 +517,14 @@ impl Children {
 
     /// A process comes to its end without an answer. The pause begins before anybody hears of the end and asks for another
     /// process: it may take `stop_timeout` until this one is gone.
-    fn note_unanswered(&self, connection: &MuxConnection, end: ChildEnd, since: Instant) {
-        if end != ChildEnd::Asked && !connection.has_answered() {
-            self.note_vain_start(VainStart::Unanswered, since, clock::now());
+    fn note_unanswered(&self, connection: &MuxConnection, start: &Start, end: ChildEnd, since: Instant) {
+        if end == ChildEnd::Asked || connection.has_answered() {
+            return;
+        }
+        self.note_vain_start(VainStart::Unanswered, since, clock::now());
+        // One that has not read it yet may be slow in whichever era.
+        if end == ChildEnd::NeverUp && start.read().is_cancelled() {
+            self.starts.lock().note_silence(connection.era());
         }
     }
 

@@ -138,7 +138,7 @@ pub(super) async fn run(
             ChildEnd::Closed
         }));
         let end = ends.next().await.unwrap_or(ChildEnd::Closed);
-        children.note_unanswered(&connection, end, since);
+        children.note_unanswered(&connection, &start, end, since);
         end
         // Here its input is closed, and nobody waits for it any more.
     };

@@ -118,6 +118,11 @@ impl SessionOpening {
         true
     }
 
+    /// The program may be another by now.
+    pub(super) fn forget(&self) {
+        *self.0.lock() = OpeningTrials::default();
+    }
+
     pub(super) fn is_refused(&self) -> bool {
         let trials = self.0.lock();
         match trials.is_open {

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use protocol::method::Method;
+use protocol::version::Era;
 
 /// After so many vain starts in a row it is said that the server does not start.
 const LOOP_STARTS: u32 = 3;
@@ -41,6 +42,8 @@ pub(super) struct Starts {
     is_in_doubt: bool,
     /// The last one has answered nothing, or there was none.
     is_silent: bool,
+    /// The era in which the last one was asked that read the question and never answered.
+    silent_in: Option<Era>,
     /// They end again and again.
     is_loop: bool,
     /// Those that ended at a question of the gateway's own.
@@ -107,6 +110,21 @@ impl Starts {
         pause
     }
 
+    /// One that was asked in this era has read that, and said nothing until it had to be ended.
+    pub(super) fn note_silence(&mut self, era: Era) {
+        self.silent_in = Some(era);
+    }
+
+    /// That era, until one answers.
+    pub(super) fn silent_in(&self) -> Option<Era> {
+        self.silent_in
+    }
+
+    /// The next is asked anew in which era it answers.
+    pub(super) fn forget_silence(&mut self) {
+        self.silent_in = None;
+    }
+
     /// A child refused to initialize: others would as well, for a while. `is_own`: the gateway has asked.
     pub(super) fn refuse(&mut self, is_own: bool, now: Instant, random: f64) {
         if is_own {
@@ -161,7 +179,7 @@ impl Starts {
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
     pub(super) fn succeed(&mut self) -> bool {
         if self.is_in_doubt {
-            self.is_silent = false;
+            (self.is_silent, self.silent_in) = (false, None);
             return false;
         }
         self.begin_anew();
@@ -325,6 +343,20 @@ mod tests {
             assert_eq!(starts.is_silent(), is_silent, "{vain:?}");
         }
         assert!(!starts.succeed() && !starts.is_silent());
+    }
+
+    #[test]
+    fn an_answer_ends_the_silence_of_those_before_it() {
+        let now = crate::clock::now();
+        for before in [VainStart::Unanswered, VainStart::Introduced] {
+            let mut starts = Starts::default();
+            starts.fail(before, now, now, 0.5);
+            starts.note_silence(Era::Modern);
+            starts.fail(VainStart::NoProcess, now, now, 0.5);
+            assert_eq!(starts.silent_in(), Some(Era::Modern), "another start says nothing of it");
+            starts.succeed();
+            assert_eq!(starts.silent_in(), None, "{before:?}");
+        }
     }
 
     #[test]
