@@ -18,7 +18,7 @@ use super::incoming::{Incoming, IncomingPiece};
 use super::messages::ReplyPart;
 use super::mux;
 use super::own_id::{self, OwnId, SessionTag};
-use super::request::UpstreamRequest;
+use super::request::{RequestAttributes, UpstreamRequest};
 use super::{ReplicaKey, ReplicaSelection, Upstream, pool};
 use crate::access::limit::payer::Payer;
 use crate::access::limit::shares::{Share, Shares};
@@ -111,6 +111,16 @@ pub(crate) struct AskReply {
     pub replica: Option<ReplicaKey>,
 }
 
+/// A question that an upstream has begun to answer.
+#[derive(Debug)]
+pub(crate) struct BegunAnswer {
+    pub reply: Reply,
+    headers: HeaderMap,
+    bytes_max: usize,
+    deadline: Instant,
+    own_id: Option<OwnId>,
+}
+
 /// The stream in which an answer is looked for, and what belongs to it.
 struct EventsScope<'a> {
     /// Messages that are sent beside it carry these.
@@ -170,11 +180,33 @@ impl<'a> Asker<'a> {
         upstream: &Upstream,
         question: AskRequest,
     ) -> Result<AskReply, UpstreamError> {
+        let attributes = RequestAttributes { principal, ..RequestAttributes::default() };
+        let begun = self.begin(attributes, upstream, question).await?;
+        self.finish(upstream, begun).await
+    }
+
+    /// Asks, and waits for the head of the reply. The rest is for [`finish`](Self::finish).
+    pub(crate) async fn begin(
+        &self,
+        attributes: RequestAttributes,
+        upstream: &Upstream,
+        question: AskRequest,
+    ) -> Result<BegunAnswer, UpstreamError> {
         let AskRequest { headers, body, is_safe_to_repeat, replica, bytes_max, deadline } = question;
         let (body, own_id) = self.with_own_id(body);
         let mut request = UpstreamRequest::post(Segments::from(body), headers.clone());
-        request.attributes.principal = principal;
+        request.attributes = attributes;
         let reply = self.send(upstream, request, (is_safe_to_repeat, replica), deadline).await?;
+        Ok(BegunAnswer { reply, headers, bytes_max, deadline, own_id })
+    }
+
+    /// Reads the rest of an answer.
+    pub(crate) async fn finish(
+        &self,
+        upstream: &Upstream,
+        begun: BegunAnswer,
+    ) -> Result<AskReply, UpstreamError> {
+        let BegunAnswer { reply, headers, bytes_max, deadline, own_id } = begun;
         if own_id.is_none() && reply.head.status.is_success() {
             // It has no answer: that it was accepted is all there is.
             let replica = reply.replica;

@@ -3,6 +3,9 @@
 //! It is sent again only where that is safe: it never left the gateway, or repeating it does no harm and the connection it
 //! was written to had been waiting idle, which is how servers that close idle connections look. Everything else is
 //! reported with what is known about its outcome.
+//!
+//! The answer to a request that opens a session is waited for when nobody wants it any more, too, so that the session is
+//! closed.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -13,19 +16,20 @@ use std::time::{Duration, Instant};
 use http::{StatusCode, Uri};
 use tokio::time::timeout_at;
 
+use super::ask::{Asker, SessionHeaders};
 use super::balance::NotChosen;
 use super::exchange::{Reply, ReplyHead, SendOptions, UpstreamClient};
 use super::fault::Fault;
 use super::fresh_id::{self, FreshId, RestoringBody};
 use super::health::breaker::{Pass, RequestFault};
-use super::http1::connection::ConnectionError;
+use super::http1::connection::{ConnectionError, PooledConnection};
 use super::http1::reply::ParsedReply;
 use super::http1::request::RequestAddress;
 use super::incoming::Incoming;
 use super::pool::{ConnectionLease, ReplicaRequest};
-use super::request::{ExpectedReply, UpstreamRequest};
+use super::request::{ExpectedReply, OfferedSession, UpstreamRequest};
 use super::silence::Silence;
-use super::{Replica, ReplicaSelection, Upstream};
+use super::{Replica, ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
 use crate::clock;
 use net::tls::TlsFault;
@@ -34,6 +38,12 @@ use protocol::media::Media;
 
 /// Having waited less for a reply says nothing of a replica.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The time in which a session may be opened that nobody waits for any more, so that it is closed.
+const LATE_PATIENCE: Duration = Duration::from_secs(30);
+/// So many of those a worker waits for. An upstream that is slower, or has more, forgets them by itself.
+const LATE_MAX: usize = 16;
+/// How long closing one may take.
+const LATE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl UpstreamClient {
     pub(super) async fn attempt(
@@ -71,12 +81,18 @@ impl UpstreamClient {
             let at = lease.in_flight.replica();
             let to = target.map(|target| RequestAddress::new(target, &at.sent_host));
             lease.connection.send(request, to.as_ref().unwrap_or(&at.request_address));
+            let opening = UnansweredOpening::of(self, upstream, request, &lease);
             let silence = request.attributes.silence.as_deref();
             let until = silence.map_or(head_deadline, |silence| silence.sent(clock.now, head_deadline));
             let mut answered = poll_fn(|cx| lease.connection.poll_reply(cx, until)).await;
             if until < head_deadline && matches!(answered, Err(ConnectionError::TimedOut)) {
                 silence.map(Silence::note);
                 answered = poll_fn(|cx| lease.connection.poll_reply(cx, head_deadline)).await;
+            }
+            if let Some(opening) = opening
+                && !matches!(answered, Err(ConnectionError::TimedOut))
+            {
+                opening.finish();
             }
             match answered {
                 Ok((start, body)) => {
@@ -202,6 +218,74 @@ impl UpstreamClient {
                 }
             }
         }
+    }
+}
+
+/// A request that opens a session, and is on its way. Dropped before it is finished, the answer is waited for all the same,
+/// and the session is closed: else the upstream would have it for nobody.
+struct UnansweredOpening(Option<Box<LateSession>>);
+
+struct LateSession {
+    client: UpstreamClient,
+    upstream: Arc<Upstream>,
+    connection: Rc<PooledConnection>,
+    replica: ReplicaKey,
+    offered: Arc<OfferedSession>,
+}
+
+impl UnansweredOpening {
+    /// `None`: it opens no session.
+    fn of(
+        client: &UpstreamClient,
+        upstream: &Upstream,
+        request: &UpstreamRequest,
+        lease: &ConnectionLease,
+    ) -> Option<Self> {
+        let offered = Arc::clone(request.attributes.opens.as_ref()?);
+        let (upstream, connection) = (upstream.current.get()?, Rc::clone(&lease.connection));
+        let (client, replica) = (client.clone(), lease.in_flight.key());
+        Some(Self(Some(Box::new(LateSession { client, upstream, connection, replica, offered }))))
+    }
+
+    /// It is answered, or never will be.
+    fn finish(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for UnansweredOpening {
+    fn drop(&mut self) {
+        let Some(late) = self.0.take() else { return };
+        let Some(place) = late.client.pools.place_for_late(LATE_MAX) else { return };
+        let tasks = late.client.tasks.clone();
+        tasks.spawn(async move {
+            late.close().await;
+            drop(place);
+        });
+    }
+}
+
+impl LateSession {
+    /// Closes it once it is open.
+    async fn close(&self) {
+        let Self { client, upstream, connection, replica, offered } = self;
+        let until = clock::now() + LATE_PATIENCE;
+        let answered = tokio::select! {
+            answered = poll_fn(|cx| connection.poll_reply(cx, until)) => answered,
+            () = client.host.leaving() => return,
+        };
+        let Ok((start, _)) = answered else { return };
+        let id = start.head.fields.kept_session_id().filter(|_| start.head.status.is_success());
+        if id.is_none() {
+            return;
+        }
+        tracing::debug!(upstream = upstream.config.name, "a session is closed that was opened too late");
+        let limits = client.limits();
+        // The replica may be out of order by now, as it was late.
+        let asker = Asker { aim: ReplicaSelection::Probe, ..Asker::of(client, &limits) };
+        let (version, shown) = (offered.version.as_str(), offered.shown.clone());
+        let session = SessionHeaders { id: id.as_ref(), version, replica: Some(*replica), shown };
+        asker.close(upstream, session, clock::now() + LATE_CLOSE_TIMEOUT).await;
     }
 }
 

@@ -144,6 +144,11 @@ impl ReplyFields {
         self.0.as_ref()?.session_id.as_ref()
     }
 
+    /// The same, to be kept for long: as it came, it would keep what its connection read along with it.
+    pub(crate) fn kept_session_id(&self) -> Option<HeaderValue> {
+        self.session_id().and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
+    }
+
     pub(crate) fn set_session_id(&mut self, id: HeaderValue) {
         self.0.get_or_insert_default().session_id = Some(id);
     }

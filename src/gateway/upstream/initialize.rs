@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::ask::{AskReply, AskRequest, Asker, SessionHeaders};
-use super::exchange::UpstreamClient;
-use super::request::RequestAttributes;
+use super::exchange::{Reply, UpstreamClient};
+use super::request::{OfferedSession, RequestAttributes};
 use super::revisions::{self, RefusedRevisions};
 use super::{ReplicaKey, ReplicaSelection, Upstream};
 use crate::access::limit::payer::Payer;
@@ -145,8 +145,12 @@ async fn open_as_offered(
     let principal = RequestAttributes::principal(offer.principal).filter(|_| upstream.is_child());
     let shown = offer.shown.as_deref().cloned().unwrap_or_default();
     let question_of_all = question(asker, (shown, None), body, deadline);
-    let answer = asker.ask_for(principal, upstream, question_of_all).await?;
-    let mut unfinished = UnclaimedSession::new(asker, upstream, &answer, offer);
+    let opens = OfferedSession { version: offer.initialize.version, shown: offer.shown.clone() };
+    let attributes =
+        RequestAttributes { principal, opens: Some(Arc::new(opens)), ..RequestAttributes::default() };
+    let begun = asker.begin(attributes, upstream, question_of_all).await?;
+    let mut unfinished = UnclaimedSession::new(asker, upstream, &begun.reply, offer);
+    let answer = asker.finish(upstream, begun).await?;
     let opened = read(asker, upstream, &answer, offer)?;
     unfinished.agree_on(opened.version);
     if opened.id.as_ref().is_some_and(|id| id.len() > SESSION_ID_BYTES_MAX) {
@@ -181,10 +185,10 @@ struct Closing {
 }
 
 impl UnclaimedSession {
-    /// `answer` is to `initialize`.
-    fn new(asker: &Asker<'_>, upstream: &Upstream, answer: &AskReply, offer: &InitializeOffer<'_>) -> Self {
+    /// `reply` is to `initialize`. Its rest may never come.
+    fn new(asker: &Asker<'_>, upstream: &Upstream, reply: &Reply, offer: &InitializeOffer<'_>) -> Self {
         let closing = || {
-            let id = session_id(answer).filter(|_| answer.status.is_success())?;
+            let id = reply.head.fields.kept_session_id().filter(|_| reply.head.status.is_success())?;
             Some(Closing {
                 client: asker.client.clone(),
                 limits: asker.limits.clone(),
@@ -193,7 +197,7 @@ impl UnclaimedSession {
                 aim: asker.aim,
                 upstream: upstream.current.get()?,
                 version: offer.initialize.version,
-                session: (id, answer.replica),
+                session: (id, reply.replica),
                 shown: offer.shown.clone(),
             })
         };
@@ -251,11 +255,6 @@ fn question(
     }
 }
 
-/// It is kept for long: as it came, it would keep what its connection read along with it.
-fn session_id(answer: &AskReply) -> Option<HeaderValue> {
-    answer.fields.session_id().and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok())
-}
-
 fn read(
     asker: &Asker<'_>,
     upstream: &Upstream,
@@ -273,7 +272,7 @@ fn read(
         return Err(UpstreamError::Nonsense.into());
     }
     let version = initialize::version(result).ok_or_else(|| unknown_revision(upstream, result))?;
-    let id = session_id(answer);
+    let id = answer.fields.kept_session_id();
     let replica = answer.replica.filter(|_| id.is_some());
     let (result, shown) = (answer.body.slice(result.span()), offer.shown.clone());
     Ok(InitializedSession { id, version, result, replica, shown })

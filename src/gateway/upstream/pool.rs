@@ -31,6 +31,8 @@ const BUDGET_MAX: u32 = 10 * RETRY_COST;
 pub(crate) struct ConnectionPools {
     slots: RefCell<Vec<ConnectionPool>>,
     dice: Dice,
+    /// Those that are waited on for sessions that nobody wants any more.
+    late: Rc<Cell<usize>>,
 }
 
 #[derive(Debug)]
@@ -265,6 +267,12 @@ impl ConnectionPools {
         connection.membership.idle_timeout.set(upstream.config.idle_timeout);
         connection.membership.idle_max.set(upstream.config.idle_connections_max.unwrap_or(usize::MAX));
         ConnectionLease { connection, in_flight, pools: Rc::clone(self) }
+    }
+
+    /// One more of those that are waited on for sessions that nobody wants any more. `None`: there are as many as there may
+    /// be.
+    pub(super) fn place_for_late(&self, max: usize) -> Option<ConnectionSlot> {
+        (self.late.get() < max).then(|| ConnectionSlot::new(Rc::clone(&self.late)))
     }
 
     /// A number that spreads calls.

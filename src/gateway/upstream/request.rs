@@ -22,7 +22,7 @@ use protocol::envelope::Envelope;
 use protocol::error::UpstreamError;
 use protocol::json::Scratch;
 use protocol::splice::Segments;
-use protocol::version::Era;
+use protocol::version::{Era, LegacyVersion};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -73,6 +73,17 @@ pub(crate) struct RequestAttributes {
     pub trail: Option<Arc<Trail>>,
     /// The silence of its client, where one waits for the reply.
     pub silence: Option<Arc<Silence>>,
+    /// The session that it opens, if it does.
+    pub opens: Option<Arc<OfferedSession>>,
+}
+
+/// What a session is opened with, so that it can be closed if it is opened too late.
+#[derive(Debug)]
+pub(crate) struct OfferedSession {
+    /// The revision that is offered.
+    pub version: LegacyVersion,
+    /// The headers that are handed on, as it is shown them.
+    pub shown: Option<Arc<HeaderMap>>,
 }
 
 /// What comes of a request, and when it is late.
