@@ -18,7 +18,7 @@ use crate::access::limit::payer::Payer;
 use crate::catalog::own_session;
 use crate::clock;
 use crate::context::state::State;
-use crate::session::UpstreamSession;
+use crate::session::{SessionId, UpstreamSession};
 use crate::snapshot::Snapshot;
 use crate::tables::lists::CatalogQuery;
 use crate::tables::lists::part::{
@@ -48,6 +48,8 @@ pub(super) const TTL_ABSENT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.
 const SESSIONS_TRIED_MAX: usize = 2;
+/// How long closing a session may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct FetchContext {
@@ -67,6 +69,16 @@ impl FetchContext {
             payer: Payer::GATEWAY,
             aim: ReplicaSelection::Any,
         }
+    }
+
+    /// Closes a session that is of no use any more, in a task of its own.
+    pub(super) fn close(&self, upstream: Arc<Upstream>, session: Arc<UpstreamSession>) {
+        let thread = self.clone();
+        self.client.tasks.spawn(async move {
+            let scratch = RefCell::default();
+            let (asker, deadline) = (thread.asker(&scratch), clock::now() + CLOSE_TIMEOUT);
+            asker.close(&upstream, session.named(), deadline).await;
+        });
     }
 }
 
@@ -135,7 +147,7 @@ impl<'f> Fetch<'f> {
             match self.pages(Some(&session)).await {
                 Err(UpstreamError::SessionLost) => {
                     let own = own_session(self.owner, *version, capabilities);
-                    self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
+                    self.lose(own, session);
                 }
                 fetched => return fetched,
             }
@@ -164,6 +176,14 @@ impl<'f> Fetch<'f> {
         let own = (own_session(self.owner, version, capabilities), offer);
         let sessions = &self.thread.state.sessions;
         own_session::own_session(&self.asker(), sessions, self.upstream, own, self.deadline).await
+    }
+
+    /// Forgets a session that is of no use, and tells the upstream, in case it knows it.
+    fn lose(&self, own: SessionId, session: Arc<UpstreamSession>) {
+        let is_lost = self.thread.state.sessions.lose(own, &self.upstream.session_key, &session);
+        if let Some(upstream) = self.upstream.current.get().filter(|_| is_lost) {
+            self.thread.close(upstream, session);
+        }
     }
 
     async fn pages(&self, session: Option<&UpstreamSession>) -> Result<FetchResult, UpstreamError> {

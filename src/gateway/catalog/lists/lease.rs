@@ -3,9 +3,8 @@
 //!
 //! Not here: which session makes room for which (`session::list_pool`), and how one is opened.
 
-use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::time::timeout_at;
 
@@ -17,9 +16,6 @@ use crate::session::{ListClaim, ListLease, NoLease, UpstreamSession, WaitingForL
 use crate::tables::lists::CatalogQuery;
 use crate::upstream::Upstream;
 use protocol::error::UpstreamError;
-
-/// How long closing a session may take that makes room.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl PartRequest {
     /// The right to the session that the fetch takes, within its bounds; waits for room until `deadline`. `None`: it takes
@@ -79,16 +75,10 @@ async fn lease(
     }
 }
 
-/// Closes a session that made room, in a task of its own.
+/// Closes a session that made room.
 fn close(thread: &FetchContext, upstream: &Arc<Upstream>, session: Arc<UpstreamSession>) {
     let closed = &upstream.series.list_sessions_closed;
     closed.inc();
     tracing::debug!(upstream = upstream.config.name, "a session for lists makes room for another");
-    let (thread, upstream) = (thread.clone(), Arc::clone(upstream));
-    let tasks = thread.client.tasks.clone();
-    tasks.spawn(async move {
-        let scratch = RefCell::default();
-        let (asker, deadline) = (thread.asker(&scratch), clock::now() + CLOSE_TIMEOUT);
-        asker.close(&upstream, session.named(), deadline).await;
-    });
+    thread.close(Arc::clone(upstream), session);
 }

@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use super::{ListRequest, learn, list, refetch_tools};
 use crate::clock;
@@ -44,6 +44,11 @@ struct Script {
     /// Sessions opened so far; the last one is known, the others are forgotten.
     sessions: Cell<u32>,
     is_forgetful: Cell<bool>,
+    /// It refuses lists with 400, in sessions that it knows.
+    is_refusing: Cell<bool>,
+    /// Sessions that were closed.
+    closed: RefCell<Vec<String>>,
+    is_closed: Notify,
     /// How many answers to lists may be given.
     may_answer: Semaphore,
     /// Methods and headers that arrived.
@@ -59,6 +64,9 @@ impl Server {
                 is_failing: Cell::new(false),
                 sessions: Cell::new(0),
                 is_forgetful: Cell::new(false),
+                is_refusing: Cell::new(false),
+                closed: RefCell::default(),
+                is_closed: Notify::new(),
                 may_answer: Semaphore::new(Semaphore::MAX_PERMITS),
                 seen: RefCell::default(),
             }),
@@ -92,6 +100,11 @@ impl Server {
     async fn answer(&self, request: HttpRequest<Incoming>) -> Response<Full<Bytes>> {
         let script = &self.script;
         let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        if request.method() == http::Method::DELETE {
+            script.closed.borrow_mut().extend(session);
+            script.is_closed.notify_one();
+            return Response::new(Full::default());
+        }
         let body = request.into_body().collect().await.unwrap().to_bytes();
         let message: Value = serde_json::from_slice(&body).unwrap();
         let method = message["method"].as_str().unwrap().to_owned();
@@ -104,6 +117,7 @@ impl Server {
             }
             ("notifications/initialized", Some(_)) => (202, Value::Null),
             (_, Some(id)) if !is_known(&id) => (404, Value::Null),
+            _ if script.is_refusing.get() => (400, Value::Null),
             _ if script.is_failing.get() => (500, Value::Null),
             _ => {
                 // What is answered is decided when the request comes, as a slow server would.
@@ -377,5 +391,23 @@ fn a_legacy_list_comes_over_a_session_of_the_gateway() {
         let other = bench.ask(Dialect::Legacy(LegacyVersion::V2024_11_05, b"{}")).await;
         assert_eq!(other.unwrap_err(), Error::Upstream(UpstreamError::SessionLost));
         assert_eq!(bench.server.count("initialize"), 5);
+    });
+}
+
+#[test]
+fn a_session_that_its_server_may_still_know_is_closed_before_it_is_forgotten() {
+    run(async {
+        let bench = Bench::new("").await;
+        let script = &bench.server.script;
+        script.is_refusing.set(true);
+        let refused = bench.ask(Dialect::Legacy(LegacyVersion::V2024_11_05, b"{}")).await;
+        assert_eq!(refused.unwrap_err(), Error::Upstream(UpstreamError::SessionLost));
+        assert_eq!(bench.server.count("initialize"), 2);
+        while script.closed.borrow().len() < 2 {
+            script.is_closed.notified().await;
+        }
+        let mut closed = script.closed.take();
+        closed.sort_unstable();
+        assert_eq!(closed, ["s1", "s2"]);
     });
 }
