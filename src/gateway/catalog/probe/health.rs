@@ -255,7 +255,13 @@ impl Check {
             let timed_out = || Found::unfit(Fault::TimedOut(upstream.config.replicas.health.timeout));
             let found = timeout_at(deadline.into(), found).await.unwrap_or_else(|_| timed_out());
             let verdict = found.verdict;
+            let doubted = session.take_if(|_| found.doubts_session);
             found.tell(&upstream, &replica);
+            if let Some(doubted) = doubted {
+                // However long that takes, it says nothing of the replica.
+                let left = vec![(Arc::clone(&upstream), doubted)];
+                asking.client.tasks.spawn(close(std::rc::Rc::clone(&asking), Arc::clone(&snapshot), left));
+            }
             CheckResult { place, verdict, session, replica, answered_before }
         }
         .boxed_local()
@@ -275,7 +281,7 @@ async fn question(
                 // More than that a connection comes about, it does not prove.
                 replica.faults.note_connected();
                 upstream.facts.fault.note_connected();
-                Found { verdict: ReplicaVerdict::Fit, fault: None, is_good: false }
+                Found { verdict: ReplicaVerdict::Fit, fault: None, is_good: false, doubts_session: false }
             }
             Err(error) => Found::unfit(Fault::of_connect(&error)),
         };
@@ -298,7 +304,7 @@ async fn question(
                     let verdict = if is_unfit { ReplicaVerdict::Unfit } else { ReplicaVerdict::Fit };
                     let patience = upstream.config.replicas.health.timeout;
                     let fault = upstream.fault_of(&fault, patience);
-                    return Found { verdict, fault: Some(fault), is_good: false };
+                    return Found { verdict, fault: Some(fault), is_good: false, doubts_session: false };
                 }
                 Err(InitializeError::Upstream(error)) => return judge(upstream, Err(error), true),
             }
@@ -313,11 +319,9 @@ async fn question(
         deadline,
     };
     let answer = asker.ask(upstream, ping).await;
-    if answer.as_ref().is_ok_and(|answer| answer.status.is_client_error()) {
-        // It may have forgotten the session; the next question opens another.
-        *session = None;
-    }
-    judge(upstream, answer, false)
+    // It may have forgotten the session, or not; the next question opens another.
+    let doubts_session = answer.as_ref().is_ok_and(|answer| answer.status.is_client_error());
+    Found { doubts_session, ..judge(upstream, answer, false) }
 }
 
 /// The result of a question.
@@ -327,15 +331,17 @@ struct Found {
     fault: Option<Fault>,
     /// It answered as a server of MCP does.
     is_good: bool,
+    /// It refused to be asked in the session.
+    doubts_session: bool,
 }
 
 impl Found {
     fn well(verdict: ReplicaVerdict) -> Self {
-        Self { verdict, fault: None, is_good: true }
+        Self { verdict, fault: None, is_good: true, doubts_session: false }
     }
 
     fn unfit(fault: Fault) -> Self {
-        Self { verdict: ReplicaVerdict::Unfit, fault: Some(fault), is_good: false }
+        Self { verdict: ReplicaVerdict::Unfit, fault: Some(fault), is_good: false, doubts_session: false }
     }
 
     /// Keeps it for operators.
@@ -362,17 +368,22 @@ fn judge(upstream: &Upstream, answer: Result<AskReply, UpstreamError>, is_known:
             // Of one that is not known yet, and of a session that is over, this says nothing.
             let is_in_doubt = status.is_client_error() && !is_known && !is_closed;
             if is_in_doubt || (is_of_mcp && !is_closed) {
-                return Found { verdict: ReplicaVerdict::Fit, fault: None, is_good: is_of_mcp };
+                return Found {
+                    verdict: ReplicaVerdict::Fit,
+                    fault: None,
+                    is_good: is_of_mcp,
+                    doubts_session: false,
+                };
             }
             let is_unfit = status.is_server_error() && status != http::StatusCode::SERVICE_UNAVAILABLE;
             let verdict = if is_unfit { ReplicaVerdict::Unfit } else { ReplicaVerdict::Fit };
-            Found { verdict, fault: Some(of_no_message(&answer)), is_good: false }
+            Found { verdict, fault: Some(of_no_message(&answer)), is_good: false, doubts_session: false }
         }
         Err(error) if error.is_too_large() => Found::well(ReplicaVerdict::Fit),
         // The fault is ours, or that of whoever gives us tokens.
         Err(error @ (UpstreamError::TooManyConnections | UpstreamError::NoToken)) => {
             let fault = (error == UpstreamError::NoToken).then(|| fault(error));
-            Found { verdict: ReplicaVerdict::Unknown, fault, is_good: false }
+            Found { verdict: ReplicaVerdict::Unknown, fault, is_good: false, doubts_session: false }
         }
         Err(error) => Found::unfit(fault(error)),
     }
@@ -392,74 +403,4 @@ pub(super) async fn close(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::telemetry::metrics::Metrics;
-
-    #[test]
-    fn an_answer_costs_the_same_however_many_replicas_there_are() {
-        const UPSTREAMS: usize = 200;
-        let names: Vec<String> = (0..UPSTREAMS).map(|number| format!("u{number}")).collect();
-        let upstream = |name: &String| format!("[upstream.{name}]\nurl = \"http://127.0.0.1:9/{name}\"\n");
-        let text = format!(
-            "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nnames = \"prefixed\"\n\
-             upstreams = {names:?}\n{}",
-            names.iter().map(upstream).collect::<String>()
-        );
-        let config = config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
-        let snapshot =
-            Snapshot::build(&config, &Metrics::new(10).expect("metrics"), None).expect("a snapshot");
-        let mut now = clock::now();
-        let mut checks = Checks::default();
-        checks.follow(&snapshot, now);
-        checks.look(now);
-        assert!(checks.begin(now).is_none(), "nothing is due at once");
-        now += Duration::from_hours(1);
-        checks.looked_at = 0;
-        checks.look(now);
-        let mut asked = HashSet::new();
-        while let Some(check) = checks.begin(now) {
-            assert!(asked.insert(check.place), "each is asked once");
-            let answered_before = check.replica.load.answered();
-            let checked = CheckResult {
-                place: check.place,
-                verdict: ReplicaVerdict::Fit,
-                session: None,
-                replica: Arc::clone(&check.replica),
-                answered_before,
-            };
-            assert!(checks.note(checked, now).is_some_and(|(_, is_fit)| is_fit));
-        }
-        assert_eq!((asked.len(), checks.looked_at), (UPSTREAMS, UPSTREAMS));
-        checks.look(now);
-        assert!(checks.begin(now).is_none(), "all were asked");
-    }
-
-    #[test]
-    fn a_replica_that_a_reload_renewed_is_judged_by_its_own_breaker() {
-        let build = |failures_max: usize, old: Option<&Snapshot>| {
-            let text = format!(
-                "[listener]\naddress = \"127.0.0.1:1\"\n[[endpoint]]\npath = \"/mcp\"\nupstreams = [\"u\"]\n\
-                 [upstream.u]\nurl = \"http://127.0.0.1:9/\"\nbreaker = {{ failures_max = {failures_max} }}\n"
-            );
-            let config =
-                config::parse(&text).unwrap_or_else(|errors| panic!("{}", errors.render("f", &text)));
-            let snapshot =
-                Snapshot::build(&config, &Metrics::new(10).expect("metrics"), old).expect("a snapshot");
-            snapshot.take_up();
-            snapshot
-        };
-        let now = clock::now();
-        let mut checks = Checks::default();
-        let before = build(5, None);
-        checks.follow(&before, now);
-        let after = build(1, Some(&before));
-        checks.follow(&after, now);
-        let replicas = after.upstreams[0].replicas.load();
-        assert_eq!(checks.entries.len(), 1);
-        assert!(checks.entries.values().all(|entry| Arc::ptr_eq(&entry.replica, &replicas[0])));
-        // Nothing changed for it: it stays what it is.
-        let again = build(1, Some(&after));
-        assert!(Arc::ptr_eq(&again.upstreams[0].replicas.load()[0], &replicas[0]));
-    }
-}
+mod tests;
