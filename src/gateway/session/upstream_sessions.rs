@@ -50,6 +50,15 @@ impl Sessions {
         self.table.entry(session)?.lock().opened(upstream)
     }
 
+    /// Whether a session with an upstream that it calls so is kept.
+    #[cfg(test)]
+    pub(crate) fn holds(&self, id: &str) -> bool {
+        let is_it = |(_, opened): &ClosedSession| opened.id.as_ref().is_some_and(|held| held == id);
+        self.table
+            .shards()
+            .any(|shard| shard.live.values().any(|entry| entry.lock().all_opened().iter().any(is_it)))
+    }
+
     pub(crate) fn all_opened(&self, session: SessionId) -> Vec<ClosedSession> {
         self.table.entry(session).map(|entry| entry.lock().all_opened()).unwrap_or_default()
     }

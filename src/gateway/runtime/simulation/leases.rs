@@ -1,5 +1,6 @@
 //! Sessions that servers forget, which nobody notices, and those in which the gateway asks for lists, of which there are
-//! fewer than kinds of clients: each list waits for one, and no server ever has more than it is to have.
+//! fewer than kinds of clients: each list waits for one, and no server ever has more than it is to have, or one that the
+//! gateway does not know of.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,6 +38,11 @@ impl World {
                 for (server, mut open) in self.servers.iter().zip(before) {
                     let after = server.list_sessions(since);
                     open.retain(|session| after.contains(session));
+                    for one in open.iter().filter(|id| !self.state.sessions.holds(id)) {
+                        let name = server.name;
+                        self.model
+                            .fault(format!("{name} has session {one} for lists, which nobody knows of"));
+                    }
                     if open.len() > LIST_SESSIONS_MAX {
                         self.model.fault(format!("{} has sessions {open:?} for lists", server.name));
                     }
