@@ -78,7 +78,7 @@ ROOMS = {
         browser_cookies public_address sealed server_metadata client client_auth registration client_document authorize token_request revocation provider
         lib
     """,
-    "status": "callers calls object words query history seen servers state problem tools gateway problems lib",
+    "status": "callers calls object words query history seen servers standing faults programs state problem tools gateway problems lib",
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
         tls http_client fetch lib

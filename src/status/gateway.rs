@@ -21,6 +21,9 @@ objects! {
         drain: String,
         /// Bugs that ended a connection.
         panics: u64,
+        /// The unit of systemd that it runs in; null: none, or one of a user's own.
+        service: Option<String>,
+        log: LogStatus,
         config: ConfigStatus,
         listeners: Vec<ListenerStatus>,
         connections: ConnectionsStatus,
@@ -55,6 +58,14 @@ objects! {
         sha256: String,
         /// The last time it was to be read again.
         last_reload: Option<ReloadStatus>,
+    }
+
+    /// Where the log goes.
+    struct LogStatus {
+        /// `journal`, `file`, `terminal`, or `other`, such as a pipe to a container's log.
+        place: String,
+        /// The file; null: it goes elsewhere.
+        file: Option<String>,
     }
 
     /// What came of a reload.

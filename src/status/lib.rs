@@ -5,6 +5,8 @@
 //! | `gateway.rs` | `/status`: the gateway itself |
 //! | `servers.rs` | its endpoints and upstreams |
 //! | `state.rs` | how an upstream is, by what the gateway knows of it |
+//! | `faults.rs`, `programs.rs` | the same by what it met, and by how its program fares |
+//! | `standing.rs` | the words for that |
 //! | `problem.rs`, `problems/` | what is wrong, worst first |
 //! | `seen.rs` | counts a minute ago, by which it is told what happens now |
 //! | `words.rs` | numbers as sentences have them |
@@ -27,13 +29,16 @@ mod object;
 
 mod callers;
 mod calls;
+mod faults;
 mod gateway;
 mod history;
 pub mod problem;
 pub mod problems;
+mod programs;
 mod query;
 mod seen;
 mod servers;
+mod standing;
 mod state;
 mod tools;
 pub mod words;
@@ -41,8 +46,8 @@ pub mod words;
 pub use self::callers::{CallerStatus, CallersStatus};
 pub use self::calls::{FailedCalls, Figures, Recent};
 pub use self::gateway::{
-    Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, ReloadStatus, Sample,
-    SessionsStatus, SharedStatus, StateFileFaultStatus, Status, TracesStatus,
+    Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, LogStatus,
+    ReloadStatus, Sample, SessionsStatus, SharedStatus, StateFileFaultStatus, Status, TracesStatus,
 };
 pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};
@@ -52,5 +57,6 @@ pub use self::servers::{
     BridgeStatus, CallSlots, ChildrenStatus, EndpointStatus, FaultStatus, HOST_PREFIX, ListCut, LongNames,
     PinStatus, ReplicaStatus, StartStatus, UpstreamStatus, VaryingTool,
 };
-pub use self::state::{FIRST_CALL, Standing, UpstreamState, standing};
+pub use self::standing::{CommonCause, FIRST_CALL, Standing, UpstreamState};
+pub use self::state::standing;
 pub use self::tools::{PublicName, Rankings, ToolStatus, ToolsPage};

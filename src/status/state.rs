@@ -3,107 +3,12 @@
 //! The gateway writes what it knows of an upstream, [`standing`] says how it is by that, and every view shows it in these
 //! words.
 
+use crate::faults::{of_fault, of_lists, standing_fault};
+use crate::programs::{of_process, of_rest, of_start};
 use crate::seen::SeenCalls;
 use crate::servers::{FaultStatus, ReplicaStatus, UpstreamStatus};
-use crate::words::{number_of, span};
-
-/// The phase of a program that starts with its first call.
-pub const FIRST_CALL: &str = "first_call";
-
-/// The state of an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpstreamState {
-    /// It is told nothing, as its `enabled` is false.
-    Off,
-    /// It answers.
-    Up,
-    /// It answers those who show it credentials of their own.
-    WantsCallersCredentials,
-    /// It was not asked yet, or its program is about to start.
-    Starting,
-    /// It answers some, or answers with errors.
-    Failing,
-    /// It answers, but not what it offers.
-    NotListed,
-    /// Something else answers in its place.
-    NotMcp,
-    /// It does not take the credentials of the gateway.
-    RefusesCredentials,
-    /// Nothing answers.
-    Down,
-}
-
-/// The state of an upstream, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The state.
-    pub state: UpstreamState,
-    /// The reason for which it is not up, or that its program starts with its first call.
-    pub why: Option<String>,
-    /// The same without any text of a server's; empty: it is up.
-    pub cause: String,
-    /// Since when, in seconds since 1970.
-    pub since_s: Option<u64>,
-    /// True if calls get through, at least some, and its tools can be listed.
-    pub is_usable: bool,
-}
-
-impl UpstreamState {
-    /// Every state.
-    pub const ALL: [Self; 9] = [
-        Self::Off,
-        Self::Up,
-        Self::WantsCallersCredentials,
-        Self::Starting,
-        Self::Failing,
-        Self::NotListed,
-        Self::NotMcp,
-        Self::RefusesCredentials,
-        Self::Down,
-    ];
-
-    /// As all views say it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Up => "up",
-            Self::WantsCallersCredentials => "wants the caller's own credentials",
-            Self::Starting => "starting",
-            Self::Failing => "failing",
-            Self::NotListed => "cannot be listed",
-            Self::NotMcp => "is no MCP server",
-            Self::RefusesCredentials => "refuses our credentials",
-            Self::Down => "down",
-        }
-    }
-
-    /// The state of this word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.word() == word)
-    }
-}
-
-impl Standing {
-    fn new(state: UpstreamState, is_usable: bool) -> Self {
-        Self { state, why: None, cause: String::new(), since_s: None, is_usable }
-    }
-
-    fn because(mut self, why: impl Into<String>, cause: &str) -> Self {
-        self.why = Some(why.into()).filter(|why: &String| !why.is_empty());
-        cause.clone_into(&mut self.cause);
-        self
-    }
-
-    fn since(self, since_s: Option<u64>) -> Self {
-        Self { since_s, ..self }
-    }
-
-    /// True if it is wrong, be it that calls get through.
-    pub fn is_wrong(&self) -> bool {
-        use UpstreamState as State;
-        !matches!(self.state, State::Off | State::Up | State::WantsCallersCredentials | State::Starting)
-    }
-}
+use crate::standing::{Standing, UpstreamState};
+use crate::words::number_of;
 
 /// The state of this upstream. `before`: its calls as they were a minute ago; `None`: they say nothing of it.
 pub fn standing(upstream: &UpstreamStatus, before: Option<&SeenCalls>, now_s: u64) -> Standing {
@@ -122,65 +27,6 @@ pub fn standing(upstream: &UpstreamStatus, before: Option<&SeenCalls>, now_s: u6
         Some(false) => Standing::new(UpstreamState::Down, false).since(upstream.down_since_s),
         _ => Standing::new(UpstreamState::Up, true),
     })
-}
-
-fn of_process(upstream: &UpstreamStatus) -> Option<Standing> {
-    let children = upstream.children.as_ref()?;
-    let fault = upstream.fault.as_ref().filter(|fault| fault.kind == "process");
-    // A program that ends at a list may be called.
-    let of_list = upstream.list_fault.as_ref().filter(|fault| fault.stands && fault.kind == "closed");
-    if of_list.is_some() {
-        let mut found = of_lists(upstream)?;
-        if children.crash_loop {
-            let crashes = number_of(children.crashes, "crash", "crashes");
-            let why = found.why.unwrap_or_default();
-            found.why = Some(format!("{why}; its child process is in a crash loop, {crashes} so far"));
-        }
-        return Some(found);
-    }
-    if children.crash_loop {
-        let crashes = number_of(children.crashes, "crash", "crashes");
-        if let Some(question) = &children.ends_at {
-            // A call starts it again.
-            let why = fault.map_or("its process ended", |fault| &*fault.why);
-            let why = format!("{question}: {why}; its child process is in a crash loop, {crashes} so far");
-            let failing = Standing::new(UpstreamState::Failing, true).because(why, "crash loop");
-            return Some(failing.since(upstream.down_since_s));
-        }
-        let last = fault.map(|fault| format!(": {}", fault.why)).unwrap_or_default();
-        let why = format!("its child process is in a crash loop, {crashes} so far{last}");
-        let down = Standing::new(UpstreamState::Down, false).because(why, "crash loop");
-        return Some(down.since(upstream.down_since_s.or(fault.map(|fault| fault.since_s))));
-    }
-    let fault = fault.filter(|fault| fault.stands)?;
-    let found = of_fault(fault, upstream);
-    // Others of its processes answer.
-    let is_served = children.serving > 0;
-    Some(if is_served { Standing { state: UpstreamState::Failing, is_usable: true, ..found } } else { found })
-}
-
-fn of_start(upstream: &UpstreamStatus, now_s: u64) -> Option<Standing> {
-    let Some(start) = upstream.start.as_ref().filter(|start| start.phase != FIRST_CALL) else {
-        let is_new = upstream.asked == Some(false) && standing_fault(upstream).is_none();
-        return is_new.then(|| Standing::new(UpstreamState::Starting, false).because("not asked yet", ""));
-    };
-    let lasted = start.since_s.map_or(0, |since_s| now_s.saturating_sub(since_s));
-    let told = format!("{} for {}", start.phase, span(lasted));
-    let is_late = start.timeout_s.is_some_and(|timeout_s| lasted > timeout_s) && start.phase == "running";
-    let state = if is_late { UpstreamState::Down } else { UpstreamState::Starting };
-    let cause = if is_late { "slow start" } else { "" };
-    let said = if is_late { format!("has not started: {told}") } else { told };
-    Some(Standing::new(state, false).because(said, cause).since(start.since_s))
-}
-
-/// A program that does not run, as nobody has called it.
-fn of_rest(upstream: &UpstreamStatus) -> Option<Standing> {
-    upstream.start.as_ref().filter(|start| start.phase == FIRST_CALL)?;
-    Some(Standing::new(UpstreamState::Up, true).because("starts with its first call", ""))
-}
-
-fn standing_fault(upstream: &UpstreamStatus) -> Option<&FaultStatus> {
-    upstream.fault.as_ref().filter(|fault| fault.stands)
 }
 
 /// The state that replicas have in common, or that some of them fail.
@@ -254,33 +100,6 @@ fn of_answer(replica: &ReplicaStatus, upstream: &UpstreamStatus) -> Option<Stand
 /// The state by questions about the server itself came to.
 fn of_questions(upstream: &UpstreamStatus) -> Option<Standing> {
     Some(of_fault(standing_fault(upstream)?, upstream))
-}
-
-fn of_fault(fault: &FaultStatus, upstream: &UpstreamStatus) -> Standing {
-    use UpstreamState as State;
-    let state = match (&*fault.kind, fault.http_status) {
-        ("connect" | "dns" | "tls" | "process", _) => State::Down,
-        ("http", Some(401 | 403 | 407)) if upstream.forwards_credentials == Some(true) => {
-            State::WantsCallersCredentials
-        }
-        ("http", Some(401 | 403 | 407)) => State::RefusesCredentials,
-        ("http", Some(408 | 429 | 500..)) => State::Failing,
-        ("http" | "redirect" | "encoding" | "not_mcp", _) => State::NotMcp,
-        _ => State::Failing,
-    };
-    let is_usable = state == State::WantsCallersCredentials;
-    Standing::new(state, is_usable).because(&*fault.why, &fault.cause).since(Some(fault.since_s))
-}
-
-fn of_lists(upstream: &UpstreamStatus) -> Option<Standing> {
-    let fault = upstream.list_fault.as_ref().filter(|fault| fault.stands)?;
-    // Without the list of its tools clients use none of it; calls get through all the same.
-    let is_of_tools = fault.list.as_deref().is_none_or(|list| list == "tools/list");
-    let found = Standing::new(UpstreamState::NotListed, !is_of_tools);
-    // The server's own error has the method before it.
-    let method = fault.list.as_deref().filter(|method| !fault.why.starts_with(method));
-    let why = method.map_or_else(|| fault.why.clone(), |method| format!("{method}: {}", fault.why));
-    Some(found.because(why, &fault.cause).since(Some(fault.since_s)))
 }
 
 /// The state by the share of the latest calls that failed, if that is worth a word.

@@ -6,6 +6,7 @@
 //! | [`remembered_era`] | What becomes of a program that is silent in the era in which it is known? |
 //! | [`unknown_era`] | What is asked of an upstream as long as it is not known what it speaks? |
 //! | [`list_faults`] | How long is it told that a list cannot be had? |
+//! | [`ends`] | Which rows of problems do programs make that end, and where is their log? |
 //! | [`faults`] | What does a client see of a single faulty reply? |
 //! | [`breaker`] | What happens to calls while an upstream fails or hangs for long? |
 //! | [`addresses`] | What does each request say of where it goes, and what is told of a wrong address? |
@@ -39,6 +40,7 @@ mod breaker;
 mod child_room;
 mod concurrency;
 mod credentials;
+mod ends;
 mod era_detection;
 mod faults;
 mod floods;

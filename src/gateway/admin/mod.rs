@@ -36,7 +36,7 @@ pub(crate) mod socket;
 mod status;
 mod tools;
 
-pub(crate) use self::servers::show_usable;
+pub(crate) use self::servers::show_states;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -63,6 +63,8 @@ pub(crate) struct StartRecord {
     pub since: Instant,
     /// The configuration file.
     pub source: Option<PathBuf>,
+    /// The unit of systemd that started it.
+    pub service: Option<String>,
     /// Worker threads.
     pub workers: usize,
 }

@@ -25,6 +25,7 @@ use crate::telemetry::totals::{Counts, Total, Totals};
 use crate::upstream::fault::{Fault, NotedFault};
 use crate::upstream::pins::Pins;
 use crate::upstream::start_state::StartState;
+use crate::upstream::stdio::Children;
 use crate::upstream::{Replica, Transport, Upstream, UpstreamId};
 use config::{AuthMethod, Names};
 use protocol::route::Kind;
@@ -80,9 +81,13 @@ pub(super) fn unhealthy(state: &State) -> Vec<String> {
     snapshot.endpoints.iter().filter_map(line).collect()
 }
 
-/// Which upstreams calls get through to, as a metric has it: its labels, and 1 where some do.
-pub(crate) fn show_usable(state: &State) {
-    let upstreams = states(&state.snapshot.load());
+/// Brings the metrics up to date that tell how upstreams are: calls get through to them, their programs end again and again.
+pub(crate) fn show_states(state: &State) {
+    let snapshot = state.snapshot.load();
+    for children in snapshot.upstreams.iter().filter_map(|upstream| upstream.children()) {
+        children.series().crash_loop.set(children.crash_loop_since_s().is_some().into());
+    }
+    let upstreams = states(&snapshot);
     let now_s = clock::now_s();
     let found: Vec<_> = upstreams.iter().map(|one| (one, status::standing(one, None, now_s))).collect();
     let series = found
@@ -171,7 +176,7 @@ fn states(snapshot: &Snapshot) -> Vec<UpstreamStatus> {
 fn known(upstream: &Upstream) -> UpstreamStatus {
     let (transport, children) = match &upstream.transport {
         Transport::Http(_) => ("http", None),
-        Transport::Stdio(children) => ("stdio", Some(children.series())),
+        Transport::Stdio(children) => ("stdio", Some(child_counts(children))),
     };
     UpstreamStatus {
         name: upstream.config.name.clone(),
@@ -187,15 +192,21 @@ fn known(upstream: &Upstream) -> UpstreamStatus {
         last_lines: last_lines(upstream),
         down_since_s: down_since_s(upstream),
         replicas: upstream.replicas.load().iter().map(|one| replica(one, upstream)).collect(),
-        children: children.map(|children| ChildrenStatus {
-            running: count(children.running.get()),
-            serving: serving(upstream),
-            starts: children.starts.ok.get(),
-            crashes: children.crashes.get(),
-            crash_loop: children.crash_loop.get() == 1,
-            ends_at: ends_at(upstream),
-        }),
+        children,
         ..UpstreamStatus::default()
+    }
+}
+
+fn child_counts(children: &Children) -> ChildrenStatus {
+    let series = children.series();
+    ChildrenStatus {
+        running: count(series.running.get()),
+        serving: count(children.serving()),
+        starts: series.starts.ok.get(),
+        crashes: series.crashes.get(),
+        ended_last_hour: children.ended_last_hour(),
+        crash_loop: children.crash_loop_since_s().is_some(),
+        ends_at: children.ends_at().map(|question| question.label().to_owned()),
     }
 }
 
@@ -326,16 +337,6 @@ fn list_fault(upstream: &Upstream) -> Option<FaultStatus> {
     let ended = children.fault().latest().map(|noted| fault(&noted, true));
     let ended = ended.filter(|_| is_recent || children.crash_loop_since_s().is_some())?;
     Some(FaultStatus { why: ended.why, cause: ended.cause, ..told })
-}
-
-/// The processes of its program that have answered.
-fn serving(upstream: &Upstream) -> u64 {
-    upstream.children().map_or(0, |children| children.serving() as u64)
-}
-
-/// The question of the gateway's own at which its processes end again and again.
-fn ends_at(upstream: &Upstream) -> Option<String> {
-    Some(upstream.children()?.ends_at()?.label().to_owned())
 }
 
 /// The last words of a program that ended unasked.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use status::problems::problems;
 use status::{
     Cache, CallerStatus, CallersStatus, Certificate, ConfigStatus, ConnectionsStatus, FailedCalls,
-    LimitStatus, ListenerStatus, ReloadStatus, SessionsStatus, SharedStatus, StateFileFaultStatus, Status,
-    TracesStatus,
+    LimitStatus, ListenerStatus, LogStatus, ReloadStatus, SessionsStatus, SharedStatus, StateFileFaultStatus,
+    Status, TracesStatus,
 };
 
 use super::list_cuts::list_cuts;
@@ -27,6 +27,7 @@ use crate::context::reloads::ReloadOutcome;
 use crate::context::state::{ListenPlace, State};
 use crate::state_files::StateFileFault;
 use crate::telemetry::callers::CallerCounts;
+use crate::telemetry::logs::{self, LogPlace};
 use crate::telemetry::recent_errors::RecentError;
 
 /// Counts that are read back from their metric, by the value of its label.
@@ -71,6 +72,8 @@ fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {
         workers: count(process.workers),
         drain: state.drain.phase().to_owned(),
         panics: state.metrics.gateway.panics.get(),
+        service: process.service.clone(),
+        log: log(),
         config: config(state, process, &snapshot.digest),
         listeners: listeners(state),
         connections: connections(state),
@@ -157,6 +160,16 @@ fn config(state: &State, process: &StartRecord, digest: &str) -> ConfigStatus {
     });
     let file = process.source.as_ref().map(|path| path.display().to_string());
     ConfigStatus { file, sha256: digest.to_owned(), last_reload }
+}
+
+fn log() -> LogStatus {
+    let (place, file) = match logs::place() {
+        LogPlace::Journal => ("journal", None),
+        LogPlace::File(file) => ("file", Some(file.display().to_string())),
+        LogPlace::Terminal => ("terminal", None),
+        LogPlace::Other => ("other", None),
+    };
+    LogStatus { place: place.to_owned(), file }
 }
 
 fn listeners(state: &State) -> Vec<ListenerStatus> {

@@ -81,8 +81,10 @@ pub(super) fn rankings(snapshot: &Snapshot, known: &Tools, figures: &Counts, his
         let first = ranked.into_iter().take(RANKED_MAX);
         first.filter_map(|(_, row)| row.state(snapshot, history)).collect()
     };
+    let in_force = snapshot.upstreams.iter().filter_map(|upstream| known.get(&upstream.id));
     Rankings {
-        known: Some(count(known.values().map(|known| known.count).sum::<usize>())),
+        // Lists of upstreams as they were before a reload may be kept for a while.
+        known: Some(count(in_force.map(|known| known.count).sum::<usize>())),
         most_called: ranking(|row| (row.calls(), 0)),
         slowest: ranking(slowness),
         failing: ranking(|row| (row.errors(), row.calls())),

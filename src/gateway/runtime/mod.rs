@@ -34,6 +34,7 @@ mod memory_limit;
 mod notify;
 mod reload;
 mod replicas;
+mod service_unit;
 mod serving;
 #[cfg(test)]
 mod simulation;
@@ -58,7 +59,7 @@ use tokio::time::timeout;
 use self::serving::ListenerChange;
 use crate::access::limit::open_files::{self, OpenFilesError};
 use crate::admin::metrics::MetricsText;
-use crate::admin::show_usable;
+use crate::admin::show_states;
 use crate::admin::socket::Socket;
 use crate::catalog::lists::kept::KeptFiles;
 use crate::catalog::probe::Prober;
@@ -231,7 +232,7 @@ impl Gateway {
         let first = sockets.first().map(Vec::as_slice).unwrap_or_default();
         let listeners = Listeners::new(&config, places, first, to_workers);
         state.listeners.store(Arc::new(listeners.places()));
-        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone(), show_usable));
+        let text = Rc::new(MetricsText::new(Arc::clone(&state), spawned.tasks.clone(), show_states));
         let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
         let mut reloader = Reloader::new(&state, &config, source.clone(), (listeners, to_metrics));
         spawned.meet_replicas().await;
@@ -246,7 +247,8 @@ impl Gateway {
         let supervisor = std::thread::Builder::new().name("supervisor".into());
         supervisor.spawn(supervise).context("the supervisor cannot start")?;
         if let Some(admin) = admin {
-            let process = admin::StartRecord { version, started, since, source, workers: workers.len() };
+            let (service, workers) = (service_unit::of_process(), workers.len());
+            let process = admin::StartRecord { version, started, since, source, service, workers };
             spawned.serve_admin(admin, process, text);
         }
         let last_writes = spawned.ask_upstreams(prober, pins, kept);

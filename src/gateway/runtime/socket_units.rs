@@ -9,6 +9,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use super::inherited_sockets::{is_role, name_of};
+use super::service_unit;
 use config::ListenAddress;
 
 /// The folders of units. A unit in an earlier folder counts before one of the same name in a later folder.
@@ -45,8 +46,7 @@ struct OfSystem;
 impl SocketUnits {
     /// Those that are enabled on this machine.
     pub(super) fn of_process() -> Self {
-        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        service(&groups).map(|service| Self::of(&service, &OfSystem)).unwrap_or_default()
+        service_unit::of_process().map(|service| Self::of(&service, &OfSystem)).unwrap_or_default()
     }
 
     fn of(service: &str, files: &impl UnitFiles) -> Self {
@@ -101,17 +101,6 @@ impl UnitFiles for OfSystem {
     }
 }
 
-/// The name of the service, of the text of `/proc/self/cgroup`: of both versions of control groups, one may say nothing.
-fn service(groups: &str) -> Option<String> {
-    groups.lines().find_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let is_of_systemd = matches!(controllers, "" | "name=systemd");
-        let is_of_user = path.split('/').any(|group| group.starts_with("user@"));
-        let service = path.split('/').rfind(|group| group.ends_with(".service"))?;
-        (is_of_systemd && !is_of_user).then(|| service.to_owned())
-    })
-}
-
 /// The texts that change a unit, in the order in which they do so.
 fn drop_ins(unit: &str, files: &impl UnitFiles) -> Vec<String> {
     let folder = format!("{unit}.d");
@@ -158,23 +147,6 @@ mod tests {
 
         fn text(&self, file: &Path) -> Option<String> {
             self.iter().find(|(name, _)| Path::new(name) == file).map(|(_, text)| (*text).to_owned())
-        }
-    }
-
-    #[test]
-    fn the_group_names_the_service() {
-        for (groups, expected) in [
-            ("0::/system.slice/trunkline.service\n", Some("trunkline.service")),
-            ("0::/system.slice/trunkline.service/inner\n", Some("trunkline.service")),
-            ("4:memory:/a.service\n1:name=systemd:/system.slice/b.service\n", Some("b.service")),
-            ("0::/system.slice/system-gate.slice/gate@a.service\n", Some("gate@a.service")),
-            ("1:name=systemd:/\n0::/outer/system.slice/c.service\n", Some("c.service")),
-            ("0::/\n", None),
-            ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
-            ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/trunkline.service\n", None),
-            ("nonsense\n", None),
-        ] {
-            assert_eq!(service(groups).as_deref(), expected, "{groups}");
         }
     }
 

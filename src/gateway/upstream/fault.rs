@@ -18,6 +18,8 @@ use crate::clock;
 use net::tls::TlsFault;
 use protocol::error::{NotOpened, UpstreamError};
 
+/// The cause where nothing is known of the end of a process.
+pub(crate) const PROCESS_ENDED: &str = "the process ended";
 /// A fault of an answer that nobody asks about again is believed for so long.
 const BELIEVED_MS: u64 = 60_000;
 
@@ -57,6 +59,8 @@ pub(crate) enum Fault {
     Revision(Box<str>),
     /// A process ended, and this were its last words.
     Ended {
+        /// The kind of end, of which there are only so many.
+        cause: &'static str,
         status: Box<str>,
         said: Box<str>,
     },
@@ -150,7 +154,7 @@ impl Fault {
             Self::TimedOut(_) => "timed out".into(),
             Self::Refused { method, .. } => format!("{method}: error"),
             Self::Revision(_) => "initialize: another revision".into(),
-            Self::Ended { .. } => "the process ended".into(),
+            Self::Ended { cause, .. } => (*cause).into(),
             Self::NotStarted(_) => "the process cannot be started".into(),
             other => other.to_string(),
         }
@@ -224,7 +228,7 @@ impl fmt::Display for Fault {
             Self::TooLarge => f.write_str("an answer larger than reply_bytes_max"),
             Self::Refused { method, code, text } if text.is_empty() => write!(f, "{method}: error {code}"),
             Self::Refused { method, code, text } => write!(f, "{method}: {text} ({code})"),
-            Self::Ended { status, said } => {
+            Self::Ended { status, said, .. } => {
                 write!(f, "its process ended")?;
                 if !status.is_empty() {
                     write!(f, ", {status}")?;

@@ -59,7 +59,7 @@ use self::changes::Changes;
 use self::connection_use::ConnectionPayers;
 use self::credentials::UpstreamAccess;
 use self::facts::{Fact, KnownEras};
-use self::fault::{Fault, LastFault};
+use self::fault::{Fault, LastFault, PROCESS_ENDED};
 use self::health::breaker::{BreakerState, Pass, Rules};
 use self::health::{clock_ms, millis};
 use self::listing::{Annotated, ListingState, TaskOnlyTools};
@@ -466,7 +466,9 @@ impl Upstream {
         match error {
             UpstreamError::TimedOut => Fault::TimedOut(patience),
             // Its exit status is known a little later.
-            UpstreamError::Reset if self.is_child() => Fault::Ended { status: "".into(), said: "".into() },
+            UpstreamError::Reset if self.is_child() => {
+                Fault::Ended { cause: PROCESS_ENDED, status: "".into(), said: "".into() }
+            }
             UpstreamError::Reset => Fault::Closed,
             UpstreamError::Nonsense => Fault::NotMcp,
             UpstreamError::UpstreamHost => {

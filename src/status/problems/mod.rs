@@ -4,17 +4,20 @@
 //! decided here alone. Problems of one cause are one. Counts that rise are told by what was seen a minute before.
 
 mod advice;
+mod programs;
 mod upstreams;
 
 use std::collections::BTreeMap;
 
-use self::advice::{command, journal};
+use self::advice::{Advice, command};
+use self::programs::of_ends;
 use self::upstreams::{lost, of_upstreams};
 use crate::gateway::Status;
 use crate::problem::{Problem, error, warning};
 use crate::seen::{Seen, more, reasons};
 use crate::servers::{EndpointStatus, HOST_PREFIX, UpstreamStatus};
-use crate::state::{Standing, UpstreamState, standing};
+use crate::standing::{Standing, UpstreamState};
+use crate::state::standing;
 use crate::words::{number_of, span};
 
 /// Certificates that expire sooner get a warning.
@@ -29,19 +32,21 @@ const CONNECTIONS_WARNING_PERCENT: u64 = 90;
 pub fn problems(status: &Status, before: Option<&Seen>, now_s: u64) -> Vec<Problem> {
     let mut found = Vec::new();
     let calls = |name: &str| before?.upstreams.get(name);
-    of_process(status, &mut found);
-    of_sockets(status, &mut found);
+    let advice = Advice::of(status);
+    of_process(status, &advice, &mut found);
+    of_sockets(status, &advice, &mut found);
     let standings: Vec<(&UpstreamStatus, Standing)> = status
         .upstreams
         .iter()
         .map(|upstream| (upstream, standing(upstream, calls(&upstream.name), now_s)))
         .collect();
     of_endpoints(status, &standings, &mut found);
-    of_upstreams(&standings, &lost(status, &standings), calls, &mut found);
+    of_upstreams(&standings, &lost(status, &standings), calls, &advice, &mut found);
+    of_ends(status, &advice, &mut found);
     of_certificates(status, now_s, &mut found);
     of_bounds(status, &mut found);
     if let Some(before) = before {
-        of_calls(status, before, &mut found);
+        of_calls(status, before, &advice, &mut found);
         of_counts(status, before, &mut found);
     }
     found.sort_by_key(Problem::severity);
@@ -55,7 +60,7 @@ impl Status {
     }
 }
 
-fn of_process(status: &Status, found: &mut Vec<Problem>) {
+fn of_process(status: &Status, advice: &Advice<'_>, found: &mut Vec<Problem>) {
     match status.draining() {
         None => {}
         Some("quiet") => found
@@ -67,8 +72,8 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
     }
     if status.panics > 0 {
         let what = format!("{} ended by a bug", number_of(status.panics, "connection", "connections"));
-        let log = journal("-1h", "panicked|this is a bug|which is a bug");
-        found.push(warning("gateway", what).advice(log).runbook("TrunklinePanic"));
+        let log = advice.log_lines("-1h", "panicked|this is a bug|which is a bug");
+        found.push(warning("gateway", what).advice_if(log).runbook("TrunklinePanic"));
     }
     if let Some(reload) = &status.config.last_reload {
         if !reload.ok {
@@ -82,23 +87,25 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
         } else if !reload.needs_restart.is_empty() {
             let what = format!("takes effect at the next start only: {}", reload.needs_restart.join(", "));
             let problem = warning("configuration", what).since(Some(reload.at_s));
-            found.push(problem.advice("systemctl restart trunkline".to_owned()));
+            found.push(problem.advice_if(advice.restart()));
         }
     }
     if let Some(fault) = &status.sessions.journal_fault {
         let what = format!("cannot be written, a restart would forget changes: {}", fault.reason);
         let problem = error("session journal", what).since(Some(fault.since_s)).word("journal");
-        found.push(problem.advice(journal("-1h", "session journal")).runbook("TrunklineJournalRecordsLost"));
+        let log = advice.log_lines("-1h", "session journal");
+        found.push(problem.advice_if(log).runbook("TrunklineJournalRecordsLost"));
     }
     if let Some(fault) = &status.state_directory_fault {
         let what = format!("cannot be written, the next start is a cold one: {}", fault.reason);
         let problem = warning("state directory", what).since(Some(fault.since_s)).word("behind");
-        found.push(problem.advice(journal("-1h", "cannot be kept")).runbook("TrunklineStateDirectoryBehind"));
+        let log = advice.log_lines("-1h", "cannot be kept");
+        found.push(problem.advice_if(log).runbook("TrunklineStateDirectoryBehind"));
     }
     if let Some(shared) = &status.shared {
         if !shared.connected {
             let problem = error("shared store", "cannot be reached: each gateway counts for itself");
-            let problem = problem.advice(journal("-15min", "what replicas share"));
+            let problem = problem.advice_if(advice.log_lines("-15min", "what replicas share"));
             found.push(problem.since(shared.disconnected_since_s).runbook("TrunklineSharedDisconnected"));
         }
         if shared.mismatched > 0 {
@@ -111,7 +118,7 @@ fn of_process(status: &Status, found: &mut Vec<Problem>) {
 }
 
 /// Listeners whose sockets a unit of systemd was to hold.
-fn of_sockets(status: &Status, found: &mut Vec<Problem>) {
+fn of_sockets(status: &Status, advice: &Advice<'_>, found: &mut Vec<Problem>) {
     let mut units: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for listener in &status.listeners {
         if let Some(unit) = &listener.unused_socket_unit {
@@ -122,12 +129,7 @@ fn of_sockets(status: &Status, found: &mut Vec<Problem>) {
         let subject = format!("listener {}", addresses.join(", "));
         let what =
             format!("a restart refuses connections: {unit} is enabled, and the socket is the gateway's own");
-        let steps = [
-            command(["systemctl", "stop", "trunkline"]),
-            command(["systemctl", "reset-failed", "trunkline", unit]),
-            command(["systemctl", "start", unit, "trunkline"]),
-        ];
-        warning(subject, what).word("socket").advice(steps.join("; "))
+        warning(subject, what).word("socket").advice_if(advice.restart_with(unit))
     }));
 }
 
@@ -222,7 +224,7 @@ fn of_bounds(status: &Status, found: &mut Vec<Problem>) {
 }
 
 /// Endpoints many of whose calls fail for no reason that is told already.
-fn of_calls(status: &Status, before: &Seen, found: &mut Vec<Problem>) {
+fn of_calls(status: &Status, before: &Seen, advice: &Advice<'_>, found: &mut Vec<Problem>) {
     let is_told = |kind: &str, name: &String| {
         found.iter().any(|problem: &Problem| problem.kind == kind && problem.names.contains(name))
     };
@@ -234,7 +236,8 @@ fn of_calls(status: &Status, before: &Seen, found: &mut Vec<Problem>) {
         let what = format!("{percent} % of its calls failed in the last minute");
         let problem = warning(format!("endpoint {path}"), what).of("endpoint", [path]).word("failing");
         let problem = problem.since(seen.failing_since_s).reasons(reasons(figures, Some(seen)));
-        let problem = problem.advice(journal("-15min", "call failed")).runbook("TrunklineRequestsFail");
+        let log = advice.log_lines("-15min", "call failed");
+        let problem = problem.advice_if(log).runbook("TrunklineRequestsFail");
         (!is_known).then_some(problem)
     };
     let all: Vec<Problem> = status.endpoints.iter().filter_map(failing).collect();

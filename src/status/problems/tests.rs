@@ -187,7 +187,7 @@ fn the_name_of_a_tool_does_not_bend_the_command_that_approves_it() {
 fn the_way_back_to_a_socket_unit_is_told_once_for_each_unit() {
     let listener =
         |address: &str, unit: Option<&str>| json!({"address": address, "unused_socket_unit": unit});
-    let status = json!({"listeners": [
+    let status = json!({"service": "trunkline.service", "listeners": [
         listener("127.0.0.1:8080", Some("trunkline.socket")),
         listener("127.0.0.1:8081", None),
         listener("127.0.0.1:8082", Some("trunkline.socket")),
@@ -290,4 +290,146 @@ fn the_worst_is_first() {
     let all = problems(&Status::read(&status).unwrap(), None, NOW_S);
     assert_eq!(summary(&all).as_deref(), Some("1 problem, 1 warning"));
     assert_eq!(summary(&[]), None);
+}
+
+/// A program that ended like this, in a crash loop or not yet.
+fn ended(name: &str, cause: &str, why: &str, crashes: u64) -> Value {
+    let fault =
+        json!({"kind": "process", "cause": cause, "why": why, "stands": true, "since_s": NOW_S - crashes});
+    let children = json!({"crash_loop": crashes >= 3, "crashes": crashes});
+    json!({"name": name, "transport": "stdio", "children": children, "fault": fault, "last_lines": [why]})
+}
+
+#[test]
+fn programs_of_one_kind_of_end_are_one_problem_whatever_they_said() {
+    let exited = "the process ended with an exit status";
+    let exit = |at: u64| {
+        let why = format!("its process ended, exit status: {}: no key {at}", at % 250);
+        ended(&format!("server-{at:03}"), exited, &why, 3 + at)
+    };
+    let signalled = |at: u64| {
+        let why = format!("its process ended, signal: 9 (SIGKILL): line {at}");
+        ended(&format!("killed-{at}"), "the process ended by a signal", &why, 3 + at)
+    };
+    let never = |name: &str| {
+        let why = "its process ended, it has not answered anything within start_timeout";
+        ended(name, "the process has not answered within start_timeout", why, 3)
+    };
+    let late = |name: &str, since_s: u64| json!({"name": name, "start": {"phase": "running", "since_s": NOW_S - since_s, "timeout_s": 60}});
+    let missing = |name: &str| {
+        let why = format!("its process cannot be started: there is no program `/opt/{name}`");
+        ended(name, "the process cannot be started", &why, 0)
+    };
+    let mut upstreams: Vec<Value> = (0..300).map(exit).collect();
+    upstreams.extend([signalled(1), signalled(2), never("mute"), never("deaf")]);
+    upstreams.extend([late("slow", 100), late("slower", 700), missing("one"), missing("other")]);
+    // In no loop yet.
+    upstreams.push(ended("new", exited, "its process ended, exit status: 1: no database", 1));
+    let status = json!({ "upstreams": upstreams });
+    let is_looping = "down: its child process is in a crash loop";
+    let expected = [
+        format!(
+            "Error upstreams server-000, server-001 and 298 more: {is_looping}: {exited}; \
+             the last error of server-000: its process ended, exit status: 0: no key 0"
+        ),
+        format!(
+            "Error upstreams killed-1, killed-2: {is_looping}: the process ended by a signal; \
+             the last error of killed-1: its process ended, signal: 9 (SIGKILL): line 1"
+        ),
+        format!(
+            "Error upstreams mute, deaf: {is_looping}, 3 crashes so far: its process ended, it has not answered anything \
+             within start_timeout; its last lines: its process ended, it has not answered anything within start_timeout"
+        ),
+        "Error upstreams slow, slower: down: has not started".to_owned(),
+        "Error upstreams one, other: down: the process cannot be started; \
+         the last error of one: its process cannot be started: there is no program `/opt/one`"
+            .to_owned(),
+        "Error upstream new: down: its process ended, exit status: 1: no database; \
+         its last lines: its process ended, exit status: 1: no database"
+            .to_owned(),
+    ];
+    assert_eq!(found(&status), expected);
+    let all = problems(&Status::read(&status).unwrap(), None, NOW_S);
+    assert_eq!((all[0].names.len(), all[0].since_s), (300, Some(NOW_S - 302)), "since the first of them");
+}
+
+#[test]
+fn programs_that_end_at_the_same_question_are_one_problem() {
+    let exited = "the process ended with an exit status";
+    let at_listen = |name: &str, said: &str| {
+        let mut told = ended(name, exited, &format!("its process ended, exit status: 3: {said}"), 9);
+        told["children"]["ends_at"] = "subscriptions/listen".into();
+        told
+    };
+    let at_list = |name: &str, method: &str, said: &str, crashes: u64| {
+        let why = format!("its process ended, exit status: 3: {said}");
+        let mut told = ended(name, exited, &why, crashes);
+        told["list_fault"] =
+            json!({"kind": "closed", "cause": exited, "why": why, "stands": true, "list": method});
+        told
+    };
+    let status = json!({"upstreams": [
+        at_listen("a", "x"), at_listen("b", "y"),
+        at_list("c", "tools/list", "x", 3), at_list("d", "tools/list", "y", 7), at_list("e", "tools/list", "z", 1),
+        at_list("f", "prompts/list", "x", 3),
+    ]});
+    let looping = "its child process is in a crash loop";
+    assert_eq!(
+        found(&status),
+        [
+            format!(
+                "Error upstreams c, d: cannot be listed: tools/list: {exited}; {looping}; \
+                 the last error of c: its process ended, exit status: 3: x"
+            ),
+            "Error upstream e: cannot be listed: tools/list: its process ended, exit status: 3: z".to_owned(),
+            format!(
+                "Warning upstreams a, b: failing: subscriptions/listen: {exited}; {looping}; \
+                 the last error of a: its process ended, exit status: 3: x"
+            ),
+            format!(
+                "Warning upstream f: cannot be listed: prompts/list: its process ended, exit status: 3: x; {looping}, \
+                 3 crashes so far"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn the_log_is_looked_at_where_it_goes_and_systemd_is_asked_where_it_is() {
+    let told = |more: Value| {
+        let mut status = json!({
+            "panics": 1,
+            "config": {"last_reload": {"at_s": NOW_S, "ok": true, "needs_restart": ["workers"]}},
+        });
+        status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let all = problems(&Status::read(&status).unwrap(), None, NOW_S);
+        let advice = |subject: &str| all.iter().find(|one| one.subject == subject)?.advice.clone();
+        (advice("gateway"), advice("configuration"))
+    };
+    let text = "'panicked|this is a bug|which is a bug'";
+    let restart = |unit: &str| Some(format!("systemctl restart {unit}"));
+    for (status, log, start) in [
+        (
+            json!({"service": "gate@a.service", "log": {"place": "journal"}}),
+            Some(format!("journalctl --unit gate@a --since -1h --grep {text}")),
+            restart("gate@a"),
+        ),
+        (
+            json!({"service": "trunkline.service", "log": {"place": "file", "file": "/var/log/my gate.log"}}),
+            Some(format!("grep -E {text} '/var/log/my gate.log'")),
+            restart("trunkline"),
+        ),
+        (
+            json!({"log": {"place": "file", "file": "gate.log"}}),
+            Some(format!("grep -E {text} gate.log")),
+            None,
+        ),
+        (json!({"log": {"place": "journal"}}), None, None),
+        (json!({"log": {"place": "terminal"}}), None, None),
+        (json!({"service": "gate.service", "log": {"place": "other"}}), None, restart("gate")),
+        // As an older gateway tells it.
+        (json!({}), None, None),
+    ] {
+        assert_eq!(told(status.clone()), (log, start), "{status}");
+    }
 }

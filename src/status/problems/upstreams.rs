@@ -1,17 +1,20 @@
 //! The problems of upstreams: those of one cause are one, and each says what it keeps from working. Pure.
 
-use super::advice::{command, journal};
+use super::advice::{Advice, command};
 use crate::gateway::Status;
 use crate::problem::{Problem, error, warning};
 use crate::seen::{SeenCalls, reasons};
 use crate::servers::{EndpointStatus, ListCut, UpstreamStatus, VaryingTool};
-use crate::state::{Standing, UpstreamState};
+use crate::standing::{Standing, UpstreamState};
 use crate::words::number_of;
 
-/// Upstreams of one cause that are named.
+/// Upstreams of one cause that are named, and the columns of their names: views have no more room.
 const NAMES_MAX: usize = 8;
+const NAMES_COLUMNS_MAX: usize = 32;
 /// Lines of a program that are shown.
 const LINES_MAX: usize = 3;
+/// The log lines on programs.
+pub(super) const OF_PROGRAMS: &str = "child process|stderr";
 
 /// An endpoint all of whose upstreams are told to be of no use.
 pub(super) struct LostEndpoint<'s> {
@@ -23,11 +26,14 @@ pub(super) struct LostEndpoint<'s> {
 
 impl LostEndpoint<'_> {
     /// True if one of these has a part in it, of those that keep it from working in this way.
-    fn is_by(&self, all: &[&UpstreamStatus], state: UpstreamState) -> bool {
+    fn is_by(&self, all: &[Placed<'_>], state: UpstreamState) -> bool {
         let is_cause = !self.is_callable || state == UpstreamState::NotListed;
-        is_cause && all.iter().any(|upstream| self.upstreams.contains(&&*upstream.name))
+        is_cause && all.iter().any(|(upstream, _)| self.upstreams.contains(&&*upstream.name))
     }
 }
+
+/// An upstream, and how it is.
+type Placed<'s> = (&'s UpstreamStatus, &'s Standing);
 
 /// The endpoints that serve nobody, or of which nobody is shown a tool.
 pub(super) fn lost<'s>(
@@ -55,27 +61,23 @@ pub(super) fn of_upstreams<'b>(
     standings: &[(&UpstreamStatus, Standing)],
     lost: &[LostEndpoint<'_>],
     before: impl Fn(&str) -> Option<&'b SeenCalls>,
+    advice: &Advice<'_>,
     found: &mut Vec<Problem>,
 ) {
-    let mut told: Vec<(&Standing, Vec<&UpstreamStatus>)> = Vec::new();
+    let mut told: Vec<Vec<Placed<'_>>> = Vec::new();
     for (upstream, standing) in standings.iter().filter(|(_, standing)| standing.is_wrong()) {
-        let is_alike = |other: &Standing| {
-            other.state == standing.state
-                && other.why == standing.why
-                && other.is_usable == standing.is_usable
-        };
-        match told.iter_mut().find(|(other, _)| is_alike(other)) {
-            Some((_, all)) => all.push(upstream),
-            None => told.push((standing, vec![upstream])),
+        match told.iter_mut().find(|all| all.first().is_some_and(|(_, other)| are_alike(other, standing))) {
+            Some(all) => all.push((upstream, standing)),
+            None => told.push(vec![(upstream, standing)]),
         }
     }
-    found.extend(told.iter().filter_map(|(standing, all)| {
-        let problem = of_cause(standing, all, lost)?;
-        let [only] = &all[..] else { return Some(problem) };
+    found.extend(told.iter().filter_map(|all| {
+        let problem = of_cause(all, lost, advice)?;
+        let [(only, _)] = &all[..] else { return Some(problem) };
         Some(problem.reasons(reasons(&only.figures, before(&only.name))))
     }));
     for (upstream, _) in standings {
-        of_pins(upstream, found);
+        of_pins(upstream, advice, found);
         of_cuts(upstream, found);
         if let Some(bound) = upstream.concurrency.as_ref().filter(|bound| bound.waiting > 0) {
             let calls = number_of(bound.waiting, "call", "calls");
@@ -86,21 +88,21 @@ pub(super) fn of_upstreams<'b>(
     }
 }
 
+/// True if both are so for one cause, whatever their programs have said last.
+fn are_alike(one: &Standing, other: &Standing) -> bool {
+    let is_of_cause = match (&one.common, &other.common) {
+        (Some(one), Some(other)) => one.words == other.words,
+        (None, None) => one.why == other.why,
+        _ => false,
+    };
+    is_of_cause && one.state == other.state && one.is_usable == other.is_usable
+}
+
 /// The problem that these upstreams have alike.
-fn of_cause(standing: &Standing, all: &[&UpstreamStatus], lost: &[LostEndpoint<'_>]) -> Option<Problem> {
-    let first = all.first()?;
-    let names: Vec<&str> = all.iter().take(NAMES_MAX).map(|upstream| &*upstream.name).collect();
-    let more =
-        if all.len() > NAMES_MAX { format!(" and {} more", all.len() - NAMES_MAX) } else { String::new() };
-    let many = if all.len() > 1 { "upstreams" } else { "upstream" };
-    let subject = format!("{many} {}{more}", names.join(", "));
+fn of_cause(all: &[Placed<'_>], lost: &[LostEndpoint<'_>], advice: &Advice<'_>) -> Option<Problem> {
+    let (first, standing) = all.first()?;
     let word = standing.state.word();
-    let mut what = standing.why.as_ref().map_or_else(|| word.to_owned(), |why| format!("{word}: {why}"));
-    if standing.state == UpstreamState::Down && !first.last_lines.is_empty() {
-        let lines: Vec<&str> =
-            first.last_lines.iter().rev().take(LINES_MAX).rev().map(String::as_str).collect();
-        what = format!("{what}; its last lines: {}", lines.join(" | "));
-    }
+    let mut what = cause(all)?;
     // Those of other causes have their part in it as well: it is told behind each.
     let lost = lost.iter().filter(|endpoint| endpoint.is_by(all, standing.state));
     let lost: Vec<&str> = lost.map(|endpoint| endpoint.path).collect();
@@ -111,10 +113,45 @@ fn of_cause(standing: &Standing, all: &[&UpstreamStatus], lost: &[LostEndpoint<'
             _ => format!("{what}; every call at {paths} fails"),
         };
     }
+    let subject = subject(all.iter().map(|(upstream, _)| &*upstream.name));
     let problem = if standing.is_usable { warning(subject, what) } else { error(subject, what) };
-    let since_s = all.iter().filter_map(|upstream| since_s(upstream, standing)).min();
-    let problem = problem.of("upstream", all.iter().map(|upstream| &upstream.name)).word(word);
-    Some(problem.since(since_s).advice_if(ask_server(first)).runbook(section(standing, first)))
+    let since_s = all.iter().filter_map(|(upstream, standing)| since_s(upstream, standing)).min();
+    let problem = problem.of("upstream", all.iter().map(|(upstream, _)| &upstream.name)).word(word);
+    Some(problem.since(since_s).advice_if(ask_server(first, advice)).runbook(section(standing, first)))
+}
+
+/// The state of these upstreams and why, with the last words of one program.
+fn cause(all: &[Placed<'_>]) -> Option<String> {
+    let (first, standing) = all.first()?;
+    let word = standing.state.word();
+    let differ = all.iter().any(|(_, other)| other.why != standing.why);
+    if let Some(common) = standing.common.as_ref().filter(|_| differ) {
+        let last = common.last.as_ref().map(|last| format!("; the last error of {}: {last}", first.name));
+        return Some(format!("{word}: {}{}", common.words, last.unwrap_or_default()));
+    }
+    let what = standing.why.as_ref().map_or_else(|| word.to_owned(), |why| format!("{word}: {why}"));
+    if standing.state != UpstreamState::Down || first.last_lines.is_empty() {
+        return Some(what);
+    }
+    let lines: Vec<&str> = first.last_lines.iter().rev().take(LINES_MAX).rev().map(String::as_str).collect();
+    Some(format!("{what}; its last lines: {}", lines.join(" | ")))
+}
+
+/// The names of upstreams, as many as there is room for.
+pub(super) fn subject<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let many = if names.len() > 1 { "upstreams" } else { "upstream" };
+    let (mut shown, mut columns) = (0, 0);
+    for name in names.iter().take(NAMES_MAX) {
+        columns += name.chars().count() + 2;
+        if shown > 0 && columns > NAMES_COLUMNS_MAX {
+            break;
+        }
+        shown += 1;
+    }
+    let left_out = names.len() - shown;
+    let more = if left_out > 0 { format!(" and {left_out} more") } else { String::new() };
+    format!("{many} {}{more}", names.iter().take(shown).copied().collect::<Vec<_>>().join(", "))
 }
 
 fn since_s(upstream: &UpstreamStatus, standing: &Standing) -> Option<u64> {
@@ -142,12 +179,13 @@ fn section(standing: &Standing, upstream: &UpstreamStatus) -> &'static str {
 }
 
 /// The command that asks a server itself, or shows the log of one that has no URL.
-fn ask_server(upstream: &UpstreamStatus) -> Option<String> {
+fn ask_server(upstream: &UpstreamStatus, advice: &Advice<'_>) -> Option<String> {
     let replicas = &upstream.replicas;
     let asked = replicas.iter().find(|replica| replica.breaker != "closed").or(replicas.first());
     match asked.map(|replica| &*replica.url).filter(|url| !url.is_empty()) {
         Some(url) => Some(command(["trunkline", "doctor", url])),
-        None => (upstream.transport == "stdio").then(|| journal("-15min", "child process|stderr")),
+        None if upstream.transport == "stdio" => advice.log_lines("-15min", OF_PROGRAMS),
+        None => None,
     }
 }
 
@@ -165,7 +203,7 @@ fn of_cuts(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     }
 }
 
-fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
+fn of_pins(upstream: &UpstreamStatus, advice: &Advice<'_>, found: &mut Vec<Problem>) {
     let Some(pins) = &upstream.pins else { return };
     let subject = || format!("upstream {}", upstream.name);
     let faults = [
@@ -176,7 +214,7 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
     ];
     for (_, what) in faults.into_iter().filter(|(is_so, _)| *is_so) {
         let problem = error(subject(), what).of("upstream", [&upstream.name]).word("pins");
-        found.push(problem.advice(journal("-1d", "pinned")).runbook("TrunklinePinsWait"));
+        found.push(problem.advice_if(advice.log_lines("-1d", "pinned")).runbook("TrunklinePinsWait"));
     }
     let mut said = Vec::new();
     if pins.changed > 0 {
@@ -189,7 +227,7 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
         return;
     }
     let what = format!("{}, waiting for approval", said.join(" and "));
-    let (what, advice) = match pins.varying.first() {
+    let (what, step) = match pins.varying.first() {
         Some(VaryingTool { name, member }) => (
             format!("{what}; {name} differs from process to process, first in {member}: no approval lasts"),
             Some(command(["trunkline", "pins", "show", "--", &upstream.name])),
@@ -198,7 +236,7 @@ fn of_pins(upstream: &UpstreamStatus, found: &mut Vec<Problem>) {
         None => (format!("{what}: {}", pins.waiting.join(", ")), approval(&upstream.name, &pins.waiting)),
     };
     let problem = warning(subject(), what).of("upstream", [&upstream.name]).word("pins");
-    found.push(problem.advice_if(advice).runbook("TrunklinePinsWait"));
+    found.push(problem.advice_if(step).runbook("TrunklinePinsWait"));
 }
 
 /// The command that approves it. Servers choose the names of tools: one must not be taken for an option, and where it is cut off or

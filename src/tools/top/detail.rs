@@ -326,6 +326,10 @@ impl StyledText {
         for ListenerStatus { address, tls, .. } in &status.listeners {
             self.fact("listens at", &format!("{address}{}", if *tls { " (TLS)" } else { "" }));
         }
+        if let Some(unit) = &status.service {
+            self.fact("service", unit);
+        }
+        self.fact("log", &either(status.log.file.as_ref().unwrap_or(&status.log.place)));
         self.fact("configuration", status.config.file.as_deref().unwrap_or("built in"));
         self.fact("its SHA-256", &status.config.sha256);
         self.reload(app);

@@ -69,6 +69,8 @@ function gatewayFacts({ status }) {
           .map(({ address, tls }) => `${shown(address, 60)}${tls ? ' TLS' : ''}`)
           .join(', ') || NONE,
       ],
+      ['Service', status.service],
+      ['Log', status.log?.file ?? status.log?.place],
       ...picked(status, { Workers: 'workers', Panics: 'panics' }),
     ],
   };

@@ -64,6 +64,17 @@ struct Logs {
     lost_total: OnceLock<IntCounter>,
 }
 
+/// The place where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogPlace {
+    /// The journal of systemd.
+    Journal,
+    File(PathBuf),
+    Terminal,
+    /// A pipe, or what else standard error is.
+    Other,
+}
+
 /// New places for lines, not yet in use.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -218,6 +229,18 @@ pub fn finish() {
     let Some(logs) = LOGS.get() else { return };
     let deadline = clock::now() + PATIENCE_AT_END;
     logs.sinks().iter().for_each(|sink| sink.wait_written(deadline));
+}
+
+/// The place where lines go that are not about calls.
+pub(crate) fn place() -> LogPlace {
+    let Some(logs) = LOGS.get() else { return LogPlace::Other };
+    let config = logs.config.lock();
+    match &config.file {
+        Some(file) => LogPlace::File(file.clone()),
+        None if logs.is_stderr_journal || config.journal == Some(true) => LogPlace::Journal,
+        None if std::io::stderr().is_terminal() => LogPlace::Terminal,
+        None => LogPlace::Other,
+    }
 }
 
 pub(super) fn is_shared(log: &Log) -> bool {

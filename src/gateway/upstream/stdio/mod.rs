@@ -20,6 +20,7 @@ mod own_initialize;
 mod process;
 mod processes;
 pub(crate) mod program;
+mod recent_ends;
 pub(crate) mod room;
 mod session_start;
 mod shared;
@@ -45,6 +46,7 @@ use self::process::{ChildEnd, RunningChild};
 use self::processes::{
     ModernChild, ModernOutcome, OwnIntroductions, SessionOpening, SessionOutcome, UnclaimedStarts,
 };
+use self::recent_ends::RecentEnds;
 use self::shared::{SharedChildren, SharedOutcome};
 use self::start_queue::StartPlace;
 use self::starts::{Starts, VainStart};
@@ -120,6 +122,8 @@ pub(crate) struct Children {
     fault: LastFault,
     /// The last lines of standard error of the one that ended unasked last.
     last_lines: Mutex<Lines>,
+    /// Those that ended unasked though they had been of use.
+    recent_ends: Mutex<RecentEnds>,
     /// Since when they end before they are of use, in seconds since 1970; 0: they do not.
     loop_since_s: AtomicU64,
     /// The program has said what it speaks, now or before a restart, or nobody asks. Until then an answer may be the refusal
@@ -181,6 +185,7 @@ impl Children {
             serving: Arc::default(),
             fault: LastFault::default(),
             last_lines: Mutex::default(),
+            recent_ends: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             is_introduced: AtomicBool::new(upstream.eras.is_some()),
             retired: CancellationToken::new(),
@@ -230,6 +235,11 @@ impl Children {
     /// The last lines of standard error before one ended unasked, as they may be shown.
     pub(crate) fn last_lines(&self) -> Vec<String> {
         self.last_lines.lock().iter().map(|line| told(&self.logged(line)).into()).collect()
+    }
+
+    /// The number of those that ended unasked within the last hour, though they had been of use.
+    pub(crate) fn ended_last_hour(&self) -> u64 {
+        self.recent_ends.lock().count(clock::now())
     }
 
     pub(crate) fn series(&self) -> &ChildSeries {
@@ -407,13 +417,13 @@ impl Children {
         pause
     }
 
-    /// Says whether they end again and again, once that changes.
+    /// Says whether they end again and again, once that changes. The gauge is brought up to date when it is read: another
+    /// upstream of this name may have been there before a reload.
     fn show_loop(&self, starts: &Starts) {
         let (upstream, is_loop) = (&self.name, starts.is_loop());
         if is_loop == self.crash_loop_since_s().is_some() {
             return;
         }
-        self.series.crash_loop.set(is_loop.into());
         self.loop_since_s.store(if is_loop { clock::now_s() } else { 0 }, Ordering::Relaxed);
         match (is_loop, starts.is_in_doubt()) {
             (true, _) if let Some(question) = starts.ends_at() => tracing::error!(
@@ -537,6 +547,7 @@ impl Children {
         since: Instant,
         last_lines: Lines,
     ) {
+        let cause = end.cause(status);
         let (why, status) = (end.as_str(), status.map(|status| status.to_string()).unwrap_or_default());
         if end == ChildEnd::Asked {
             tracing::debug!(upstream = self.name, why, status, "a child process ended");
@@ -548,6 +559,9 @@ impl Children {
         let said = self.last_lines().pop().unwrap_or_default().into();
         let told = if end == ChildEnd::Closed { &*status } else { why };
         let vain = self.vain_start(connection, since, now);
+        if vain.is_none() {
+            self.recent_ends.lock().add(now);
+        }
         // One that answered nothing is counted already.
         if vain == Some(VainStart::Introduced) {
             self.note_vain_start(VainStart::Introduced, since, now);
@@ -563,7 +577,7 @@ impl Children {
             Some(VainStart::Introduced) => connection.was_asked_at_end() || self.starts.lock().is_repeated(),
             Some(VainStart::Unanswered | VainStart::NoProcess) => true,
         };
-        self.fault.note(Fault::Ended { status: told.into(), said }, 0, is_standing);
+        self.fault.note(Fault::Ended { cause, status: told.into(), said }, 0, is_standing);
         let lived_ms = now.duration_since(since).as_millis();
         if let Some(left_out) = self.paces.lock().ends.next(now) {
             let upstream = &self.name;

@@ -7,6 +7,8 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,7 @@ use super::{Children, npx, program};
 use crate::access::limit::shares::Share;
 use crate::clock;
 use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::fault::PROCESS_ENDED;
 use crate::upstream::mux::host::Host;
 use crate::upstream::mux::{MuxConnection, ReadHalf, WriteHalf};
 use crate::upstream::start_state::Start;
@@ -67,6 +70,20 @@ impl ChildEnd {
             Self::TooLong => "its message is larger than reply_bytes_max and does not end",
             Self::Deaf => "it does not read its input",
             Self::NeverUp => "it has not answered anything within start_timeout",
+        }
+    }
+
+    /// The kind of end, without the number of a status: several programs that end alike have it in common.
+    pub(super) fn cause(self, status: Option<ExitStatus>) -> &'static str {
+        match self {
+            Self::Asked | Self::Closed => match status {
+                Some(status) if status.signal().is_some() => "the process ended by a signal",
+                Some(_) => "the process ended with an exit status",
+                None => PROCESS_ENDED,
+            },
+            Self::TooLong => "the process wrote a message larger than reply_bytes_max",
+            Self::Deaf => "the process does not read its input",
+            Self::NeverUp => "the process has not answered within start_timeout",
         }
     }
 }
