@@ -81,7 +81,7 @@ ROOMS = {
     "status": "callers calls object words query history seen servers standing faults programs state problem tools gateway problems lib",
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
-        tls http_client fetch lib
+        dial tls proxy http_client outbound fetch lib
     """,
     "tools": "client_config terminal admin_client call connect doctor top lib",
     "gateway/identity": "principal refusal mod",

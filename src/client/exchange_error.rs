@@ -55,7 +55,9 @@ impl From<HttpError> for ExchangeError {
     fn from(error: HttpError) -> Self {
         match error {
             HttpError::Unreachable(why) => Self::Unreachable(why),
-            HttpError::Url | HttpError::ConnectTimedOut(_) => Self::Unreachable(error.to_string()),
+            HttpError::Url | HttpError::ConnectTimedOut(_) | HttpError::Address | HttpError::Proxy { .. } => {
+                Self::Unreachable(error.to_string())
+            }
             HttpError::Tls(fault) => Self::Tls(fault),
             HttpError::Reset => Self::Reset,
             HttpError::TimedOut => Self::TimedOut,

@@ -32,6 +32,8 @@ impl Config {
                 named.files.push(path);
             }
         }
+        named.files.extend(self.outbound.ca.as_deref());
+        named.secrets.extend(self.outbound.basic.as_ref().map(|basic| &basic.password));
         named.files.extend(self.session.key_file.as_deref());
         self.sign_in.iter().for_each(|sign_in| named.add_sign_in(sign_in));
         named.secrets.extend(self.metrics.token.as_ref());

@@ -48,6 +48,7 @@ mod listener;
 mod log;
 mod memory;
 mod moment;
+mod outbound;
 mod outline;
 mod pins;
 mod places;
@@ -96,7 +97,7 @@ pub use self::arguments::{ArgumentCondition, ArgumentFit, MissingArgument};
 pub use self::bridge::BridgeConfig;
 pub use self::command::{CommandConfig, INHERITED, Isolation};
 pub use self::credentials::{
-    Authorization, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, QuerySource, is_reserved,
+    Authorization, Basic, ClientAuth, ClientTls, Credentials, HeaderSource, OAuth, QuerySource, is_reserved,
     looks_secret,
 };
 pub use self::endpoint::{Alias, EndpointConfig, ForbiddenErrors, LegacyErrors, Names, ParamHeaders};
@@ -109,6 +110,7 @@ pub use self::listener::{
     UNIX_CLIENT,
 };
 pub use self::log::{Access, AccessField, Audit, Log, LogFormat, LogLevel};
+pub use self::outbound::{DirectHosts, NoProxy, Outbound};
 pub use self::pins::{PinMode, PinsConfig};
 pub use self::places::NamedPlaces;
 pub use self::policy::{Effect, RuleConfig};
@@ -162,6 +164,8 @@ section! {
         metrics: MetricsConfig,
         /// Where traces go. Default: nowhere, unless the environment's `OTEL_*` variables say so.
         trace: Option<Trace>,
+        /// The way of the gateway's own requests: straight to each server, or through a proxy.
+        outbound: Outbound,
         /// When the configuration is read again, beside SIGHUP.
         reload: Reload,
         /// Bounds of the process.

@@ -200,6 +200,11 @@ fn network(text: &str) -> Option<IpNet> {
     if text == "unix" {
         return Some(UNIX_CLIENT.ip().into());
     }
+    ip_network(text)
+}
+
+/// An address, or all addresses with the same beginning.
+pub(super) fn ip_network(text: &str) -> Option<IpNet> {
     let whole = text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
     text.parse::<IpNet>().ok().or(whole).map(|network| network.trunc())
 }

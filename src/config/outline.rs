@@ -22,9 +22,9 @@ pub(super) const SHOWN: &str = "accept_unprefixed access access_token_lifetime a
     drain durations effect enabled endpoint endpoints eras exact expires expiry fallback fields file follow_parent \
     forbidden_errors format grant_lifetime grant_lifetime_without_refresh groups groups_claim health healthy_after \
     host hosts id idempotentHint include interval isolation issuer journal jwks_file jwks_url jwt lazy leeway \
-    legacy_errors level limit limits listener log max metrics missing_arguments name names oauth openWorldHint \
-    open_time origins param_headers path period pins prefix prefix_elicitations principals prompts provider \
-    provider_patience provider_scopes proxy_protocol public_url quiet rate rate_grace_period ratio readOnlyHint \
+    legacy_errors level limit limits listener log max metrics missing_arguments name names no_proxy oauth openWorldHint \
+    open_time origins outbound param_headers path period pins prefix prefix_elicitations principals prompts provider \
+    provider_patience provider_scopes proxy proxy_protocol public_url quiet rate rate_grace_period ratio readOnlyHint \
     ready redirects redis refresh_reuse registration reload replicas require resource resources retry rule \
     scope_claim scopes server_name session session_loss shared sign_in slow_start socket_group socket_mode sse \
     stale_if_error stale_while_revalidate state_directory subject_claim success_ratio task_expiry timeout tls \
@@ -44,14 +44,14 @@ pub(super) const FREE_NAMES: &str = "aliases groups parameters require scopes up
 
 /// Keys of URLs: a password stands before the host, and a token in a path.
 const URLS: &str =
-    "endpoint issuer jwks_url origins public_url redirects redis resource resources token_url url urls";
+    "endpoint issuer jwks_url origins proxy public_url redirects redis resource resources token_url url urls";
 
 /// Keys of files: who mistakes one for its content writes a secret there.
 const FILES: &str =
     "ca certificate chain client_ca client_documents directory file jwks_file state_directory";
 
 /// Tables in whose place somebody may write a secret.
-const TABLES: &str = "api_key client jwt oauth session shared sign_in tls";
+const TABLES: &str = "api_key client jwt oauth outbound session shared sign_in tls";
 
 /// A part of a URL's path is shown if it is no longer.
 const PATH_PART_BYTES_MAX: usize = 16;

@@ -8,7 +8,7 @@
 //! belong to a pool per worker.
 
 use std::cell::RefCell;
-use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::{timeout, timeout_at};
 
 use crate::chunks::Chunks;
-use crate::dns;
-use crate::socket;
+use crate::dial::{dial, dial_address};
+use crate::proxy::{Proxy, ProxyFault};
 use crate::tasks::Tasks;
 use crate::tls::{self, Connector};
 
@@ -51,6 +51,28 @@ pub enum Destination {
         /// Checks the server's certificate.
         tls: Option<Arc<Connector>>,
     },
+    /// This very address, over TLS with a server of this name.
+    Address {
+        /// The address and port.
+        address: SocketAddr,
+        /// The name that the server proves to have.
+        host: String,
+        /// Checks the server's certificate.
+        tls: Arc<Connector>,
+    },
+    /// A host over TLS, through the tunnel of a proxy.
+    Tunnel {
+        /// Who makes the tunnel.
+        proxy: Arc<Proxy>,
+        /// A name, which the proxy looks up, or an address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Checks the server's certificate.
+        tls: Arc<Connector>,
+    },
+    /// A proxy, which is asked by whole URLs.
+    Proxy(Arc<Proxy>),
     /// A Unix socket.
     Unix(PathBuf),
 }
@@ -87,6 +109,17 @@ pub enum HttpError {
     /// No connection within this time: nothing was sent.
     #[error("no connection within {:.0} s", .0.as_secs_f64())]
     ConnectTimedOut(Duration),
+    /// None of its addresses may be asked; nothing was sent.
+    #[error("not an address that may be asked")]
+    Address,
+    /// A proxy leads nowhere; nothing was sent to the server.
+    #[error("the proxy {proxy} {fault}")]
+    Proxy {
+        /// Its host and port.
+        proxy: String,
+        /// What is wrong.
+        fault: ProxyFault,
+    },
     /// The server is not who it should be; nothing was sent.
     #[error("no connection over TLS: {0}")]
     Tls(tls::TlsFault),
@@ -191,9 +224,18 @@ impl HttpClient {
 
     async fn connect(&self, deadline: Instant) -> Result<Http1Sender, HttpError> {
         // Nothing was sent as long as there is no connection, which has to be said: so this ends first.
-        let patience = deadline.saturating_duration_since(Instant::now()).min(CONNECT_TIMEOUT);
-        let connecting = timeout(patience, self.connect_and_shake_hands());
-        connecting.await.unwrap_or(Err(HttpError::ConnectTimedOut(patience)))
+        let now = Instant::now();
+        let end = deadline.min(now + CONNECT_TIMEOUT);
+        let connecting = timeout_at(end.into(), self.connect_and_shake_hands());
+        connecting.await.unwrap_or_else(|_| {
+            let patience = end.saturating_duration_since(now);
+            Err(match &self.destination {
+                Destination::Proxy(proxy) | Destination::Tunnel { proxy, .. } => {
+                    HttpError::of_proxy(proxy, ProxyFault::TimedOut(patience))
+                }
+                _ => HttpError::ConnectTimedOut(patience),
+            })
+        })
     }
 
     async fn connect_and_shake_hands(&self) -> Result<Http1Sender, HttpError> {
@@ -202,12 +244,36 @@ impl HttpClient {
                 let stream = UnixStream::connect(path).await;
                 self.start(stream.map_err(unreachable)?).await
             }
-            Destination::Tcp { host, port, tls: None } => self.start(dial(host, *port).await?).await,
-            Destination::Tcp { host, port, tls: Some(tls) } => {
-                let stream = tls.connect(dial(host, *port).await?, host).await;
-                self.start(stream.map_err(HttpError::Tls)?).await
+            Destination::Tcp { host, port, tls } => {
+                let stream = dial(host, *port).await.map_err(HttpError::Unreachable)?;
+                match tls {
+                    None => self.start(stream).await,
+                    Some(tls) => self.shake_hands(tls, stream, host).await,
+                }
+            }
+            Destination::Address { address, host, tls } => {
+                let stream = dial_address(&[*address]).await.map_err(unreachable)?;
+                self.shake_hands(tls, stream, host).await
+            }
+            Destination::Proxy(proxy) => {
+                let stream = proxy.connect().await;
+                self.start(stream.map_err(|fault| HttpError::of_proxy(proxy, fault))?).await
+            }
+            Destination::Tunnel { proxy, host, port, tls } => {
+                let tunnel = proxy.tunnel(host, *port, &self.tasks).await;
+                let tunnel = tunnel.map_err(|fault| HttpError::of_proxy(proxy, fault))?;
+                self.shake_hands(tls, tunnel, host).await
             }
         }
+    }
+
+    async fn shake_hands(
+        &self,
+        tls: &Connector,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        host: &str,
+    ) -> Result<Http1Sender, HttpError> {
+        self.start(tls.connect(stream, host).await.map_err(HttpError::Tls)?).await
     }
 
     async fn start(
@@ -223,20 +289,10 @@ impl HttpClient {
     }
 }
 
-async fn dial(host: &str, port: u16) -> Result<TcpStream, HttpError> {
-    let addresses = dns::resolve(host, port).await.map_err(|error| {
-        let why = error.to_string();
-        let why = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
-        HttpError::Unreachable(format!("the name {host:?} cannot be looked up: {why}"))
-    })?;
-    let stream = TcpStream::connect(&*addresses).await.map_err(|error| match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            HttpError::Unreachable(format!("nothing listens on port {port} of {host}"))
-        }
-        _ => unreachable(error),
-    })?;
-    socket::tune(&stream).map_err(unreachable)?;
-    Ok(stream)
+impl HttpError {
+    pub(crate) fn of_proxy(proxy: &Proxy, fault: ProxyFault) -> Self {
+        Self::Proxy { proxy: proxy.to_string(), fault }
+    }
 }
 
 fn unreachable(error: impl std::fmt::Display) -> HttpError {

@@ -3,10 +3,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`dns`] | names to addresses |
+//! | `dial` | connections off the data path |
 //! | [`socket`] | options of TCP sockets |
 //! | [`stream`] | a connection's bytes, with TLS or without |
 //! | [`tls`] | TLS towards servers, and what certificates say |
 //! | [`http_client`] | HTTP towards servers, off the data path |
+//! | [`outbound`], [`proxy`] | the way of the gateway's own requests, and a proxy on it |
 //! | [`fetch`] | one small HTTP request for a document |
 //! | [`framing`] | where HTTP/1.1 messages begin and end, beside hyper |
 //! | [`chunks`] | bodies that come in chunks |
@@ -20,6 +22,7 @@
 //! Deliberately not here: anything of MCP, and the configuration.
 
 pub mod chunks;
+mod dial;
 pub mod dns;
 pub mod drain;
 pub mod fetch;
@@ -28,6 +31,8 @@ pub mod guardian;
 pub mod http_client;
 pub mod jitter;
 pub mod lines;
+pub mod outbound;
+pub mod proxy;
 pub mod regular_file;
 pub mod secret;
 pub mod socket;

@@ -10,6 +10,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::HeaderValue;
+use http::header::InvalidHeaderValue;
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
@@ -94,6 +98,15 @@ impl Secret {
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// `Basic` with a user, who has no colon, and a password. Marked as sensitive.
+pub fn basic(user: &[u8], password: &[u8]) -> Result<HeaderValue, InvalidHeaderValue> {
+    let pair = Zeroizing::new([user, b":", password].concat());
+    let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(&*pair)));
+    let mut value = HeaderValue::from_str(&text)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 impl SecretError {

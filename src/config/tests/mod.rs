@@ -5,6 +5,7 @@ mod endpoints;
 mod hosts;
 mod identity;
 mod keys;
+mod outbound;
 mod pins;
 mod policy;
 mod process;
@@ -64,6 +65,7 @@ fn every_error_says_where_it_is_and_what_to_do() {
     for case in [
         rate::CASES,
         keys::CASES,
+        outbound::CASES,
         shared::CASES,
         process::CASES,
         policy::CASES,
@@ -155,6 +157,7 @@ fn a_small_configuration_gets_its_defaults() {
         },
         metrics: MetricsConfig { tools_max: 1000, durations: true, address: None, token: None },
         trace: None,
+        outbound: Outbound { proxy: None, basic: None, ca: None, no_proxy: NoProxy::default() },
         reload: Reload { watch: false },
         session: SessionConfig {
             key_file: None,

@@ -28,6 +28,7 @@ use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
 use crate::upstream::{ReplicaSelection, Upstream};
 use config::{self, LimitsConfig, Log};
+use net::fetch::Fetcher;
 use net::tasks::Tasks;
 use protocol::json::Scratch;
 
@@ -111,6 +112,10 @@ impl Worker {
         Rc::new(Self {
             client: UpstreamClient {
                 pools: Rc::default(),
+                fetcher: Fetcher {
+                    tasks: tasks.clone(),
+                    outbound: Arc::clone(&state.snapshot.load().outbound),
+                },
                 tasks,
                 open: Rc::default(),
                 open_max: upstream_connections_max,

@@ -23,6 +23,7 @@ use crate::catalog::{lists, subscriptions};
 use crate::context::state::State;
 use crate::upstream::exchange::UpstreamClient;
 use crate::upstream::mux::host::Host;
+use net::fetch::Fetcher;
 use net::tasks::Tasks;
 
 /// Connections for learning names, as many for finding out eras, and as many for looking at definitions.
@@ -58,12 +59,17 @@ impl ControlTasks<'_> {
         let (tasks, host) = (self.tasks.clone(), Rc::clone(&self.host));
         UpstreamClient {
             pools: Rc::default(),
+            fetcher: self.fetcher(),
             tasks,
             open: Rc::default(),
             open_max,
             buffers: Rc::default(),
             host,
         }
+    }
+
+    fn fetcher(&self) -> Fetcher {
+        Fetcher { tasks: self.tasks.clone(), outbound: Arc::clone(&self.state.snapshot.load().outbound) }
     }
 
     /// Workers that have ended take no job: from the drain's closing on, nothing is started on this thread in their place.
@@ -142,10 +148,10 @@ impl ControlTasks<'_> {
     ) {
         let state = || Arc::clone(self.state);
         if let Some(traces) = &self.state.traces {
-            self.tasks.spawn(Arc::clone(traces).run(version, self.tasks.clone()));
+            self.tasks.spawn(Arc::clone(traces).run(version, self.fetcher()));
         }
         self.tasks.spawn(certificate_expiry::watch(state()));
-        self.tasks.spawn(key_refresh::run(state(), self.tasks.clone()));
+        self.tasks.spawn(key_refresh::run(state(), self.fetcher()));
         if notifier.is_heard() {
             self.tasks.spawn(watchdog::report(state(), Rc::clone(notifier)));
         }

@@ -26,6 +26,7 @@ pub(super) fn difference(old: &Config, new: &Config) -> Vec<String> {
     all.changed(old.drain != new.drain, "drain");
     all.changed(old.log != new.log, "log");
     all.changed(old.metrics != new.metrics, "metrics");
+    all.changed(old.outbound != new.outbound, "outbound");
     all.changed(old.reload != new.reload, "reload");
     all.changed(old.session != new.session, "session");
     all.changed(old.shared != new.shared, "shared");

@@ -60,6 +60,10 @@ impl FileContents {
             }
             all.optional(owner(), Role::Certificates("ca"), issuer.ca.as_deref());
         }
+        all.optional("outbound".to_owned(), Role::Certificates("ca"), config.outbound.ca.as_deref());
+        if let Some(basic) = &config.outbound.basic {
+            all.secret("outbound".to_owned(), "password", &basic.password);
+        }
         for upstream in &config.upstreams {
             let owner = || format!("upstream {}", upstream.name);
             all.optional(owner(), Role::Certificates("ca"), upstream.tls.ca.as_deref());

@@ -25,6 +25,9 @@ use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::stdio::{launchers, program};
 use config::{Config, SecretSource, SignIn};
 use net::secret::{CREDENTIALS_AGE, Secret, SecretError, exposure};
+use config::{Config, SecretSource};
+use net::outbound::{OutboundError, WayOut};
+use net::secret::{CREDENTIALS_AGE, SecretError, exposure};
 use net::tls::Connectors;
 
 /// What is wrong with what a configuration names.
@@ -59,6 +62,10 @@ impl FileFindings {
         findings.part("admin: ", operators, secret_of);
         let scrapers = Operators::of_metrics(&config.metrics).map_err(AccessError::Secret);
         findings.part("metrics: ", scrapers, secret_of);
+        findings.part("", WayOut::read(&config.outbound), |error| match error {
+            OutboundError::Secret(error) => Some(error),
+            _ => None,
+        });
         for issuer in &config.jwt {
             let issuers = Issuers::new(std::slice::from_ref(issuer), None);
             findings.part("", issuers, |_| None);

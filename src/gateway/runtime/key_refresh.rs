@@ -24,7 +24,7 @@ use config::KeySource;
 use identity::provider::metadata::{MetadataFault, jwks_uri};
 use net::fetch::Fetcher;
 use net::http_client::HttpError;
-use net::tasks::Tasks;
+use net::tls::Connector;
 
 /// Time for one fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,7 +48,7 @@ enum RefreshError {
 }
 
 /// Runs until the process ends.
-pub(super) async fn run(state: Arc<State>, tasks: Tasks) {
+pub(super) async fn run(state: Arc<State>, fetcher: Fetcher) {
     let ended = Rc::new(Notify::new());
     loop {
         let snapshot = state.snapshot.load_full();
@@ -57,9 +57,9 @@ pub(super) async fn run(state: Arc<State>, tasks: Tasks) {
         for issuer in &snapshot.issuers.all {
             if issuer.begin(now) {
                 let (state, issuer, ended) = (Arc::clone(&state), Arc::clone(issuer), Rc::clone(&ended));
-                let fetcher = Fetcher { tasks: tasks.clone(), tls: issuer.tls.clone() };
-                tasks.spawn(async move {
-                    refresh(&state, &issuer, &fetcher).await;
+                let fetching = fetcher.clone();
+                fetcher.tasks.spawn(async move {
+                    refresh(&state, &issuer, &fetching).await;
                     ended.notify_one();
                 });
             }
@@ -75,8 +75,8 @@ pub(super) async fn run(state: Arc<State>, tasks: Tasks) {
 
 async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
     let read = match &issuer.config.keys {
-        KeySource::Url(url) => fetch(url, fetcher).await,
-        KeySource::Discovery(url) => discover(&issuer.config.issuer, url, fetcher).await,
+        KeySource::Url(url) => fetch(url, issuer.tls.as_ref(), fetcher).await,
+        KeySource::Discovery(url) => discover(issuer, url, fetcher).await,
         KeySource::File(path) => reread(path.clone(), fetcher).await,
     };
     let name = &issuer.config.name;
@@ -97,20 +97,22 @@ async fn refresh(state: &State, issuer: &Issuer, fetcher: &Fetcher) {
 }
 
 /// The keys at the place that the metadata at `url` name: it is asked for each time, since issuers move their keys.
-async fn discover(issuer: &str, url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
-    let metadata = document(url, fetcher).await?;
-    let keys: Uri = jwks_uri(issuer, &metadata)?.parse().map_err(http::Error::from)?;
-    fetch(&keys, fetcher).await
+async fn discover(issuer: &Issuer, url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
+    let tls = issuer.tls.as_ref();
+    let metadata = document(url, tls, fetcher).await?;
+    let keys: Uri = jwks_uri(&issuer.config.issuer, &metadata)?.parse().map_err(http::Error::from)?;
+    fetch(&keys, tls, fetcher).await
 }
 
-async fn fetch(url: &Uri, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
-    Ok(KeySet::read(&document(url, fetcher).await?)?)
+async fn fetch(url: &Uri, tls: Option<&Arc<Connector>>, fetcher: &Fetcher) -> Result<KeySet, RefreshError> {
+    Ok(KeySet::read(&document(url, tls, fetcher).await?)?)
 }
 
-async fn document(url: &Uri, fetcher: &Fetcher) -> Result<Bytes, RefreshError> {
+async fn document(url: &Uri, tls: Option<&Arc<Connector>>, fetcher: &Fetcher) -> Result<Bytes, RefreshError> {
     let request =
         Request::get(url.clone()).header(ACCEPT, "application/json").body(Full::new(Bytes::new()))?;
-    let response = fetcher.fetch(request, DOCUMENT_BYTES_MAX, clock::now() + FETCH_TIMEOUT).await?;
+    let deadline = clock::now() + FETCH_TIMEOUT;
+    let response = fetcher.fetch(request, tls, DOCUMENT_BYTES_MAX, deadline).await?;
     if response.status() != StatusCode::OK {
         return Err(RefreshError::Status(response.status()));
     }

@@ -23,10 +23,12 @@ use crate::access::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::access::auth::operator::Operators;
 use crate::access::auth::resource::{self, Documents};
 use crate::access::limit::rate::RateLimits;
+use crate::clock;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
 use crate::upstream::Upstream;
 use crate::upstream::credentials::AccessError;
 use config::{self, Config, LimitsConfig, Networks, ReadyWhen};
+use net::outbound::{Outbound, OutboundError, WayOut};
 use net::secret::SecretError;
 use protocol::error::{ClientError, Error};
 
@@ -62,6 +64,9 @@ pub(crate) struct Snapshot {
     /// Counts requests that no endpoint took.
     pub unmatched: Arc<EndpointSeries>,
     pub issuers: Issuers,
+    /// The way of the gateway's own requests that is in force, which need not be this snapshot's.
+    pub outbound: Arc<Outbound>,
+    way: Arc<WayOut>,
     /// What clients are told of authorization servers, by path.
     metadata: HashMap<Box<str>, Documents>,
     routes: RoutingTable,
@@ -90,6 +95,9 @@ pub enum SnapshotError {
     /// A pattern of a limit that cannot be compiled.
     #[error("a limit: {0}")]
     Limit(#[from] globset::Error),
+    /// The gateway's own requests have no way out.
+    #[error(transparent)]
+    Outbound(#[from] OutboundError),
     /// The keys of an issuer cannot be read.
     #[error(transparent)]
     Keys(#[from] IssuerError),
@@ -152,6 +160,8 @@ impl Snapshot {
             off: config.off.clone(),
             unmatched,
             issuers: credentials.issuers,
+            outbound: old.map_or_else(Arc::default, |old| Arc::clone(&old.outbound)),
+            way: Arc::new(WayOut::read(&config.outbound)?),
             metadata: resource::documents(config),
             next_generation,
         })
@@ -174,6 +184,10 @@ impl Snapshot {
     pub(crate) fn take_up(&self) {
         self.upstreams.iter().for_each(Upstream::take_up);
         self.rates.set_keys_max(self.limits.limiter_keys_max);
+        if self.outbound.replace(&self.way) {
+            // Those that could not be reached by the other.
+            self.issuers.all.iter().for_each(|issuer| issuer.hasten(clock::now()));
+        }
     }
 
     /// Whether a session with the upstream of this session key is not to be opened again in place of another.

@@ -22,6 +22,7 @@ use crate::access::limit::payer::Payer;
 use crate::buffers::Buffers;
 use crate::clock;
 use crate::telemetry::calls::CallLabels;
+use net::fetch::Fetcher;
 use net::tasks::Tasks;
 use protocol::error::{Error, Redirect, UpstreamError};
 use protocol::json::Scratch;
@@ -222,6 +223,8 @@ impl Reply {
 pub(crate) struct UpstreamClient {
     pub pools: Rc<ConnectionPools>,
     pub tasks: Tasks,
+    /// Fetches tokens.
+    pub fetcher: Fetcher,
     /// Open connections of this thread, idle ones included.
     pub open: Rc<Cell<usize>>,
     /// How many this thread may have.

@@ -15,7 +15,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -251,7 +251,11 @@ impl Connector {
     }
 
     /// Shakes hands with the server at `host` over `stream`.
-    pub async fn connect(&self, stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, TlsFault> {
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+        host: &str,
+    ) -> Result<TlsStream<S>, TlsFault> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => ServerName::try_from(host).map_err(|_| TlsFault::OtherName)?.to_owned(),

@@ -134,9 +134,12 @@ impl AdminClient {
             HttpError::ConnectTimedOut(patience) => AdminError::TimedOut(patience),
             HttpError::TimedOut => AdminError::TimedOut(self.timeout),
             HttpError::TooLarge => AdminError::TooLarge,
-            HttpError::Url | HttpError::Tls(_) | HttpError::Reset | HttpError::Malformed => {
-                AdminError::Broken(error)
-            }
+            HttpError::Url
+            | HttpError::Address
+            | HttpError::Proxy { .. }
+            | HttpError::Tls(_)
+            | HttpError::Reset
+            | HttpError::Malformed => AdminError::Broken(error),
         }
     }
 

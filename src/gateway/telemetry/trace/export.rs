@@ -20,7 +20,6 @@ use crate::clock;
 use crate::telemetry::metrics::families::SpanResults;
 use net::fetch::Fetcher;
 use net::jitter::jittered;
-use net::tasks::Tasks;
 use net::tls::Connector;
 
 /// How long the end of the process waits for spans to be sent.
@@ -87,12 +86,11 @@ impl Traces {
     }
 
     /// Sends spans of this version of the program until the end of the process.
-    pub(crate) async fn run(self: Arc<Self>, version: &'static str, tasks: Tasks) {
+    pub(crate) async fn run(self: Arc<Self>, version: &'static str, fetcher: Fetcher) {
         let waiting = self.waiting.lock().take();
         let Some(mut waiting) = waiting else { return };
-        let fetcher = Fetcher { tasks, tls: self.tls.clone() };
         let resource = otlp::resource(&self.settings, version);
-        let receiver = Receiver { settings: &self.settings, fetcher, resource };
+        let receiver = Receiver { settings: &self.settings, tls: self.tls.as_ref(), fetcher, resource };
         let mut remarks = Remarks::default();
         loop {
             tokio::select! {

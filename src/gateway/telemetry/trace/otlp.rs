@@ -1,5 +1,6 @@
 //! One batch of spans, as OTLP over HTTP: encoded, posted, and what the receiver says to it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -21,6 +22,7 @@ use super::settings::TraceSettings;
 use crate::telemetry::logs::shorten;
 use net::fetch::Fetcher;
 use net::http_client::HttpError;
+use net::tls::Connector;
 
 /// Nobody says more than this about a batch.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -30,6 +32,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Receiver<'s> {
     pub(super) settings: &'s TraceSettings,
+    pub(super) tls: Option<&'s Arc<Connector>>,
     pub(super) fetcher: Fetcher,
     pub(super) resource: ResourceAttributesWithSchema,
 }
@@ -67,7 +70,7 @@ impl Receiver<'_> {
         *request.method_mut() = http::Method::POST;
         self.settings.endpoint.clone_into(request.uri_mut());
         self.settings.headers.clone_into(request.headers_mut());
-        let answer = self.fetcher.fetch(request, ANSWER_BYTES_MAX, deadline).await;
+        let answer = self.fetcher.fetch(request, self.tls, ANSWER_BYTES_MAX, deadline).await;
         let answer = answer.map_err(|error| Rejection::of_fetch(&error))?;
         let status = answer.status();
         if status.is_success() {
@@ -89,8 +92,11 @@ impl Receiver<'_> {
 
 impl Rejection {
     fn of_fetch(error: &HttpError) -> Self {
-        let is_passing =
-            matches!(error, HttpError::Unreachable(_) | HttpError::ConnectTimedOut(_) | HttpError::TimedOut);
+        let is_passing = match error {
+            HttpError::Unreachable(_) | HttpError::ConnectTimedOut(_) | HttpError::TimedOut => true,
+            HttpError::Proxy { fault, .. } => fault.may_pass(),
+            _ => false,
+        };
         Self { why: error.to_string(), again: is_passing.then_some(Duration::ZERO) }
     }
 }

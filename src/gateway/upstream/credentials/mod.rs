@@ -10,8 +10,6 @@ pub(crate) mod oauth;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use sha2::{Digest as _, Sha256};
@@ -212,9 +210,7 @@ fn bearer(token: &[u8]) -> Result<HeaderValue, AccessError> {
 }
 
 fn basic(user: &[u8], password: &[u8]) -> Result<HeaderValue, AccessError> {
-    let pair = Zeroizing::new([user, b":", password].concat());
-    let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(&*pair)));
-    sensitive(&AUTHORIZATION, text.as_bytes())
+    net::secret::basic(user, password).map_err(|_| AccessError::Header(AUTHORIZATION))
 }
 
 impl UpstreamAccess {
@@ -321,7 +317,7 @@ impl UpstreamClient {
         let Some(tokens) = &upstream.access.tokens else {
             return self.attempt(upstream, delivery, request, clock).await;
         };
-        let token = tokens.get(&self.tasks, clock.deadline).await?;
+        let token = tokens.get(&self.fetcher, clock.deadline).await?;
         let is_safe_to_repeat = delivery.0.is_safe_to_repeat;
         // Sent twice, it may have had another id the second time.
         let message = request.message.clone();
@@ -340,7 +336,7 @@ impl UpstreamClient {
             trail.goes_again();
         }
         request.message = message;
-        let token = tokens.get(&self.tasks, clock.deadline).await?;
+        let token = tokens.get(&self.fetcher, clock.deadline).await?;
         request.headers.insert(AUTHORIZATION, token.header.clone());
         let reply = self.attempt(upstream, delivery, request, clock.starting_now()).await?;
         if let Some(lease) = reply.lease.as_ref().filter(|_| reply.head.status.is_success()) {

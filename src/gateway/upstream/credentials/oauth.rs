@@ -24,8 +24,8 @@ use config::{ClientAuth, OAuth};
 use net::fetch::Fetcher;
 use net::http_client::HttpError;
 use net::jitter;
+use net::outbound::WayOut;
 use net::secret::Secret;
-use net::tasks::Tasks;
 use net::tls::Connector;
 use protocol::error::UpstreamError;
 
@@ -73,6 +73,8 @@ pub(crate) struct AccessToken {
 struct Failures {
     in_a_row: u32,
     until: Option<Instant>,
+    /// By which way they were; another may lead there.
+    way: Arc<WayOut>,
 }
 
 /// Why there is no token.
@@ -91,6 +93,7 @@ enum TokenError {
 impl TokenError {
     fn may_pass(&self) -> bool {
         match self {
+            Self::Fetch(HttpError::Proxy { fault, .. }) => fault.may_pass(),
             Self::Fetch(error) => !matches!(error, HttpError::Url | HttpError::Tls(_)),
             Self::Status(status) | Self::Refused(status, _) => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
@@ -165,7 +168,7 @@ impl AccessTokens {
     /// A token that has not expired, fetched if need be until `deadline`.
     pub(super) async fn get(
         self: &Arc<Self>,
-        tasks: &Tasks,
+        fetcher: &Fetcher,
         deadline: Instant,
     ) -> Result<Arc<AccessToken>, UpstreamError> {
         let now = clock::now();
@@ -173,8 +176,8 @@ impl AccessTokens {
             if token.life.is_some_and(|(refresh, _)| refresh <= now)
                 && let Ok(failures) = Arc::clone(&self.failures).try_lock_owned()
             {
-                let (tokens, fetching) = (Arc::clone(self), tasks.clone());
-                tasks.spawn(async move {
+                let (tokens, fetching) = (Arc::clone(self), fetcher.clone());
+                fetcher.tasks.spawn(async move {
                     // Whoever needs it finds it, or finds that there is none.
                     let _ = tokens.fetch(failures, &fetching).await;
                 });
@@ -182,9 +185,9 @@ impl AccessTokens {
             return Ok(token);
         }
         // Fetched on a task of its own, it is there for the next even if nobody waits any more.
-        let (tokens, fetching) = (Arc::clone(self), tasks.clone());
+        let (tokens, fetching) = (Arc::clone(self), fetcher.clone());
         let (sender, fetched) = tokio::sync::oneshot::channel();
-        tasks.spawn(async move {
+        fetcher.tasks.spawn(async move {
             let failures = Arc::clone(&tokens.failures).lock_owned().await;
             let token = match tokens.valid(clock::now()) {
                 Some(token) => Some(token),
@@ -226,15 +229,16 @@ impl AccessTokens {
     async fn fetch(
         &self,
         mut failures: OwnedMutexGuard<Failures>,
-        tasks: &Tasks,
+        fetcher: &Fetcher,
     ) -> Option<Arc<AccessToken>> {
-        if failures.until.is_some_and(|until| clock::now() < until) {
+        let way = fetcher.outbound.current();
+        let is_same_way = Arc::ptr_eq(&way, &failures.way);
+        if is_same_way && failures.until.is_some_and(|until| clock::now() < until) {
             return None;
         }
-        let fetcher = Fetcher { tasks: tasks.clone(), tls: self.tls.clone() };
         let mut pauses = PAUSES.into_iter();
         let failure = loop {
-            match self.fetch_once(&fetcher).await {
+            match self.fetch_once(fetcher).await {
                 Ok(token) => {
                     let token = Arc::new(token);
                     self.current.store(Some(Arc::clone(&token)));
@@ -252,6 +256,7 @@ impl AccessTokens {
         let wait = jitter::jittered(wait, 0.8..1.2);
         failures.in_a_row += 1;
         failures.until = Some(clock::now() + wait);
+        failures.way = way;
         tracing::warn!(upstream = self.upstream, reason = %failure, retry_ms = wait.as_millis(), "no token for an upstream");
         None
     }
@@ -267,7 +272,8 @@ impl AccessTokens {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let asked = clock::now();
-        let answer = fetcher.fetch(request, ANSWER_BYTES_MAX, asked + FETCH_TIMEOUT).await?;
+        let deadline = asked + FETCH_TIMEOUT;
+        let answer = fetcher.fetch(request, self.tls.as_ref(), ANSWER_BYTES_MAX, deadline).await?;
         read_answer(answer.status(), answer.body(), asked)
     }
 }

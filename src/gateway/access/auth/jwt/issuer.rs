@@ -239,6 +239,14 @@ impl Issuer {
         plan.stale.map_or(due, |stale| due.min(stale))
     }
 
+    /// Has keys that could not be read tried again now, for a reason to hope.
+    pub(crate) fn hasten(&self, now: Instant) {
+        let mut plan = self.plan();
+        if plan.failures > 0 {
+            (plan.failures, plan.due) = (0, now);
+        }
+    }
+
     /// What came of fetching. Returns whether keys changed.
     pub(crate) fn end(&self, keys: Option<KeySet>, now: Instant) -> bool {
         let mut has_changed = false;
