@@ -19,6 +19,7 @@
 //! | a client and a server that play a script, whatever their eras | `caller.rs`, `script.rs`, `scripted.rs` |
 //! | a server that is a program | `child.rs`, with `child.py`: [`Child`] |
 //! | servers behind TLS, certificates, tokens | `tls_upstream.rs`, `tls.rs`, `issuer.rs` |
+//! | a proxy before the Internet | `proxy.rs`: [`Proxy`] |
 //! | Redis, Prometheus, an OTLP receiver, a terminal | `redis.rs`, `prometheus.rs`, `spans.rs`, `terminal.rs` |
 
 mod caller;
@@ -33,6 +34,7 @@ mod listening;
 mod message;
 mod metrics;
 mod prometheus;
+mod proxy;
 mod redis;
 mod reply;
 mod script;
@@ -63,6 +65,7 @@ pub(crate) use message::{
     with_key,
 };
 pub(crate) use prometheus::{Prometheus, promtool};
+pub(crate) use proxy::{Lead, Proxy};
 pub(crate) use redis::Redis;
 pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};
 pub(crate) use script::{Act, Kind, Script, answer, question_of};

@@ -15,6 +15,7 @@
 //! | [`verbs`] | What do `trunkline reload`, `ready`, `log-level` and `drain` do? |
 //! | [`status_page`] | What do the status page and the requests behind it get? |
 //! | [`status_calls`] | What does `/status` tell of failed calls, of callers, and of since when something is down? |
+//! | [`outbound`] | Which of the gateway's own requests go through a proxy, and what if it leads nowhere? |
 //! | [`examples`] | Does a gateway start with each example, and do what it says? |
 //! | [`redis`] | What do several gateways share in Redis, and what if it does not answer? |
 //! | [`valgrind`] | Does the daemon run under valgrind, so that instructions can be counted? |
@@ -23,6 +24,7 @@ mod admin;
 mod examples;
 mod metrics_listener;
 mod named_files;
+mod outbound;
 mod redis;
 mod reload;
 mod restart;

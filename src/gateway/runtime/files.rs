@@ -24,10 +24,8 @@ use crate::telemetry::trace::Traces;
 use crate::upstream::credentials::{AccessError, Material, UpstreamAccess};
 use crate::upstream::stdio::{launchers, program};
 use config::{Config, SecretSource, SignIn};
-use net::secret::{CREDENTIALS_AGE, Secret, SecretError, exposure};
-use config::{Config, SecretSource};
 use net::outbound::{OutboundError, WayOut};
-use net::secret::{CREDENTIALS_AGE, SecretError, exposure};
+use net::secret::{CREDENTIALS_AGE, Secret, SecretError, exposure};
 use net::tls::Connectors;
 
 /// What is wrong with what a configuration names.
