@@ -24,6 +24,7 @@ CRATES = {
     "protocol": "",
     "tokens": "protocol",
     "identity": "protocol tokens",
+    "store": "",
     "http1": "",
     "status": "",
     "config": "protocol identity",
@@ -79,6 +80,7 @@ ROOMS = {
         lib
     """,
     "status": "callers calls object words query history seen servers standing faults programs state problem tools gateway problems lib",
+    "store": """
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
         dial tls proxy http_client outbound fetch lib
