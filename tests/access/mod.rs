@@ -15,6 +15,7 @@
 //! | [`shared_pins`] | What of that do gateways share, and what if what they share is away, lost or tampered with? |
 //! | [`arguments`] | What do rules and limits make of the arguments that a tool is called with? |
 //! | [`rates`] | How many calls per time, counted for whom, and what is a refused client told? |
+//! | [`sign_in`] | How do people sign in at the provider for clients that nobody knows, and what are their tokens good for? |
 //! | [`tasks`] | Whose is a task, and who reads, lists, cancels or hears of it? |
 
 mod api_keys;
@@ -28,4 +29,5 @@ mod pins;
 mod policy;
 mod rates;
 mod shared_pins;
+mod sign_in;
 mod tasks;

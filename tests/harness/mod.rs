@@ -18,6 +18,7 @@
 //! | a server that notifies of changes | `listening.rs`: [`Listening`], [`Stream`] |
 //! | a client and a server that play a script, whatever their eras | `caller.rs`, `script.rs`, `scripted.rs` |
 //! | a server that is a program | `child.rs`, with `child.py`: [`Child`] |
+//! | a provider that users sign in at | `provider.rs`: [`Provider`] |
 //! | servers behind TLS, certificates, tokens | `tls_upstream.rs`, `tls.rs`, `issuer.rs` |
 //! | a proxy before the Internet | `proxy.rs`: [`Proxy`] |
 //! | Redis, Prometheus, an OTLP receiver, a terminal | `redis.rs`, `prometheus.rs`, `spans.rs`, `terminal.rs` |
@@ -34,6 +35,7 @@ mod listening;
 mod message;
 mod metrics;
 mod prometheus;
+mod provider;
 mod proxy;
 mod redis;
 mod reply;
@@ -65,6 +67,7 @@ pub(crate) use message::{
     with_key,
 };
 pub(crate) use prometheus::{Prometheus, promtool};
+pub(crate) use provider::{PROVIDER_CLIENT, PROVIDER_SECRET, Provider};
 pub(crate) use proxy::{Lead, Proxy};
 pub(crate) use redis::Redis;
 pub(crate) use reply::{Gate, Offer, Reply, literal, members, result_body};

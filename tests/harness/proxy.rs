@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What a proxy does with a request.
+/// The fate of a request at a proxy.
 pub(crate) enum Lead {
     /// Leads to this address.
     To(SocketAddr),
@@ -37,9 +37,9 @@ impl Proxy {
                     return;
                 }
                 let Some((head, more)) = read_head(&stream) else { continue };
-                let led = lead(&head);
+                let then = lead(&head);
                 noted.lock().unwrap().push(head.clone());
-                match led {
+                match then {
                     Lead::To(server) => drop(std::thread::spawn(move || pass(stream, server, &head, &more))),
                     Lead::Say(answer) => drop((&stream).write_all(&answer)),
                     Lead::Keep => kept.push(stream),

@@ -1,9 +1,14 @@
 //! The harness against itself: the client and the scripted upstream must understand each other, or no failure of a
 //! test means anything.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
 use super::{
-    Broken, Connection, Gate, LEGACY_VERSION, Legacy, Offer, Reply, Upstream, call, in_session, initialize,
-    legacy, list, literal, open_session,
+    Broken, Connection, Gate, LEGACY_VERSION, Legacy, Offer, PROVIDER_CLIENT, PROVIDER_SECRET, Provider,
+    Reply, Upstream, call, in_session, initialize, legacy, list, literal, open_session, post,
 };
 
 #[test]
@@ -107,4 +112,52 @@ fn a_legacy_server_may_do_without_sessions_and_speak_both_eras() {
         response.assert_ok();
         assert_eq!(response.header("mcp-session-id"), None);
     }
+}
+
+#[test]
+fn a_client_of_the_provider_walks_from_discovery_to_refresh() {
+    let provider = Provider::start(&["https://mcp.example/callback"]);
+    let get = |target: &str| post("").method("GET").target(target);
+    let metadata = provider.ask(get("/.well-known/openid-configuration")).json();
+    assert_eq!(metadata["issuer"], provider.issuer());
+    let path = |name: &str| {
+        let url = metadata[name].as_str().expect("an endpoint");
+        url.strip_prefix(&provider.issuer()).expect("an endpoint below the issuer").to_owned()
+    };
+
+    let verifier = "v".repeat(43);
+    let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier));
+    let visit = format!(
+        "{}{}?response_type=code&client_id={PROVIDER_CLIENT}&redirect_uri=https%3A%2F%2Fmcp.example%2Fcallback\
+         &scope=openid+offline_access&state=s&nonce=n&code_challenge={challenge}&code_challenge_method=S256",
+        provider.issuer(),
+        path("authorization_endpoint")
+    );
+    let back = provider.sign_in(&visit, "alice");
+    let code = back.strip_prefix("https://mcp.example/callback?code=").expect("a code");
+    let code = code.split('&').next().expect("a code");
+
+    let secret = PROVIDER_SECRET.replace(' ', "+");
+    let proof = format!("client_id={PROVIDER_CLIENT}&client_secret={secret}");
+    let token = |form: &str| -> Value {
+        let request = post(format!("{proof}&{form}")).target(&path("token_endpoint"));
+        provider.ask(request.set("Content-Type", "application/x-www-form-urlencoded")).json()
+    };
+    let exchange = format!(
+        "grant_type=authorization_code&code={code}&code_verifier={verifier}\
+         &redirect_uri=https%3A%2F%2Fmcp.example%2Fcallback"
+    );
+    let tokens = token(&exchange);
+    let bearer = format!("Bearer {}", tokens["access_token"].as_str().expect("a token"));
+    let userinfo = provider.ask(get(&path("userinfo_endpoint")).with("Authorization", bearer)).json();
+    assert_eq!((&userinfo["sub"], &userinfo["groups"]), (&json!("alice"), &json!(["staff", "ops"])));
+
+    let refresh = |tokens: &Value| {
+        let shown = tokens["refresh_token"].as_str().expect("a refresh token");
+        token(&format!("grant_type=refresh_token&refresh_token={shown}"))
+    };
+    let next = refresh(&tokens);
+    provider.faults(&json!({ "removed": ["alice"] }));
+    assert_eq!(refresh(&next)["error"], "invalid_grant");
+    assert_eq!(provider.requests("/token"), 3);
 }

@@ -1,0 +1,31 @@
+//! Sign-in: clients that were registered nowhere, people at a provider, and the tokens that come of it.
+//!
+//! | File | The question it answers |
+//! |---|---|
+//! | [`place`], [`browser`] | The gateway and its provider, the browser of a person, and the way of a client through both |
+//! | [`flow`] | Does the whole way lead to calls, as the principal of the provider's own tokens, over restarts? |
+//! | [`codes`] | When is a code good, and what ends its sign-in? |
+//! | [`refreshes`] | Which refresh tokens are good, once and twice? |
+//! | [`ends`] | What ends with a sign-in, and when? |
+//! | [`requests`] | What of a request is refused, and how is that told? |
+//! | [`forms`] | Which browser may answer a page and come back from the provider? |
+//! | [`cookies`] | Which cookies does a browser get? |
+//! | [`faults`] | What happens where the provider lies or fails? |
+//! | [`reloads`] | What do tokens mean after a reload? |
+//! | [`musts`] | Do the mistakes of others happen here? |
+
+mod browser;
+mod codes;
+mod cookies;
+mod ends;
+mod faults;
+mod flow;
+mod forms;
+mod musts;
+mod place;
+mod refreshes;
+mod reloads;
+mod requests;
+
+use browser::Browser;
+use place::{AskedTokens, CALLBACK, Place, REDIRECT, Settings, Tokens, URL, VERIFIER, form, get, post_form};
