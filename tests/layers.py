@@ -30,7 +30,7 @@ CRATES = {
     "config": "protocol identity",
     "net": "protocol config",
     "client": "protocol config net",
-    "gateway": "protocol tokens identity http1 status config net",
+    "gateway": "protocol tokens identity store http1 status config net",
     "tools": "protocol status config net client",
     "demo": "",
 }
@@ -41,24 +41,27 @@ FLOORS = {
     "clock": "",
     "buffers": "",
     "directory": "",
+    "key_file": "directory",
     "state_files": "",
     "flight": "",
     "identity": "",
     "telemetry": "clock identity",
     "redis": "clock telemetry",
-    "access": "clock identity telemetry redis",
+    "grants": "clock telemetry redis",
+    "access": "clock key_file identity telemetry redis grants",
     "upstream": "clock buffers directory flight telemetry access",
     "bridge": "clock telemetry access upstream",
-    "session": "clock directory state_files telemetry redis access upstream",
-    "snapshot": "clock identity telemetry access upstream bridge",
+    "session": "clock directory key_file state_files telemetry redis access upstream",
+    "snapshot": "clock identity telemetry grants access upstream bridge",
     "tables": "clock state_files flight identity access upstream session snapshot",
-    "context": "clock identity telemetry redis access upstream session snapshot tables",
+    "context": "clock key_file identity telemetry redis grants access upstream session snapshot tables",
+    "sign_in": "clock identity telemetry grants access",
     "mapper": "access upstream session snapshot",
     "catalog": "clock directory state_files flight telemetry redis access upstream session snapshot tables context mapper",
-    "line": "clock identity telemetry redis access upstream session snapshot tables context mapper catalog",
+    "line": "clock identity telemetry redis access upstream session snapshot tables context sign_in mapper catalog",
     "edge": "clock buffers access context line",
-    "admin": "clock state_files telemetry access upstream snapshot tables context",
-    "runtime": "clock telemetry redis access upstream session snapshot context catalog line edge admin",
+    "admin": "clock state_files telemetry grants access upstream snapshot tables context",
+    "runtime": "clock key_file telemetry redis grants access upstream session snapshot context catalog line edge admin",
 }
 
 
@@ -79,8 +82,13 @@ ROOMS = {
         browser_cookies public_address sealed server_metadata client client_auth registration client_document authorize token_request revocation provider
         lib
     """,
-    "status": "callers calls object words query history seen servers standing faults programs state problem tools gateway problems lib",
+    "status": "callers calls object words query history seen servers standing faults programs state problem tools grants gateway problems lib",
     "store": """
+        error limits name record room
+        answer change fault file table ledger
+        batch open shared
+        writer reader store cases lib
+    """,
     "net": """
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
         dial tls proxy http_client outbound fetch lib

@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod documents;
 mod export;
+mod grants;
 mod groups;
 mod import;
 mod key;
@@ -103,6 +104,8 @@ enum Command {
     LogLevel(operate::LogLevelArgs),
     /// Stop a running gateway as SIGTERM does
     Drain(operate::DrainArgs),
+    /// Show and end people's sign-ins at a running gateway
+    Grants(grants::GrantsArgs),
     /// Show the state of a running gateway, live
     Top(top::TopArgs),
     /// Print the state of a running gateway
@@ -199,6 +202,7 @@ fn done(command: Command) -> Result<ExitCode, CommandFailure> {
         Command::Ready(options) => return operate::ready(&options),
         Command::LogLevel(options) => return operate::log_level(&options),
         Command::Drain(options) => return operate::drain(&options),
+        Command::Grants(options) => return grants::grants(&options),
         Command::Status(options) => return status::status(&options),
         Command::Top(options) => return top::top(&options),
         Command::Demo(options) => demo::demo(&options)?,

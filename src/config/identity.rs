@@ -236,7 +236,7 @@ fn key_source(keys: KeySourceKeys, table: Table<'_>, findings: &mut Findings) ->
     }
 }
 
-/// The URL of the metadata of an issuer (OpenID Connect Discovery §4), if it can have any.
+/// The URL of the metadata of an issuer (`OpenID` Connect Discovery §4), if it can have any.
 fn metadata_url(issuer: &str) -> Option<Uri> {
     let is_plain = !issuer.contains(['?', '{', '}']);
     let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));

@@ -24,7 +24,7 @@ section! {
         /// Default: none. `HTTPS_PROXY` and the like in the environment are not read.
         #[example("https://proxy.example.com:3128")]
         proxy: Option<ProxyUrl>,
-        /// Who the gateway is to the proxy. Default: it does not say.
+        /// User and password for the proxy. Default: none are shown.
         #[example({ user = "gateway", password = { file = "/etc/trunkline/proxy-password" } })]
         basic: Option<Basic>,
         /// For a proxy with `https://`: a file of the certificates that are believed of it, in PEM; an absolute path.
@@ -70,7 +70,7 @@ enum Hosts {
 pub struct NoProxy(Vec<DirectHosts>);
 
 impl NoProxy {
-    /// Whether `host` is reached without the proxy at `port`: a name, or an address without brackets.
+    /// True if `host` is reached without the proxy at `port`: a name, or an address without brackets.
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let name = host.to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);

@@ -18,6 +18,8 @@
 //! | [`bridge`] | between clients of one era and servers of the other |
 //! | [`upstream`] | replicas, connections, child processes, HTTP+SSE, pinned definitions |
 //! | [`access`] | who may do what, and how much of it: TLS, authentication, policy, limits |
+//! | [`sign_in`] | the authorization server: how people sign in, and what clients get for it |
+//! | [`grants`] | sign-ins as they are kept, in a file or in Redis |
 //! | [`redis`] | what replicas of the gateway share |
 //! | [`telemetry`] | metrics, logs, traces |
 //! | [`identity`], [`directory`], [`state_files`], [`clock`], [`flight`], [`buffers`] | who calls; files of the state directory, and whether they can be written; the time; work that is done once for all who wait; memory to read and write with |
@@ -113,12 +115,15 @@ mod context;
 mod directory;
 mod edge;
 mod flight;
+mod grants;
 mod identity;
+pub mod key_file;
 mod line;
 mod mapper;
 mod redis;
 mod runtime;
 mod session;
+mod sign_in;
 mod snapshot;
 mod state_files;
 mod tables;
@@ -136,7 +141,7 @@ pub use runtime::{
     warn_about,
 };
 pub use session::store::StoreError;
-pub use session::{SessionRequest, Sessions, key_file};
+pub use session::{SessionRequest, Sessions};
 pub use telemetry::metrics::Metrics;
 
 /// Definitions of tools that an operator let pass, for the command that shows and approves them.

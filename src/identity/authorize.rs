@@ -76,6 +76,11 @@ impl AuthorizeRequest {
         self.0.get("client_id")
     }
 
+    /// A parameter as it came, for a page that names it.
+    pub fn parameter(&self, name: &str) -> Option<&str> {
+        self.0.get(name)
+    }
+
     /// Judges the request of this client.
     pub fn judge(
         &self,

@@ -50,18 +50,9 @@ impl ScopeRules {
         scopes
     }
 
-    /// The scopes that a 403 asks for: all that the call needs, if a visit to the browser would grant those that are missing.
-    /// `None`: it would not, or nothing is missing; the call is forbidden and nobody is sent anywhere.
-    pub fn step_up<'s>(
-        &self,
-        needed: &[&'s str],
-        held: &[impl AsRef<str>],
-        groups: &[impl AsRef<str>],
-    ) -> Option<Vec<&'s str>> {
-        let is_held = |scope: &str| held.iter().any(|held| held.as_ref() == scope);
-        let missing: Vec<&str> = needed.iter().copied().filter(|scope| !is_held(scope)).collect();
-        let would_help = !missing.is_empty() && missing.iter().all(|scope| self.may_have(scope, groups));
-        would_help.then(|| needed.to_vec())
+    /// The scopes that a principal of these groups could have for the asking.
+    pub fn obtainable(&self, groups: &[impl AsRef<str>]) -> Vec<String> {
+        self.0.keys().filter(|scope| self.may_have(scope, groups)).cloned().collect()
     }
 }
 
@@ -129,19 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn a_visit_is_asked_for_only_where_it_helps() {
-        let rules = rules();
-        assert_eq!(
-            rules.step_up(&["mcp:read", "mcp:write"], &["mcp:read"], &["dev"]),
-            Some(vec!["mcp:read", "mcp:write"])
-        );
-        assert_eq!(rules.step_up(&["mcp:write"], &["mcp:read"], &["staff"]), None, "no group would get it");
-        assert_eq!(
-            rules.step_up(&["mcp:write", "admin"], &NOBODY, &["ops"]),
-            None,
-            "one of two is not enough"
-        );
-        assert_eq!(rules.step_up(&["mcp:write"], &["mcp:write"], &["ops"]), None, "nothing is missing");
+    fn a_visit_helps_where_a_group_may_have_the_scope() {
+        assert_eq!(rules().obtainable(&NOBODY), ["mcp:read"]);
+        assert_eq!(rules().obtainable(&["dev"]), ["mcp:read", "mcp:write"]);
+        assert_eq!(rules().obtainable(&["staff"]), ["mcp:read"], "no group of theirs would get it");
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub enum Destination {
     },
     /// A host over TLS, through the tunnel of a proxy.
     Tunnel {
-        /// Who makes the tunnel.
+        /// The proxy that makes the tunnel.
         proxy: Arc<Proxy>,
         /// A name, which the proxy looks up, or an address.
         host: String,
@@ -117,7 +117,7 @@ pub enum HttpError {
     Proxy {
         /// Its host and port.
         proxy: String,
-        /// What is wrong.
+        /// Its fault.
         fault: ProxyFault,
     },
     /// The server is not who it should be; nothing was sent.

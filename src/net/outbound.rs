@@ -26,7 +26,7 @@ pub struct WayOut {
     direct: NoProxy,
 }
 
-/// Why there is no way out as configured. Shows nothing of a secret.
+/// A way out that cannot be had as configured. Shows nothing of a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {
     /// The password for the proxy.

@@ -31,13 +31,13 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 pub struct Proxy {
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// How it is reached itself; `None`: in clear text.
+    /// TLS to the proxy itself; `None`: it is reached in clear text.
     pub(crate) tls: Option<Arc<Connector>>,
-    /// What it is shown.
+    /// The credentials that it is shown.
     pub(crate) authorization: Option<HeaderValue>,
 }
 
-/// Why a proxy leads nowhere, as the end of a sentence that begins with it. Nothing was sent to the server.
+/// The reason for which a proxy leads nowhere, as the end of a sentence that begins with it. Nothing was sent to the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyFault {
     /// No connection to it, for this reason.

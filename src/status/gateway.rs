@@ -60,7 +60,7 @@ objects! {
         last_reload: Option<ReloadStatus>,
     }
 
-    /// Where the log goes.
+    /// The place to which the log goes.
     struct LogStatus {
         /// `journal`, `file`, `terminal`, or `other`, such as a pipe to a container's log.
         place: String,

@@ -12,6 +12,7 @@
 //! | `words.rs` | numbers as sentences have them |
 //! | `calls.rs` | how many calls, how they ended, how long they took |
 //! | `callers.rs` | who calls |
+//! | `grants.rs` | `/grants`: who is signed in |
 //! | `history.rs` | `/status/history`: the last minutes |
 //! | `tools.rs`, `query.rs` | `/status/tools`: a page of tools, and which ones are asked for |
 //! | `object.rs` | how all of these are read |
@@ -31,6 +32,7 @@ mod callers;
 mod calls;
 mod faults;
 mod gateway;
+mod grants;
 mod history;
 pub mod problem;
 pub mod problems;
@@ -49,6 +51,7 @@ pub use self::gateway::{
     Cache, Certificate, ConfigStatus, ConnectionsStatus, LimitStatus, ListenerStatus, LogStatus,
     ReloadStatus, Sample, SessionsStatus, SharedStatus, StateFileFaultStatus, Status, TracesStatus,
 };
+pub use self::grants::{EndedGrants, GrantStatus, GrantsPage};
 pub use self::history::{History, HistoryLine, HistoryLines};
 pub use self::object::{Object, parse};
 pub use self::query::{ToolsQuery, ToolsSort};

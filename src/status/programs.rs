@@ -5,9 +5,9 @@ use crate::servers::{ChildrenStatus, FaultStatus, UpstreamStatus};
 use crate::standing::{FIRST_CALL, Standing, UpstreamState};
 use crate::words::{number_of, span};
 
-/// What is said of those that end again and again.
+/// The words for those that end again and again.
 const LOOP: &str = "its child process is in a crash loop";
-/// What is said of those that take longer than `start_timeout`.
+/// The words for those that take longer than `start_timeout`.
 const LATE: &str = "has not started";
 
 /// The state by the ends of its processes; `None`: they say nothing of it.
@@ -82,7 +82,7 @@ pub(crate) fn of_start(upstream: &UpstreamStatus, now_s: u64) -> Option<Standing
     Some(found.since(start.since_s))
 }
 
-/// A program that does not run, as nobody has called it.
+/// A program that does not run, as it was not called yet.
 pub(crate) fn of_rest(upstream: &UpstreamStatus) -> Option<Standing> {
     upstream.start.as_ref().filter(|start| start.phase == FIRST_CALL)?;
     Some(Standing::new(UpstreamState::Up, true).because("starts with its first call", ""))

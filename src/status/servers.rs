@@ -167,7 +167,7 @@ objects! {
         crashes: u64,
         /// Those that ended unasked within the last hour, though they had been of use.
         ended_last_hour: u64,
-        /// Whether they end again and again before they are of use.
+        /// True if they end again and again before they are of use.
         crash_loop: bool,
         /// The question of the gateway's own at which they do, such as `subscriptions/listen`; null: they end otherwise, or
         /// do not. Calls get through.

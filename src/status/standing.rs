@@ -37,7 +37,7 @@ pub struct Standing {
     pub why: Option<String>,
     /// The same without any text of a server's; empty: it is up.
     pub cause: String,
-    /// What others of its cause tell as well; `None`: all of it.
+    /// The part that others of its cause tell as well; `None`: all of it.
     pub common: Option<CommonCause>,
     /// Since when, in seconds since 1970.
     pub since_s: Option<u64>,
@@ -45,7 +45,7 @@ pub struct Standing {
     pub is_usable: bool,
 }
 
-/// What several upstreams of one cause have in common, though each of them tells more.
+/// The part that several upstreams of one cause have in common, though each of them tells more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommonCause {
     /// In words, without counts, times and texts of programs.

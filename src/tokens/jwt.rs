@@ -13,6 +13,8 @@ const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jw
 /// Values of `typ` of the assertion of a client (RFC 7523): an access token is none, whoever signed it.
 pub const TYPES_OF_ASSERTIONS: [&str; 4] =
     ["jwt", "client-authentication+jwt", "application/jwt", "application/client-authentication+jwt"];
+/// Values of `typ` of an ID token (`OpenID` Connect Core): an access token is none, though the same key signs it.
+pub const TYPES_OF_ID_TOKENS: [&str; 2] = ["jwt", "application/jwt"];
 /// Members of a header, and claims. Each is compared with all before it, and anybody may send a token.
 const MEMBERS_MAX: usize = 256;
 /// How deep texts are looked for.

@@ -355,7 +355,7 @@ fn a_program_that_starts_slowly_is_starting_until_its_time_is_over() {
     let is_running = |name: &&str| upstream(&told, name)["start"]["phase"] == "running";
     let running = ["first", "second"].into_iter().find(is_running).expect("one runs");
     let why = "it has not answered anything within start_timeout";
-    expect(&daemon, running, "down", why, "the process ended");
+    expect(&daemon, running, "down", why, "the process has not answered within start_timeout");
     logged(&daemon, running, why);
     top.wait_for("✗");
 }
@@ -510,7 +510,7 @@ fn a_program_that_ends_at_each_list_cannot_be_listed_until_it_is_mended() {
             is_looping().then_some(())
         });
         let why = "tools/list: its process ended, exit status: 3";
-        expect(&daemon, "up", "cannot be listed", why, "the process ended");
+        expect(&daemon, "up", "cannot be listed", why, "the process ended with an exit status");
         let found = upstream(&status(&daemon), "up");
         let told = found["why"].as_str().unwrap_or_default().to_owned();
         assert!(found["usable"] == false && told.contains("is in a crash loop"), "{found:#}");

@@ -27,7 +27,7 @@ const fn down(words: &'static [&'static str]) -> Ending {
 
 const fn unlisted(words: &'static [&'static str]) -> Ending {
     let why = "tools/list: its process ended, exit status: 3";
-    Ending { words, state: "cannot be listed", why, cause: "the process ended" }
+    Ending { words, state: "cannot be listed", why, cause: "the process ended with an exit status" }
 }
 
 /// Every point at which a program may end without a client's doing.
@@ -334,7 +334,8 @@ fn a_program_that_only_says_what_nobody_asked_does_not_start() {
     let keys = child.keys("start_timeout = \"1s\"\nstop_timeout = \"100ms\"");
     let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
     daemon.wait_for_log(0, "why", |line| line.contains("has not answered anything within start_timeout"));
-    expect(&daemon, "up", "down", "has not answered anything within start_timeout", "the process ended");
+    let cause = "the process has not answered within start_timeout";
+    expect(&daemon, "up", "down", "has not answered anything within start_timeout", cause);
     daemon.send(&call("1", "echo")).assert_error(503, 503, Some("1"));
 }
 

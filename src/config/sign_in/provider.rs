@@ -13,22 +13,22 @@ section! {
         /// The id of the gateway at the provider. It cannot be an audience of an endpoint: ID tokens, which are for the gateway
         /// itself, would open it.
         #[example("trunkline")]
-        client_id: ProviderClientId,
+        id as "client_id": ProviderClientId,
         /// The secret that goes with it.
         #[example({ file = "/etc/trunkline/provider-secret" })]
-        client_secret: Option<SecretPlace>,
+        secret as "client_secret": Option<SecretPlace>,
         /// The private key, in PEM, with which the gateway signs instead of showing a secret: P-256 (ES256), or RSA from 2048 bits
         /// (RS256).
         #[example({ file = "/etc/trunkline/provider-key.pem" })]
-        client_key: Option<SecretPlace>,
+        key as "client_key": Option<SecretPlace>,
         /// The id (`kid`) by which the provider knows `client_key`. Default: none is named.
         #[example("2026-11")]
-        client_key_id: Option<KeyId>,
+        key_id as "client_key_id": Option<KeyId>,
         /// The proof that the gateway gives at the provider's token endpoint: `client_secret` in the header `Authorization`
         /// (`basic`) or in the body (`post`), or an assertion by `client_key` (`private_key_jwt`). Default: `basic` with
         /// `client_secret`, `private_key_jwt` with `client_key`. Needed where both are there.
         #[example("private_key_jwt")]
-        client_authentication: Option<ProviderAuthentication>,
+        authentication as "client_authentication": Option<ProviderAuthentication>,
     }
     check provider_client => ProviderClient;
 }
@@ -108,17 +108,17 @@ fn provider_client(keys: ProviderClientKeys, table: Table<'_>, findings: &mut Fi
     } else {
         ProviderAuthentication::Basic
     };
-    let method = keys.client_authentication.unwrap_or(by_keys);
+    let method = keys.authentication.unwrap_or(by_keys);
     let (needed, source) = match method {
-        ProviderAuthentication::PrivateKeyJwt => ("client_key", keys.client_key),
-        ProviderAuthentication::Basic | ProviderAuthentication::Post => ("client_secret", keys.client_secret),
+        ProviderAuthentication::PrivateKeyJwt => ("client_key", keys.key),
+        ProviderAuthentication::Basic | ProviderAuthentication::Post => ("client_secret", keys.secret),
     };
     if !table.has(needed) && !findings.is_misspelt(table) && table.has("client_id") {
         let at = findings.span(table, "client_authentication").unwrap_or_else(|| table.span());
-        let message = match table.has("client_authentication") {
-            true => format!("`{}` needs `{needed}`: write `{needed} = {{ file = \"…\" }}`", method.label()),
-            false => "the provider would not know the gateway: write `client_secret = { file = \"…\" }`, or `client_key`"
-                .to_owned(),
+        let message = if table.has("client_authentication") {
+            format!("`{}` needs `{needed}`: write `{needed} = {{ file = \"…\" }}`", method.label())
+        } else {
+            "the provider would not know the gateway: write `client_secret = { file = \"…\" }`, or `client_key`".to_owned()
         };
         findings.error(at, message);
     }
@@ -128,8 +128,8 @@ fn provider_client(keys: ProviderClientKeys, table: Table<'_>, findings: &mut Fi
         ProviderAuthentication::Basic => ProviderProof::Basic(source),
         ProviderAuthentication::Post => ProviderProof::Post(source),
         ProviderAuthentication::PrivateKeyJwt => {
-            ProviderProof::PrivateKeyJwt { key: source, key_id: keys.client_key_id }
+            ProviderProof::PrivateKeyJwt { key: source, key_id: keys.key_id }
         }
     };
-    ProviderClient { id: keys.client_id, proof }
+    ProviderClient { id: keys.id, proof }
 }

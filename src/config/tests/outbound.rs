@@ -11,7 +11,7 @@ pub(super) const CASES: &[Case] = &[
         rendered: "
 f.toml:4:12: error: `no_proxy` says nothing without `proxy`
   |
-4 | no_proxy = [\"*\"]
+4 | no_proxy = [\"a\"]
   |            ^^^^^
 ",
     },
@@ -44,12 +44,12 @@ f.toml:5:35: error: a secret cannot stand here: write where it is read from, as 
         rendered: r#"
 f.toml:5:13: error: not a host: write for example "issuer.corp", "*.corp", "10.0.0.0/8" or "issuer.corp:8443"
   |
-5 | no_proxy = ["***", "*"]
+5 | no_proxy = ["a/b", "*"]
   |             ^^^^^
 
 f.toml:5:20: error: everything would go without the proxy: leave out `proxy` instead
   |
-5 | no_proxy = ["***", "*"]
+5 | no_proxy = ["a/b", "*"]
   |                    ^^^
 "#,
     },

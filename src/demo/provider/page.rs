@@ -27,7 +27,7 @@ p { margin: 0 0 1.5rem; color: var(--muted); }
 button { display: block; width: 100%; margin: 0 0 .75rem; padding: .75rem 1rem; border: 1px solid var(--line);
   border-radius: .5rem; background: var(--page); color: inherit; font: inherit; text-align: start; cursor: pointer; }
 button:hover { background: var(--hover); }
-button:focus-visible { outline: 3px solid Highlight; outline-offset: 2px; }
+button:focus-visible { outline: 3px solid; outline-offset: 2px; }
 button span { display: block; color: var(--muted); font-size: .9rem; }
 </style>
 "#;

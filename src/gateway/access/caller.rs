@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::access::limit::payer::Payer;
 use crate::access::policy::Class;
+use crate::grants::news::GrantInForce;
 use crate::identity::Principal;
 use crate::telemetry::callers::CallerCounts;
 
@@ -16,6 +17,8 @@ pub(crate) struct Caller {
     pub class: Arc<Class>,
     /// When its credentials end: what it holds open ends with them.
     pub ends: Option<Instant>,
+    /// The sign-in that let it in: what it holds open ends with that, too.
+    pub grant: Option<GrantInForce>,
     /// Where its calls are counted.
     pub counts: Arc<CallerCounts>,
 }
@@ -31,6 +34,6 @@ impl Caller {
             Principal::Anonymous => None,
             Principal::Known(identity) => Some(Payer::principal(&identity.id)),
         };
-        Self { principal, payer, class, ends, counts }
+        Self { principal, payer, class, ends, grant: None, counts }
     }
 }

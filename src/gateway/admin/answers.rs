@@ -11,6 +11,7 @@ use http::header::{
 };
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use serde::Serialize;
 
 use super::door::Refused;
 use crate::clock;
@@ -92,4 +93,12 @@ pub(super) fn page(status: StatusCode, media: &'static str, body: impl Into<Byte
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     answer
+}
+
+/// An answer as a line of JSON.
+pub(super) fn json_line(answer: &impl Serialize) -> Bytes {
+    // Nothing in it can fail to be written.
+    let mut text = serde_json::to_vec(answer).unwrap_or_default();
+    text.push(b'\n');
+    text.into()
 }

@@ -23,6 +23,7 @@ mod answers;
 mod connection_limiter;
 mod connections;
 mod door;
+mod grants;
 mod latest;
 mod list_cuts;
 pub(crate) mod metrics;

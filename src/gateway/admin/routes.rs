@@ -24,7 +24,7 @@ use super::latest::Latest;
 use super::metrics::MetricsText;
 use super::page::Page;
 use super::sampler::StatusSampler;
-use super::{StartRecord, servers, status, tools};
+use super::{StartRecord, grants, servers, status, tools};
 use crate::context::audit;
 use crate::context::reloads::ReloadOutcome;
 use crate::context::state::State;
@@ -35,9 +35,11 @@ use net::tasks::Tasks;
 
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
-const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /livez and /readyz, \
-                     and POST to /reload, /log-level and /drain\n";
+const PATHS: &str = "there is /, /metrics, /status, /status/history, /status/tools, /grants, /livez and /readyz, \
+                     and POST to /reload, /log-level, /drain and /grants/revoke\n";
 
+const GRANTS_REFUSED: &str = "for this, [admin] needs a `token` or a Unix socket, so that not everybody on this machine can see or \
+                              end people's sign-ins\n";
 const BODY_BYTES_MAX: usize = 4096;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Answers requests.
@@ -127,7 +129,7 @@ impl Routes {
         let is_change = parts.method == Method::POST;
         match parts.uri.path() {
             path @ ("/" | "/livez" | "/readyz" | "/metrics" | "/status" | "/status/history"
-            | "/status/tools") => {
+            | "/status/tools" | "/grants") => {
                 if !is_reading(&parts.method) {
                     return not_allowed("GET, HEAD");
                 }
@@ -137,15 +139,21 @@ impl Routes {
                     "/readyz" => self.readiness(is_operator),
                     "/metrics" => self.metrics.answer().await,
                     "/status/history" => self.history().await,
+                    "/grants" if self.is_for_everybody() => page(StatusCode::FORBIDDEN, TEXT, GRANTS_REFUSED),
+                    "/grants" => grants::list(&self.state, parts.uri.query().unwrap_or_default()).await,
                     "/status/tools" => self.tools(parts.uri.query().unwrap_or_default()).await,
                     _ => self.status().await,
                 }
             }
-            "/reload" | "/log-level" | "/drain" if !is_change => not_allowed("POST"),
-            path @ ("/reload" | "/log-level" | "/drain") => match read(body).await {
+            "/reload" | "/log-level" | "/drain" | "/grants/revoke" if !is_change => not_allowed("POST"),
+            path @ ("/reload" | "/log-level" | "/drain" | "/grants/revoke") => match read(body).await {
                 Err(answer) => answer,
                 Ok(_) if path == "/reload" => self.reload().await,
                 Ok(_) if path == "/drain" => self.drain(),
+                Ok(_) if path == "/grants/revoke" && self.is_for_everybody() => {
+                    page(StatusCode::FORBIDDEN, TEXT, GRANTS_REFUSED)
+                }
+                Ok(body) if path == "/grants/revoke" => grants::revoke(&self.state, &body).await,
                 Ok(body) => set_level(&body),
             },
             _ => page(StatusCode::NOT_FOUND, TEXT, PATHS),
@@ -220,8 +228,13 @@ impl Routes {
     }
 
     /// Where there is no token, everybody on the machine could stop the gateway.
+    /// True where everybody on this machine is an operator.
+    fn is_for_everybody(&self) -> bool {
+        self.state.snapshot.load().operators.is_open() && !self.is_named_freely
+    }
+
     fn drain(&self) -> HttpAnswer {
-        if self.state.snapshot.load().operators.is_open() && !self.is_named_freely {
+        if self.is_for_everybody() {
             let text = format!(
                 "for this, [admin] needs a `token` or a Unix socket, so that not everybody on this machine can stop the \
                  gateway; without them, SIGTERM does the same: `kill {}`, or `systemctl stop` and its unit\n",

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
+use super::answers::json_line;
 use super::minute::LastMinute;
 use super::samples::{INTERVAL_MIN, Moment, Samples, Subject, interval_after};
-use super::status::{connections_refused, json_line, unix_s};
+use super::status::{connections_refused, unix_s};
 use crate::clock;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use serde::Serialize;
 use status::problems::problems;
 use status::{
     Cache, CallerStatus, CallersStatus, Certificate, ConfigStatus, ConnectionsStatus, FailedCalls,
@@ -15,6 +14,7 @@ use status::{
     Status, TracesStatus,
 };
 
+use super::answers::json_line;
 use super::list_cuts::list_cuts;
 use super::sampler::StatusSampler;
 use super::samples::Subject;
@@ -39,14 +39,6 @@ const CALLERS_MAX: usize = 20;
 /// The state of the gateway as text.
 pub(super) fn text(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Bytes {
     json_line(&of(state, process, sampler))
-}
-
-/// An answer as a line of JSON.
-pub(super) fn json_line(answer: &impl Serialize) -> Bytes {
-    // Nothing in it can fail to be written.
-    let mut text = serde_json::to_vec(answer).unwrap_or_default();
-    text.push(b'\n');
-    text.into()
 }
 
 fn of(state: &State, process: &StartRecord, sampler: &StatusSampler) -> Status {

@@ -13,10 +13,11 @@ use bytes::Bytes;
 use memchr::memmem;
 use status::{PublicName, Rankings, ToolStatus, ToolsPage, ToolsQuery, ToolsSort};
 
+use super::answers::json_line;
 use super::sampler::StatusSampler;
 use super::samples::Samples;
 use super::servers::{self, Tools};
-use super::status::{count, json_line};
+use super::status::count;
 use crate::context::state::State;
 use crate::snapshot::Snapshot;
 use crate::tables::lists::part::{Content, Item, PartPage};

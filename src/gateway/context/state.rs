@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::sync::Notify;
 
+use crate::access::auth::sign_in::settings::{SignInError, make_keys};
 use crate::access::limit::connections::Connections;
 use crate::access::limit::open_files;
 use crate::access::limit::per_address::PerAddress;
@@ -13,9 +14,10 @@ use crate::access::limit::shares::Shares;
 use crate::access::tls::{ListenerProtocols, TlsError, TlsServers, expiry};
 use crate::clock;
 use crate::context::reloads::ReloadRequests;
+use crate::grants::{Grants, OpenError};
+use crate::key_file::KeyFileError;
 use crate::redis::{Redis, SharedError};
 use crate::session::Sessions;
-use crate::session::key_file::KeyFileError;
 use crate::session::store::StoreError;
 use crate::snapshot::{Snapshot, SnapshotError};
 use crate::tables::lists::Catalog;
@@ -56,6 +58,8 @@ pub(crate) struct State {
     pub catalog: Catalog,
     pub hub: Hub,
     pub sessions: Arc<Sessions>,
+    /// Where sign-ins are kept, once there is a `[sign_in]`.
+    pub grants: ArcSwapOption<Grants>,
     /// What leads clients to their calls of upstreams that a reload has left out or changed.
     pub retired: RetiredBridges,
     /// What replicas share, if anything.
@@ -106,6 +110,12 @@ pub enum StateError {
     /// There are no keys for session ids.
     #[error(transparent)]
     SessionKey(#[from] KeyFileError),
+    /// Sign-ins cannot be kept.
+    #[error("[sign_in] {0}")]
+    Grants(#[from] OpenError),
+    /// Nobody could sign in.
+    #[error(transparent)]
+    SignIn(#[from] SignInError),
 }
 
 #[derive(Debug)]
@@ -113,6 +123,8 @@ pub(crate) struct NextState {
     connections_max: usize,
     servers: BTreeMap<usize, ListenerProtocols>,
     session_keys: Option<SealingKeys>,
+    /// `None`: they are open, or not needed.
+    grants: Option<Arc<Grants>>,
     old: Arc<Snapshot>,
     snapshot: Snapshot,
 }
@@ -127,6 +139,7 @@ impl State {
     pub(crate) fn new(config: &Config, metrics: Metrics) -> Result<Arc<Self>, StateError> {
         let connections_max = open_files::connections_max(config.limits.connections_max)?;
         let tls = TlsServers::load(config)?;
+        make_keys(config)?;
         let snapshot = Snapshot::build(config, &metrics, None)?;
         snapshot.take_up();
         let shared =
@@ -139,6 +152,10 @@ impl State {
             metrics.streams.clone(),
             shared.clone(),
         )?;
+        let grants = Grants::open(config, shared.as_ref(), &snapshot.sign_ins.news)?;
+        if let Some(grants) = &grants {
+            grants.take_up(snapshot.sign_ins.settings.as_ref().map(|sign_in| Arc::clone(&sign_in.seals)));
+        }
         expiry::show(&tls, &metrics);
         let limits = &config.limits;
         let buffered = Shares::of_bytes(limits.buffered_bytes_max());
@@ -150,6 +167,7 @@ impl State {
             catalog: Catalog::new(limits.cache_bytes_max(), limits.kept_lists_bytes_max()),
             hub: Hub::default(),
             sessions,
+            grants: ArcSwapOption::new(grants),
             retired: RetiredBridges::default(),
             shared,
             lines: SseSessions::default(),
@@ -172,10 +190,16 @@ impl State {
     pub(crate) fn prepare(&self, config: &Config, listeners: &[usize]) -> Result<NextState, StateError> {
         let old = self.snapshot.load_full();
         self.shared.as_ref().map(|shared| shared.check_access(config.shared.as_ref())).transpose()?;
+        make_keys(config)?;
+        let grants = match &*self.grants.load() {
+            None => Grants::open(config, self.shared.as_ref(), &old.sign_ins.news)?,
+            Some(_) => None,
+        };
         Ok(NextState {
             connections_max: open_files::connections_max(config.limits.connections_max)?,
             servers: self.tls.reread(config, listeners)?,
             session_keys: self.sessions.read_keys(config)?,
+            grants,
             snapshot: Snapshot::build(config, &self.metrics, Some(&old))?,
             old,
         })
@@ -183,7 +207,7 @@ impl State {
 
     /// Replaces the configuration by `config`, for which everything is prepared.
     pub(crate) fn take_up(&self, config: &Config, prepared: NextState) {
-        let NextState { connections_max, servers, session_keys, old, snapshot: new } = prepared;
+        let NextState { connections_max, servers, session_keys, grants, old, snapshot: new } = prepared;
         let limits = &config.limits;
         self.connections.set_max(connections_max, limits.connections_per_address_max);
         self.handshakes.set_max(limits.handshakes_per_address_max);
@@ -191,6 +215,12 @@ impl State {
         expiry::show(&self.tls, &self.metrics);
         self.buffered.set_max(limits.buffered_bytes_max());
         self.sessions.reconfigure(&config.session, session_keys);
+        if grants.is_some() {
+            self.grants.store(grants);
+        }
+        if let Some(grants) = &*self.grants.load() {
+            grants.take_up(new.sign_ins.settings.as_ref().map(|sign_in| Arc::clone(&sign_in.seals)));
+        }
         self.host.reconfigure(config);
         let new = Arc::new(new);
         new.take_up();

@@ -25,6 +25,8 @@ pub struct VerifiedIdentity {
     pub scopes: Vec<Box<str>>,
     /// What else its token says: claims with text, number or truth values, each as text; of an array one each.
     pub claims: Vec<(Box<str>, Box<str>)>,
+    /// The scopes that another sign-in would grant. `None`: another server decides that.
+    pub obtainable: Option<Vec<Box<str>>>,
     /// When its credentials end, in seconds since 1970.
     pub expires_s: Option<u64>,
 }
@@ -49,9 +51,16 @@ impl Principal {
         matches!(self, Self::Known(identity) if identity.scopes.iter().any(|granted| **granted == *scope))
     }
 
-    /// True if it may be granted more scopes for the asking: only tokens come from an authorization server.
-    pub fn may_get_scopes(&self) -> bool {
-        self.id().starts_with("jwt:")
+    /// True if it may be granted these scopes, with blanks between, for the asking: only tokens come from an authorization
+    /// server, and of our own it is known which it would grant.
+    pub fn may_get(&self, scopes: &str) -> bool {
+        let Self::Known(identity) = self else { return false };
+        let may_get = |scope: &str| {
+            let obtainable = identity.obtainable.as_ref();
+            obtainable.is_none_or(|obtainable| obtainable.iter().any(|one| **one == *scope))
+        };
+        identity.id.starts_with("jwt:")
+            && scopes.split(' ').all(|scope| self.has_scope(scope) || may_get(scope))
     }
 
     /// True if the certificate of its connection named it.

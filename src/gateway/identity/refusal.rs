@@ -31,11 +31,15 @@ pub(crate) enum CredentialFault {
     Claims,
     /// The certificate of the connection names nobody, or several, or would not be believed any more.
     Certificate,
+    /// No token of sign-in: it was made elsewhere, changed, or its key is gone.
+    SignIn,
+    /// Its sign-in was ended.
+    SignInEnded,
 }
 
 impl CredentialFault {
     /// All of them.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Header,
         Self::Kind,
         Self::ApiKey,
@@ -50,6 +54,8 @@ impl CredentialFault {
         Self::NotYet,
         Self::Claims,
         Self::Certificate,
+        Self::SignIn,
+        Self::SignInEnded,
     ];
 
     /// Its text for an operator.
@@ -73,6 +79,10 @@ impl CredentialFault {
             Self::Certificate => {
                 "the client's certificate names nobody, several, or not as it should, or `client_ca` has its authority no longer"
             }
+            Self::SignIn => {
+                "no token of [sign_in] here: it was issued elsewhere or changed, or its key stands no longer in the file"
+            }
+            Self::SignInEnded => "its sign-in was ended",
         }
     }
 
@@ -92,6 +102,8 @@ impl CredentialFault {
             Self::NotYet => "not_yet",
             Self::Claims => "claims",
             Self::Certificate => "certificate",
+            Self::SignIn => "sign_in",
+            Self::SignInEnded => "sign_in_ended",
         }
     }
 }

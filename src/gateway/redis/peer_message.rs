@@ -10,6 +10,8 @@ use super::{Redis, Urgency};
 /// Bytes of the name of an upstream's lists.
 pub(crate) const NAME_BYTES: usize = 32;
 const REPLICA_BYTES: usize = 8;
+/// Bytes of the name of a grant.
+const GRANT_BYTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PeerMessage {
@@ -17,6 +19,8 @@ pub(crate) enum PeerMessage {
     Ended(Vec<u8>),
     /// A call was cancelled that was not in flight at the teller; sealed, for those who keep sessions.
     Cancelled(Vec<u8>),
+    /// Something happened to a grant of sign-in: its name, and what.
+    GrantNews([u8; GRANT_BYTES], Vec<u8>),
     /// Lists have changed: the digest of an upstream's session key, and a bit for each kind.
     Changed(Vec<([u8; NAME_BYTES], u8)>),
 }
@@ -68,6 +72,11 @@ fn write(replica: u64, message: &PeerMessage) -> Vec<u8> {
             text.push(b'x');
             text.extend_from_slice(sealed);
         }
+        PeerMessage::GrantNews(grant, news) => {
+            text.push(b'g');
+            text.extend_from_slice(grant);
+            text.extend_from_slice(news);
+        }
         PeerMessage::Changed(lists) => {
             text.push(b'c');
             for (name, kinds) in lists {
@@ -84,6 +93,10 @@ fn read(news: &[u8]) -> Option<PeerMessage> {
     match letter {
         b'e' => Some(PeerMessage::Ended(body.to_vec())),
         b'x' => Some(PeerMessage::Cancelled(body.to_vec())),
+        b'g' => {
+            let (grant, news) = body.split_first_chunk()?;
+            Some(PeerMessage::GrantNews(*grant, news.to_vec()))
+        }
         b'c' => {
             let (lists, rest) = body.as_chunks::<{ NAME_BYTES + 1 }>();
             let list = |list: &[u8; NAME_BYTES + 1]| {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::listeners::CHANGES_WAITING_MAX;
 use super::notify::Notifier;
-use super::{certificate_expiry, key_refresh, replicas, watchdog};
+use super::{certificate_expiry, grants_upkeep, key_refresh, replicas, watchdog};
 use crate::access::limit::open_files;
 use crate::admin;
 use crate::admin::metrics::MetricsText;
@@ -152,6 +152,7 @@ impl ControlTasks<'_> {
         }
         self.tasks.spawn(certificate_expiry::watch(state()));
         self.tasks.spawn(key_refresh::run(state(), self.fetcher()));
+        self.tasks.spawn(grants_upkeep::run(state()));
         if notifier.is_heard() {
             self.tasks.spawn(watchdog::report(state(), Rc::clone(notifier)));
         }

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::watch::path_of;
+use crate::access::auth::sign_in::settings::own_keys;
 use crate::access::tls::expiry_of;
 use crate::session::store::KEY_FILE;
 use crate::telemetry::logs::time;
@@ -77,6 +78,18 @@ impl FileContents {
         let own = started_with.state_directory.as_ref().map(|folder| folder.join(KEY_FILE));
         let key = config.session.key_file.as_ref().or(own.as_ref());
         all.optional("session".to_owned(), Role::Secret("key"), key.map(PathBuf::as_path));
+        if let Some(sign_in) = &config.sign_in {
+            let owner = || "sign_in".to_owned();
+            let own = own_keys(started_with);
+            let key = sign_in.key_file.as_ref().or(own.as_ref());
+            all.optional(owner(), Role::Secret("key"), key.map(PathBuf::as_path));
+            all.secret(owner(), "client_secret", sign_in.provider_client.proof.source());
+            for client in &sign_in.clients {
+                if let Some(secret) = &client.secret {
+                    all.secret(format!("sign_in.client {}", client.id), "secret", secret);
+                }
+            }
+        }
         if let Some(token) = &config.metrics.token {
             all.secret("metrics".to_owned(), "token", token);
         }

@@ -8,14 +8,16 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::path::Path;
 
 use super::StartError;
 use crate::access::auth::jwt::issuer::Issuers;
 use crate::access::auth::operator::Operators;
+use crate::access::auth::sign_in::settings::own_keys;
 use crate::access::limit::open_files;
 use crate::access::tls::{TlsError, TlsServer, expiry, expiry_of};
+use crate::key_file::{self, KeyFileError};
 use crate::redis::{Redis, SharedError};
-use crate::session::key_file::{self, KeyFileError};
 use crate::session::store::KEY_FILE;
 use crate::snapshot::Snapshot;
 use crate::telemetry::logs;
@@ -92,7 +94,13 @@ impl FileFindings {
         let logs = logs::look(&config.log).into_iter().map(anyhow::Error::from);
         findings.errors.extend(logs.map(|error| format!("{error:#}")));
         findings.modes(config);
-        findings.session_key(config);
+        let own_of_sessions = config.state_directory.as_ref().map(|folder| folder.join(KEY_FILE));
+        findings.keys(config.session.key_file.as_deref(), own_of_sessions.as_deref());
+        if let Some(sign_in) = &config.sign_in {
+            // Without them, no snapshot can be made.
+            let is_withheld = findings.keys(sign_in.key_file.as_deref(), own_keys(config).as_deref());
+            findings.unknown += usize::from(is_withheld);
+        }
         findings.warnings.extend(program::started_as_root(config));
         if let Err(error) = open_files::connections_max(config.limits.connections_max) {
             findings.warnings.push(error.to_string());
@@ -137,13 +145,11 @@ impl FileFindings {
         self.warnings.extend(files.filter_map(exposure));
     }
 
-    /// The keys of sessions. Where they are in the state directory, the first start makes them, and nobody but the service
-    /// may have to be able to read them.
-    fn session_key(&mut self, config: &Config) {
-        let own = config.state_directory.as_ref().map(|folder| folder.join(KEY_FILE));
-        let named = config.session.key_file.as_ref();
-        let Some(path) = named.or(own.as_ref()) else { return };
-        let Err(error) = key_file::load(path) else { return };
+    /// A file of keys. Where it is in the state directory, the first start makes it, and nobody but the service may have to
+    /// be able to read it: true if that is so.
+    fn keys(&mut self, named: Option<&Path>, own: Option<&Path>) -> bool {
+        let Some(path) = named.or(own) else { return false };
+        let Err(error) = key_file::load(path) else { return false };
         let reason = match &error {
             KeyFileError::Read { reason, .. } if named.is_none() => Some(reason.kind()),
             _ => None,
@@ -155,6 +161,7 @@ impl FileFindings {
             }
             _ => self.errors.push(error.to_string()),
         }
+        reason == Some(io::ErrorKind::PermissionDenied)
     }
 }
 

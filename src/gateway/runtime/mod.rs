@@ -27,6 +27,7 @@ mod control_tasks;
 mod difference;
 mod file_contents;
 mod files;
+mod grants_upkeep;
 mod inherited_sockets;
 mod key_refresh;
 mod listeners;
@@ -236,6 +237,7 @@ impl Gateway {
         let to_metrics = spawned.serve_metrics(metrics, Rc::clone(&text));
         let mut reloader = Reloader::new(&state, &config, source.clone(), (listeners, to_metrics));
         spawned.meet_replicas().await;
+        grants_upkeep::learn(&state).await;
         pins.meet().await;
         let workers = sockets
             .into_iter()

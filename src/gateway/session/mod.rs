@@ -28,7 +28,6 @@ mod given_ids;
 pub(crate) mod grant;
 pub(crate) mod journal;
 mod journal_writer;
-pub mod key_file;
 pub(crate) mod list_lease;
 mod list_pool;
 pub(crate) mod message_queue;

@@ -601,10 +601,10 @@ fn keys_change_while_sessions_go_on() {
     let reload = || {
         let keys = sessions.read_keys(&config)?;
         sessions.reconfigure(&config.session, keys);
-        Ok::<_, key_file::KeyFileError>(())
+        Ok::<_, crate::key_file::KeyFileError>(())
     };
     let opens = |token: &str| sessions.open(token, "/mcp", "key:ci", NOW_S).is_ok();
-    key_file::rotate(&path).expect("rotated");
+    crate::key_file::rotate(&path).expect("rotated");
     reload().expect("good keys");
     let (_, newer) = issue(&sessions);
     assert!(opens(&token) && opens(&newer));

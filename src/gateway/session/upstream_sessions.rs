@@ -50,7 +50,7 @@ impl Sessions {
         self.table.entry(session)?.lock().opened(upstream)
     }
 
-    /// Whether a session with an upstream that it calls so is kept.
+    /// True if a session is kept that its upstream calls so.
     #[cfg(test)]
     pub(crate) fn holds(&self, id: &str) -> bool {
         let is_it = |(_, opened): &ClosedSession| opened.id.as_ref().is_some_and(|held| held == id);

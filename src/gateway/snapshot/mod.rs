@@ -22,6 +22,7 @@ use crate::access::auth::certificate::CertificateRules;
 use crate::access::auth::jwt::issuer::{IssuerError, Issuers};
 use crate::access::auth::operator::Operators;
 use crate::access::auth::resource::{self, Documents};
+use crate::access::auth::sign_in::settings::{SignInError, SignIns};
 use crate::access::limit::rate::RateLimits;
 use crate::clock;
 use crate::telemetry::metrics::{EndpointSeries, Metrics};
@@ -67,6 +68,7 @@ pub(crate) struct Snapshot {
     /// The way of the gateway's own requests that is in force, which need not be this snapshot's.
     pub outbound: Arc<Outbound>,
     way: Arc<WayOut>,
+    pub sign_ins: SignIns,
     /// What clients are told of authorization servers, by path.
     metadata: HashMap<Box<str>, Documents>,
     routes: RoutingTable,
@@ -101,6 +103,9 @@ pub enum SnapshotError {
     /// The keys of an issuer cannot be read.
     #[error(transparent)]
     Keys(#[from] IssuerError),
+    /// Nobody could sign in.
+    #[error(transparent)]
+    SignIn(#[from] SignInError),
     /// A pattern over names in certificates that cannot be compiled.
     #[error("client_certificate: {0}")]
     Certificates(globset::Error),
@@ -119,9 +124,11 @@ impl Snapshot {
         let mut next_generation = old.map_or(1, |old| old.next_generation);
         let upstreams = upstreams::build(config, metrics, old, &mut next_generation)?;
         let policies = endpoint::policies(config, &upstreams)?;
+        let issuers = Issuers::new(&config.jwt, old.map(|old| &old.issuers))?;
         let credentials = AcceptedCredentials {
             keys: Arc::new(ApiKeys::new(&config.api_keys)),
-            issuers: Issuers::new(&config.jwt, old.map(|old| &old.issuers))?,
+            sign_ins: SignIns::read(config, &issuers, old.map(|old| &old.sign_ins))?,
+            issuers,
             certificates: Arc::new(
                 CertificateRules::new(&config.client_certificates).map_err(SnapshotError::Certificates)?,
             ),
@@ -162,6 +169,7 @@ impl Snapshot {
             issuers: credentials.issuers,
             outbound: old.map_or_else(Arc::default, |old| Arc::clone(&old.outbound)),
             way: Arc::new(WayOut::read(&config.outbound)?),
+            sign_ins: credentials.sign_ins,
             metadata: resource::documents(config),
             next_generation,
         })

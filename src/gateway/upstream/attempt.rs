@@ -42,7 +42,7 @@ const PATIENCE_MIN: Duration = Duration::from_secs(1);
 const LATE_PATIENCE: Duration = Duration::from_secs(30);
 /// So many of those a worker waits for. An upstream that is slower, or has more, forgets them by itself.
 const LATE_MAX: usize = 16;
-/// How long closing one may take.
+/// The time that closing one may take.
 const LATE_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl UpstreamClient {

@@ -77,7 +77,7 @@ pub(crate) struct RequestAttributes {
     pub opens: Option<Arc<OfferedSession>>,
 }
 
-/// What a session is opened with, so that it can be closed if it is opened too late.
+/// The terms of a session, by which it can be closed if it is opened too late.
 #[derive(Debug)]
 pub(crate) struct OfferedSession {
     /// The revision that is offered.

@@ -33,14 +33,14 @@ impl Fingerprint {
 
     /// The name of a record of the store.
     pub fn record_name(&self, kind: &str) -> String {
-        format!("{kind}:{}", hex(&self.0))
+        format!("{kind}/{}", hex(&self.0))
     }
 }
 
 impl GrantId {
     /// The name of its record in the store.
     pub fn record_name(self) -> String {
-        format!("grant:{}", hex(&self.0))
+        format!("grant/{}", hex(&self.0))
     }
 }
 
@@ -61,6 +61,6 @@ mod tests {
         for other in [&["a", "bc"][..], &["abc"], &["ab", "c", ""], &["ab"], &[]] {
             assert!(!found.is_of(other), "{other:?}");
         }
-        assert_eq!(GrantId([0xab; 16]).record_name(), format!("grant:{}", "ab".repeat(16)));
+        assert_eq!(GrantId([0xab; 16]).record_name(), format!("grant/{}", "ab".repeat(16)));
     }
 }

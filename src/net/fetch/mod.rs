@@ -27,7 +27,7 @@ use crate::tls::Connector;
 /// A thread's way to fetch.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
-    /// Where connections run.
+    /// The tasks that connections run in.
     pub tasks: Tasks,
     /// The way that requests take.
     pub outbound: Arc<Outbound>,
@@ -94,7 +94,7 @@ impl Fetcher {
     }
 }
 
-/// Where the absolute URI of a request leads.
+/// The server that the absolute URI of a request names.
 struct Target {
     /// A name, or an address without brackets.
     host: String,
@@ -104,7 +104,7 @@ struct Target {
 }
 
 impl Target {
-    /// That of `request`, which gets its `Host`.
+    /// The target of `request`, which gets its `Host`.
     fn of<B>(request: &mut Request<B>) -> Result<Self, HttpError> {
         let is_tls = match request.uri().scheme_str() {
             Some("http") => false,

@@ -1,6 +1,7 @@
 //! Fetching: what is sent, by which way, and what comes of answers.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use config::{Basic, NoProxy, SecretSource, Url};
@@ -58,9 +59,15 @@ async fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(head).expect("text")
 }
 
-async fn run<T>(fetching: impl Future<Output = T>, serving: impl Future<Output = ()>) -> T {
-    let local = LocalSet::new();
-    tokio::join!(local.run_until(fetching), serving).0
+/// In a box: such futures are large.
+fn run<'f, T: 'f>(
+    fetching: impl Future<Output = T> + 'f,
+    serving: impl Future<Output = ()> + 'f,
+) -> Pin<Box<dyn Future<Output = T> + 'f>> {
+    Box::pin(async move {
+        let local = LocalSet::new();
+        tokio::join!(local.run_until(fetching), serving).0
+    })
 }
 
 fn believing(folder: &tempfile::TempDir, pki: &Pki) -> Arc<Connector> {
@@ -71,7 +78,7 @@ fn get(url: &str) -> Request<Full<Bytes>> {
     Request::get(url).body(Full::default()).expect("a request")
 }
 
-/// What a fetch makes of `answer`, over TLS where there is an authority.
+/// The outcome of a fetch for `answer`, over TLS where there is an authority.
 async fn fetch(answer: &'static [u8], trust: Option<(&Pki, &Pki)>) -> Result<Response<Bytes>, HttpError> {
     let folder = tempfile::tempdir().expect("a folder");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
@@ -118,8 +125,8 @@ async fn fetch(answer: &'static [u8], trust: Option<(&Pki, &Pki)>) -> Result<Res
 async fn what_is_fetched_is_bounded_and_no_redirect_is_followed() {
     let (ours, other) = (Pki::new(), Pki::new());
     for trust in [None, Some((&ours, &ours))] {
-        let fetched = fetch(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", trust).await.expect("fetched");
-        assert_eq!((fetched.status().as_u16(), &fetched.body()[..]), (200, &b"{}"[..]));
+        let outcome = fetch(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", trust).await.expect("fetched");
+        assert_eq!((outcome.status().as_u16(), &outcome.body()[..]), (200, &b"{}"[..]));
         let moved = b"HTTP/1.1 302 Found\r\nlocation: /b\r\ncontent-length: 0\r\n\r\n";
         assert_eq!(fetch(moved, trust).await.expect("fetched").status(), 302);
         let long = b"HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n12345678901234567";
@@ -170,9 +177,9 @@ async fn a_proxy_that_does_not_lead_there_is_named_with_its_status_and_without_t
             stream.write_all(answer.as_bytes()).await.expect("answered");
             drop(stream);
         };
-        let fetched =
+        let outcome =
             run(fetcher.fetch(get("https://a.test:8443/"), Some(&tls), BYTES_MAX, soon()), serve).await;
-        let error = fetched.expect_err("no answer");
+        let error = outcome.expect_err("no answer");
         let place = proxy.local_addr().expect("an address").to_string();
         assert_eq!(error, HttpError::Proxy { proxy: place.clone(), fault }, "{answer}");
         let told = format!("{error} {error:?}");
@@ -188,17 +195,17 @@ async fn a_proxy_that_says_nothing_costs_no_more_than_the_time_for_the_request()
     let tls = believing(&folder, &Pki::new());
     for url in ["https://a.test/", "https://[2001:db8::7]/"] {
         let deadline = Instant::now() + Duration::from_millis(100);
-        let (gone, fetched) = tokio::sync::oneshot::channel();
+        let (gone, outcome) = tokio::sync::oneshot::channel();
         let serve = async {
             let (mut stream, _) = proxy.accept().await.expect("accepted");
             let place = if url.contains("a.test") { "a.test:443" } else { "[2001:db8::7]:443" };
             assert!(head(&mut stream).await.starts_with(&format!("CONNECT {place} HTTP/1.1\r\n")));
-            fetched.await.expect("an outcome");
+            outcome.await.expect("an outcome");
         };
         let fetch = async {
-            let fetched = fetcher.fetch(get(url), Some(&tls), BYTES_MAX, deadline).await;
+            let outcome = fetcher.fetch(get(url), Some(&tls), BYTES_MAX, deadline).await;
             gone.send(()).expect("somebody waits");
-            fetched
+            outcome
         };
         let error = run(fetch, serve).await.expect_err("no answer");
         assert!(matches!(&error, HttpError::Proxy { fault: ProxyFault::TimedOut(_), .. }), "{error:?}");
@@ -225,12 +232,12 @@ async fn tls_is_spoken_with_the_server_behind_the_proxy() {
             let request = String::from_utf8_lossy(&request[..count]);
             assert_eq!(request, "GET /keys HTTP/1.1\r\nhost: a.test\r\n\r\n");
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await.expect("answered");
-            let _ = stream.read(&mut [0]).await;
+            stream.shutdown().await.expect("closed");
         };
         let fetcher = fetcher(through(&proxy));
-        let fetched =
+        let outcome =
             run(fetcher.fetch(get("https://a.test/keys"), Some(&tls), BYTES_MAX, soon()), serve).await;
-        assert_eq!(fetched.map(|answer| answer.status().as_u16()), expected, "{name}");
+        assert_eq!(outcome.map(|answer| answer.status().as_u16()), expected, "{name}");
     }
 }
 
@@ -248,9 +255,9 @@ async fn in_clear_text_a_proxy_is_asked_by_the_whole_url() {
             stream.write_all(answer.as_bytes()).await.expect("answered");
         };
         let fetcher = fetcher(through(&proxy));
-        let fetched = run(fetcher.fetch(get("http://a.test:4318/b?c"), None, BYTES_MAX, soon()), serve).await;
-        assert_eq!(fetched.is_err(), is_of_proxy, "{status}");
-        if let Ok(answer) = fetched {
+        let outcome = run(fetcher.fetch(get("http://a.test:4318/b?c"), None, BYTES_MAX, soon()), serve).await;
+        assert_eq!(outcome.is_err(), is_of_proxy, "{status}");
+        if let Ok(answer) = outcome {
             assert_eq!(answer.status(), status);
         }
     }
@@ -265,8 +272,8 @@ async fn this_machine_is_asked_without_the_proxy() {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.expect("answered");
     };
     let url = format!("http://{}/", server.local_addr().expect("an address"));
-    let fetched = run(fetcher(through(&proxy)).fetch(get(&url), None, BYTES_MAX, soon()), serve).await;
-    assert_eq!(fetched.expect("an answer").status(), 200);
+    let outcome = run(fetcher(through(&proxy)).fetch(get(&url), None, BYTES_MAX, soon()), serve).await;
+    assert_eq!(outcome.expect("an answer").status(), 200);
 }
 
 /// `0.0.0.0` is no address of this machine to the way out, and another than the one that is connected to.
@@ -289,14 +296,14 @@ async fn what_strangers_name_is_fetched_from_the_very_address_that_was_chosen_an
         assert!(request[..count].starts_with(b"GET /c HTTP/1.1\r\n"));
         let answer = b"HTTP/1.1 302 Found\r\nlocation: /d\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(answer).await.expect("answered");
-        let _ = stream.read(&mut [0]).await;
+        stream.shutdown().await.expect("closed");
     };
     let choose = |found: &[IpAddr]| {
         assert_eq!(found, ["0.0.0.0".parse::<IpAddr>().expect("an address")]);
         Some(place.ip())
     };
-    let fetched = run(fetcher.fetch_chosen(get(&url), &tls, choose, BYTES_MAX, soon()), serve).await;
-    assert_eq!(fetched.expect("an answer").status(), 302);
+    let outcome = run(fetcher.fetch_chosen(get(&url), &tls, choose, BYTES_MAX, soon()), serve).await;
+    assert_eq!(outcome.expect("an answer").status(), 302);
 
     let none = |_: &[IpAddr]| None;
     let refused = fetcher.fetch_chosen(get(&url), &tls, none, BYTES_MAX, soon()).await;

@@ -134,6 +134,7 @@ fn of_gateway() -> Vec<(Error, &'static str)> {
         SharedLimits => "The count of a `[[limit]]` with `shared = true` and `fallback = \"deny\"` cannot be had.",
         PinsUnknown => "The pins of the upstream cannot be read, or the gateway has none and cannot ask for those of the others.",
         TokenKeys => "The keys of the token's issuer could never be fetched, or not for long.",
+        SignIns => "After a reload a token has to be brought up to date, and the store of sign-ins cannot be reached.",
         Sessions => "`sessions_max` or `upstream_sessions_max` is used up.",
         NamesUnknown => "An upstream that could have the name was not listed yet.",
         Subscriptions => "`subscriptions_max` is used up; within a session also `subscription_uris_max`.",

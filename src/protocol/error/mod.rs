@@ -402,6 +402,9 @@ pub enum GatewayError {
     PinsUnknown,
     #[error("the gateway cannot check this token now, try again in a moment")]
     TokenKeys,
+    /// The store of sign-ins cannot be reached, and rules have changed since the token was made.
+    #[error("the gateway cannot bring this sign-in up to date now, try again in a moment")]
+    SignIns,
     /// `upstream_sessions_max` or `sessions_max` is used up.
     #[error("the gateway keeps as many sessions as it may, try again later")]
     Sessions,
@@ -460,6 +463,7 @@ impl Error {
                     error,
                     GatewayError::Buffers
                         | GatewayError::TokenKeys
+                        | GatewayError::SignIns
                         | GatewayError::Draining
                         | GatewayError::Streams
                         | GatewayError::LineCalls

@@ -75,6 +75,7 @@ crate::words! {
         SharedLimits = "shared_limits",
         PinsUnknown = "pins_unknown",
         TokenKeys = "token_keys",
+        SignIns = "sign_ins",
         /// The client went away before its reply was complete, or cancelled the call.
         Cancelled = "cancelled",
     }
@@ -217,6 +218,7 @@ impl GatewayError {
             Self::SharedLimits => soon(503, R::SharedLimits, 1),
             Self::PinsUnknown => soon(503, R::PinsUnknown, 1),
             Self::TokenKeys => soon(503, R::TokenKeys, 2),
+            Self::SignIns => soon(503, R::SignIns, 2),
             Self::Buffers => soon(503, R::Buffers, 1),
             Self::Draining => soon(503, R::Draining, 1),
             Self::Sessions => soon(503, R::Sessions, 30),

@@ -16,13 +16,13 @@ pub(super) fn of_ends(status: &Status, advice: &Advice<'_>, found: &mut Vec<Prob
     let mut all: Vec<(&UpstreamStatus, u64)> = status.upstreams.iter().filter_map(ends).collect();
     // The worst is the example.
     all.sort_by_key(|(_, ends)| std::cmp::Reverse(*ends));
-    let (Some((worst, most)), Some((_, least))) = (all.first(), all.last()) else { return };
+    let (Some((worst, most)), Some((_, fewest))) = (all.first(), all.last()) else { return };
     let last = worst.fault.as_ref().filter(|fault| fault.kind == "process").map(|fault| &fault.why);
     let what = if all.len() == 1 {
         let last = last.map(|last| format!("; the last error: {last}")).unwrap_or_default();
         format!("ended {most} times in the last hour, and came up again{last}")
     } else {
-        let times = if least == most { format!("{most}") } else { format!("{least} to {most}") };
+        let times = if fewest == most { format!("{most}") } else { format!("{fewest} to {most}") };
         let last = last.map(|last| format!("; the last error of {}: {last}", worst.name)).unwrap_or_default();
         format!("ended {times} times each in the last hour, and came up again{last}")
     };

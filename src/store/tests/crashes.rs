@@ -147,7 +147,7 @@ fn be_killed(job: &Path) {
         last: last.parse().expect("a number"),
         is_half: is_half == "true",
     };
-    let store = open_faulty(job.with_extension("redb"), Arc::new(killer), LIMITS).expect("a store");
+    let store = open_faulty(&job.with_extension("redb"), Arc::new(killer), LIMITS).expect("a store");
     change_all(&store, 0, |round| {
         std::fs::write(job.with_extension("answered"), round.to_string()).expect("noted");
     });
@@ -273,7 +273,7 @@ fn answered_commits_outlive_a_loss_of_power() {
 
 #[test]
 fn a_file_that_was_being_made_is_in_nobodys_way() {
-    for rest in [&b""[..], b"half", &[0; 300_000]] {
+    for rest in [&b""[..], b"half", &vec![0; 300_000]] {
         let folder = Folder::new();
         let aside = folder.path().with_extension("redb.new");
         std::fs::write(&aside, rest).expect("a rest");

@@ -130,7 +130,7 @@ fn a_write_that_fails_half_way_changes_nothing() {
 fn on_a_full_disk_the_rest_goes_on_and_all_does_once_there_is_room() {
     let (folder, disk) = (Folder::new(), Arc::new(Disk::default()));
     let store = store_on(&disk, &folder);
-    let big = |number: u32| create(&store, &format!("big/{number}"), &[b'x'; 20_000]);
+    let big = |number: u32| create(&store, &format!("big/{number}"), &vec![b'x'; 20_000]);
     for number in 0..40 {
         big(number).expect("created");
     }
@@ -144,7 +144,7 @@ fn on_a_full_disk_the_rest_goes_on_and_all_does_once_there_is_room() {
     // Reads, deletions and changes that need no more go on, and so do they beside one that does.
     assert_eq!(value(&store, "grant/old").as_deref(), Some(&b"old"[..]));
     assert!(matches!(replace(&store, b"neu"), Ok(Outcome::Committed(_))));
-    let more = store.commit(created("big/more", &[b'x'; 60_000]), NOW_S);
+    let more = store.commit(created("big/more", &vec![b'x'; 60_000]), NOW_S);
     let same = replace(&store, b"nov");
     assert!(matches!(more.wait(), Err(StoreError::Full(_))));
     assert!(matches!(same, Ok(Outcome::Committed(_))));
@@ -153,7 +153,7 @@ fn on_a_full_disk_the_rest_goes_on_and_all_does_once_there_is_room() {
     assert_eq!(deleted, Ok(Outcome::Committed(vec![None])));
     disk.set(Fault::None);
     eventually(|| big(number).is_ok());
-    create(&store, "big/more", &[b'x'; 60_000]).expect("there is room");
+    create(&store, "big/more", &vec![b'x'; 60_000]).expect("there is room");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_file_that_cannot_be_opened_again_is_tried_until_it_can() {
     let (folder, disk) = (Folder::new(), Arc::new(Disk::default()));
     let store = store_on(&disk, &folder);
     for number in 0..300 {
-        create(&store, &format!("big/{number}"), &[b'x'; 30_000]).expect("created");
+        create(&store, &format!("big/{number}"), &vec![b'x'; 30_000]).expect("created");
     }
     disk.set(Fault::Read { code: EIO });
     // The cache has some of them.
@@ -195,11 +195,12 @@ fn a_file_at_its_bound_is_full_and_has_room_after_deletions() {
     let folder = Folder::new();
     let file_bytes_max = 2 * 1024 * 1024;
     let store = Store::open(&folder.path(), NOW_S, Limits { file_bytes_max, ..LIMITS }).expect("a store");
-    let count = (0..10_000).find(|number| match create(&store, &format!("grant/{number}"), &[b'x'; 900]) {
-        Ok(_) => false,
-        Err(StoreError::Full(_)) => true,
-        Err(other) => panic!("{other:?}"),
-    });
+    let count =
+        (0..10_000).find(|number| match create(&store, &format!("grant/{number}"), &vec![b'x'; 900]) {
+            Ok(_) => false,
+            Err(StoreError::Full(_)) => true,
+            Err(other) => panic!("{other:?}"),
+        });
     let count = count.expect("it is full");
     assert!(count > 400, "a file of {file_bytes_max} bytes holds {count} records of 900");
     for number in 0..count {
@@ -216,7 +217,7 @@ fn a_file_at_its_bound_is_full_and_has_room_after_deletions() {
         assert!(store.sizes().file_bytes <= file_bytes_max);
     }
     for number in 0..count / 2 {
-        create(&store, &format!("again/{number}"), &[b'x'; 900]).expect("there is room");
+        create(&store, &format!("again/{number}"), &vec![b'x'; 900]).expect("there is room");
     }
     assert_eq!(store.sizes().reopened, 0, "the bound was not run into");
 }
@@ -226,7 +227,7 @@ fn a_file_without_much_in_it_is_made_smaller() {
     let folder = Folder::new();
     let store = folder.open();
     for number in 0..400 {
-        create(&store, &format!("grant/{number:03}"), &[b'x'; 20_000]).expect("created");
+        create(&store, &format!("grant/{number:03}"), &vec![b'x'; 20_000]).expect("created");
     }
     let full = store.sizes().file_bytes;
     for number in 0..400 {

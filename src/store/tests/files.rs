@@ -33,7 +33,7 @@ fn one_process_has_it_open() {
 
 #[test]
 fn a_file_that_is_no_store_is_refused_and_left() {
-    for bytes in [&b""[..], b"x", &[0; 200_000], b"[shared]\nurl = \"redis://\"\n"] {
+    for bytes in [&b""[..], b"x", &vec![0; 200_000], b"[shared]\nurl = \"redis://\"\n"] {
         let folder = Folder::new();
         std::fs::write(folder.path(), bytes).expect("a file");
         let error = folder.try_open().expect_err("no store");

@@ -10,7 +10,7 @@ use crate::cases::NOW_S;
 use crate::file::Faults;
 use crate::{Change, Changes, Limits, Outcome, StoreError};
 
-const CLIENTS: usize = 64;
+const CLIENTS: u8 = 64;
 
 /// A disk that confirms nothing while the gate is closed.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ fn commits_that_wait_share_one_confirmation() {
         gate.close();
         let first = store.commit(created(&format!("first/{round}"), b"x"), NOW_S);
         gate.wait_for_one();
-        let all_wait = Barrier::new(CLIENTS + 1);
+        let all_wait = Barrier::new(usize::from(CLIENTS) + 1);
         std::thread::scope(|scope| {
             for client in 0..CLIENTS {
                 let (store, all_wait) = (&store, &all_wait);
@@ -83,7 +83,7 @@ fn commits_that_wait_share_one_confirmation() {
     }
     let after = store.sizes();
     let (commits, fsyncs) = (after.commits - before.commits, after.fsyncs - before.fsyncs);
-    assert_eq!(commits as usize, 4 * (CLIENTS + 1));
+    assert_eq!(commits, 4 * (u64::from(CLIENTS) + 1));
     assert!(commits >= 20 * fsyncs, "{commits} commits, {fsyncs} confirmations");
 }
 
@@ -95,7 +95,7 @@ fn in_one_batch_one_of_many_wins() {
     gate.close();
     let first = store.commit(created("first/1", b"x"), NOW_S);
     gate.wait_for_one();
-    let answers = (1..=CLIENTS as u8).map(|client| {
+    let answers = (1..=CLIENTS).map(|client| {
         let change = Change::replace(name("grant/1"), generation, record(&[client]));
         store.commit(Changes::one(change), NOW_S)
     });

@@ -95,7 +95,7 @@ fn a_page_ends_with_its_bytes() {
     let folder = Folder::new();
     let store = folder.open();
     for number in 0..40 {
-        create(&store, &format!("big/{number:02}"), &[b'x'; 64 * 1024]).expect("created");
+        create(&store, &format!("big/{number:02}"), &vec![b'x'; 64 * 1024]).expect("created");
     }
     let (mut pages, mut records, mut after) = (0, 0, None);
     loop {
@@ -138,7 +138,7 @@ fn a_copy_is_a_store_of_one_moment() {
     let ending = NewRecord::new(vec![1], NOW_S + 5).expect("short");
     commit(&store, Changes::one(Change::create(name("code/1"), ending))).expect("created");
     for number in 0..200 {
-        create(&store, &format!("grant/{number}"), &[b'x'; 3000]).expect("created");
+        create(&store, &format!("grant/{number}"), &vec![b'x'; 3000]).expect("created");
     }
     let (path, is_over) = (folder.path().with_extension("copy"), AtomicBool::new(false));
     std::thread::scope(|scope| {

@@ -1,6 +1,6 @@
 //! A store in a folder of its own, and short words for what is done to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -42,16 +42,12 @@ impl Folder {
         limits: Limits,
     ) -> Result<Store, StoreError> {
         let faults: Arc<dyn Faults> = Arc::clone(faults) as _;
-        open_faulty(self.path(), faults, limits)
+        open_faulty(&self.path(), faults, limits)
     }
 }
 
-pub(super) fn open_faulty(
-    path: PathBuf,
-    faults: Arc<dyn Faults>,
-    limits: Limits,
-) -> Result<Store, StoreError> {
-    let place = Place { faults: Some(faults), ..Place::new(&path, limits.file_bytes_max) };
+pub(super) fn open_faulty(path: &Path, faults: Arc<dyn Faults>, limits: Limits) -> Result<Store, StoreError> {
+    let place = Place { faults: Some(faults), ..Place::new(path, limits.file_bytes_max) };
     Store::open_at(place, NOW_S, limits)
 }
 

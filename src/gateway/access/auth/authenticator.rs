@@ -1,19 +1,25 @@
 //! Who calls at one endpoint: which of its ways to authenticate a credential is for, and what comes of it.
 //!
-//! A credential is tried in one way alone, by its looks: what begins with `tl_` is a key, what has three parts is a token
-//! where tokens are taken, anything else is a key. What `Authorization` presents decides, and must be valid, whatever
+//! A credential is tried in one way alone, by its looks: what begins with `tl_` is a key, what begins with `tla_` is a token of
+//! sign-in, what has three parts is a token of an issuer where those are taken, anything else is a key. What `Authorization` presents decides, and must be valid, whatever
 //! the certificate of the connection: who sends both means the token. Where neither keys nor tokens are taken, the
 //! header is none of the gateway's business.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::api_key::{self, ApiKeys, KeyExpired};
 use super::certificate::{CertificateRules, ClientCertificate};
 use super::jwt::claims::identify;
 use super::jwt::issuer::{Issuer, Issuers};
+use super::sign_in::settings::{SignIn, SignIns};
+use super::sign_in::token::{self, OpenedToken, looks_issued};
+use crate::clock;
+use crate::grants::news::{GrantInForce, GrantNews, News};
 use crate::identity::principal::Principal;
 use crate::identity::refusal::CredentialFault;
 use config::{self, Algorithm, AuthMethod};
+use identity::sealed::access_token::{AccessToken, KnownOfPrincipal};
 use protocol::head::HeaderField;
 use tokens::jwt::{Token, is_token};
 
@@ -24,16 +30,26 @@ pub(crate) struct Authenticator {
     keys: Option<Arc<ApiKeys>>,
     issuers: Vec<Arc<Issuer>>,
     certificates: Option<Arc<CertificateRules>>,
+    sign_in: Option<SignInHere>,
     /// What the audience of a token may be, whoever issued it.
     audiences: Vec<Box<str>>,
     token_bytes_max: usize,
     is_open: bool,
 }
 
+/// Sign-in at one endpoint.
+#[derive(Clone, Debug)]
+struct SignInHere {
+    settings: Arc<SignIn>,
+    news: Arc<GrantNews>,
+    public_url: Box<str>,
+}
+
 #[derive(Debug)]
 pub(crate) struct AcceptedCredentials {
     pub keys: Arc<ApiKeys>,
     pub issuers: Issuers,
+    pub sign_ins: SignIns,
     pub certificates: Arc<CertificateRules>,
     /// Bytes of a token.
     pub token_bytes_max: usize,
@@ -42,10 +58,28 @@ pub(crate) struct AcceptedCredentials {
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     pub principal: Principal,
-    /// By which keys a token was checked: void when their generation is another.
-    pub keys: Option<(Arc<Issuer>, u64)>,
+    /// What else has to hold.
+    pub proviso: Option<Proviso>,
     /// When it ends, in seconds since 1970.
     pub ends_s: Option<u64>,
+}
+
+/// What has to hold for as long as somebody is let in by a credential, beside its time.
+#[derive(Clone, Debug)]
+pub(crate) enum Proviso {
+    /// The keys by which a token was checked are those of its issuer.
+    Keys(Arc<Issuer>, u64),
+    /// The sign-in was not ended.
+    Grant(GrantInForce),
+}
+
+impl Proviso {
+    pub(crate) fn holds(&self, now: Instant) -> bool {
+        match self {
+            Self::Keys(issuer, generation) => issuer.generation() == *generation,
+            Self::Grant(grant) => grant.holds(now),
+        }
+    }
 }
 
 /// Why nobody is let in.
@@ -55,6 +89,8 @@ pub(crate) enum AuthError {
     Wrong(CredentialFault),
     /// The issuer may have a key for this token that is not known yet.
     AskIssuer(Arc<Issuer>),
+    /// The token of a sign-in says too little for the rules of now: see [`Authenticator::signed_in`].
+    AskAccount(Box<AccessToken>),
 }
 
 impl From<CredentialFault> for AuthError {
@@ -71,6 +107,7 @@ impl Authenticator {
             keys: takes(AuthMethod::ApiKey).then(|| Arc::clone(&all.keys)),
             issuers: if takes(AuthMethod::Jwt) { all.issuers.all.clone() } else { Vec::new() },
             certificates: takes(AuthMethod::ClientCertificate).then(|| Arc::clone(&all.certificates)),
+            sign_in: SignInHere::new(endpoint, all),
             audiences: audiences(endpoint),
             token_bytes_max: all.token_bytes_max,
             is_open: endpoint.auth.is_empty(),
@@ -96,12 +133,18 @@ impl Authenticator {
             (None, None) => true,
             _ => false,
         };
-        same_keys && same_issuers && same_certificates && self.is_open == other.is_open
+        let same_sign_in = match (&self.sign_in, &other.sign_in) {
+            (Some(one), Some(another)) => one.settings.config == another.settings.config,
+            (None, None) => true,
+            _ => false,
+        };
+        same_keys && same_issuers && same_certificates && same_sign_in && self.is_open == other.is_open
     }
 
     /// True if `authorization` decides, and not the certificate.
     pub(crate) fn goes_by(&self, authorization: HeaderField<'_>) -> bool {
-        authorization.is_present() && (self.keys.is_some() || !self.issuers.is_empty())
+        let takes_any = self.keys.is_some() || !self.issuers.is_empty() || self.sign_in.is_some();
+        authorization.is_present() && takes_any
     }
 
     /// Who presents these credentials at `now_s`.
@@ -118,20 +161,43 @@ impl Authenticator {
         match (&self.certificates, certificate) {
             (Some(rules), Some(certificate)) => {
                 let principal = rules.identify(certificate, now_s)?;
-                Ok(Authenticated { principal, keys: None, ends_s: Some(certificate.expires_s) })
+                Ok(Authenticated { principal, proviso: None, ends_s: Some(certificate.expires_s) })
             }
             _ => Err(AuthError::Missing),
         }
     }
 
+    /// Lets in who has this token of a sign-in, which says too little itself, with what its account's record says.
+    pub(crate) fn signed_in(
+        &self,
+        token: &AccessToken,
+        known: KnownOfPrincipal,
+    ) -> Result<Authenticated, AuthError> {
+        let here = self.sign_in.as_ref().ok_or(CredentialFault::Kind)?;
+        let in_force = here.in_force(token);
+        // It may have been told while the record was read.
+        if in_force.seen() == Some(News::Ended) {
+            return Err(CredentialFault::SignInEnded.into());
+        }
+        Ok(Authenticated {
+            principal: token::principal_of(token, known, &here.settings),
+            proviso: Some(Proviso::Grant(in_force)),
+            ends_s: Some(token.expires_s),
+        })
+    }
+
     fn check_bearer(&self, credential: &str, now_s: u64) -> Result<Authenticated, AuthError> {
+        if looks_issued(credential) {
+            let here = self.sign_in.as_ref().ok_or(CredentialFault::Kind)?;
+            return here.check(credential, now_s);
+        }
         if !self.issuers.is_empty() && !api_key::is_key(credential) && is_token(credential) {
             return self.check_token(credential, now_s);
         }
         let keys = self.keys.as_ref().ok_or(CredentialFault::Kind)?;
         let found = keys.find(credential, now_s).ok_or(CredentialFault::ApiKey)?;
         let (principal, ends_s) = found.map_err(|KeyExpired| CredentialFault::Expired)?;
-        Ok(Authenticated { principal: principal.clone(), keys: None, ends_s })
+        Ok(Authenticated { principal: principal.clone(), proviso: None, ends_s })
     }
 
     fn check_token(&self, text: &str, now_s: u64) -> Result<Authenticated, AuthError> {
@@ -155,7 +221,38 @@ impl Authenticator {
             Principal::Anonymous => None,
         };
         let ends_s = expires_s.map(|expires_s| expires_s.saturating_add(issuer.config.leeway.as_secs()));
-        Ok(Authenticated { principal, keys: Some((Arc::clone(issuer), generation)), ends_s })
+        let proviso = Some(Proviso::Keys(Arc::clone(issuer), generation));
+        Ok(Authenticated { principal, proviso, ends_s })
+    }
+}
+
+impl SignInHere {
+    fn new(endpoint: &config::EndpointConfig, all: &AcceptedCredentials) -> Option<Self> {
+        let takes = endpoint.auth.contains(&AuthMethod::SignIn);
+        let settings = Arc::clone(all.sign_ins.settings.as_ref().filter(|_| takes)?);
+        let public_url = endpoint.public_url.as_deref()?.into();
+        Some(Self { settings, news: Arc::clone(&all.sign_ins.news), public_url })
+    }
+
+    fn check(&self, text: &str, now_s: u64) -> Result<Authenticated, AuthError> {
+        let OpenedToken { token, is_enough } = token::open(text, &self.settings, &self.public_url, now_s)?;
+        let in_force = self.in_force(&token);
+        let is_of_now = match in_force.seen() {
+            Some(News::Ended) => return Err(CredentialFault::SignInEnded.into()),
+            Some(News::ChangedAt(at_s)) => token.issued_s > at_s,
+            None => true,
+        };
+        let Some(known) = token.known.clone().filter(|_| is_enough && is_of_now) else {
+            return Err(AuthError::AskAccount(Box::new(token)));
+        };
+        let principal = token::principal_of(&token, known, &self.settings);
+        let proviso = Some(Proviso::Grant(in_force));
+        Ok(Authenticated { principal, proviso, ends_s: Some(token.expires_s) })
+    }
+
+    fn in_force(&self, token: &AccessToken) -> GrantInForce {
+        let again = token::again(&self.settings, clock::now());
+        GrantInForce::new(token.grant, &self.news, again)
     }
 }
 

@@ -2,19 +2,18 @@
 //!
 //! A connection remembers its last one: a call with the same costs one comparison, in constant time, as a connection may
 //! carry the calls of several users. A worker remembers many by their digests, for new connections. What is remembered
-//! is void when the endpoint is another (of which every reload makes new ones), when the issuer's keys changed, and
-//! when the credentials end. Only what passed is remembered, so nobody fills the memory with what is refused.
+//! is void when the endpoint is another (of which every reload makes new ones), when the issuer's keys changed or
+//! the sign-in was ended, and when the credentials end. Only what passed is remembered, so nobody fills the memory with what is refused.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::jwt::issuer::Issuer;
+use super::authenticator::Proviso;
 use crate::access::caller::Caller;
 
 /// Of each of the two halves of a worker's memory.
@@ -27,15 +26,15 @@ pub(crate) struct CachedCaller {
     /// What was presented in `Authorization`; `None`: the certificate of the connection.
     pub credential: Option<Box<[u8]>>,
     pub caller: Rc<Caller>,
-    /// By which keys a token was checked.
-    pub keys: Option<(Arc<Issuer>, u64)>,
+    /// What else has to hold.
+    pub proviso: Option<Proviso>,
 }
 
 impl CachedCaller {
     fn holds(&self, endpoint: u64, now: Instant) -> bool {
         self.endpoint == endpoint
             && self.caller.ends.is_none_or(|ends| now < ends)
-            && self.keys.as_ref().is_none_or(|(issuer, generation)| issuer.generation() == *generation)
+            && self.proviso.as_ref().is_none_or(|proviso| proviso.holds(now))
     }
 }
 
@@ -144,7 +143,7 @@ mod tests {
             endpoint,
             credential: credential.map(|credential| credential.as_bytes().into()),
             caller: Rc::new(Caller::new(Principal::Anonymous, class, ends, counts)),
-            keys: None,
+            proviso: None,
         })
     }
 

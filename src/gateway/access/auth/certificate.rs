@@ -69,6 +69,7 @@ impl CertificateRules {
             groups: matching(&self.groups),
             scopes: matching(&self.scopes),
             claims: Vec::new(),
+            obtainable: None,
             expires_s: Some(certificate.expires_s),
         })))
     }

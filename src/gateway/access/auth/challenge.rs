@@ -19,7 +19,7 @@ pub(crate) struct Challenge {
 
 impl Challenge {
     pub(crate) fn new(endpoint: &config::EndpointConfig) -> Self {
-        let url = endpoint.public_url.as_deref().filter(|_| endpoint.auth.contains(&AuthMethod::Jwt));
+        let url = endpoint.public_url.as_deref().filter(|_| takes_tokens(endpoint));
         let metadata = url.and_then(metadata_url).map(|url| format!("resource_metadata=\"{url}\""));
         let metadata = metadata.unwrap_or_default();
         let scope = match endpoint.scopes.as_slice() {
@@ -43,6 +43,11 @@ impl Challenge {
             _ => None,
         }
     }
+}
+
+/// True where tokens of an authorization server are taken.
+pub(crate) fn takes_tokens(endpoint: &config::EndpointConfig) -> bool {
+    endpoint.auth.iter().any(|method| matches!(method, AuthMethod::Jwt | AuthMethod::SignIn))
 }
 
 fn bearer(parameters: &[&str]) -> HeaderValue {

@@ -12,3 +12,4 @@ pub(crate) mod jwt;
 pub(crate) mod operator;
 pub(crate) mod origin;
 pub(crate) mod resource;
+pub(crate) mod sign_in;

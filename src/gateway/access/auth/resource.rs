@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use serde_json::json;
 
-use super::challenge::metadata_path;
+use super::challenge::{metadata_path, takes_tokens};
 use config::{self, AuthMethod, Config};
 
 /// Those found at a path, each with the index of its endpoint: several where endpoints differ by host.
@@ -18,10 +18,10 @@ pub(crate) fn documents(config: &Config) -> HashMap<Box<str>, Documents> {
     let mut by_own_path = Vec::new();
     for (index, endpoint) in config.endpoints.iter().enumerate() {
         let Some(url) = &endpoint.public_url else { continue };
-        if !endpoint.auth.contains(&AuthMethod::Jwt) {
+        if !takes_tokens(endpoint) {
             continue;
         }
-        let document = document(endpoint, url, &config.jwt);
+        let document = document(endpoint, url, config);
         documents.entry(metadata_path(path_of(url)).into()).or_default().push((index, document.clone()));
         by_own_path.push((metadata_path(&endpoint.path).into(), (index, document)));
     }
@@ -34,9 +34,13 @@ pub(crate) fn documents(config: &Config) -> HashMap<Box<str>, Documents> {
     documents
 }
 
-fn document(endpoint: &config::EndpointConfig, url: &str, issuers: &[config::Jwt]) -> Bytes {
+fn document(endpoint: &config::EndpointConfig, url: &str, config: &Config) -> Bytes {
     let is_url = |issuer: &&str| issuer.starts_with("https://") || issuer.starts_with("http://");
-    let servers: Vec<&str> = issuers.iter().map(|jwt| jwt.issuer.as_str()).filter(is_url).collect();
+    let takes = |method| endpoint.auth.contains(&method);
+    // Clients take the first: sign-in works for those that nobody registered anywhere.
+    let own = config.sign_in.iter().filter(|_| takes(AuthMethod::SignIn)).map(|sign_in| sign_in.url.as_str());
+    let issuers = config.jwt.iter().filter(|_| takes(AuthMethod::Jwt)).map(|jwt| jwt.issuer.as_str());
+    let servers: Vec<&str> = own.chain(issuers.filter(is_url)).collect();
     let mut document = json!({
         "resource": url,
         "authorization_servers": servers,

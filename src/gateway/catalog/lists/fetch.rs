@@ -48,7 +48,7 @@ pub(super) const TTL_ABSENT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Of an upstream session that is lost again as soon as it was opened there is no third.
 const SESSIONS_TRIED_MAX: usize = 2;
-/// How long closing a session may take.
+/// The time that closing a session may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]

@@ -67,7 +67,7 @@ impl Proxy {
         match verdict {
             PolicyVerdict::Allowed(_) => Ok(()),
             PolicyVerdict::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
-            PolicyVerdict::Scope { required, .. } if principal.may_get_scopes() => {
+            PolicyVerdict::Scope { required, .. } if principal.may_get(&required) => {
                 Err(PolicyError::Scope { required }.into())
             }
             PolicyVerdict::Scope { .. } => Err(PolicyError::Arguments { rule: None }.into()),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::Proxy;
 use super::context::RequestContext;
-use crate::access::auth::authenticator::{AuthError, Authenticated};
+use crate::access::auth::authenticator::{AuthError, Authenticated, Proviso};
 use crate::access::auth::caller_cache::{CachedCaller, digest};
 use crate::access::caller::Caller;
 use crate::clock::{self, now_s};
@@ -12,7 +12,9 @@ use crate::context::call::Call;
 use crate::context::peer::Peer;
 use crate::identity::Principal;
 use crate::identity::refusal::CredentialFault;
+use crate::sign_in;
 use crate::snapshot::Endpoint;
+use identity::sealed::access_token::AccessToken;
 use protocol::error::{Error, GatewayError, PolicyError};
 use protocol::head::{Head, HeaderField};
 
@@ -56,17 +58,22 @@ impl Proxy {
             call.peer().remembered.keep(Rc::clone(&known));
             return Ok(Rc::clone(&known.caller));
         }
-        let Authenticated { principal, keys, ends_s } = self.identify(endpoint, head, call).await?;
+        let Authenticated { principal, proviso, ends_s } = self.identify(endpoint, head, call).await?;
+        self.note_use(proviso.as_ref());
         require_scopes(endpoint, &principal)?;
         let ends = ends_s.and_then(clock::moment_of);
         let class = endpoint.policy.class_of(&principal);
         let counts = self.worker.state.callers.of(&principal);
-        let caller = Rc::new(Caller::new(principal, class, ends, counts));
+        let grant = match &proviso {
+            Some(Proviso::Grant(in_force)) => Some(in_force.clone()),
+            _ => None,
+        };
+        let caller = Rc::new(Caller { grant, ..Caller::new(principal, class, ends, counts) });
         let known = Rc::new(CachedCaller {
             endpoint: endpoint.id,
             credential: credential.map(Box::from),
             caller: Rc::clone(&caller),
-            keys,
+            proviso,
         });
         if let Some(digest) = digest {
             self.worker.callers.borrow_mut().keep(digest, Rc::clone(&known));
@@ -89,6 +96,9 @@ impl Proxy {
             issuer.ask().await;
             checked = check();
         }
+        if let Err(AuthError::AskAccount(token)) = checked {
+            checked = self.ask_account(endpoint, &token).await?;
+        }
         let refusal = match checked {
             Ok(checked) => return Ok(checked),
             Err(AuthError::Missing) => return Err(PolicyError::NoCredentials.into()),
@@ -96,9 +106,40 @@ impl Proxy {
                 return Err(GatewayError::TokenKeys.into());
             }
             Err(AuthError::AskIssuer(_)) => CredentialFault::UnknownKey,
+            Err(AuthError::AskAccount(_)) => CredentialFault::SignInEnded,
             Err(AuthError::Wrong(refusal)) => refusal,
         };
         Err(self.refuse_credentials(endpoint, peer, refusal))
+    }
+
+    /// Whom the token of a sign-in lets in by what its account's record says.
+    async fn ask_account(
+        &self,
+        endpoint: &Endpoint,
+        token: &AccessToken,
+    ) -> Result<Result<Authenticated, AuthError>, Error> {
+        let settings = self.worker.view().snapshot.sign_ins.settings.clone();
+        let grants = self.worker.state.grants.load_full();
+        let Some((settings, grants)) = settings.zip(grants) else {
+            return Ok(Err(CredentialFault::Kind.into()));
+        };
+        match sign_in::known_of(&settings, &grants, token).await {
+            Ok(Some(known)) => Ok(endpoint.auth.signed_in(token, known)),
+            Ok(None) => Ok(Err(CredentialFault::SignInEnded.into())),
+            Err(error) => {
+                tracing::warn!(%error, "a token cannot be brought up to date");
+                Err(GatewayError::SignIns.into())
+            }
+        }
+    }
+
+    /// Has the account behind a sign-in asked about, if that is due.
+    fn note_use(&self, proviso: Option<&Proviso>) {
+        let Some(Proviso::Grant(in_force)) = proviso else { return };
+        let settings = self.worker.view().snapshot.sign_ins.settings.clone();
+        if let Some(desk) = settings.and_then(|settings| self.desk(&settings)) {
+            sign_in::note_use(desk, in_force.grant());
+        }
     }
 
     pub(super) fn refuse_credentials(
@@ -117,9 +158,9 @@ fn require_scopes(endpoint: &Endpoint, principal: &Principal) -> Result<(), Poli
     let required = &endpoint.config.scopes;
     if required.iter().all(|scope| principal.has_scope(scope)) {
         Ok(())
-    } else if principal.may_get_scopes() {
-        Err(PolicyError::Scope { required: required.join(" ").into() })
     } else {
-        Err(PolicyError::Forbidden)
+        let required = required.join(" ");
+        let may_get = principal.may_get(&required);
+        Err(if may_get { PolicyError::Scope { required: required.into() } } else { PolicyError::Forbidden })
     }
 }

@@ -18,6 +18,7 @@ mod metadata;
 mod params;
 mod permit;
 mod resource_subscriptions;
+mod sign_in;
 mod sse;
 mod stream;
 mod tasks;
@@ -76,6 +77,8 @@ pub(crate) struct Proxy {
 /// What becomes of a request.
 enum LineAnswer {
     Response(ClientResponse),
+    /// For people: a page of another origin reads none of it.
+    Page(ClientResponse),
     /// The answer goes to another stream than the response.
     Aside(Box<sse::DeferredReply>),
 }
@@ -120,8 +123,10 @@ impl Proxy {
             }
         }
         call.silence = silence;
-        let mut response = match self.answer(&view, request, &mut intake, &mut call).await {
-            Ok(LineAnswer::Response(mut response)) => {
+        let answered = self.answer(&view, request, &mut intake, &mut call).await;
+        let origin = origin.filter(|_| !matches!(answered, Ok(LineAnswer::Page(_))));
+        let mut response = match answered {
+            Ok(LineAnswer::Response(mut response) | LineAnswer::Page(mut response)) => {
                 if call.has_begun_reply() {
                     relay::fold_late(&self.worker, &mut response);
                 }
@@ -172,7 +177,11 @@ impl Proxy {
         let head = Head::read(&request.fields);
         let host = || named_host(head.host, request.authority());
         let Some(index) = view.snapshot.endpoint_for(request.path(), host)? else {
-            return Ok(LineAnswer::Response(metadata(view, request, host)?));
+            let answered = Box::pin(self.sign_in(view, request, intake, call, host())).await?;
+            return Ok(match answered {
+                Some(answer) => answer,
+                None => LineAnswer::Response(metadata(view, request, host)?),
+            });
         };
         let cx = &mut RequestContext::new(view, &view.endpoints[index], &head, &request.fields, call);
         cx.note_endpoint();

@@ -358,7 +358,7 @@ impl Proxy {
         audit.write(&decision, &verdict);
         match verdict {
             PolicyVerdict::NotYetLearned => Err(GatewayError::NamesUnknown.into()),
-            PolicyVerdict::Scope { required, .. } if principal.may_get_scopes() => {
+            PolicyVerdict::Scope { required, .. } if principal.may_get(&required) => {
                 Err(PolicyError::Scope { required }.into())
             }
             PolicyVerdict::Scope { .. } | PolicyVerdict::Allowed(_) | PolicyVerdict::Hidden(_) => {

@@ -30,6 +30,14 @@ pub(crate) fn to_the_second(at_s: u64) -> String {
     String::from_utf8_lossy(&text).into_owned() + "Z"
 }
 
+/// `2026-01-31 23:59 UTC`, of seconds since 1970, for people.
+pub(crate) fn to_the_minute(at_s: u64) -> String {
+    let mut text = Vec::new();
+    write(&mut text, UNIX_EPOCH + Duration::from_secs(at_s));
+    text.truncate("2026-01-31T23:59".len());
+    String::from_utf8_lossy(&text).replace('T', " ") + " UTC"
+}
+
 /// Year, month and day, counted from 1970. Years begin in March here, so that a leap day is the last of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + DAYS_TO_EPOCH;

@@ -504,6 +504,37 @@ metrics! {
     }
 }
 
+metrics! {
+    /// Sign-in.
+    pub struct SignInMetrics {
+        /// Sign-ins that were opened.
+        sign_ins: IntCounter = "trunkline_sign_ins_total";
+        /// Requests of sign-in that were refused, by kind: `request`, `client`, `form`, `origin`, `denied`, `callback`,
+        /// `provider`, `require`, `store`, `token`, `register`, `revoke`. The audit log says why.
+        refused: IntCounterVec["kind"] = "trunkline_sign_in_refused_total";
+        /// Tokens that were given out, by kind: `next`; `again`, the same once more.
+        tokens: IntCounterVec["kind"] = "trunkline_sign_in_tokens_total";
+        /// Requests for tokens that ended in an error, by the error of OAuth.
+        token_errors: IntCounterVec["error"] = "trunkline_sign_in_token_errors_total";
+        /// Clients that registered themselves.
+        registrations: IntCounter = "trunkline_sign_in_registrations_total";
+        /// Documents of clients that were fetched, by result.
+        documents: IntCounterVec["result"] = "trunkline_sign_in_documents_total";
+        /// Requests to the provider, by kind (`metadata`, `code`, `refresh`, `userinfo`) and result.
+        provider_requests: IntCounterVec["kind", "result"] = "trunkline_sign_in_provider_requests_total";
+        /// Accounts that the provider was asked about again, by result: `ok`, `error`, `ended`.
+        checks: IntCounterVec["result"] = "trunkline_sign_in_checks_total";
+        /// Sign-ins that were ended, by cause: `reuse` of a code or refresh token, `client`, `person`, `operator`.
+        ended: IntCounterVec["cause"] = "trunkline_sign_ins_ended_total";
+        /// Records in the file of sign-ins, by kind: `grant`, `account`, `news`, `once`, `turn`.
+        records: IntGaugeVec["kind"] = "trunkline_sign_in_records";
+        /// Bytes of the file of sign-ins.
+        store_bytes: IntGauge = "trunkline_sign_in_store_bytes";
+        /// Failures of the store of sign-ins.
+        store_failures: IntCounter = "trunkline_sign_in_store_failures_total";
+    }
+}
+
 label_values! {
     /// Why an operation on what replicas share failed.
     pub struct SharedFailures["reason"] {

@@ -33,7 +33,7 @@ use self::declare::Families;
 use self::families::{
     BridgeSeries, CallMetrics, ChildSeries, ConnectionMetrics, CredentialMetrics, GateSeries, GatewayMetrics,
     LimitSeries, ListMetrics, PinSeries, ReplicaMetrics, SessionMetrics, SessionStreamMetrics, SharedMetrics,
-    SubscriptionMetrics, UpstreamSeries,
+    SignInMetrics, SubscriptionMetrics, UpstreamSeries,
 };
 use self::process::ProcessMetrics;
 use self::registry::{Family, Registry};
@@ -74,6 +74,7 @@ pub struct Metrics {
     pub(crate) lists: ListMetrics,
     pub(crate) rates: Families<LimitSeries>,
     pub(crate) credentials: CredentialMetrics,
+    pub(crate) sign_in: SignInMetrics,
     pub(crate) shared: SharedMetrics,
     pub(crate) gateway: GatewayMetrics,
     /// What the system says of the process; brought up to date when scraped.
@@ -108,6 +109,7 @@ impl Metrics {
             lists: ListMetrics::register(&registry)?,
             rates: Families::register(&registry)?,
             credentials: CredentialMetrics::register(&registry)?,
+            sign_in: SignInMetrics::register(&registry)?,
             shared: SharedMetrics::register(&registry)?,
             gateway: GatewayMetrics::register(&registry)?,
             process: ProcessMetrics::register(&registry)?,

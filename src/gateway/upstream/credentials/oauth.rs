@@ -186,7 +186,7 @@ impl AccessTokens {
         }
         // Fetched on a task of its own, it is there for the next even if nobody waits any more.
         let (tokens, fetching) = (Arc::clone(self), fetcher.clone());
-        let (sender, fetched) = tokio::sync::oneshot::channel();
+        let (sender, outcome) = tokio::sync::oneshot::channel();
         fetcher.tasks.spawn(async move {
             let failures = Arc::clone(&tokens.failures).lock_owned().await;
             let token = match tokens.valid(clock::now()) {
@@ -196,8 +196,8 @@ impl AccessTokens {
             // Nobody may wait any more.
             let _ = sender.send(token);
         });
-        let fetched = timeout_at(deadline.into(), fetched).await;
-        fetched.ok().and_then(Result::ok).flatten().ok_or(UpstreamError::NoToken)
+        let outcome = timeout_at(deadline.into(), outcome).await;
+        outcome.ok().and_then(Result::ok).flatten().ok_or(UpstreamError::NoToken)
     }
 
     /// The upstream does not take `token`. Whether it is worth to try another.

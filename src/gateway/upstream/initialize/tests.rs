@@ -41,11 +41,11 @@ struct Server {
     /// The sessions that were closed.
     closed: RefCell<Vec<String>>,
     is_closed: Notify,
-    /// Nobody waits for the answer any more.
+    /// The answer is not waited for any more.
     is_given_up: Notify,
 }
 
-/// How `initialize` is answered.
+/// The answer to `initialize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AnswerStyle {
     InTime,

@@ -79,7 +79,7 @@ struct OpeningTrials {
     is_open: Option<bool>,
     /// The trials in a row that came to nothing before anything was known; of several at once one counts.
     vain: u32,
-    /// When the last of them did.
+    /// The moment at which the last of them did.
     failed: Option<Instant>,
     /// Until then no other session is tried.
     tried_again: Option<Instant>,

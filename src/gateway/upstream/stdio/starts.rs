@@ -115,7 +115,7 @@ impl Starts {
         self.silent_in = Some(era);
     }
 
-    /// That era, until one answers.
+    /// The era of that silence, until one answers.
     pub(super) fn silent_in(&self) -> Option<Era> {
         self.silent_in
     }

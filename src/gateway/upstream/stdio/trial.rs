@@ -22,7 +22,7 @@ const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionTrial {
-    /// When its client is told that the program is still starting.
+    /// The moment at which its client is told that the program is still starting.
     told_at: Instant,
 }
 

@@ -32,10 +32,7 @@ pub(crate) fn identify(
     let named = |name: &str| -> Vec<&str> {
         texts.iter().filter(|(present, _)| **present == *name).map(|(_, text)| &**text).collect()
     };
-    let &[subject] = named(&jwt.subject_claim).as_slice() else { return Err(CredentialFault::Claims) };
-    if subject.is_empty() || subject.len() > SUBJECT_BYTES_MAX || subject.contains(char::is_control) {
-        return Err(CredentialFault::Claims);
-    }
+    let subject = subject_of(&texts, jwt).ok_or(CredentialFault::Claims)?;
     let scopes = match &jwt.scope_claim {
         Some(claim) => named(claim),
         None => Some(named("scope")).filter(|scopes| !scopes.is_empty()).unwrap_or_else(|| named("scp")),
@@ -47,13 +44,29 @@ pub(crate) fn identify(
         return Err(CredentialFault::Claims);
     }
     Ok(Principal::Known(Arc::new(VerifiedIdentity {
-        id: format!("jwt:{} {subject}", jwt.issuer).into(),
+        id: principal_id(&jwt.issuer, subject).into(),
         name: subject.into(),
+        obtainable: None,
         groups,
         scopes,
         expires_s: Some(expires_s),
         claims: texts,
     })))
+}
+
+/// The subject that claims name, as texts; `None` if they name none, several, or one that cannot be logged.
+pub(crate) fn subject_of<'c, T: AsRef<str>>(claims: &'c [(T, T)], jwt: &config::Jwt) -> Option<&'c str> {
+    let mut named = claims.iter().filter(|(name, _)| name.as_ref() == jwt.subject_claim);
+    let (subject, others) = (named.next()?.1.as_ref(), named.next());
+    let is_good = (1..=SUBJECT_BYTES_MAX).contains(&subject.len())
+        && !subject.contains(char::is_control)
+        && others.is_none();
+    is_good.then_some(subject)
+}
+
+/// The id of the principal whom an issuer calls by this subject.
+pub(crate) fn principal_id(issuer: &str, subject: &str) -> String {
+    format!("jwt:{issuer} {subject}")
 }
 
 /// When the token expires, by its own word.

@@ -1,4 +1,4 @@
-//! Which replicas are asked, and what becomes of the sessions in which they are.
+//! Replicas that are asked, and the sessions in which they are.
 
 use std::cell::RefCell;
 use std::convert::Infallible;

@@ -14,6 +14,7 @@ use crate::directory::Dir;
 use net::regular_file;
 use net::secret::exposure;
 use tokens::sealing::{self, KEY_BYTES, KeysError, SealingKeys, hex};
+use zeroize::Zeroizing;
 
 /// More than any key file needs.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -26,7 +27,7 @@ const OLD_KEYS_KEPT: usize = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The file cannot be read.
-    #[error("cannot read the session key {}: {reason}", path.display())]
+    #[error("cannot read the key file {}: {reason}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -34,7 +35,7 @@ pub enum KeyFileError {
         reason: io::Error,
     },
     /// Others could put a key of theirs there, and make session ids.
-    #[error("session key {}: others may write it (mode {mode:04o}), and with a key of theirs be anybody: chmod go-w", path.display())]
+    #[error("key file {}: others may write it (mode {mode:04o}), and with a key of theirs be anybody: chmod go-w", path.display())]
     Writable {
         /// The file.
         path: PathBuf,
@@ -42,7 +43,7 @@ pub enum KeyFileError {
         mode: u32,
     },
     /// The file cannot be made or changed.
-    #[error("cannot write the session key {}: {reason}", path.display())]
+    #[error("cannot write the key file {}: {reason}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
@@ -50,7 +51,7 @@ pub enum KeyFileError {
         reason: io::Error,
     },
     /// The file holds something else.
-    #[error("session key {}: {reason}", path.display())]
+    #[error("key file {}: {reason}", path.display())]
     Keys {
         /// The file.
         path: PathBuf,
@@ -58,7 +59,7 @@ pub enum KeyFileError {
         reason: KeysError,
     },
     /// The system has no randomness.
-    #[error("no randomness for a session key")]
+    #[error("no randomness for a key")]
     Randomness(#[from] getrandom::Error),
 }
 
@@ -78,6 +79,12 @@ pub enum Rotation {
 
 /// The keys of a file that must exist.
 pub fn load(path: &Path) -> Result<SealingKeys, KeyFileError> {
+    let text = load_text(path)?;
+    SealingKeys::from_text(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })
+}
+
+/// The text of a file that must exist, for keys of several purposes.
+pub(crate) fn load_text(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
     let read_failed = |reason| KeyFileError::Read { path: path.to_owned(), reason };
     let file = regular_file::open(path).map_err(read_failed)?;
     let mode = file.metadata().map_err(read_failed)?.mode() & 0o7777;
@@ -87,17 +94,22 @@ pub fn load(path: &Path) -> Result<SealingKeys, KeyFileError> {
     if let Some(warning) = exposure(path) {
         tracing::warn!("{warning}");
     }
-    let text = read(file).map_err(read_failed)?;
-    SealingKeys::from_text(&text).map_err(|reason| KeyFileError::Keys { path: path.to_owned(), reason })
+    read(file).map(Zeroizing::new).map_err(read_failed)
 }
 
 /// The keys of a file, which is made if there is none.
 pub fn load_or_create(path: &Path) -> Result<SealingKeys, KeyFileError> {
+    create_if_missing(path)?;
+    load(path)
+}
+
+/// Makes the file if there is none.
+pub(crate) fn create_if_missing(path: &Path) -> Result<(), KeyFileError> {
     if !path.exists() {
         let (directory, name) = place(path)?;
         create(&directory, &name, path)?;
     }
-    load(path)
+    Ok(())
 }
 
 /// Puts a new key on top of a file, and keeps the newest of the old ones; or makes the file.
@@ -134,7 +146,7 @@ fn create(directory: &Dir, name: &OsStr, path: &Path) -> Result<bool, KeyFileErr
 }
 
 fn text_of(keys: &[[u8; KEY_BYTES]]) -> String {
-    let mut text = "# Keys of session ids, newest first: the first seals, all open.\n".to_owned();
+    let mut text = "# Keys, newest first: the first seals, all open.\n".to_owned();
     for key in keys {
         text.push_str(&hex(key));
         text.push('\n');

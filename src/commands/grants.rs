@@ -1,0 +1,188 @@
+//! `trunkline grants list` and `revoke`: the sign-ins of people, by the admin listener, since the gateway alone opens their
+//! store.
+
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::{Args, Subcommand};
+use http::StatusCode;
+use serde_json::json;
+use status::{EndedGrants, GrantStatus, GrantsPage, parse};
+
+use super::admin::AdminArgs;
+use super::status::unreachable;
+use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_FAILED};
+use protocol::text::{shown, shown_lines};
+use tools::admin_client::client::AdminClient;
+use tools::terminal::{self, put};
+
+/// `trunkline grants`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit codes:
+  0   done
+  1   the gateway refuses: there is no [sign_in], or the store cannot be reached
+  2   the command line is wrong, or the token cannot be read
+  3   the gateway cannot be reached, or does not answer
+  78  the configuration cannot be read, or does not say where the gateway is
+
+Environment:
+  TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
+pub(super) struct GrantsArgs {
+    #[command(subcommand)]
+    action: GrantsAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum GrantsAction {
+    /// List who is signed in, with which client, where
+    List {
+        /// Of one user only: the subject at the provider, or the principal's id
+        #[arg(long)]
+        user: Option<String>,
+        /// Of one client only: its id or its name
+        #[arg(long)]
+        client: Option<String>,
+        /// Print them as JSON, one a line
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        place: AdminArgs,
+    },
+    /// End sign-ins; all that is given has to hold
+    Revoke {
+        /// One of them, by its id
+        #[arg(long)]
+        id: Option<String>,
+        /// Those of a user: the subject at the provider, or the principal's id
+        #[arg(long)]
+        user: Option<String>,
+        /// Those of a client: its id or its name
+        #[arg(long)]
+        client: Option<String>,
+        /// Those at an endpoint, by its public URL
+        #[arg(long, value_name = "URL")]
+        endpoint: Option<String>,
+        /// All of them
+        #[arg(long, conflicts_with_all = ["id", "user", "client", "endpoint"])]
+        all: bool,
+        #[command(flatten)]
+        place: AdminArgs,
+    },
+}
+
+/// Does what is wanted.
+pub(super) fn grants(options: &GrantsArgs) -> Result<ExitCode, CommandFailure> {
+    match &options.action {
+        GrantsAction::List { user, client, json, place } => {
+            list(place, user.as_deref(), client.as_deref(), *json)
+        }
+        GrantsAction::Revoke { id, user, client, endpoint, all, place } => {
+            if !all && [id, user, client, endpoint].iter().all(|condition| condition.is_none()) {
+                let error =
+                    anyhow::anyhow!("say which sign-ins end: --id, --user, --client, --endpoint, or --all");
+                return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+            }
+            let wanted =
+                json!({ "id": id, "user": user, "client": client, "endpoint": endpoint, "all": all });
+            revoke(place, &wanted.to_string())
+        }
+    }
+}
+
+fn list(
+    place: &AdminArgs,
+    user: Option<&str>,
+    client: Option<&str>,
+    is_json: bool,
+) -> Result<ExitCode, CommandFailure> {
+    let mut after = String::new();
+    let mut count = 0;
+    loop {
+        let target = if after.is_empty() { "/grants".to_owned() } else { format!("/grants?after={after}") };
+        let (status, body) = ask(place, &target, None)?;
+        if status != StatusCode::OK {
+            return Ok(refused(&body));
+        }
+        let page = parse::<GrantsPage>(&body).unwrap_or_default();
+        let is_wanted = |grant: &&GrantStatus| {
+            user.is_none_or(|user| grant.user == user || grant.principal == user)
+                && client.is_none_or(|client| grant.client_id == client || grant.client_name == client)
+        };
+        for grant in page.grants.iter().filter(is_wanted) {
+            count += 1;
+            put(if is_json { serde_json::to_string(grant).unwrap_or_default() } else { line(grant) });
+        }
+        match page.next {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    if count == 0 && !is_json {
+        put("nobody is signed in");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(grant: &GrantStatus) -> String {
+    let client = if grant.client_name.is_empty() { &grant.client_id } else { &grant.client_name };
+    let scopes = if grant.scopes.is_empty() { "no scopes".to_owned() } else { grant.scopes.join(" ") };
+    format!(
+        "{}  {} ({})  {}  {}  {}  used {}",
+        grant.id,
+        shown(&grant.user),
+        shown(&grant.name),
+        shown(client),
+        shown(&grant.endpoint),
+        shown(&scopes),
+        ago(grant.used_s)
+    )
+}
+
+fn revoke(place: &AdminArgs, wanted: &str) -> Result<ExitCode, CommandFailure> {
+    let (status, body) = ask(place, "/grants/revoke", Some(wanted))?;
+    if status != StatusCode::OK {
+        return Ok(refused(&body));
+    }
+    let ended = parse::<EndedGrants>(&body).unwrap_or_default().ended;
+    put(match ended {
+        1 => "1 sign-in has ended".to_owned(),
+        ended => format!("{ended} sign-ins have ended"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refused(body: &[u8]) -> ExitCode {
+    terminal::say(shown_lines(String::from_utf8_lossy(body).trim_end()));
+    ExitCode::from(EXIT_FAILED)
+}
+
+fn ask(
+    place: &AdminArgs,
+    target: &str,
+    body: Option<&str>,
+) -> Result<(StatusCode, bytes::Bytes), CommandFailure> {
+    let admin: AdminClient = place.client().map_err(CommandFailure::with(EXIT_COMMAND_LINE))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(tokio::runtime::LocalOptions::default())?;
+    let answer = runtime.block_on(async {
+        match body {
+            Some(body) => admin.post(target, body.to_owned()).await,
+            None => admin.ask(target).await,
+        }
+    });
+    answer.map_err(|fault| unreachable(&admin, &fault))
+}
+
+/// The time since then, for people.
+fn ago(at_s: u64) -> String {
+    let now_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since_s = now_s.saturating_sub(at_s);
+    match since_s {
+        0..120 => format!("{since_s} s ago"),
+        120..7200 => format!("{} min ago", since_s / 60),
+        7200..172_800 => format!("{} h ago", since_s / 3600),
+        _ => format!("{} days ago", since_s / 86_400),
+    }
+}

@@ -1,0 +1,126 @@
+//! Sign-ins for operators: a page of all, and the end of those that are chosen.
+//!
+//! Invariant: nothing of a token, and nothing that is sealed, is told.
+
+use bytes::Bytes;
+use http::StatusCode;
+use identity::sealed::account::AccountRecord;
+use identity::sealed::grant::GrantRecord;
+use serde::Deserialize;
+use status::{EndedGrants, GrantStatus, GrantsPage};
+use tokens::sealing::hex;
+
+use super::answers::json_line;
+use super::answers::{HttpAnswer, TEXT, page};
+use crate::context::audit;
+use crate::context::state::State;
+use crate::grants::GrantsError;
+
+const JSON: &str = "application/json";
+/// Accounts of one page.
+const ACCOUNTS_MAX: usize = 200;
+const NONE: &str = "there is no [sign_in]\n";
+
+/// The sign-ins that are to end: all conditions hold. One has to be there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Chosen {
+    /// The name of one.
+    id: Option<String>,
+    /// A subject, or the id of a principal.
+    user: Option<String>,
+    /// The id of a client, or its name.
+    client: Option<String>,
+    /// The public URL of an endpoint.
+    endpoint: Option<String>,
+    /// All of them.
+    all: bool,
+}
+
+/// A page of sign-ins, behind the place that the query names.
+pub(super) async fn list(state: &State, query: &str) -> HttpAnswer {
+    let Some(grants) = state.grants.load_full() else { return page(StatusCode::NOT_FOUND, TEXT, NONE) };
+    let after = query.strip_prefix("after=").filter(|after| !after.is_empty());
+    match grants.accounts(after, ACCOUNTS_MAX).await {
+        Ok(found) => {
+            let rows = found.accounts.iter();
+            let rows = rows.flat_map(|(account, grants)| grants.iter().map(|grant| row(account, grant)));
+            let told = GrantsPage { grants: rows.collect(), next: found.next };
+            page(StatusCode::OK, JSON, json_line(&told))
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+/// Ends the sign-ins that `body` chooses.
+pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
+    let Some(grants) = state.grants.load_full() else { return page(StatusCode::NOT_FOUND, TEXT, NONE) };
+    let chosen = match serde_json::from_slice::<Chosen>(body) {
+        Ok(chosen) if chosen.says_something() => chosen,
+        Ok(_) => {
+            return page(StatusCode::BAD_REQUEST, TEXT, "say which: id, user, client, endpoint, or all\n");
+        }
+        Err(error) => return page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+    };
+    let (mut after, mut ended) = (None, 0);
+    loop {
+        let found = match grants.accounts(after.as_deref(), ACCOUNTS_MAX).await {
+            Ok(found) => found,
+            Err(error) => return failed(&error),
+        };
+        for (account, of_account) in &found.accounts {
+            for grant in of_account.iter().filter(|grant| chosen.holds(account, grant)) {
+                match grants.end(grant.id).await {
+                    Ok(done) => ended += u64::from(done.is_some()),
+                    Err(error) => return failed(&error),
+                }
+            }
+        }
+        after = found.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    state.metrics.sign_in.ended.with_label_values(&["operator"]).inc_by(ended);
+    audit::act("end sign-ins by the admin listener", &format!("{ended} ended: {chosen:?}"));
+    page(StatusCode::OK, JSON, json_line(&EndedGrants { ended }))
+}
+
+impl Chosen {
+    fn says_something(&self) -> bool {
+        let conditions = [&self.id, &self.user, &self.client, &self.endpoint];
+        self.all || conditions.iter().any(|condition| condition.is_some())
+    }
+
+    fn holds(&self, account: &AccountRecord, grant: &GrantRecord) -> bool {
+        let is = |wanted: &Option<String>, names: &[&str]| {
+            wanted.as_ref().is_none_or(|wanted| names.contains(&wanted.as_str()))
+        };
+        is(&self.id, &[&hex(&grant.id.0)])
+            && is(&self.user, &[&account.subject, &account.principal])
+            && is(&self.client, &[&grant.client_id, &grant.client_name])
+            && is(&self.endpoint, &[&grant.endpoint])
+    }
+}
+
+fn row(account: &AccountRecord, grant: &GrantRecord) -> GrantStatus {
+    GrantStatus {
+        id: hex(&grant.id.0),
+        principal: account.principal.clone(),
+        user: account.subject.clone(),
+        name: account.name.clone(),
+        client_id: grant.client_id.clone(),
+        client_name: grant.client_name.clone(),
+        endpoint: grant.endpoint.clone(),
+        scopes: grant.scopes.clone(),
+        opened_s: grant.opened_s,
+        used_s: grant.used_s,
+        ends_s: grant.over_s(),
+        checked_s: account.checked_s,
+        unanswered_since_s: account.unanswered_since_s,
+    }
+}
+
+fn failed(error: &GrantsError) -> HttpAnswer {
+    page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{error}\n"))
+}

@@ -1,0 +1,116 @@
+//! Requests of sign-in, as the line brings them there and takes the answer back. They are no calls: nothing of MCP is in them.
+
+use std::sync::Arc;
+
+use http::header::{COOKIE, HeaderName, HeaderValue};
+use http::{Method as HttpMethod, StatusCode};
+use identity::oauth_error::Answer;
+
+use super::{LineAnswer, Proxy};
+use crate::access::auth::sign_in::settings::SignIn;
+use crate::context::call::Call;
+use crate::context::worker::View;
+use crate::line::intake::Intake;
+use crate::line::relay::{ReplyBody, json_response};
+use crate::line::request_header::RequestHeader;
+use crate::line::response::ClientResponse;
+use crate::sign_in::{
+    BODY_BYTES_MAX, SignInDesk, SignInPath, SignInRequest, at_another_host, busy, is_at_host,
+};
+use protocol::error::{ClientError, Error};
+use protocol::fields::FieldName;
+
+impl Proxy {
+    /// Answers a request of sign-in. `None`: it is none, or there is no sign-in.
+    pub(super) async fn sign_in(
+        &self,
+        view: &View,
+        request: &RequestHeader,
+        intake: &mut Intake,
+        call: &Call,
+        host: Result<&str, ClientError>,
+    ) -> Result<Option<LineAnswer>, Error> {
+        let Some(settings) = &view.snapshot.sign_ins.settings else { return Ok(None) };
+        let Ok(path) = std::str::from_utf8(request.path()) else { return Ok(None) };
+        let Some(kind) = SignInPath::of(path) else { return Ok(None) };
+        let (host, id) = (host?, &*call.watch.request_id.to_string());
+        if !is_at_host(settings, host) {
+            let answer = at_another_host(settings, kind, host, id);
+            return Ok(answer.map(|answer| line_answer(kind, &answer, &request.method)));
+        }
+        let Some(_share) = settings.memory.admit(call.client_address()) else {
+            return Ok(Some(line_answer(kind, &busy(id), &request.method)));
+        };
+        let Some(desk) = self.desk(settings) else { return Ok(None) };
+        let body = if request.method == HttpMethod::POST {
+            let limits = &view.snapshot.limits;
+            let body = intake.collect(limits, &self.worker.state.buffered, || call.payer()).await?;
+            if body.len() > BODY_BYTES_MAX {
+                return Err(ClientError::TooLarge { bytes_max: BODY_BYTES_MAX }.into());
+            }
+            body
+        } else {
+            bytes::Bytes::new()
+        };
+        let fields = &request.fields;
+        let text = |name| fields.only(name).and_then(|value| std::str::from_utf8(value).ok());
+        let asked = SignInRequest {
+            method: &request.method,
+            path,
+            query: request.query().unwrap_or_default(),
+            origin: text(FieldName::Origin),
+            authorization: fields.first(FieldName::Authorization),
+            content_type: fields.only(FieldName::ContentType),
+            cookies: fields.named(COOKIE.as_str()).collect(),
+            body,
+            client: call.client_address(),
+            id,
+        };
+        let answer = desk.answer(kind, &asked).await;
+        Ok(Some(line_answer(kind, &answer, &request.method)))
+    }
+
+    /// What sign-in needs of this thread. `None`: there is no store.
+    pub(super) fn desk(&self, settings: &Arc<SignIn>) -> Option<SignInDesk> {
+        let state = &self.worker.state;
+        let grants = state.grants.load_full()?;
+        let fetcher = self.worker.client.fetcher.clone();
+        Some(SignInDesk {
+            settings: Arc::clone(settings),
+            grants,
+            series: state.metrics.sign_in.clone(),
+            fetcher,
+        })
+    }
+}
+
+fn line_answer(kind: SignInPath, answer: &Answer, method: &HttpMethod) -> LineAnswer {
+    let response = response(answer, method);
+    if kind.is_page() { LineAnswer::Page(response) } else { LineAnswer::Response(response) }
+}
+
+fn response(answer: &Answer, method: &HttpMethod) -> ClientResponse {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = if answer.body.is_empty() {
+        ClientResponse::empty(status)
+    } else {
+        let mut response = json_response(status, bytes::Bytes::copy_from_slice(answer.body.as_bytes()));
+        // The headers of the answer say it.
+        response.media = protocol::media::Media::Other;
+        response
+    };
+    let headers = response.headers_mut();
+    for (name, value) in &answer.headers {
+        let name = HeaderName::from_static(name);
+        // A body is as long as it is.
+        let is_length = name == http::header::CONTENT_LENGTH && !answer.body.is_empty();
+        if let (false, Ok(value)) = (is_length, HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    }
+    if *method == HttpMethod::HEAD {
+        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
+        response.body = ReplyBody::empty();
+    }
+    response
+}

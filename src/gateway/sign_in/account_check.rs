@@ -1,0 +1,247 @@
+//! Asking the provider again: whether a person still may, and in which groups they are now.
+//!
+//! It is asked for each account, not for each grant: at a refresh, and off the line when a token is used whose account was last
+//! checked long ago. One gateway asks at a time, since a refresh token of the provider may be good once.
+//!
+//! Invariants: only what the provider says of its refresh token, or a `require` that fails, ends anything; who loses a race
+//! overwrites nothing; a refresh token that was given is stored before anything else happens.
+
+use identity::sealed::access_token::{AccessToken, KnownOfPrincipal};
+use identity::sealed::account::{AccountRecord, CheckDue};
+use identity::sealed::fingerprint::{Fingerprint, GrantId};
+use identity::sealed::grant::GrantRecord;
+use tokens::sealing::hex;
+
+use super::desk::SignInDesk;
+use super::person::{ExpectedPerson, PersonFault};
+use super::provider::ProviderFault;
+use crate::access::auth::sign_in::settings::SignIn;
+use crate::clock::now_s;
+use crate::grants::{Grants, GrantsError, Held, Written};
+
+/// The time for which one gateway has the right to ask about an account: longer than its requests may take.
+const TURN_LIFE_S: u64 = 60;
+/// So often somebody else may have changed the account while the provider answered.
+const ATTEMPTS_MAX: usize = 8;
+
+/// An account, after the check that was due.
+#[derive(Debug)]
+pub(super) enum CheckedAccount {
+    Good(Box<Held<AccountRecord>>),
+    /// The provider has not answered for too long.
+    Overdue,
+    /// Its grants have ended.
+    Gone,
+}
+
+/// What is known of the principal of a token now, where the token itself says too little for the rules of now. `None`: the
+/// sign-in has ended.
+pub(crate) async fn known_of(
+    settings: &SignIn,
+    grants: &Grants,
+    token: &AccessToken,
+) -> Result<Option<KnownOfPrincipal>, GrantsError> {
+    let Some(grant) = grants.grant(token.grant).await? else { return Ok(None) };
+    let Some(account) = grants.account(grant.value.account).await? else { return Ok(None) };
+    if account.value.principal != token.principal {
+        return Ok(None);
+    }
+    let scopes = settings.scopes.grant(&scopes_of(token, &grant.value), &account.value.groups).granted;
+    Ok(Some(known(settings, &account.value, scopes)))
+}
+
+/// The scopes of a token: a refresh may have asked for fewer than were granted.
+fn scopes_of(token: &AccessToken, grant: &GrantRecord) -> Vec<String> {
+    match &token.known {
+        Some(known) => known.scopes.clone(),
+        None => grant.scopes.clone(),
+    }
+}
+
+/// The facts of an account that a token says.
+pub(super) fn known(settings: &SignIn, account: &AccountRecord, scopes: Vec<String>) -> KnownOfPrincipal {
+    let named = &settings.named;
+    let is_group_named = |group: &str| named.has_group(group);
+    account.known(scopes, is_group_named, |claim| named.has_claim(claim), named.fingerprint())
+}
+
+/// A token was used: its account is asked about if that is due, off the line.
+pub(crate) fn note_use(desk: SignInDesk, grant: GrantId) {
+    let Some(under_way) = desk.settings.memory.begin_check(Fingerprint::of(&[&hex(&grant.0)])) else {
+        return;
+    };
+    let tasks = desk.fetcher.tasks.clone();
+    tasks.spawn(async move {
+        let checked = desk.check_grant(grant).await;
+        if let Err(error) = checked {
+            tracing::debug!(%error, "an account cannot be checked now");
+        }
+        drop(under_way);
+    });
+}
+
+impl SignInDesk {
+    async fn check_grant(&self, grant: GrantId) -> Result<(), GrantsError> {
+        let Some(held) = self.grants.grant(grant).await? else { return Ok(()) };
+        if let Some(account) = self.grants.account(held.value.account).await? {
+            self.check_account(account).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the provider about an account if that is due.
+    pub(super) async fn check_account(
+        &self,
+        account: Held<AccountRecord>,
+    ) -> Result<CheckedAccount, GrantsError> {
+        match self.due(&account.value) {
+            CheckDue::No | CheckDue::Never => return Ok(CheckedAccount::Good(Box::new(account))),
+            CheckDue::Yes | CheckDue::Overdue => {}
+        }
+        let name = account.value.fingerprint();
+        let Some(turn) = self.grants.take_turn(name, TURN_LIFE_S).await? else {
+            // Another asks just now; meanwhile all goes on by the last answer.
+            return Ok(match self.due(&account.value) {
+                CheckDue::Overdue => CheckedAccount::Overdue,
+                _ => CheckedAccount::Good(Box::new(account)),
+            });
+        };
+        let checked = self.check_in_turn(name).await;
+        self.grants.end_turn(turn).await;
+        checked
+    }
+
+    async fn check_in_turn(&self, name: Fingerprint) -> Result<CheckedAccount, GrantsError> {
+        // Another may have asked while the turn was waited for.
+        let Some(account) = self.grants.account(name).await? else { return Ok(CheckedAccount::Gone) };
+        let token = match (self.due(&account.value), &account.value.refresh_token) {
+            (CheckDue::Yes | CheckDue::Overdue, Some(token)) => token.clone(),
+            _ => return Ok(CheckedAccount::Good(Box::new(account))),
+        };
+        let asked = self.ask_again(&account.value, &token).await;
+        match asked {
+            Ok(found) => self.keep(account, found).await,
+            Err(PersonFault::Requirement { claim, .. }) => {
+                self.end_account(&account.value, "require", &format!("{claim} does not hold any more")).await
+            }
+            Err(PersonFault::Provider(ProviderFault::Ended(said))) => {
+                // A sign-in meanwhile has brought another token: then that one counts.
+                match self.grants.account(name).await? {
+                    Some(now) if !is_token(&now.value, token.expose()) => {
+                        Ok(CheckedAccount::Good(Box::new(now)))
+                    }
+                    _ => self.end_account(&account.value, "provider", &said).await,
+                }
+            }
+            Err(PersonFault::Provider(fault)) => self.note_unanswered(account, &fault).await,
+        }
+    }
+
+    async fn ask_again(
+        &self,
+        account: &AccountRecord,
+        token: &identity::presented::Presented,
+    ) -> Result<AccountRecord, PersonFault> {
+        let metadata = self.metadata_of_provider().await?;
+        let tokens = self.refresh(&metadata, token).await?;
+        let expected = ExpectedPerson { nonce: None, before: Some(account) };
+        match self.person_of(&metadata, &tokens, expected).await {
+            // The old token may be spent: the new one is kept although nothing else of the answer is believed.
+            Err(PersonFault::Provider(fault)) if tokens.refresh_token.is_some() => {
+                let kept = AccountRecord {
+                    refresh_token: tokens.refresh_token.clone(),
+                    unanswered_since_s: account.unanswered_since_s.or(Some(now_s())),
+                    ..account.clone()
+                };
+                tracing::warn!(error = %fault, principal = account.principal, "the provider's answer about an account is not used");
+                Ok(kept)
+            }
+            found => found,
+        }
+    }
+
+    /// Stores what the provider said, with the grants that stand there by then.
+    async fn keep(
+        &self,
+        asked: Held<AccountRecord>,
+        found: AccountRecord,
+    ) -> Result<CheckedAccount, GrantsError> {
+        let spent = asked.value.refresh_token.clone();
+        let has_changed = self.names_of(&asked.value) != self.names_of(&found);
+        let mut held = asked;
+        for _ in 0..ATTEMPTS_MAX {
+            let next = AccountRecord { grants: held.value.grants.clone(), ..found.clone() };
+            if self.grants.replace_account(&held, &next).await? == Written::Done {
+                self.series.checks.with_label_values(&["ok"]).inc();
+                if has_changed {
+                    self.grants.note_change(&next).await?;
+                    tracing::info!(target: "audit", principal = next.principal, "groups or claims changed");
+                }
+                return Ok(match self.grants.account(next.fingerprint()).await? {
+                    Some(now) => CheckedAccount::Good(Box::new(now)),
+                    None => CheckedAccount::Gone,
+                });
+            }
+            match self.grants.account(found.fingerprint()).await? {
+                None => return Ok(CheckedAccount::Gone),
+                // A sign-in has brought newer tokens, which must not be overwritten.
+                Some(now) if spent.as_ref().is_none_or(|spent| !is_token(&now.value, spent.expose())) => {
+                    return Ok(CheckedAccount::Good(Box::new(now)));
+                }
+                Some(now) => held = now,
+            }
+        }
+        Err(GrantsError::Contended(found.principal))
+    }
+
+    /// Remembers since when the provider does not answer.
+    async fn note_unanswered(
+        &self,
+        mut account: Held<AccountRecord>,
+        fault: &ProviderFault,
+    ) -> Result<CheckedAccount, GrantsError> {
+        self.series.checks.with_label_values(&["error"]).inc();
+        tracing::warn!(error = %fault, principal = account.value.principal, "the provider cannot be asked about an account");
+        if account.value.unanswered_since_s.is_none() {
+            let next = AccountRecord { unanswered_since_s: Some(now_s()), ..account.value.clone() };
+            // Who was faster knows more.
+            if self.grants.replace_account(&account, &next).await? == Written::Done {
+                account.value = next;
+            }
+            account = match self.grants.account(account.value.fingerprint()).await? {
+                Some(now) => now,
+                None => return Ok(CheckedAccount::Gone),
+            };
+        }
+        Ok(match self.due(&account.value) {
+            CheckDue::Overdue => CheckedAccount::Overdue,
+            _ => CheckedAccount::Good(Box::new(account)),
+        })
+    }
+
+    async fn end_account(
+        &self,
+        account: &AccountRecord,
+        kind: &'static str,
+        why: &str,
+    ) -> Result<CheckedAccount, GrantsError> {
+        let ended = self.grants.end_account(account.fingerprint()).await?;
+        self.series.checks.with_label_values(&["ended"]).inc();
+        tracing::info!(target: "audit", principal = account.principal, kind, why, grants = ended.len(), "sign-ins ended");
+        Ok(CheckedAccount::Gone)
+    }
+
+    fn due(&self, account: &AccountRecord) -> CheckDue {
+        let config = &self.settings.config;
+        account.check_due(now_s(), config.recheck_interval.as_secs(), config.provider_patience.as_secs())
+    }
+
+    /// What rules name of a person.
+    fn names_of(&self, account: &AccountRecord) -> KnownOfPrincipal {
+        known(&self.settings, account, Vec::new())
+    }
+}
+
+fn is_token(account: &AccountRecord, token: &str) -> bool {
+    account.refresh_token.as_ref().is_some_and(|now| now.is(token))
+}

@@ -1,0 +1,51 @@
+//! A request of sign-in, and all that it is answered with.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Method;
+use identity::uri::Uri;
+use net::fetch::Fetcher;
+
+use crate::access::auth::sign_in::settings::SignIn;
+use crate::grants::Grants;
+use crate::telemetry::metrics::families::SignInMetrics;
+
+/// All that a request of sign-in is answered with.
+#[derive(Clone, Debug)]
+pub(crate) struct SignInDesk {
+    pub settings: Arc<SignIn>,
+    pub grants: Arc<Grants>,
+    pub series: SignInMetrics,
+    /// The way of requests of the gateway's own.
+    pub fetcher: Fetcher,
+}
+
+/// A request, as far as it matters here.
+#[derive(Debug)]
+pub(crate) struct SignInRequest<'r> {
+    pub method: &'r Method,
+    pub path: &'r str,
+    pub query: &'r str,
+    pub origin: Option<&'r str>,
+    pub authorization: Option<&'r [u8]>,
+    pub content_type: Option<&'r [u8]>,
+    pub cookies: Vec<&'r [u8]>,
+    pub body: Bytes,
+    pub client: IpAddr,
+    /// The id by which the log knows the request.
+    pub id: &'r str,
+}
+
+impl SignInDesk {
+    /// The name of this authorization server.
+    pub(super) fn issuer(&self) -> &str {
+        &self.settings.config.url
+    }
+}
+
+/// True where the host that a request names is that of sign-in.
+pub(crate) fn is_at_host(settings: &SignIn, host: &str) -> bool {
+    Uri::read(&settings.config.url).is_ok_and(|url| url.is_at_host(host))
+}

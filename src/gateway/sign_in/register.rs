@@ -1,0 +1,34 @@
+//! `/register`: a client registers itself. Nothing is stored; its id holds the registration.
+
+use identity::oauth_error::{Answer, ErrorCode, OAuthError};
+use identity::registration::Registration;
+
+use super::desk::{SignInDesk, SignInRequest};
+use crate::access::auth::sign_in::settings::SignIn;
+use crate::clock::now_s;
+
+impl SignInDesk {
+    pub(super) fn register(&self, request: &SignInRequest<'_>) -> Answer {
+        match self.registered(request) {
+            Ok(answer) => {
+                self.series.registrations.inc();
+                answer
+            }
+            Err(error) => {
+                self.refused(request, "register", &error.to_string());
+                error.answer(false)
+            }
+        }
+    }
+
+    fn registered(&self, request: &SignInRequest<'_>) -> Result<Answer, OAuthError> {
+        if !self.settings.config.registration {
+            let why = "clients do not register themselves here: ask for a client id";
+            return Err(OAuthError::new(ErrorCode::AccessDenied, why));
+        }
+        let redirects = &self.settings.redirects;
+        let registration = Registration::read(request.content_type, &request.body, redirects, now_s())?;
+        let nonce = SignIn::nonce().ok_or(OAuthError::new(ErrorCode::ServerError, "no randomness"))?;
+        registration.answer(&self.settings.seals, nonce, self.issuer())
+    }
+}

@@ -1,0 +1,247 @@
+//! `/token`: a code is used once, a refresh token has one successor.
+//!
+//! Invariants: what is opened and whose it is, is judged before anything is fetched; the next state is stored before the client
+//! sees a token; who loses a race judges anew, and gets what the winner got.
+
+use identity::client_auth::ShownClient;
+use identity::oauth_error::{Answer, ErrorCode, Fault, OAuthError};
+use identity::parameters::Parameters;
+use identity::scope;
+use identity::sealed::access_token::AccessToken;
+use identity::sealed::account::{AccountRecord, CheckDue};
+use identity::sealed::authorization_code::AuthorizationCode;
+use identity::sealed::fingerprint::{Fingerprint, GrantId};
+use identity::sealed::grant::GrantRecord;
+use identity::sealed::refresh_token::RefreshToken;
+use identity::sealed::{OpenFault, Sealable};
+use identity::server_metadata::TOKEN_PATH;
+use identity::token_request::{
+    self, TokenRequest, Use, check_account, check_code, use_code, use_refresh_token,
+};
+
+use super::account_check::{CheckedAccount, known};
+use super::desk::{SignInDesk, SignInRequest};
+use crate::access::auth::sign_in::settings::SignIn;
+use crate::clock::now_s;
+use crate::grants::{GrantsError, Held, Written};
+
+/// So often somebody else may have used the same grant meanwhile.
+const ATTEMPTS_MAX: usize = 8;
+
+/// What a request shows, opened.
+enum ShownGrant {
+    Code(AuthorizationCode),
+    Refresh(RefreshToken),
+}
+
+impl From<GrantsError> for OAuthError {
+    fn from(_: GrantsError) -> Self {
+        let why = "the gateway cannot reach the place where it keeps sign-ins: try again later, the sign-in goes on";
+        Self::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Gateway).retry_after(5)
+    }
+}
+
+impl SignInDesk {
+    pub(super) async fn token(&self, request: &SignInRequest<'_>) -> Answer {
+        let mut has_tried_basic = false;
+        match self.tokens_for(request, &mut has_tried_basic).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.series.token_errors.with_label_values(&[error.code.word()]).inc();
+                self.refused(request, "token", &error.to_string());
+                error.answer(has_tried_basic)
+            }
+        }
+    }
+
+    async fn tokens_for(
+        &self,
+        request: &SignInRequest<'_>,
+        has_tried_basic: &mut bool,
+    ) -> Result<Answer, OAuthError> {
+        let parameters = Parameters::of_form(request.content_type, &request.body)?;
+        let shown = ShownClient::read(request.authorization, &parameters)?;
+        *has_tried_basic = shown.has_tried_basic();
+        let asked = TokenRequest::read(&parameters)?;
+        let opened = self.opened(&asked, &shown)?;
+        self.prove(&shown, TOKEN_PATH, request).await?;
+        match (&asked, &opened) {
+            (TokenRequest::Code { redirect_uri, verifier, resource, .. }, ShownGrant::Code(code)) => {
+                let use_it = |record: Option<&GrantRecord>| match check_code(
+                    code,
+                    &shown.id,
+                    redirect_uri.as_deref(),
+                    verifier,
+                ) {
+                    Ok(checked) => use_code(checked, record, resource.as_deref(), now_s()),
+                    Err(error) => Use::Refuse(error),
+                };
+                self.go_on(code.grant, use_it, None).await
+            }
+            (TokenRequest::Refresh { scope, resource, .. }, ShownGrant::Refresh(token)) => {
+                let reuse_s = self.settings.config.refresh_reuse.as_secs();
+                let use_it = |record: Option<&GrantRecord>| {
+                    use_refresh_token(token, record, &shown.id, resource.as_deref(), now_s(), reuse_s)
+                };
+                self.go_on(token.grant, use_it, scope.as_deref()).await
+            }
+            _ => Err(OAuthError::new(ErrorCode::ServerError, "the request was read in two ways")),
+        }
+    }
+
+    /// Opens the code or refresh token, and sees whose it is: before a document of the client is fetched.
+    fn opened(&self, asked: &TokenRequest, shown: &ShownClient) -> Result<ShownGrant, OAuthError> {
+        let of_another = || OAuthError::new(ErrorCode::InvalidGrant, "it is of another client");
+        match asked {
+            TokenRequest::Code { code, .. } => {
+                let code: AuthorizationCode = self.open(code.expose())?;
+                if code.client.is_of(&[&shown.id]) { Ok(ShownGrant::Code(code)) } else { Err(of_another()) }
+            }
+            TokenRequest::Refresh { token, .. } => {
+                let token: RefreshToken = self.open(token.expose())?;
+                if token.client.is_of(&[&shown.id]) {
+                    Ok(ShownGrant::Refresh(token))
+                } else {
+                    Err(of_another())
+                }
+            }
+        }
+    }
+
+    fn open<S: Sealable>(&self, text: &str) -> Result<S, OAuthError> {
+        self.settings.seals.open(text, self.issuer(), now_s()).map_err(|fault| {
+            OAuthError::new(
+                ErrorCode::InvalidGrant,
+                match fault {
+                    OpenFault::Expired => "its time is over",
+                    OpenFault::Unknown => "it was not issued here, or its key is gone",
+                },
+            )
+        })
+    }
+
+    /// Checks that the client is the one it names. An assertion counts once.
+    pub(super) async fn prove(
+        &self,
+        shown: &ShownClient,
+        path: &str,
+        request: &SignInRequest<'_>,
+    ) -> Result<(), OAuthError> {
+        let found = self.find_client(Some(&shown.id), request.client).await.map_err(OAuthError::from)?;
+        let keys = self.keys_of(&found.client, shown, request.client).await?;
+        let url = format!("{}{path}", self.issuer());
+        let audiences = [self.issuer(), &url];
+        let used = shown.check(&found.client, &self.settings.seals, &audiences, now_s(), |token| {
+            let algorithm = config::Algorithm::of(&token.algorithm);
+            keys.as_ref().zip(algorithm).is_some_and(|(keys, algorithm)| keys.check(token, algorithm).is_ok())
+        })?;
+        if let Some(used) = used {
+            let what = ["assertion", &shown.id, &used.jti];
+            if !self.grants.is_first_use(&what, used.until_s).await? {
+                return Err(OAuthError::new(ErrorCode::InvalidClient, "the assertion was used before"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses a grant by the record that stands there, until nobody else has changed it meanwhile.
+    async fn go_on(
+        &self,
+        grant: GrantId,
+        use_it: impl Fn(Option<&GrantRecord>) -> Use,
+        scope: Option<&str>,
+    ) -> Result<Answer, OAuthError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let held = self.grants.grant(grant).await?;
+            let (next, is_again) = match use_it(held.as_ref().map(|held| &held.value)) {
+                Use::Refuse(error) => return Err(error),
+                Use::End(error) => {
+                    if self.grants.end(grant).await?.is_some() {
+                        self.series.ended.with_label_values(&["reuse"]).inc();
+                        tracing::info!(target: "audit", grant = ?grant, why = %error, "sign-in ended");
+                    }
+                    return Err(error);
+                }
+                Use::Next(next) => (Some(next), false),
+                Use::Again => (held.as_ref().map(|held| held.value.clone()), true),
+            };
+            let (Some(held), Some(next)) = (held, next) else { continue };
+            let account = self.account_for(&held.value).await?;
+            // Until its code was used, a grant was short-lived.
+            let idle_max_s = self.settings.config.grant_idle_max.as_secs();
+            let next = GrantRecord { idle_max_s, ..next };
+            let scopes = scope::narrowed(scope, &next.scopes)?;
+            let scopes = self.settings.scopes.grant(&scopes, &account.groups).granted;
+            let answer = self.issue(&next, &account, &scopes)?;
+            if is_again || self.grants.replace_grant(&held, &next).await? == Written::Done {
+                let kind = if is_again { "again" } else { "next" };
+                self.series.tokens.with_label_values(&[kind]).inc();
+                return Ok(answer);
+            }
+        }
+        let why = "the sign-in is used by too many at once: try again";
+        Err(OAuthError::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Client).retry_after(1))
+    }
+
+    /// The account of a grant, asked about if that is due.
+    async fn account_for(&self, grant: &GrantRecord) -> Result<AccountRecord, OAuthError> {
+        let ended = || OAuthError::new(ErrorCode::InvalidGrant, "the sign-in has ended");
+        let account = self.grants.account(grant.account).await?.ok_or_else(ended)?;
+        let account = unless_missing(account, grant)?;
+        match self.check_account(account).await? {
+            CheckedAccount::Good(account) => {
+                if self.settings.require.unmet(&account.value.claims).is_some() {
+                    // A reload asks for more than the provider said at the last check.
+                    self.grants.end_account(grant.account).await?;
+                    return Err(ended());
+                }
+                Ok(account.value)
+            }
+            CheckedAccount::Overdue => {
+                check_account(CheckDue::Overdue)?;
+                Err(ended())
+            }
+            CheckedAccount::Gone => Err(ended()),
+        }
+    }
+
+    /// The answer with an access token, and with the refresh token of the generation that stands in `grant`.
+    fn issue(
+        &self,
+        grant: &GrantRecord,
+        account: &AccountRecord,
+        scopes: &[String],
+    ) -> Result<Answer, OAuthError> {
+        let now_s = now_s();
+        let failed = || OAuthError::new(ErrorCode::ServerError, "the gateway cannot make a token");
+        let life_s = self.settings.config.access_token_lifetime.as_secs();
+        let client = Fingerprint::of(&[&grant.client_id]);
+        let access = AccessToken {
+            grant: grant.id,
+            endpoint: Fingerprint::of(&[&grant.endpoint]),
+            client,
+            principal: grant.principal.clone(),
+            issued_s: now_s,
+            expires_s: now_s.saturating_add(life_s).min(grant.ends_s),
+            known: Some(known(&self.settings, account, scopes.to_vec())),
+        };
+        let refresh =
+            RefreshToken { grant: grant.id, generation: grant.generation, client, expires_s: grant.ends_s };
+        let expires_in_s = access.expires_in_s(now_s);
+        let nonce = || SignIn::nonce().ok_or_else(failed);
+        let access = access.issue(&self.settings.seals, nonce()?, self.issuer()).ok_or_else(failed)?;
+        let refresh = self.settings.seals.seal(nonce()?, self.issuer(), &refresh).ok_or_else(failed)?;
+        Ok(token_request::answer(&access, expires_in_s, &refresh, scopes))
+    }
+}
+
+/// An account that does not name a grant has lost it.
+fn unless_missing(
+    account: Held<AccountRecord>,
+    grant: &GrantRecord,
+) -> Result<Held<AccountRecord>, OAuthError> {
+    if account.value.grants.contains(&grant.id) && account.value.principal == grant.principal {
+        return Ok(account);
+    }
+    Err(OAuthError::new(ErrorCode::InvalidGrant, "the sign-in has ended"))
+}
