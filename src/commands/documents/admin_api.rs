@@ -1,12 +1,15 @@
 //! The API of the admin listener as `OpenAPI` 3.1: its routes are said here, its objects are described by their declarations.
 
 use serde_json::{Map, Value, json};
-use status::{History, Object as _, Status, ToolsPage};
+use status::{EndedGrants, GrantsPage, History, Object as _, Status, ToolsPage};
 
 pub(super) fn openapi() -> String {
     let mut schemas = Map::new();
     let [status, history, tools] =
         [Status::schema(&mut schemas), History::schema(&mut schemas), ToolsPage::schema(&mut schemas)];
+    let mut paths = paths(&status, &history, &tools);
+    paths["/grants"] = grants_read(&GrantsPage::schema(&mut schemas));
+    paths["/grants/revoke"] = grants_revoke(&EndedGrants::schema(&mut schemas));
     let document = json!({
         "openapi": "3.1.0",
         "info": {
@@ -19,7 +22,7 @@ pub(super) fn openapi() -> String {
         },
         "servers": [{ "url": "http://127.0.0.1:9090" }],
         "security": [{ "token": [] }, {}],
-        "paths": paths(&status, &history, &tools),
+        "paths": paths,
         "components": {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
             "schemas": schemas,
@@ -89,6 +92,36 @@ fn tools_read(tools: &Value) -> Value {
         parameter("offset", "How many to pass over.", &number),
         parameter("count", "How many at most.", &number),
     ]);
+    operation
+}
+
+fn grants_read(page: &Value) -> Value {
+    let mut operation = read("Who is signed in, with which client, where", &json!({ "200": object(page) }));
+    let words = json!({ "type": "string" });
+    let about = "`next` of the page before.";
+    operation["parameters"] =
+        json!([{ "name": "after", "in": "query", "description": about, "schema": words }]);
+    json!({ "get": with_grants_refused(operation) })
+}
+
+fn grants_revoke(ended: &Value) -> Value {
+    let words = json!({ "type": "string" });
+    let chosen = json!({
+        "type": "object",
+        "description": "All that is given has to hold; something has to be given.",
+        "properties": { "id": words, "user": words, "client": words, "endpoint": words, "all": { "type": "boolean" } },
+    });
+    let answers = json!({ "200": object(ended), "400": text("text/plain", "Nothing is chosen.") });
+    json!({ "post": with_grants_refused(change("End sign-ins", &chosen, &answers)) })
+}
+
+/// The answers where sign-ins cannot be seen.
+fn with_grants_refused(mut operation: Value) -> Value {
+    let answers = &mut operation["responses"];
+    answers["403"] =
+        text("text/plain", "[admin] has neither a token nor a Unix socket; or a page of another site asks.");
+    answers["404"] = text("text/plain", "There is no [sign_in].");
+    answers["503"] = text("text/plain", "The store of sign-ins cannot be reached.");
     operation
 }
 

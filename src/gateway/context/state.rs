@@ -58,7 +58,7 @@ pub(crate) struct State {
     pub catalog: Catalog,
     pub hub: Hub,
     pub sessions: Arc<Sessions>,
-    /// Where sign-ins are kept, once there is a `[sign_in]`.
+    /// The store of sign-ins, once there is a `[sign_in]`.
     pub grants: ArcSwapOption<Grants>,
     /// What leads clients to their calls of upstreams that a reload has left out or changed.
     pub retired: RetiredBridges,
@@ -113,7 +113,7 @@ pub enum StateError {
     /// Sign-ins cannot be kept.
     #[error("[sign_in] {0}")]
     Grants(#[from] OpenError),
-    /// Nobody could sign in.
+    /// Sign-in cannot work.
     #[error(transparent)]
     SignIn(#[from] SignInError),
 }

@@ -64,7 +64,7 @@ pub(crate) struct Grants {
     records: Records,
     /// `None`: there is no `[sign_in]` now.
     seals: ArcSwapOption<Seals>,
-    /// What replicas are told over.
+    /// The way to other replicas.
     shared: Option<Arc<Redis>>,
     pub(crate) news: Arc<GrantNews>,
 }
@@ -76,7 +76,7 @@ pub(crate) struct Held<T> {
     generation: u64,
 }
 
-/// What came of a change.
+/// The end of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Done,
@@ -101,7 +101,7 @@ pub(crate) enum GrantsError {
     Randomness,
 }
 
-/// Why sign-ins cannot be kept.
+/// The reason that sign-ins cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The file.
@@ -419,7 +419,7 @@ impl Grants {
     fn tell(&self, id: GrantId, news: News) {
         self.hear(id, news);
         if let Some(shared) = &self.shared {
-            // Who misses it reads the record once it is connected again.
+            // A replica that misses it reads the record once it is connected again.
             shared.announce(&PeerMessage::GrantNews(id.0, news.bytes()), Urgency::Dropped);
         }
     }

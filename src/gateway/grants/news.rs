@@ -14,7 +14,7 @@ use identity::sealed::fingerprint::GrantId;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-/// What happened to a grant.
+/// An event in the life of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     /// It was ended.
@@ -105,7 +105,7 @@ pub(crate) struct GrantInForce {
     all: Arc<GrantNews>,
     /// All news that there was when the token was looked at.
     epoch: u64,
-    /// That of the grant.
+    /// The news of the grant.
     seen: Option<News>,
     /// The token is looked at again then, so that an account that is due is asked about.
     again: Instant,

@@ -1,4 +1,4 @@
-//! What records are asked for, and why there is no answer.
+//! Answers of records, and the reasons that there is none.
 
 use store::{Name, StoreError};
 

@@ -55,7 +55,7 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Whether the record of a name is there; if not, its name goes.
+/// Looks whether the record of a name is there; if not, its name goes.
 static LOOK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"

@@ -34,7 +34,7 @@ pub(super) enum CheckedAccount {
     Gone,
 }
 
-/// What is known of the principal of a token now, where the token itself says too little for the rules of now. `None`: the
+/// The facts that are known of the principal of a token now, where the token itself says too little for the rules of now. `None`: the
 /// sign-in has ended.
 pub(crate) async fn known_of(
     settings: &SignIn,
@@ -204,7 +204,7 @@ impl SignInDesk {
         tracing::warn!(error = %fault, principal = account.value.principal, "the provider cannot be asked about an account");
         if account.value.unanswered_since_s.is_none() {
             let next = AccountRecord { unanswered_since_s: Some(now_s()), ..account.value.clone() };
-            // Who was faster knows more.
+            // Another writer was faster, and knows more.
             if self.grants.replace_account(&account, &next).await? == Written::Done {
                 account.value = next;
             }
@@ -236,7 +236,7 @@ impl SignInDesk {
         account.check_due(now_s(), config.recheck_interval.as_secs(), config.provider_patience.as_secs())
     }
 
-    /// What rules name of a person.
+    /// The facts of a person that rules name.
     fn names_of(&self, account: &AccountRecord) -> KnownOfPrincipal {
         known(&self.settings, account, Vec::new())
     }

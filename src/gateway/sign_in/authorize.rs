@@ -117,7 +117,7 @@ impl SignInDesk {
             RedirectKind::Loopback => ReturnsTo::Loopback(&shown),
             RedirectKind::PrivateScheme => ReturnsTo::Scheme(shown.trim_end_matches(':')),
         };
-        // Nobody gets those that stand in no rule.
+        // A scope that stands in no rule is given to nobody.
         let known = self.settings.config.scopes.iter().map(|(scope, _)| scope.as_str()).collect::<Vec<_>>();
         let (scopes, scopes_dropped): (Vec<&str>, Vec<&str>) =
             judged.scopes.iter().map(String::as_str).partition(|scope| known.contains(scope));

@@ -1,4 +1,4 @@
-//! How a client is known: by the configuration, by the registration that its id holds, or by the document at its id.
+//! The ways in which a client is known: by the configuration, by the registration that its id holds, or by the document at its id.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(super) struct FoundClient {
     pub is_consent_given: bool,
 }
 
-/// Why there is no client.
+/// The reason that there is no client.
 #[derive(Debug)]
 pub(super) enum NoClient {
     /// It is refused.
@@ -79,7 +79,7 @@ impl SignInDesk {
     }
 }
 
-/// How far the name of a client can be believed. `host` is the host of its document.
+/// The extent to which the name of a client can be believed. `host` is the host of its document.
 pub(super) fn known_by<'h>(client: &Client, host: Option<&'h str>) -> KnownBy<'h> {
     match (&client.source, host) {
         (ClientSource::Document { .. }, Some(host)) => KnownBy::Host(host),

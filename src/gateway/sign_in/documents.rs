@@ -25,7 +25,7 @@ use crate::clock;
 /// Time for one fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no document. `why` is for people.
+/// The reason that there is no document. `why` is for people.
 #[derive(Clone, Debug)]
 pub(super) struct DocumentError {
     pub why: Arc<str>,

@@ -56,7 +56,7 @@ const PAGES: &str = "/sign-in/";
 /// The longest body of a request; a registration has the longest.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// What a path is, where sign-in answers it.
+/// The kind of a path that sign-in answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignInPath {
     Metadata,

@@ -1,4 +1,4 @@
-//! Who somebody is by the provider's tokens: a checked ID token and, where that says too little, userinfo of the same subject.
+//! The person behind the provider's tokens: a checked ID token and, where that says too little, userinfo of the same subject.
 //!
 //! The principal is made by the code that makes those of the provider's own tokens, so that rules, limits and sessions agree.
 
@@ -21,7 +21,7 @@ const OF_THE_TOKEN: [&str; 11] =
 /// Names of a person, the best first.
 const NAMES: [&str; 3] = ["name", "preferred_username", "email"];
 
-/// What a check of tokens is held against.
+/// The expectations that tokens are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedPerson<'e> {
     /// The nonce of the visit; at a refresh there is none.
@@ -30,7 +30,7 @@ pub(super) struct ExpectedPerson<'e> {
     pub before: Option<&'e AccountRecord>,
 }
 
-/// Why somebody is not let in.
+/// The reason that somebody is not let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PersonFault {
     Provider(ProviderFault),

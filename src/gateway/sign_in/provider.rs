@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ASSERTION_LIFE_S: u64 = 60;
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// Why the provider brings nobody further. Its texts are for operators; none holds a secret.
+/// A fault of the provider, or at it. Its texts are for operators; none holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ProviderFault {
     #[error("the provider did not answer within {waited_s} s")]

@@ -1,6 +1,6 @@
 //! The pages below `/sign-in/`: a person's own sign-ins, which they can end.
 //!
-//! Who looks at them has come back from the provider in this browser, a quarter of an hour ago at most.
+//! The person who looks at them has come back from the provider in this browser, a quarter of an hour ago at most.
 
 use std::collections::HashMap;
 

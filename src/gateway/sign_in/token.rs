@@ -28,7 +28,7 @@ use crate::grants::{GrantsError, Held, Written};
 /// So often somebody else may have used the same grant meanwhile.
 const ATTEMPTS_MAX: usize = 8;
 
-/// What a request shows, opened.
+/// The code or token that a request shows, opened.
 enum ShownGrant {
     Code(AuthorizationCode),
     Refresh(RefreshToken),

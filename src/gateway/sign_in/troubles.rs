@@ -1,4 +1,4 @@
-//! Which page tells an error to a person. The whole cause goes to the audit log.
+//! The pages that tell errors to a person. The whole cause goes to the audit log.
 
 use identity::authorize::AuthorizeFault;
 use identity::client::ClientFault;
@@ -12,7 +12,7 @@ use super::provider::ProviderFault;
 use super::reply::page_of;
 use crate::grants::GrantsError;
 
-/// What a person asked for, as far as pages name it. Strangers have written it.
+/// A request as far as pages name it. Strangers have written it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AskedFor<'a> {
     pub client_id: &'a str,

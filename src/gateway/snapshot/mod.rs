@@ -103,7 +103,7 @@ pub enum SnapshotError {
     /// The keys of an issuer cannot be read.
     #[error(transparent)]
     Keys(#[from] IssuerError),
-    /// Nobody could sign in.
+    /// Sign-in cannot work.
     #[error(transparent)]
     SignIn(#[from] SignInError),
     /// A pattern over names in certificates that cannot be compiled.

@@ -66,6 +66,7 @@ fn of_policy() -> Vec<(Error, &'static str)> {
         Origin => "`origins` does not allow this origin.",
         Host => "`hosts` does not name this host.",
         NoCredentials => "There is no key, token or certificate; with `WWW-Authenticate`.",
+        BadKey => "The API key is not valid; `WWW-Authenticate` leads to no sign-in, which would not help.",
         BadCredentials => "The key, token or certificate is not valid; with `WWW-Authenticate`.",
         Forbidden => "A rule does not let this caller do it, and asking for scopes would not help.",
         Arguments { rule: Some("staging".into()) } => "Rules do not let this caller call the tool with these arguments.",

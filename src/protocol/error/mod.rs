@@ -134,6 +134,9 @@ pub enum PolicyError {
     NoCredentials,
     #[error("the credentials are not valid")]
     BadCredentials,
+    /// It has the form of a key of the gateway: no visit to a browser would mend it.
+    #[error("the API key is not valid")]
+    BadKey,
     /// A rule does not let this caller do it, and the caller may know of it.
     #[error("these credentials do not allow this call")]
     Forbidden,
@@ -454,6 +457,7 @@ impl Error {
                     | PolicyError::Host
                     | PolicyError::NoCredentials
                     | PolicyError::BadCredentials
+                    | PolicyError::BadKey
                     | PolicyError::Scope { .. }
                     | PolicyError::Buffers
             ),

@@ -142,7 +142,7 @@ impl PolicyError {
         match self {
             Self::Origin => row(403, 403, R::Origin),
             Self::Host => row(403, 403, R::Host),
-            Self::NoCredentials | Self::BadCredentials => row(401, 401, R::Credentials),
+            Self::NoCredentials | Self::BadCredentials | Self::BadKey => row(401, 401, R::Credentials),
             Self::Forbidden => row(403, 403, R::Forbidden),
             // No other credential would help: clients take a 403 for a reason to sign in again.
             Self::Arguments { .. } => row(200, 403, R::Arguments),

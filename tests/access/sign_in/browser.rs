@@ -57,7 +57,7 @@ pub(super) fn set_cookies(response: &Response) -> Vec<&str> {
     set.map(|(_, value)| value.as_str()).collect()
 }
 
-/// What travels sealed in the form of a page.
+/// The sealed text in the form of a page.
 #[track_caller]
 pub(super) fn sealed_form(page: &Response) -> String {
     assert_eq!(page.status, 200, "{}", page.text());

@@ -1,4 +1,4 @@
-//! What other gateways got wrong: one test for each mistake that could be made here.
+//! Mistakes of other gateways: one test for each mistake that could be made here.
 
 use super::browser::{Browser, assert_page, moves_on};
 use super::place::{Place, asking, authorize, code_of};

@@ -6,15 +6,15 @@ use crate::harness::{
     call, post, with_key, write_secret,
 };
 
-/// Where sign-in is, as browsers and clients know it.
+/// The URL of sign-in, as browsers and clients know it.
 pub(super) const URL: &str = "http://localhost:7000";
-/// Where the provider sends browsers back to.
+/// The callback for the provider.
 pub(super) const CALLBACK: &str = "http://localhost:7000/sign-in/callback";
 /// The endpoint, as clients know it.
 pub(super) const ENDPOINT: &str = "http://localhost:7000/mcp";
-/// Where the client gets its codes.
+/// The redirect URI of the client.
 pub(super) const REDIRECT: &str = "http://127.0.0.1:3118/cb";
-/// What a call comes to where a rule hides its tool.
+/// The status of a call where a rule hides its tool.
 pub(super) const HIDDEN: u16 = 0;
 /// A verifier and its challenge (RFC 7636, appendix B).
 pub(super) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
@@ -29,7 +29,7 @@ pub(super) struct Settings<'s> {
     pub(super) endpoint: &'s str,
     /// Whole tables.
     pub(super) sections: &'s str,
-    /// Where sign-in is, if not at [`URL`].
+    /// The URL of sign-in, if not [`URL`].
     pub(super) url: &'s str,
 }
 
@@ -184,7 +184,7 @@ impl AskedTokens {
     }
 }
 
-/// What a client shows with its code.
+/// The parameters that a client shows with its code.
 pub(super) fn code_parameters<'p>(client: &'p str, code: &'p str) -> [(&'p str, &'p str); 6] {
     [
         ("grant_type", "authorization_code"),
@@ -196,7 +196,7 @@ pub(super) fn code_parameters<'p>(client: &'p str, code: &'p str) -> [(&'p str, 
     ]
 }
 
-/// What a client asks for.
+/// The request of a client.
 pub(super) fn asking(client: &str) -> [(&str, &str); 8] {
     [
         ("client_id", client),

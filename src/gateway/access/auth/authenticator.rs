@@ -58,13 +58,13 @@ pub(crate) struct AcceptedCredentials {
 #[derive(Debug)]
 pub(crate) struct Authenticated {
     pub principal: Principal,
-    /// What else has to hold.
+    /// The condition that has to hold as well.
     pub proviso: Option<Proviso>,
     /// When it ends, in seconds since 1970.
     pub ends_s: Option<u64>,
 }
 
-/// What has to hold for as long as somebody is let in by a credential, beside its time.
+/// A condition that has to hold for as long as somebody is let in by a credential, beside its time.
 #[derive(Clone, Debug)]
 pub(crate) enum Proviso {
     /// The keys by which a token was checked are those of its issuer.
@@ -145,6 +145,12 @@ impl Authenticator {
     pub(crate) fn goes_by(&self, authorization: HeaderField<'_>) -> bool {
         let takes_any = self.keys.is_some() || !self.issuers.is_empty() || self.sign_in.is_some();
         authorization.is_present() && takes_any
+    }
+
+    /// True if `authorization` has the form of a key of the gateway, where keys are taken.
+    pub(crate) fn shows_key(&self, authorization: HeaderField<'_>) -> bool {
+        let credential = authorization.as_str().and_then(bearer);
+        self.keys.is_some() && credential.is_some_and(api_key::is_key)
     }
 
     /// Who presents these credentials at `now_s`.

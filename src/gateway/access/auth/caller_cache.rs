@@ -26,7 +26,7 @@ pub(crate) struct CachedCaller {
     /// What was presented in `Authorization`; `None`: the certificate of the connection.
     pub credential: Option<Box<[u8]>>,
     pub caller: Rc<Caller>,
-    /// What else has to hold.
+    /// The condition that has to hold as well.
     pub proviso: Option<Proviso>,
 }
 

@@ -14,6 +14,8 @@ pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 pub(crate) struct Challenge {
     missing: HeaderValue,
     wrong: HeaderValue,
+    /// For a key of the gateway: clients are led to no browser.
+    wrong_key: HeaderValue,
     metadata: String,
 }
 
@@ -27,7 +29,12 @@ impl Challenge {
             scopes => format!("scope=\"{}\"", scopes.join(" ")),
         };
         let wrong = "error=\"invalid_token\", error_description=\"the credentials are not valid\"";
-        Self { missing: bearer(&[&metadata, &scope]), wrong: bearer(&[wrong, &metadata, &scope]), metadata }
+        Self {
+            missing: bearer(&[&metadata, &scope]),
+            wrong: bearer(&[wrong, &metadata, &scope]),
+            wrong_key: bearer(&[wrong]),
+            metadata,
+        }
     }
 
     /// The challenge that goes with an error, if one does.
@@ -35,6 +42,7 @@ impl Challenge {
         match error {
             PolicyError::NoCredentials => Some(self.missing.clone()),
             PolicyError::BadCredentials => Some(self.wrong.clone()),
+            PolicyError::BadKey => Some(self.wrong_key.clone()),
             PolicyError::Scope { required } => {
                 let scope = format!("scope=\"{required}\"");
                 let why = "error_description=\"this call needs more scopes\"";

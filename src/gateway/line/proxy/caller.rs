@@ -109,7 +109,8 @@ impl Proxy {
             Err(AuthError::AskAccount(_)) => CredentialFault::SignInEnded,
             Err(AuthError::Wrong(refusal)) => refusal,
         };
-        Err(self.refuse_credentials(endpoint, peer, refusal))
+        let refused = self.refuse_credentials(endpoint, peer, refusal);
+        Err(if endpoint.auth.shows_key(head.authorization) { PolicyError::BadKey.into() } else { refused })
     }
 
     /// Whom the token of a sign-in lets in by what its account's record says.

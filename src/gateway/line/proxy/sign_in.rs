@@ -70,7 +70,7 @@ impl Proxy {
         Ok(Some(line_answer(kind, &answer, &request.method)))
     }
 
-    /// What sign-in needs of this thread. `None`: there is no store.
+    /// The things that sign-in needs of this thread. `None`: there is no store.
     pub(super) fn desk(&self, settings: &Arc<SignIn>) -> Option<SignInDesk> {
         let state = &self.worker.state;
         let grants = state.grants.load_full()?;

@@ -1,4 +1,4 @@
-//! What sign-in remembers between two requests, and bounds of what it does at once. Nothing of it has to last.
+//! The memory of sign-in between two requests, and bounds of its work at once. Nothing of it has to last.
 
 use std::collections::HashSet;
 use std::sync::Arc;

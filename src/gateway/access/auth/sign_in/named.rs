@@ -25,7 +25,7 @@ impl NamedFacts {
         }
         let limits = config.rate_limits.iter().flat_map(|limit| &limit.groups);
         groups.extend(limits.map(|group| group.as_str().into()));
-        // Whether a visit would grant a scope is told without asking the provider.
+        // A 403 tells without asking the provider whether a visit would grant a scope.
         let scopes = config.sign_in.iter().flat_map(|sign_in| &sign_in.scopes);
         groups.extend(scopes.flat_map(|(_, groups)| groups).map(|group| group.as_str().into()));
         Self::new(groups, claims)

@@ -58,7 +58,7 @@ pub(crate) struct SignIn {
 pub(crate) struct SignIns {
     /// `None`: there is none.
     pub settings: Option<Arc<SignIn>>,
-    /// What happened to grants; the same for all snapshots of a process.
+    /// News of grants; the same for all snapshots of a process.
     pub news: Arc<GrantNews>,
 }
 
@@ -87,18 +87,18 @@ impl std::fmt::Debug for ClientProof {
     }
 }
 
-/// Why nobody can sign in as configured. Shows nothing of a secret.
+/// A fault by which nobody can sign in as configured. Shows nothing of a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SignInError {
     /// The file of its keys.
     #[error("[sign_in] {0}")]
     KeyFile(#[from] KeyFileError),
-    /// What is in it.
+    /// The text of it.
     #[error("[sign_in] key file {}: {reason}", path.display())]
     Keys {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of it.
         reason: KeysError,
     },
     /// A secret cannot be read.
@@ -118,7 +118,7 @@ pub enum SignInError {
     Redirect {
         /// The entry.
         entry: String,
-        /// What is wrong with it.
+        /// The fault of it.
         fault: RedirectFault,
     },
     /// No `[[jwt]]` of that name.
@@ -132,12 +132,12 @@ pub enum SignInError {
     Document {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of it.
         reason: DocumentFileFault,
     },
 }
 
-/// Why a file is no document of a client.
+/// The reason that a file is no document of a client.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentFileFault {
     /// It cannot be read.
