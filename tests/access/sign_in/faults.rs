@@ -155,6 +155,7 @@ const RECHECK: Settings<'_> = Settings {
     sections: "[[rule]]\nname = \"no-contractors\"\neffect = \"deny\"\ngroups = [\"contractors\"]\ntools = [\"echo\"]\n\
                [[rule]]\nname = \"all\"\neffect = \"allow\"",
     url: "",
+    has_operators: false,
 };
 
 /// All waits for the same minute.

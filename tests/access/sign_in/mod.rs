@@ -12,6 +12,7 @@
 //! | [`cookies`] | Which cookies does a browser get? |
 //! | [`faults`] | What happens where the provider lies or fails? |
 //! | [`reloads`] | What do tokens mean after a reload? |
+//! | [`operators`] | What do operators see and end, and where does a wrong key lead? |
 //! | [`musts`] | Do the mistakes of others happen here? |
 
 mod browser;
@@ -22,6 +23,7 @@ mod faults;
 mod flow;
 mod forms;
 mod musts;
+mod operators;
 mod place;
 mod refreshes;
 mod reloads;

@@ -14,6 +14,7 @@ const WEB_SETTINGS: Settings<'_> = Settings {
     endpoint: "",
     sections: "",
     url: "",
+    has_operators: false,
 };
 
 /// As a client in the web asks.

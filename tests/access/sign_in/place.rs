@@ -14,6 +14,8 @@ pub(super) const CALLBACK: &str = "http://localhost:7000/sign-in/callback";
 pub(super) const ENDPOINT: &str = "http://localhost:7000/mcp";
 /// The redirect URI of the client.
 pub(super) const REDIRECT: &str = "http://127.0.0.1:3118/cb";
+/// The token of operators.
+pub(super) const OPERATOR: &str = "a-token-of-operators";
 /// The status of a call where a rule hides its tool.
 pub(super) const HIDDEN: u16 = 0;
 /// A verifier and its challenge (RFC 7636, appendix B).
@@ -31,6 +33,8 @@ pub(super) struct Settings<'s> {
     pub(super) sections: &'s str,
     /// The URL of sign-in, if not [`URL`].
     pub(super) url: &'s str,
+    /// The admin listener asks for [`OPERATOR`].
+    pub(super) has_operators: bool,
 }
 
 /// A gateway before a server with the tool `echo` that can be listened to, and the provider of its users.
@@ -148,7 +152,13 @@ fn config(folder: &Folder, server: &Listening, provider: &Provider, settings: Se
         .section(&sign_in)
         .section(settings.sections)
         .endpoint(&format!("public_url = \"{ENDPOINT}\"\n{more_endpoint}\n{}", settings.endpoint));
-    let config = config.to_string().replace("ISSUER", &issuer);
+    let mut config = config.to_string().replace("ISSUER", &issuer);
+    if settings.has_operators {
+        let path = folder.path().join("operator");
+        write_secret(&path, OPERATOR);
+        let admin = format!("[admin]\ntoken = {{ file = \"{}\" }}\n", path.display());
+        config = config.replace("[admin]\n", &admin);
+    }
     if settings.url.is_empty() { config } else { config.replace(URL, settings.url) }
 }
 

@@ -5,10 +5,15 @@ use crate::harness::{eventually, now_s};
 
 /// Each refresh token is good once.
 const ONCE: Settings<'_> =
-    Settings { sign_in: "refresh_reuse = \"0s\"", endpoint: "", sections: "", url: "" };
+    Settings { sign_in: "refresh_reuse = \"0s\"", endpoint: "", sections: "", url: "", has_operators: false };
 /// The one before is good for as long as any test runs.
-const AGAIN: Settings<'_> =
-    Settings { sign_in: "refresh_reuse = \"10m\"", endpoint: "", sections: "", url: "" };
+const AGAIN: Settings<'_> = Settings {
+    sign_in: "refresh_reuse = \"10m\"",
+    endpoint: "",
+    sections: "",
+    url: "",
+    has_operators: false,
+};
 
 /// A sign-in that was refreshed as often as this. Returns the client, and the tokens of each generation.
 fn refreshed(place: &Place, times: usize) -> (String, Vec<Tokens>) {
