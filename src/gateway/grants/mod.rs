@@ -19,6 +19,7 @@ mod records_answer;
 mod redis_records;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 use config::Config;
@@ -26,7 +27,7 @@ use identity::sealed::account::{AccountRecord, GRANTS_MAX};
 use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::grant::GrantRecord;
 use identity::sealed::{Nonce, OpenFault, Sealable, Seals};
-use store::{Change, Changes, Limits, Name, NewRecord, Outcome, Record, Sizes, Store, StoreError};
+use store::{Change, Changes, Expected, Limits, Name, NewRecord, Outcome, Record, Sizes, Store, StoreError};
 
 use self::news::{GrantNews, News};
 use self::records::Records;
@@ -67,6 +68,8 @@ pub(crate) struct Grants {
     /// The way to other replicas.
     shared: Option<Arc<Redis>>,
     pub(crate) news: Arc<GrantNews>,
+    /// News may have been missed.
+    is_behind: AtomicBool,
 }
 
 /// A value as it was read, to be changed by who read it.
@@ -148,7 +151,13 @@ impl Grants {
             (None, None) => return Err(OpenError::NoPlace),
         };
         let (shared, news) = (shared.cloned(), Arc::clone(news));
-        Ok(Some(Arc::new(Self { records, seals: ArcSwapOption::empty(), shared, news })))
+        Ok(Some(Arc::new(Self {
+            records,
+            seals: ArcSwapOption::empty(),
+            shared,
+            news,
+            is_behind: true.into(),
+        })))
     }
 
     /// Takes the keys of the configuration that is in force.
@@ -181,25 +190,30 @@ impl Grants {
     }
 
     /// Opens a grant for a person who has just signed in. `account` is what the provider says of them now; its grants are those
-    /// that stand in the store. Beyond `grants_max` the grant ends that was unused for longest.
+    /// that stand in the store. Beyond `grants_max` the grant ends that was unused for longest. Returns the account as it was.
     pub(crate) async fn open_grant(
         &self,
         account: &AccountRecord,
         grant: &GrantRecord,
         grants_max: usize,
-    ) -> Result<(), GrantsError> {
+    ) -> Result<Option<AccountRecord>, GrantsError> {
         let name = account.fingerprint().record_name(ACCOUNT);
         let grants_max = grants_max.clamp(1, GRANTS_MAX);
         for _ in 0..ATTEMPTS_MAX {
             let before: Option<Held<AccountRecord>> = self.read(&name).await?;
             let mut next = account.clone();
+            // Some providers give a refresh token at the first consent alone.
+            if next.refresh_token.is_none() {
+                next.refresh_token = before.as_ref().and_then(|held| held.value.refresh_token.clone());
+            }
             next.grants = before.as_ref().map(|held| held.value.grants.clone()).unwrap_or_default();
             let mut changes = Vec::new();
             let mut living = self.of_account(&next).await?;
             let mut ousted = None;
             next.grants.retain(|id| living.iter().any(|grant| grant.id == *id));
             if living.len() >= grants_max {
-                living.sort_by_key(|grant| grant.used_s);
+                // Those whose code was never used go first.
+                living.sort_by_key(|grant| (grant.generation > 0, grant.used_s));
                 let oldest = living.first().map(|grant| grant.id);
                 if let Some(held) = match oldest {
                     Some(oldest) => self.grant(oldest).await?,
@@ -211,13 +225,21 @@ impl Grants {
                 }
             }
             next.grants.push(grant.id);
-            changes.push(self.account_change(&name, before.as_ref(), &next, grant.ends_s)?);
+            let ends_s = living.iter().map(|grant| grant.ends_s).fold(grant.ends_s, u64::max);
+            let mut change = self.account_change(&name, before.as_ref(), &next, ends_s)?;
+            if before.is_none()
+                && let Some(unreadable) = self.records.read(&change.name).await?
+            {
+                // Its key is gone: the person signs in again.
+                change.expected = Expected::Generation(unreadable.generation);
+            }
+            changes.push(change);
             changes.push(self.create(&grant.id.record_name(), grant, grant.over_s())?);
             if self.commit(changes).await? == Written::Done {
                 if let Some(ousted) = ousted {
                     self.tell(ousted, News::Ended);
                 }
-                return Ok(());
+                return Ok(before.map(|held| held.value));
             }
         }
         Err(GrantsError::Contended(name))
@@ -250,7 +272,11 @@ impl Grants {
     pub(crate) async fn end(&self, id: GrantId) -> Result<Option<GrantRecord>, GrantsError> {
         for _ in 0..ATTEMPTS_MAX {
             let Some(held) = self.grant(id).await? else {
-                // Its tokens may be good though its record is over.
+                // The answer of the store may have got lost when it was ended.
+                let news = self.records.read(&news_name(id)?).await?;
+                if news.is_some_and(|record| News::read(&record.value) == Some(News::Ended)) {
+                    self.tell(id, News::Ended);
+                }
                 return Ok(None);
             };
             let mut changes = self.changes_of_end(&held).await?;
@@ -379,8 +405,28 @@ impl Grants {
         Ok(())
     }
 
+    /// News may have been missed.
+    pub(crate) fn doubt_news(&self) {
+        self.is_behind.store(true, Ordering::Release);
+    }
+
+    /// True until the news that may have been missed was read.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Ordering::Acquire)
+    }
+
     /// Reads the news of all grants: at the start, and after other gateways may have told something in vain.
     pub(crate) async fn learn_news(&self) -> Result<(), GrantsError> {
+        // What is missed while it is read is read again.
+        self.is_behind.store(false, Ordering::Release);
+        let learnt = self.read_news().await;
+        if learnt.is_err() {
+            self.doubt_news();
+        }
+        learnt
+    }
+
+    async fn read_news(&self) -> Result<(), GrantsError> {
         let mut after = None;
         loop {
             let page = self.records.names(NEWS, after.as_ref(), PAGE).await?;

@@ -17,15 +17,18 @@ use crate::redis::Redis;
 /// The latest end that Redis is told: what never ends gets none.
 const END_S_MAX: u64 = 1 << 40;
 
-/// Judges and changes. Keys: the counter, then of each change the record and the names of its kind. Arguments: of each change
-/// its name, the generation that it must have (`-`: none), what it becomes (`d`: nothing) and its end. Returns nothing after a
-/// conflict.
+/// Kinds whose names are listed.
+const LISTED: [&str; 2] = [super::ACCOUNT, super::NEWS];
+
+/// Judges and changes. Keys: the counter, then of each change the record and the names of its kind, if these are listed.
+/// Arguments: of each change its name, the generation that it must have (`-`: none), what it becomes (`d`: nothing), its end and
+/// the seconds until then. Returns nothing after a conflict.
 static COMMIT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         r"
-        local count = #ARGV / 5
+        local count = #ARGV / 6
         for at = 1, count do
-            local expected = ARGV[at * 5 - 3]
+            local expected = ARGV[at * 6 - 4]
             local now = redis.call('HGET', KEYS[at * 2], 'g')
             if (now or '-') ~= expected then
                 return false
@@ -34,19 +37,24 @@ static COMMIT: LazyLock<Script> = LazyLock::new(|| {
         local generations = {}
         for at = 1, count do
             local record, names = KEYS[at * 2], KEYS[at * 2 + 1]
-            local name, what, value, ends = ARGV[at * 5 - 4], ARGV[at * 5 - 2], ARGV[at * 5 - 1], ARGV[at * 5]
+            local name, what, value = ARGV[at * 6 - 5], ARGV[at * 6 - 3], ARGV[at * 6 - 2]
+            local until_s, ends = ARGV[at * 6 - 1], ARGV[at * 6]
             if what == 'd' then
                 redis.call('DEL', record)
-                redis.call('ZREM', names, name)
+                if names ~= '' then
+                    redis.call('ZREM', names, name)
+                end
                 generations[at] = '-'
             else
                 local generation = tostring(redis.call('INCR', KEYS[1]))
                 redis.call('DEL', record)
-                redis.call('HSET', record, 'g', generation, 'v', value, 'u', ends)
+                redis.call('HSET', record, 'g', generation, 'v', value, 'u', until_s)
                 if ends ~= '-' then
-                    redis.call('EXPIREAT', record, tonumber(ends) + 1)
+                    redis.call('EXPIRE', record, math.max(1, tonumber(ends)))
                 end
-                redis.call('ZADD', names, 0, name)
+                if names ~= '' then
+                    redis.call('ZADD', names, 0, name)
+                end
                 generations[at] = generation
             end
         end
@@ -110,8 +118,12 @@ impl RedisRecords {
                     arguments.push(record.value().to_vec());
                     arguments
                         .push(end.map_or_else(|| "-".to_owned(), |end_s| end_s.to_string()).into_bytes());
+                    // By the time that is left: the clock of Redis may be another.
+                    let left = end.map(|end_s| end_s.saturating_sub(now_s).saturating_add(1));
+                    arguments
+                        .push(left.map_or_else(|| "-".to_owned(), |left_s| left_s.to_string()).into_bytes());
                 }
-                None => arguments.extend([b"d".to_vec(), Vec::new(), b"-".to_vec()]),
+                None => arguments.extend([b"d".to_vec(), Vec::new(), b"-".to_vec(), b"-".to_vec()]),
             }
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -159,7 +171,11 @@ impl RedisRecords {
         self.0.key("sign-in", &[name.as_str().as_bytes()])
     }
 
+    /// The key of the names of a kind; empty for those that are never listed.
     fn names_key(&self, kind: &str) -> String {
+        if !LISTED.contains(&kind) {
+            return String::new();
+        }
         self.0.key("sign-in-names", &[kind.as_bytes()])
     }
 }

@@ -13,7 +13,9 @@ use crate::context::state::State;
 use crate::grants::Grants;
 use crate::telemetry::metrics::gauge;
 
-const INTERVAL: Duration = Duration::from_secs(30);
+/// News that was missed is asked for so often, and room is made after so many times.
+const INTERVAL: Duration = Duration::from_secs(1);
+const SWEEP_AFTER: u32 = 30;
 
 /// Reads what happened to sign-ins; at the start, and each time that something may have been missed.
 pub(super) async fn learn(state: &State) {
@@ -28,11 +30,18 @@ pub(super) async fn learn(state: &State) {
 pub(super) async fn run(state: Arc<State>) {
     let mut interval = interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = 0_u32;
     loop {
         interval.tick().await;
         if let Some(grants) = state.grants.load_full() {
-            sweep(&state, &grants).await;
+            if grants.is_behind() {
+                learn(&state).await;
+            }
+            if ticks.is_multiple_of(SWEEP_AFTER) {
+                sweep(&state, &grants).await;
+            }
         }
+        ticks = ticks.wrapping_add(1);
     }
 }
 

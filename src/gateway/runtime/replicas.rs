@@ -12,10 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::grants_upkeep;
 use crate::context::state::State;
 use crate::redis::peer_message::PeerMessage;
 use crate::redis::run::PeerEvent;
@@ -35,12 +33,12 @@ struct AnnouncedChanges(RefCell<HashMap<UpstreamId, [u64; 3]>>);
 /// Shares for as long as the process runs.
 pub(super) async fn run(state: Arc<State>, shared: Arc<Redis>) {
     let known = AnnouncedChanges::default();
-    // News of sign-ins may have been missed.
-    let missed = Notify::new();
     let hear = |heard| match heard {
         PeerEvent::Joined => {
             known.doubt_all(&state);
-            missed.notify_one();
+            if let Some(grants) = &*state.grants.load() {
+                grants.doubt_news();
+            }
         }
         PeerEvent::Message(PeerMessage::Ended(sealed)) => {
             let snapshot = state.snapshot.load();
@@ -82,13 +80,7 @@ pub(super) async fn run(state: Arc<State>, shared: Arc<Redis>) {
             state.sessions.leave_unused(is_irreplaceable, |key| snapshot.has_local_sessions(key)).await;
         }
     };
-    let learn = async {
-        loop {
-            missed.notified().await;
-            grants_upkeep::learn(&state).await;
-        }
-    };
-    tokio::join!(redis::run::run(Arc::clone(&shared), keys, hear), tell, ask, learn);
+    tokio::join!(redis::run::run(Arc::clone(&shared), keys, hear), tell, ask);
 }
 
 impl AnnouncedChanges {

@@ -6,11 +6,14 @@
 //! Invariants: only what the provider says of its refresh token, or a `require` that fails, ends anything; who loses a race
 //! overwrites nothing; a refresh token that was given is stored before anything else happens.
 
+use std::time::Duration;
+
 use identity::sealed::access_token::{AccessToken, KnownOfPrincipal};
 use identity::sealed::account::{AccountRecord, CheckDue};
 use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::grant::GrantRecord;
 use tokens::sealing::hex;
+use tokio::time::sleep;
 
 use super::desk::SignInDesk;
 use super::person::{ExpectedPerson, PersonFault};
@@ -23,6 +26,9 @@ use crate::grants::{Grants, GrantsError, Held, Written};
 const TURN_LIFE_S: u64 = 60;
 /// So often somebody else may have changed the account while the provider answered.
 const ATTEMPTS_MAX: usize = 8;
+/// Tries to store what the provider said, and the pause between two: within the turn.
+const KEEP_TRIES_MAX: u32 = 30;
+const KEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// An account, after the check that was due.
 #[derive(Debug)]
@@ -43,7 +49,13 @@ pub(crate) async fn known_of(
 ) -> Result<Option<KnownOfPrincipal>, GrantsError> {
     let Some(grant) = grants.grant(token.grant).await? else { return Ok(None) };
     let Some(account) = grants.account(grant.value.account).await? else { return Ok(None) };
-    if account.value.principal != token.principal {
+    let is_of_provider = account.value.issuer == settings.issuer.config.issuer;
+    let names_it = account.value.grants.contains(&token.grant);
+    if !is_of_provider || !names_it || account.value.principal != token.principal {
+        return Ok(None);
+    }
+    // A reload asks for more than the person has.
+    if settings.require.unmet(&account.value.claims).is_some() {
         return Ok(None);
     }
     let scopes = settings.scopes.grant(&scopes_of(token, &grant.value), &account.value.groups).granted;
@@ -84,7 +96,7 @@ impl SignInDesk {
     async fn check_grant(&self, grant: GrantId) -> Result<(), GrantsError> {
         let Some(held) = self.grants.grant(grant).await? else { return Ok(()) };
         if let Some(account) = self.grants.account(held.value.account).await? {
-            self.check_account(account).await?;
+            self.check_account(account, false).await?;
         }
         Ok(())
     }
@@ -93,8 +105,14 @@ impl SignInDesk {
     pub(super) async fn check_account(
         &self,
         account: Held<AccountRecord>,
+        is_forced: bool,
     ) -> Result<CheckedAccount, GrantsError> {
+        // A token of one issuer goes to no other, and what one says is not believed of the other's people.
+        if account.value.issuer != self.settings.issuer.config.issuer {
+            return Ok(CheckedAccount::Gone);
+        }
         match self.due(&account.value) {
+            CheckDue::No if is_forced => {}
             CheckDue::No | CheckDue::Never => return Ok(CheckedAccount::Good(Box::new(account))),
             CheckDue::Yes | CheckDue::Overdue => {}
         }
@@ -106,16 +124,17 @@ impl SignInDesk {
                 _ => CheckedAccount::Good(Box::new(account)),
             });
         };
-        let checked = self.check_in_turn(name).await;
+        let checked = self.check_in_turn(name, is_forced).await;
         self.grants.end_turn(turn).await;
         checked
     }
 
-    async fn check_in_turn(&self, name: Fingerprint) -> Result<CheckedAccount, GrantsError> {
+    async fn check_in_turn(&self, name: Fingerprint, is_forced: bool) -> Result<CheckedAccount, GrantsError> {
         // Another may have asked while the turn was waited for.
         let Some(account) = self.grants.account(name).await? else { return Ok(CheckedAccount::Gone) };
         let token = match (self.due(&account.value), &account.value.refresh_token) {
             (CheckDue::Yes | CheckDue::Overdue, Some(token)) => token.clone(),
+            (CheckDue::No, Some(token)) if is_forced => token.clone(),
             _ => return Ok(CheckedAccount::Good(Box::new(account))),
         };
         let asked = self.ask_again(&account.value, &token).await;
@@ -166,18 +185,39 @@ impl SignInDesk {
         asked: Held<AccountRecord>,
         found: AccountRecord,
     ) -> Result<CheckedAccount, GrantsError> {
+        let mut tries = 0;
+        loop {
+            // A token that was given is not given again: a store that is away for a moment must not lose it.
+            match self.try_to_keep(asked.clone(), &found).await {
+                Err(error) if tries < KEEP_TRIES_MAX => {
+                    tries += 1;
+                    tracing::warn!(%error, "the provider's answer is not stored yet");
+                    sleep(KEEP_PAUSE).await;
+                }
+                kept => return kept,
+            }
+        }
+    }
+
+    async fn try_to_keep(
+        &self,
+        asked: Held<AccountRecord>,
+        found: &AccountRecord,
+    ) -> Result<CheckedAccount, GrantsError> {
         let spent = asked.value.refresh_token.clone();
-        let has_changed = self.names_of(&asked.value) != self.names_of(&found);
+        let has_changed = self.names_of(&asked.value) != self.names_of(found);
         let mut held = asked;
         for _ in 0..ATTEMPTS_MAX {
             let next = AccountRecord { grants: held.value.grants.clone(), ..found.clone() };
             if self.grants.replace_account(&held, &next).await? == Written::Done {
-                self.series.checks.with_label_values(&["ok"]).inc();
+                let is_believed = next.unanswered_since_s.is_none();
+                self.series.checks.with_label_values(&[if is_believed { "ok" } else { "error" }]).inc();
                 if has_changed {
                     self.grants.note_change(&next).await?;
                     tracing::info!(target: "audit", principal = next.principal, "groups or claims changed");
                 }
                 return Ok(match self.grants.account(next.fingerprint()).await? {
+                    Some(now) if self.due(&now.value) == CheckDue::Overdue => CheckedAccount::Overdue,
                     Some(now) => CheckedAccount::Good(Box::new(now)),
                     None => CheckedAccount::Gone,
                 });
@@ -191,7 +231,7 @@ impl SignInDesk {
                 Some(now) => held = now,
             }
         }
-        Err(GrantsError::Contended(found.principal))
+        Err(GrantsError::Contended(found.principal.clone()))
     }
 
     /// Remembers since when the provider does not answer.
@@ -237,7 +277,7 @@ impl SignInDesk {
     }
 
     /// The facts of a person that rules name.
-    fn names_of(&self, account: &AccountRecord) -> KnownOfPrincipal {
+    pub(super) fn names_of(&self, account: &AccountRecord) -> KnownOfPrincipal {
         known(&self.settings, account, Vec::new())
     }
 }

@@ -22,8 +22,8 @@ use crate::access::auth::sign_in::settings::{SignIn, random};
 use crate::clock::now_s;
 
 impl SignInDesk {
-    pub(super) async fn authorize(&self, request: &SignInRequest<'_>) -> Answer {
-        let asked = match AuthorizeRequest::read(request.query) {
+    pub(super) async fn authorize(&self, request: &SignInRequest) -> Answer {
+        let asked = match AuthorizeRequest::read(&request.query) {
             Ok(asked) => asked,
             Err(fault) => return self.authorize_refused(&fault, AskedFor::default(), request),
         };
@@ -38,7 +38,7 @@ impl SignInDesk {
                 self.refused(request, "client", &format!("the document {client_id}: {}", error.why));
                 return page_of(
                     &Trouble::ClientDocument { client_id: &client_id, why: &error.why },
-                    request.id,
+                    &request.id,
                 );
             }
         };
@@ -69,7 +69,7 @@ impl SignInDesk {
         found: &FoundClient,
         judged: JudgedRequest,
         redirect_uri: &RedirectUri,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         let is_https = redirect_uri.kind == RedirectKind::Https;
         let remembered = if is_https { self.remembered_for(&judged, request) } else { None };
@@ -82,7 +82,7 @@ impl SignInDesk {
                 let purpose = VisitPurpose::Client(judged);
                 match self.begin_visit(&metadata, purpose, remembered, request) {
                     Some(visit) => with_cookies(redirect(visit.url), visit.cookies),
-                    None => page_of(&Trouble::StoreAway, request.id),
+                    None => page_of(&Trouble::StoreAway, &request.id),
                 }
             }
             Err(fault) => self.provider_page(&fault, request),
@@ -96,10 +96,10 @@ impl SignInDesk {
         judged: &JudgedRequest,
         redirect_uri: &RedirectUri,
         person: Option<&str>,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         let rules = self.settings.cookies;
-        let shown_before = rules.find(BrowserCookie::Form, request.cookies.iter().copied());
+        let shown_before = rules.find(BrowserCookie::Form, request.cookies.iter().map(Vec::as_slice));
         let browser = match shown_before.filter(|value| is_browser(value)) {
             Some(value) => Some(value.to_owned()),
             None => random::<16>().map(|random| hex(&random)),
@@ -109,7 +109,7 @@ impl SignInDesk {
             self.settings.seals.seal(nonce, &place(self.issuer(), browser), &form)
         });
         let Some((browser, sealed)) = browser.zip(sealed) else {
-            return page_of(&Trouble::StoreAway, request.id);
+            return page_of(&Trouble::StoreAway, &request.id);
         };
         let shown = redirect_uri.shown();
         let returns_to = match redirect_uri.kind {
@@ -138,13 +138,14 @@ impl SignInDesk {
     }
 
     /// The person whose answer to this very request this browser remembers.
-    fn remembered_for(&self, judged: &JudgedRequest, request: &SignInRequest<'_>) -> Option<Fingerprint> {
+    fn remembered_for(&self, judged: &JudgedRequest, request: &SignInRequest) -> Option<Fingerprint> {
         self.consent_cookie(request).principal_for(judged, now_s())
     }
 
     /// The answers that this browser remembers; none where its cookie is missing or does not open.
-    pub(super) fn consent_cookie(&self, request: &SignInRequest<'_>) -> ConsentCookie {
-        let text = self.settings.cookies.find(BrowserCookie::Consent, request.cookies.iter().copied());
+    pub(super) fn consent_cookie(&self, request: &SignInRequest) -> ConsentCookie {
+        let text =
+            self.settings.cookies.find(BrowserCookie::Consent, request.cookies.iter().map(Vec::as_slice));
         let opened = text
             .and_then(|text| self.settings.seals.open::<ConsentCookie>(text, self.issuer(), now_s()).ok());
         opened.unwrap_or_default()
@@ -154,10 +155,10 @@ impl SignInDesk {
         &self,
         fault: &AuthorizeFault,
         named: AskedFor<'_>,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         self.refused(request, "request", &format!("client {}: {fault}", named.client_id));
-        authorize_page(fault, named, request.id)
+        authorize_page(fault, named, &request.id)
     }
 }
 

@@ -28,28 +28,28 @@ use crate::access::auth::sign_in::settings::{SignIn, random};
 use crate::clock::now_s;
 
 impl SignInDesk {
-    pub(super) async fn callback(&self, request: &SignInRequest<'_>) -> Answer {
+    pub(super) async fn callback(&self, request: &SignInRequest) -> Answer {
         let metadata = match self.metadata_of_provider().await {
             Ok(metadata) => metadata,
             Err(fault) => return self.provider_page(&fault, request),
         };
-        let callback = match Callback::read(request.query, &metadata) {
+        let callback = match Callback::read(&request.query, &metadata) {
             Ok(callback) => callback,
             Err(CallbackFault::Parameters(fault)) => {
                 self.refused(request, "callback", &fault.to_string());
-                return parameters_page(&fault, request.id);
+                return parameters_page(&fault, &request.id);
             }
             Err(fault @ CallbackFault::State) => {
                 self.refused(request, "callback", &fault.to_string());
-                return page_of(&Trouble::ParameterMissing { name: "state" }, request.id);
+                return page_of(&Trouble::ParameterMissing { name: "state" }, &request.id);
             }
             Err(fault) => {
                 self.refused(request, "callback", &fault.to_string());
-                return page_of(&Trouble::ProviderUntrusted { provider: &self.provider_host() }, request.id);
+                return page_of(&Trouble::ProviderUntrusted { provider: &self.provider_host() }, &request.id);
             }
         };
         let cookie = BrowserCookie::SignIn(callback.state);
-        let sealed = self.settings.cookies.find(cookie, request.cookies.iter().copied());
+        let sealed = self.settings.cookies.find(cookie, request.cookies.iter().map(Vec::as_slice));
         let opened =
             sealed.map(|text| self.settings.seals.open::<SignInCookie>(text, self.issuer(), now_s()));
         let Some(Ok(visit)) = opened else {
@@ -58,14 +58,14 @@ impl SignInDesk {
                 "callback",
                 "the browser has no cookie of this sign-in, or its time is over",
             );
-            return page_of(&Trouble::OtherBrowser, request.id);
+            return page_of(&Trouble::OtherBrowser, &request.id);
         };
         // A cookie is good at one callback alone: the browser is told to forget it, whatever comes of this.
         let answer = if visit.state == callback.state {
             self.returned(&metadata, callback.outcome, visit, request).await
         } else {
             self.refused(request, "callback", "the cookie is of another sign-in");
-            page_of(&Trouble::OtherBrowser, request.id)
+            page_of(&Trouble::OtherBrowser, &request.id)
         };
         with_cookies(answer, [self.settings.cookies.end(cookie)])
     }
@@ -75,7 +75,7 @@ impl SignInDesk {
         metadata: &ProviderMetadata,
         outcome: CallbackOutcome,
         visit: SignInCookie,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         let code = match outcome {
             CallbackOutcome::Code(code) => code,
@@ -94,7 +94,10 @@ impl SignInDesk {
                 let found = match self.find_client(Some(&judged.client_id), request.client).await {
                     Ok(found) => found,
                     Err(NoClient::Refused(_) | NoClient::Document(_)) => {
-                        return page_of(&Trouble::ClientUnknown { client_id: &judged.client_id }, request.id);
+                        return page_of(
+                            &Trouble::ClientUnknown { client_id: &judged.client_id },
+                            &request.id,
+                        );
                     }
                 };
                 let uri =
@@ -106,7 +109,7 @@ impl SignInDesk {
                             client: &judged.client_name,
                             redirect: &judged.redirect_uri,
                         },
-                        request.id,
+                        &request.id,
                     ),
                 }
             }
@@ -131,12 +134,12 @@ impl SignInDesk {
         code: &str,
         description: &str,
         visit: SignInCookie,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         self.refused(request, "provider", &format!("the provider says {code}: {description}"));
         let provider = &*self.provider_host();
         let trouble =
-            || page_of(&Trouble::ProviderRefused { provider, error: code, description }, request.id);
+            || page_of(&Trouble::ProviderRefused { provider, error: code, description }, &request.id);
         let Returned::Answered(answered) = visit.returned(None) else { return trouble() };
         if code != "access_denied" {
             return trouble();
@@ -146,7 +149,7 @@ impl SignInDesk {
         self.back(back, &answered, None, request)
     }
 
-    fn nobody(&self, fault: &PersonFault, request: &SignInRequest<'_>) -> Answer {
+    fn nobody(&self, fault: &PersonFault, request: &SignInRequest) -> Answer {
         match fault {
             PersonFault::Provider(fault) => self.provider_page(fault, request),
             PersonFault::Requirement { claim, name } => {
@@ -159,7 +162,7 @@ impl SignInDesk {
                         person: name,
                         missing: &format!("{claim}: {values}"),
                     },
-                    request.id,
+                    &request.id,
                 )
             }
         }
@@ -170,10 +173,10 @@ impl SignInDesk {
         &self,
         answered: &AnsweredRequest,
         account: &AccountRecord,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         let (asked, now_s, config) = (answered.request(), now_s(), &self.settings.config);
-        let Some(id) = random::<16>().map(GrantId) else { return page_of(&Trouble::StoreAway, request.id) };
+        let Some(id) = random::<16>().map(GrantId) else { return page_of(&Trouble::StoreAway, &request.id) };
         let scopes = self.settings.scopes.grant(&asked.scopes, &account.groups);
         let life = match account.refresh_token {
             Some(_) => config.grant_lifetime,
@@ -204,8 +207,18 @@ impl SignInDesk {
             expires_s: now_s.saturating_add(CODE_LIFE_S),
         };
         let sealed = SignIn::nonce().and_then(|nonce| self.settings.seals.seal(nonce, self.issuer(), &code));
-        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, request.id) };
-        if let Err(fault) = self.grants.open_grant(account, &grant, config.grants_per_principal_max).await {
+        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, &request.id) };
+        let opened = self.grants.open_grant(account, &grant, config.grants_per_principal_max).await;
+        let told = match opened {
+            // The tokens of other clients say what was true before.
+            Ok(Some(before)) if self.names_of(&before) != self.names_of(account) => {
+                let now = AccountRecord { grants: before.grants, ..account.clone() };
+                self.grants.note_change(&now).await
+            }
+            Ok(_) => Ok(()),
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = told {
             return self.store_page(&fault, request);
         }
         self.series.sign_ins.inc();
@@ -224,7 +237,7 @@ impl SignInDesk {
         url: Result<String, identity::redirect_uri::RedirectFault>,
         answered: &AnsweredRequest,
         signed_in_now: Option<&AccountRecord>,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Answer {
         let asked = answered.request();
         let kind = self.settings.redirects.judge(&asked.redirect_uri);
@@ -235,7 +248,7 @@ impl SignInDesk {
                     redirect: &asked.redirect_uri,
                     entry: None,
                 },
-                request.id,
+                &request.id,
             );
         };
         match (kind, signed_in_now) {
@@ -261,7 +274,7 @@ impl SignInDesk {
         &self,
         principal: &str,
         answered: &AnsweredRequest,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Option<String> {
         let life_s = self.settings.config.consent_remembered.as_secs();
         if life_s == 0 {

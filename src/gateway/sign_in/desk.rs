@@ -24,18 +24,18 @@ pub(crate) struct SignInDesk {
 
 /// A request, as far as it matters here.
 #[derive(Debug)]
-pub(crate) struct SignInRequest<'r> {
-    pub method: &'r Method,
-    pub path: &'r str,
-    pub query: &'r str,
-    pub origin: Option<&'r str>,
-    pub authorization: Option<&'r [u8]>,
-    pub content_type: Option<&'r [u8]>,
-    pub cookies: Vec<&'r [u8]>,
+pub(crate) struct SignInRequest {
+    pub method: Method,
+    pub path: String,
+    pub query: String,
+    pub origin: Option<String>,
+    pub authorization: Option<Vec<u8>>,
+    pub content_type: Option<Vec<u8>>,
+    pub cookies: Vec<Vec<u8>>,
     pub body: Bytes,
     pub client: IpAddr,
     /// The id by which the log knows the request.
-    pub id: &'r str,
+    pub id: String,
 }
 
 impl SignInDesk {

@@ -102,31 +102,31 @@ pub(crate) fn at_another_host(settings: &SignIn, path: SignInPath, host: &str, i
 
 impl SignInDesk {
     /// Answers a request at the host of sign-in.
-    pub(crate) async fn answer(&self, path: SignInPath, request: &SignInRequest<'_>) -> Answer {
+    pub(crate) async fn answer(&self, path: SignInPath, request: &SignInRequest) -> Answer {
         let answer = match path {
             SignInPath::Metadata => return with_cors(self.metadata(request), Cors::Get),
             SignInPath::Token | SignInPath::Register | SignInPath::Revoke
-                if *request.method == Method::OPTIONS =>
+                if request.method == Method::OPTIONS =>
             {
                 reply::no_content()
             }
             SignInPath::Token | SignInPath::Register | SignInPath::Revoke
-                if *request.method != Method::POST =>
+                if request.method != Method::POST =>
             {
                 not_allowed("POST, OPTIONS")
             }
             SignInPath::Token => self.token(request).await,
             SignInPath::Register => self.register(request),
             SignInPath::Revoke => self.revoke(request).await,
-            SignInPath::Authorize if *request.method == Method::GET => return self.authorize(request).await,
+            SignInPath::Authorize if request.method == Method::GET => return self.authorize(request).await,
             SignInPath::Authorize => return not_allowed("GET"),
             SignInPath::Page => return self.pages(request).await,
         };
         with_cors(answer, Cors::Post)
     }
 
-    fn metadata(&self, request: &SignInRequest<'_>) -> Answer {
-        match *request.method {
+    fn metadata(&self, request: &SignInRequest) -> Answer {
+        match request.method {
             Method::OPTIONS => reply::no_content(),
             Method::GET | Method::HEAD => {
                 let config = &self.settings.config;

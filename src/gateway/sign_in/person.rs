@@ -107,9 +107,12 @@ impl SignInDesk {
             let more = texts_of(&userinfo);
             let known: Vec<String> = claims.iter().map(|(name, _)| name.clone()).collect();
             claims.extend(more.into_iter().filter(|(name, _)| !known.contains(name)));
-        } else if tokens.id_token.is_none() {
-            // Nothing new was said: what was said before goes on.
-            claims = before.map(|before| before.claims.clone()).unwrap_or_default();
+        }
+        if tokens.id_token.is_none() {
+            // What was said before goes on, but for what is said now.
+            let said: Vec<String> = claims.iter().map(|(name, _)| name.clone()).collect();
+            let of_before = before.map(|before| before.claims.clone()).unwrap_or_default();
+            claims.extend(of_before.into_iter().filter(|(name, _)| !said.contains(name)));
         }
         Ok(claims)
     }

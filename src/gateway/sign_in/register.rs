@@ -8,7 +8,7 @@ use crate::access::auth::sign_in::settings::SignIn;
 use crate::clock::now_s;
 
 impl SignInDesk {
-    pub(super) fn register(&self, request: &SignInRequest<'_>) -> Answer {
+    pub(super) fn register(&self, request: &SignInRequest) -> Answer {
         match self.registered(request) {
             Ok(answer) => {
                 self.series.registrations.inc();
@@ -21,13 +21,14 @@ impl SignInDesk {
         }
     }
 
-    fn registered(&self, request: &SignInRequest<'_>) -> Result<Answer, OAuthError> {
+    fn registered(&self, request: &SignInRequest) -> Result<Answer, OAuthError> {
         if !self.settings.config.registration {
             let why = "clients do not register themselves here: ask for a client id";
             return Err(OAuthError::new(ErrorCode::AccessDenied, why));
         }
         let redirects = &self.settings.redirects;
-        let registration = Registration::read(request.content_type, &request.body, redirects, now_s())?;
+        let registration =
+            Registration::read(request.content_type.as_deref(), &request.body, redirects, now_s())?;
         let nonce = SignIn::nonce().ok_or(OAuthError::new(ErrorCode::ServerError, "no randomness"))?;
         registration.answer(&self.settings.seals, nonce, self.issuer())
     }

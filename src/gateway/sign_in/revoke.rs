@@ -9,7 +9,7 @@ use identity::server_metadata::REVOKE_PATH;
 use super::desk::{SignInDesk, SignInRequest};
 
 impl SignInDesk {
-    pub(super) async fn revoke(&self, request: &SignInRequest<'_>) -> Answer {
+    pub(super) async fn revoke(&self, request: &SignInRequest) -> Answer {
         let mut has_tried_basic = false;
         match self.revoked(request, &mut has_tried_basic).await {
             Ok(answer) => answer,
@@ -22,18 +22,18 @@ impl SignInDesk {
 
     async fn revoked(
         &self,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
         has_tried_basic: &mut bool,
     ) -> Result<Answer, OAuthError> {
-        let parameters = Parameters::of_form(request.content_type, &request.body)?;
-        let shown = ShownClient::read(request.authorization, &parameters)?;
+        let parameters = Parameters::of_form(request.content_type.as_deref(), &request.body)?;
+        let shown = ShownClient::read(request.authorization.as_deref(), &parameters)?;
         *has_tried_basic = shown.has_tried_basic();
         let token = revocation::read(&parameters)?;
         let grant = revocation::grant_of(&token, &shown.id, &self.settings.seals, self.issuer())?;
+        // Nothing is fetched or stored for a token that is nobody's (RFC 7009 §2.2).
+        let Some(grant) = grant else { return Ok(revocation::answer()) };
         self.prove(&shown, REVOKE_PATH, request).await?;
-        if let Some(grant) = grant
-            && let Some(ended) = self.grants.end(grant).await?
-        {
+        if let Some(ended) = self.grants.end(grant).await? {
             self.series.ended.with_label_values(&["client"]).inc();
             tracing::info!(
                 target: "audit", principal = ended.principal, client_id = ended.client_id, endpoint = ended.endpoint,

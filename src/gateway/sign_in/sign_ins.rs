@@ -35,22 +35,22 @@ struct OpenPage {
 }
 
 impl SignInDesk {
-    pub(super) async fn pages(&self, request: &SignInRequest<'_>) -> Answer {
-        let is_get = *request.method == Method::GET;
-        let is_post = *request.method == Method::POST;
-        match request.path {
+    pub(super) async fn pages(&self, request: &SignInRequest) -> Answer {
+        let is_get = request.method == Method::GET;
+        let is_post = request.method == Method::POST;
+        match &*request.path {
             CALLBACK_PATH if is_get => self.callback(request).await,
             CONSENT_PATH if is_post => self.consent(request).await,
             SIGN_INS_PATH if is_get => self.own_sign_ins(0, request).await,
             END_PATH | END_ALL_PATH | SIGN_OUT_PATH if is_post => self.end_own(request).await,
             CALLBACK_PATH | SIGN_INS_PATH => not_allowed("GET"),
             CONSENT_PATH | END_PATH | END_ALL_PATH | SIGN_OUT_PATH => not_allowed("POST"),
-            _ => page_of(&Trouble::NoSuchPage, request.id),
+            _ => page_of(&Trouble::NoSuchPage, &request.id),
         }
     }
 
     /// Somebody has come back from the provider to see their sign-ins.
-    pub(super) fn open_page(&self, account: &AccountRecord, request: &SignInRequest<'_>) -> Answer {
+    pub(super) fn open_page(&self, account: &AccountRecord, request: &SignInRequest) -> Answer {
         let person = PageCookie {
             principal: account.principal.clone(),
             name: account.name.clone(),
@@ -58,18 +58,18 @@ impl SignInDesk {
         };
         let sealed =
             SignIn::nonce().and_then(|nonce| self.settings.seals.seal(nonce, self.issuer(), &person));
-        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, request.id) };
+        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, &request.id) };
         tracing::info!(target: "audit", client = %request.client, principal = account.principal, "sees their sign-ins");
         let cookie = self.settings.cookies.set(BrowserCookie::Page, &sealed, PAGE_LIFE_S);
         with_cookies(redirect(format!("{}{SIGN_INS_PATH}", self.issuer())), [cookie])
     }
 
-    async fn own_sign_ins(&self, ended: usize, request: &SignInRequest<'_>) -> Answer {
+    async fn own_sign_ins(&self, ended: usize, request: &SignInRequest) -> Answer {
         let Some(open) = self.open_page_of(request) else {
             return match self.metadata_of_provider().await {
                 Ok(metadata) => match self.begin_visit(&metadata, VisitPurpose::SignIns, None, request) {
                     Some(visit) => with_cookies(redirect(visit.url), visit.cookies),
-                    None => page_of(&Trouble::StoreAway, request.id),
+                    None => page_of(&Trouble::StoreAway, &request.id),
                 },
                 Err(fault) => self.provider_page(&fault, request),
             };
@@ -80,20 +80,14 @@ impl SignInDesk {
         }
     }
 
-    fn list(
-        &self,
-        open: &OpenPage,
-        grants: &[GrantRecord],
-        ended: usize,
-        request: &SignInRequest<'_>,
-    ) -> Answer {
+    fn list(&self, open: &OpenPage, grants: &[GrantRecord], ended: usize, request: &SignInRequest) -> Answer {
         let form = PageForm {
             principal: open.person.principal.clone(),
             expires_s: now_s().saturating_add(PAGE_LIFE_S),
         };
         let place = place(self.issuer(), &open.cookie);
         let sealed = SignIn::nonce().and_then(|nonce| self.settings.seals.seal(nonce, &place, &form));
-        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, request.id) };
+        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, &request.id) };
         let hosts: HashMap<&str, String> =
             grants.iter().filter_map(|grant| Some((&*grant.client_id, host_of(grant)?))).collect();
         let texts: Vec<(String, String, String)> = grants
@@ -119,7 +113,7 @@ impl SignInDesk {
         page(&sign_ins(&SignInsPage { person: &open.person.name, rows: &rows, form: &sealed, ended }))
     }
 
-    async fn end_own(&self, request: &SignInRequest<'_>) -> Answer {
+    async fn end_own(&self, request: &SignInRequest) -> Answer {
         let parameters = match self.form_of(request) {
             Ok(parameters) => parameters,
             Err(answer) => return answer,
@@ -132,7 +126,7 @@ impl SignInDesk {
         let form = self.settings.seals.open::<PageForm>(form, &place, now_s());
         if !form.is_ok_and(|form| form.principal == open.person.principal) {
             self.refused(request, "form", "the form is of another browser or person, or too old");
-            return page_of(&Trouble::OtherBrowser, request.id);
+            return page_of(&Trouble::OtherBrowser, &request.id);
         }
         let forget = || [self.settings.cookies.end(BrowserCookie::Page)];
         if request.path == SIGN_OUT_PATH {
@@ -162,8 +156,9 @@ impl SignInDesk {
     }
 
     /// The person whose page is open in this browser.
-    fn open_page_of(&self, request: &SignInRequest<'_>) -> Option<OpenPage> {
-        let cookie = self.settings.cookies.find(BrowserCookie::Page, request.cookies.iter().copied())?;
+    fn open_page_of(&self, request: &SignInRequest) -> Option<OpenPage> {
+        let cookie =
+            self.settings.cookies.find(BrowserCookie::Page, request.cookies.iter().map(Vec::as_slice))?;
         let person = self.settings.seals.open(cookie, self.issuer(), now_s()).ok()?;
         Some(OpenPage { person, cookie: cookie.to_owned() })
     }

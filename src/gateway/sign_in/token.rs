@@ -23,6 +23,7 @@ use super::account_check::{CheckedAccount, known};
 use super::desk::{SignInDesk, SignInRequest};
 use crate::access::auth::sign_in::settings::SignIn;
 use crate::clock::now_s;
+use crate::grants::news::News;
 use crate::grants::{GrantsError, Held, Written};
 
 /// So often somebody else may have used the same grant meanwhile.
@@ -42,7 +43,7 @@ impl From<GrantsError> for OAuthError {
 }
 
 impl SignInDesk {
-    pub(super) async fn token(&self, request: &SignInRequest<'_>) -> Answer {
+    pub(super) async fn token(&self, request: &SignInRequest) -> Answer {
         let mut has_tried_basic = false;
         match self.tokens_for(request, &mut has_tried_basic).await {
             Ok(answer) => answer,
@@ -56,11 +57,11 @@ impl SignInDesk {
 
     async fn tokens_for(
         &self,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
         has_tried_basic: &mut bool,
     ) -> Result<Answer, OAuthError> {
-        let parameters = Parameters::of_form(request.content_type, &request.body)?;
-        let shown = ShownClient::read(request.authorization, &parameters)?;
+        let parameters = Parameters::of_form(request.content_type.as_deref(), &request.body)?;
+        let shown = ShownClient::read(request.authorization.as_deref(), &parameters)?;
         *has_tried_basic = shown.has_tried_basic();
         let asked = TokenRequest::read(&parameters)?;
         let opened = self.opened(&asked, &shown)?;
@@ -125,7 +126,7 @@ impl SignInDesk {
         &self,
         shown: &ShownClient,
         path: &str,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Result<(), OAuthError> {
         let found = self.find_client(Some(&shown.id), request.client).await.map_err(OAuthError::from)?;
         let keys = self.keys_of(&found.client, shown, request.client).await?;
@@ -152,7 +153,14 @@ impl SignInDesk {
         scope: Option<&str>,
     ) -> Result<Answer, OAuthError> {
         for _ in 0..ATTEMPTS_MAX {
+            // Before the account is read: what changes it meanwhile is news to this token.
+            let now_s = now_s();
             let held = self.grants.grant(grant).await?;
+            // A store that was set back must not revive it.
+            if self.grants.news.of(grant) == Some(News::Ended) {
+                self.grants.end(grant).await?;
+                return Err(ended());
+            }
             let (next, is_again) = match use_it(held.as_ref().map(|held| &held.value)) {
                 Use::Refuse(error) => return Err(error),
                 Use::End(error) => {
@@ -172,8 +180,8 @@ impl SignInDesk {
             let next = GrantRecord { idle_max_s, ..next };
             let scopes = scope::narrowed(scope, &next.scopes)?;
             let scopes = self.settings.scopes.grant(&scopes, &account.groups).granted;
-            let answer = self.issue(&next, &account, &scopes)?;
-            if is_again || self.grants.replace_grant(&held, &next).await? == Written::Done {
+            let answer = self.issue(&next, &account, &scopes, now_s)?;
+            if is_again || self.is_written(&held, &next).await? {
                 let kind = if is_again { "again" } else { "next" };
                 self.series.tokens.with_label_values(&[kind]).inc();
                 return Ok(answer);
@@ -183,25 +191,32 @@ impl SignInDesk {
         Err(OAuthError::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Client).retry_after(1))
     }
 
+    /// True if the next state of a grant was written. The answer of a store may get lost after it has done so.
+    async fn is_written(&self, held: &Held<GrantRecord>, next: &GrantRecord) -> Result<bool, GrantsError> {
+        match self.grants.replace_grant(held, next).await {
+            Ok(written) => Ok(written == Written::Done),
+            Err(error) => match self.grants.grant(next.id).await? {
+                Some(now) if now.value == *next => Ok(true),
+                _ => Err(error),
+            },
+        }
+    }
+
     /// The account of a grant, asked about if that is due.
     async fn account_for(&self, grant: &GrantRecord) -> Result<AccountRecord, OAuthError> {
-        let ended = || OAuthError::new(ErrorCode::InvalidGrant, "the sign-in has ended");
         let account = self.grants.account(grant.account).await?.ok_or_else(ended)?;
         let account = unless_missing(account, grant)?;
-        match self.check_account(account).await? {
-            CheckedAccount::Good(account) => {
-                if self.settings.require.unmet(&account.value.claims).is_some() {
-                    // A reload asks for more than the provider said at the last check.
-                    self.grants.end_account(grant.account).await?;
-                    return Err(ended());
-                }
+        // A reload may ask for more than the provider said at the last check: then it is asked again.
+        let is_forced = self.settings.require.unmet(&account.value.claims).is_some();
+        match self.check_account(account, is_forced).await? {
+            CheckedAccount::Good(account) if self.settings.require.unmet(&account.value.claims).is_none() => {
                 Ok(account.value)
             }
             CheckedAccount::Overdue => {
                 check_account(CheckDue::Overdue)?;
                 Err(ended())
             }
-            CheckedAccount::Gone => Err(ended()),
+            CheckedAccount::Good(_) | CheckedAccount::Gone => Err(ended()),
         }
     }
 
@@ -211,8 +226,8 @@ impl SignInDesk {
         grant: &GrantRecord,
         account: &AccountRecord,
         scopes: &[String],
+        now_s: u64,
     ) -> Result<Answer, OAuthError> {
-        let now_s = now_s();
         let failed = || OAuthError::new(ErrorCode::ServerError, "the gateway cannot make a token");
         let life_s = self.settings.config.access_token_lifetime.as_secs();
         let client = Fingerprint::of(&[&grant.client_id]);
@@ -243,5 +258,9 @@ fn unless_missing(
     if account.value.grants.contains(&grant.id) && account.value.principal == grant.principal {
         return Ok(account);
     }
-    Err(OAuthError::new(ErrorCode::InvalidGrant, "the sign-in has ended"))
+    Err(ended())
+}
+
+fn ended() -> OAuthError {
+    OAuthError::new(ErrorCode::InvalidGrant, "the sign-in has ended")
 }

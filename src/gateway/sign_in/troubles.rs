@@ -71,8 +71,8 @@ pub(super) fn parameters_page(fault: &ParameterFault, id: &str) -> Answer {
 
 impl SignInDesk {
     /// The page for a fault of the provider.
-    pub(super) fn provider_page(&self, fault: &ProviderFault, request: &SignInRequest<'_>) -> Answer {
-        let (provider, id) = (&*self.provider_host(), request.id);
+    pub(super) fn provider_page(&self, fault: &ProviderFault, request: &SignInRequest) -> Answer {
+        let (provider, id) = (&*self.provider_host(), &request.id);
         self.refused(request, "provider", &fault.to_string());
         match fault {
             ProviderFault::Slow { waited_s } => {
@@ -87,11 +87,11 @@ impl SignInDesk {
     }
 
     /// The page for a fault of the store.
-    pub(super) fn store_page(&self, fault: &GrantsError, request: &SignInRequest<'_>) -> Answer {
+    pub(super) fn store_page(&self, fault: &GrantsError, request: &SignInRequest) -> Answer {
         self.refused(request, "store", &fault.to_string());
         self.series.store_failures.inc();
         tracing::warn!(error = %fault, "a sign-in cannot be kept");
-        page_of(&Trouble::StoreAway, request.id)
+        page_of(&Trouble::StoreAway, &request.id)
     }
 
     /// The host of the provider, for people.
@@ -102,7 +102,7 @@ impl SignInDesk {
     }
 
     /// Tells operators why somebody is not signed in.
-    pub(super) fn refused(&self, request: &SignInRequest<'_>, kind: &'static str, why: &str) {
+    pub(super) fn refused(&self, request: &SignInRequest, kind: &'static str, why: &str) {
         self.series.refused.with_label_values(&[kind]).inc();
         let client = request.client;
         tracing::info!(target: "audit", %client, kind, why, request_id = request.id, "sign-in refused");

@@ -35,7 +35,7 @@ impl SignInDesk {
         metadata: &ProviderMetadata,
         purpose: VisitPurpose,
         remembered_for: Option<Fingerprint>,
-        request: &SignInRequest<'_>,
+        request: &SignInRequest,
     ) -> Option<BegunVisit> {
         let (state, nonce, secret) = (random::<16>()?, random::<16>()?, random::<32>()?);
         let verifier = verifier(&secret);
@@ -60,7 +60,7 @@ impl SignInDesk {
         };
         let sealed = self.settings.seals.seal(SignIn::nonce()?, self.issuer(), &cookie)?;
         let rules = self.settings.cookies;
-        let mut cookies = rules.too_many(request.cookies.iter().copied());
+        let mut cookies = rules.too_many(request.cookies.iter().map(Vec::as_slice));
         cookies.push(rules.set(BrowserCookie::SignIn(state), &sealed, SIGN_IN_LIFE_S));
         Some(BegunVisit { url, cookies })
     }

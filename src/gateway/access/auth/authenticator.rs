@@ -134,7 +134,7 @@ impl Authenticator {
             _ => false,
         };
         let same_sign_in = match (&self.sign_in, &other.sign_in) {
-            (Some(one), Some(another)) => one.settings.config == another.settings.config,
+            (Some(one), Some(another)) => one.settings.is_like(&another.settings),
             (None, None) => true,
             _ => false,
         };

@@ -17,8 +17,10 @@ use crate::line::response::ClientResponse;
 use crate::sign_in::{
     BODY_BYTES_MAX, SignInDesk, SignInPath, SignInRequest, at_another_host, busy, is_at_host,
 };
-use protocol::error::{ClientError, Error};
+use config::LimitsConfig;
+use protocol::error::{ClientError, Error, GatewayError};
 use protocol::fields::FieldName;
+use tokio::sync::oneshot;
 
 impl Proxy {
     /// Answers a request of sign-in. `None`: it is none, or there is no sign-in.
@@ -38,35 +40,40 @@ impl Proxy {
             let answer = at_another_host(settings, kind, host, id);
             return Ok(answer.map(|answer| line_answer(kind, &answer, &request.method)));
         }
-        let Some(_share) = settings.memory.admit(call.client_address()) else {
+        let Some(share) = settings.memory.admit(call.client_address()) else {
             return Ok(Some(line_answer(kind, &busy(id), &request.method)));
         };
         let Some(desk) = self.desk(settings) else { return Ok(None) };
         let body = if request.method == HttpMethod::POST {
             let limits = &view.snapshot.limits;
-            let body = intake.collect(limits, &self.worker.state.buffered, || call.payer()).await?;
-            if body.len() > BODY_BYTES_MAX {
-                return Err(ClientError::TooLarge { bytes_max: BODY_BYTES_MAX }.into());
-            }
-            body
+            let bytes_max = limits.body_bytes_max.min(BODY_BYTES_MAX);
+            let limits = LimitsConfig { body_bytes_max: bytes_max, ..(**limits).clone() };
+            intake.collect(&limits, &self.worker.state.buffered, || call.payer()).await?
         } else {
             bytes::Bytes::new()
         };
         let fields = &request.fields;
         let text = |name| fields.only(name).and_then(|value| std::str::from_utf8(value).ok());
         let asked = SignInRequest {
-            method: &request.method,
-            path,
-            query: request.query().unwrap_or_default(),
-            origin: text(FieldName::Origin),
-            authorization: fields.first(FieldName::Authorization),
-            content_type: fields.only(FieldName::ContentType),
-            cookies: fields.named(COOKIE.as_str()).collect(),
+            method: request.method.clone(),
+            path: path.to_owned(),
+            query: request.query().unwrap_or_default().to_owned(),
+            origin: text(FieldName::Origin).map(str::to_owned),
+            authorization: fields.first(FieldName::Authorization).map(<[u8]>::to_vec),
+            content_type: fields.only(FieldName::ContentType).map(<[u8]>::to_vec),
+            cookies: fields.named(COOKIE.as_str()).map(<[u8]>::to_vec).collect(),
             body,
             client: call.client_address(),
-            id,
+            id: id.to_owned(),
         };
-        let answer = desk.answer(kind, &asked).await;
+        // A client that leaves cancels nothing: what was committed is told, and what the provider gave is stored.
+        let (sender, answered) = oneshot::channel();
+        let tasks = desk.fetcher.tasks.clone();
+        tasks.spawn(async move {
+            let _share = share;
+            let _ = sender.send(desk.answer(kind, &asked).await);
+        });
+        let answer = answered.await.map_err(|_| GatewayError::SignIns)?;
         Ok(Some(line_answer(kind, &answer, &request.method)))
     }
 

@@ -28,15 +28,19 @@ impl NamedFacts {
         // A 403 tells without asking the provider whether a visit would grant a scope.
         let scopes = config.sign_in.iter().flat_map(|sign_in| &sign_in.scopes);
         groups.extend(scopes.flat_map(|(_, groups)| groups).map(|group| group.as_str().into()));
-        Self::new(groups, claims)
+        // Tokens that other scopes or requirements were judged by are judged anew.
+        let judged =
+            config.sign_in.iter().map(|sign_in| format!("{:?} {:?}", sign_in.scopes, sign_in.require));
+        Self::new(groups, claims, &judged.collect::<String>())
     }
 
-    fn new(groups: BTreeSet<Box<str>>, claims: BTreeSet<Box<str>>) -> Self {
+    fn new(groups: BTreeSet<Box<str>>, claims: BTreeSet<Box<str>>, judged: &str) -> Self {
         let texts: Vec<&str> = groups
             .iter()
             .map(|group| &**group)
             .chain(["\0"])
             .chain(claims.iter().map(|claim| &**claim))
+            .chain(["\0", judged])
             .collect();
         let digest = Fingerprint::of(&texts).0;
         let fingerprint = digest.first_chunk().copied().map_or(0, u64::from_be_bytes);
@@ -64,7 +68,8 @@ mod tests {
     #[test]
     fn other_names_have_another_fingerprint() {
         let set = |names: &[&str]| names.iter().map(|name| Box::from(*name)).collect::<BTreeSet<_>>();
-        let of = |groups: &[&str], claims: &[&str]| NamedFacts::new(set(groups), set(claims)).fingerprint();
+        let of =
+            |groups: &[&str], claims: &[&str]| NamedFacts::new(set(groups), set(claims), "").fingerprint();
         assert_eq!(of(&["a", "b"], &["c"]), of(&["b", "a"], &["c"]));
         for other in [of(&["a"], &["c"]), of(&["a", "b", "c"], &[]), of(&["a"], &["b", "c"]), of(&[], &[])] {
             assert_ne!(of(&["a", "b"], &["c"]), other);

@@ -200,6 +200,13 @@ impl SignIn {
         })))
     }
 
+    /// True where tokens mean the same under both.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.config == other.config
+            && self.issuer.config == other.issuer.config
+            && self.named.fingerprint() == other.named.fingerprint()
+    }
+
     /// Random bytes for one seal. `None`: the system has none.
     pub(crate) fn nonce() -> Option<Nonce> {
         random()

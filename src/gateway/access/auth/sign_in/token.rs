@@ -40,6 +40,11 @@ pub(crate) fn open(
             OpenFault::Expired => CredentialFault::Expired,
             OpenFault::Unknown => CredentialFault::SignIn,
         })?;
+    // Those of another provider are of other people.
+    let is_of_provider = token.principal.strip_prefix("jwt:").and_then(|rest| rest.split_once(' '));
+    if is_of_provider.is_none_or(|(issuer, _)| issuer != sign_in.issuer.config.issuer) {
+        return Err(CredentialFault::Issuer);
+    }
     if !token.is_for(public_url) {
         return Err(CredentialFault::Audience);
     }
