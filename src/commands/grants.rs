@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use http::StatusCode;
 use serde_json::json;
 use status::{EndedGrants, GrantStatus, GrantsPage, parse};
@@ -29,73 +29,69 @@ Exit codes:
 Environment:
   TRUNKLINE_ADMIN_TOKEN  the token of [admin], if there is no --token-file")]
 pub(super) struct GrantsArgs {
-    #[command(subcommand)]
-    action: GrantsAction,
+    /// List who is signed in, or end sign-ins; all that is given has to hold
+    #[arg(value_parser = ["list", "revoke"])]
+    action: String,
+    #[command(flatten)]
+    chosen: ChosenGrants,
+    /// End all of them
+    #[arg(long, conflicts_with_all = ["id", "user", "client", "endpoint"])]
+    all: bool,
+    /// Print the list as JSON, one a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: AdminArgs,
 }
 
-#[derive(Debug, Subcommand)]
-enum GrantsAction {
-    /// List who is signed in, with which client, where
-    List {
-        /// Of one user only: the subject at the provider, or the principal's id
-        #[arg(long)]
-        user: Option<String>,
-        /// Of one client only: its id or its name
-        #[arg(long)]
-        client: Option<String>,
-        /// Print them as JSON, one a line
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        place: AdminArgs,
-    },
-    /// End sign-ins; all that is given has to hold
-    Revoke {
-        /// One of them, by its id
-        #[arg(long)]
-        id: Option<String>,
-        /// Those of a user: the subject at the provider, or the principal's id
-        #[arg(long)]
-        user: Option<String>,
-        /// Those of a client: its id or its name
-        #[arg(long)]
-        client: Option<String>,
-        /// Those at an endpoint, by its public URL
-        #[arg(long, value_name = "URL")]
-        endpoint: Option<String>,
-        /// All of them
-        #[arg(long, conflicts_with_all = ["id", "user", "client", "endpoint"])]
-        all: bool,
-        #[command(flatten)]
-        place: AdminArgs,
-    },
+#[derive(Debug, Args)]
+struct ChosenGrants {
+    /// One of them, by its id
+    #[arg(long)]
+    id: Option<String>,
+    /// Those of a user: the subject at the provider, or the principal's id
+    #[arg(long)]
+    user: Option<String>,
+    /// Those of a client: its id or its name
+    #[arg(long)]
+    client: Option<String>,
+    /// Those at an endpoint, by its public URL
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+}
+
+impl ChosenGrants {
+    fn is_empty(&self) -> bool {
+        [&self.id, &self.user, &self.client, &self.endpoint].iter().all(|condition| condition.is_none())
+    }
+
+    fn holds(&self, grant: &GrantStatus) -> bool {
+        let is = |wanted: &Option<String>, names: &[&String]| {
+            wanted.as_ref().is_none_or(|wanted| names.contains(&wanted))
+        };
+        is(&self.id, &[&grant.id])
+            && is(&self.user, &[&grant.user, &grant.principal])
+            && is(&self.client, &[&grant.client_id, &grant.client_name])
+            && is(&self.endpoint, &[&grant.endpoint])
+    }
 }
 
 /// Does what is wanted.
 pub(super) fn grants(options: &GrantsArgs) -> Result<ExitCode, CommandFailure> {
-    match &options.action {
-        GrantsAction::List { user, client, json, place } => {
-            list(place, user.as_deref(), client.as_deref(), *json)
-        }
-        GrantsAction::Revoke { id, user, client, endpoint, all, place } => {
-            if !all && [id, user, client, endpoint].iter().all(|condition| condition.is_none()) {
-                let error =
-                    anyhow::anyhow!("say which sign-ins end: --id, --user, --client, --endpoint, or --all");
-                return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
-            }
-            let wanted =
-                json!({ "id": id, "user": user, "client": client, "endpoint": endpoint, "all": all });
-            revoke(place, &wanted.to_string())
-        }
+    let GrantsArgs { action, chosen, all, json, place } = options;
+    if action == "list" {
+        return list(place, chosen, *json);
     }
+    if !all && chosen.is_empty() {
+        let error = anyhow::anyhow!("say which sign-ins end: --id, --user, --client, --endpoint, or --all");
+        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    }
+    let ChosenGrants { id, user, client, endpoint } = chosen;
+    let wanted = json!({ "id": id, "user": user, "client": client, "endpoint": endpoint, "all": all });
+    revoke(place, &wanted.to_string())
 }
 
-fn list(
-    place: &AdminArgs,
-    user: Option<&str>,
-    client: Option<&str>,
-    is_json: bool,
-) -> Result<ExitCode, CommandFailure> {
+fn list(place: &AdminArgs, chosen: &ChosenGrants, is_json: bool) -> Result<ExitCode, CommandFailure> {
     let mut after = String::new();
     let mut count = 0;
     loop {
@@ -105,11 +101,7 @@ fn list(
             return Ok(refused(&body));
         }
         let page = parse::<GrantsPage>(&body).unwrap_or_default();
-        let is_wanted = |grant: &&GrantStatus| {
-            user.is_none_or(|user| grant.user == user || grant.principal == user)
-                && client.is_none_or(|client| grant.client_id == client || grant.client_name == client)
-        };
-        for grant in page.grants.iter().filter(is_wanted) {
+        for grant in page.grants.iter().filter(|grant| chosen.holds(grant)) {
             count += 1;
             put(if is_json { serde_json::to_string(grant).unwrap_or_default() } else { line(grant) });
         }

@@ -6,7 +6,10 @@ use clap::Command;
 
 /// The commands that are shown, in order.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Gateway", &["run", "check", "demo", "reload", "ready", "status", "top", "log-level", "drain"]),
+    (
+        "Gateway",
+        &["run", "check", "demo", "reload", "ready", "status", "top", "log-level", "grants", "drain"],
+    ),
     ("Keys and pins", &["key", "session-key", "pins"]),
     ("Servers and their tools", &["tools", "call", "doctor", "connect"]),
     ("Configuration and clients", &["import", "export", "schema", "completions"]),

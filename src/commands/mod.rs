@@ -104,7 +104,7 @@ enum Command {
     LogLevel(operate::LogLevelArgs),
     /// Stop a running gateway as SIGTERM does
     Drain(operate::DrainArgs),
-    /// Show and end people's sign-ins at a running gateway
+    /// Show and end people's sign-ins
     Grants(grants::GrantsArgs),
     /// Show the state of a running gateway, live
     Top(top::TopArgs),

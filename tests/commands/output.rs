@@ -68,6 +68,13 @@ fn no_command_writes_an_escape_into_a_pipe() {
             "session-key",
             vec![(vec!["session-key", &key_file], None), (vec!["session-key", &hostile_key_file], None)],
         ),
+        (
+            "grants",
+            vec![
+                (vec!["grants", "list", "--admin", "127.0.0.1:1"], None),
+                (vec!["grants", "revoke", "--user", hostile_text, "--admin", "127.0.0.1:1"], None),
+            ],
+        ),
         ("pins", vec![(vec!["pins", "list", "--state-directory", &state], Some(&good))]),
         ("schema", vec![(vec!["schema"], None)]),
         ("completions", vec![(vec!["completions", "bash"], None), (vec!["completions", "fish"], None)]),
@@ -126,9 +133,9 @@ fn what_shells_complete_with_is_made_from_the_command_line() {
     }
     for (what, hint) in [("--secrets", "_files -/"), ("--key-file", "_files"), ("--client", "claude-desktop")]
     {
-        let line =
-            zsh.lines().find(|line| line.contains(&format!("'{what}="))).unwrap_or_else(|| panic!("{what}"));
-        assert!(line.contains(hint), "{what}: {line}");
+        // Several commands may have an option of this name.
+        let mut lines = zsh.lines().filter(|line| line.contains(&format!("'{what}=")));
+        assert!(lines.any(|line| line.contains(hint)), "{what}");
     }
     assert!(fish.contains("cursor"), "values of --client");
     let folder = Folder::new();

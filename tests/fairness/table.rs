@@ -12,7 +12,7 @@ const COLUMNS: [&str; 7] =
     ["Resource", "Bound", "Who is charged", "For one at most", "Who is over it", "What makes room", "Metric"];
 
 /// Keys that bound nothing that clients share, each with its reason.
-const OF_ONE_THING: [(&str, &str); 25] = [
+const OF_ONE_THING: [(&str, &str); 26] = [
     ("breaker.failures_max", "failures in a row, which a breaker counts and nobody holds"),
     ("breaker.open_time_max", "a time"),
     ("bridge.input_requests_max", "the questions of one call"),
@@ -34,6 +34,7 @@ const OF_ONE_THING: [(&str, &str); 25] = [
     ("log.refusals_per_second_max", "lines of the log: what is beyond is counted, and no call waits for it"),
     ("metrics.tools_max", "names of upstreams' tools in metrics; no client adds to them"),
     ("session.initialize_rate_max", "a rate that each principal or address has to itself"),
+    ("sign_in.grant_idle_max", "a time"),
     ("upstream.calls_wait_max", "a time"),
     ("upstream.idle_connections_max", "connections that nobody uses; calls open others"),
     ("upstream.pins_age_max", "a time"),
@@ -55,7 +56,7 @@ const DASHES: [(&str, &str, &str); 6] = [
 ];
 
 /// The test that takes each resource: a function, and the file below `tests` or `src` where it is.
-const TAKEN_BY: [(&str, &str, &str); 29] = [
+const TAKEN_BY: [(&str, &str, &str); 30] = [
     ("connections of clients", "tests/fairness/shares.rs", "one_address_leaves_connections_to_another"),
     ("TLS handshakes at once", "tests/edge/tls.rs", "a_flood_of_handshakes_keeps_nobody_out"),
     ("requests of one connection", "tests/edge/http2.rs", "streams_beyond_the_limit_wait_their_turn"),
@@ -135,6 +136,11 @@ const TAKEN_BY: [(&str, &str, &str); 29] = [
         "tests/sessions/message_order.rs",
         "a_client_whose_messages_are_not_accepted_leaves_room_for_others",
     ),
+    (
+        "sign-ins of a person",
+        "tests/access/sign_in/ends.rs",
+        "a_new_sign_in_ends_the_one_that_was_unused_for_longest",
+    ),
     ("owners of tasks", "tests/access/tasks.rs", "who_makes_many_tasks_forgets_its_own"),
     ("keys of limits", "tests/access/rates.rs", "spraying_values_resets_nothing"),
     ("lists kept for restarts", "tests/lists/kept_lists.rs", "a_gateway_works_where_nothing_can_be_kept"),
@@ -172,13 +178,25 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The keys that end in `_max`, each behind the name of its section.
+/// The table that the schema calls so: `SignIn` is `sign_in`.
+fn table_of(section: &str) -> String {
+    let mut table = String::new();
+    for (at, letter) in section.char_indices() {
+        if letter.is_uppercase() && at > 0 {
+            table.push('_');
+        }
+        table.extend(letter.to_lowercase());
+    }
+    table
+}
+
 fn bounds() -> BTreeSet<String> {
     let schema: Value = serde_json::from_str(SCHEMA).expect("a schema");
     let sections = schema["$defs"].as_object().expect("sections");
     let keys = sections.iter().flat_map(|(section, schema)| {
         let keys = schema["properties"].as_object().into_iter().flatten();
         keys.filter(|(key, _)| key.ends_with("_max"))
-            .map(move |(key, _)| format!("{}.{key}", section.to_lowercase()))
+            .map(move |(key, _)| format!("{}.{key}", table_of(section)))
     });
     keys.collect()
 }

@@ -91,3 +91,15 @@ fn open_streams(place: &Place, token: &str) -> [Connection; 2] {
     assert_eq!(of_session.head().status, 200);
     [listening, of_session]
 }
+
+#[test]
+fn a_new_sign_in_ends_the_one_that_was_unused_for_longest() {
+    let place = Place::with(Settings { sign_in: "grants_per_principal_max = 2", ..Settings::default() });
+    let (bob, first) = (place.signed_in("bob"), place.signed_in("alice"));
+    // It is used a second later than the first, so it stays.
+    let second = eventually("a later second", || {
+        let tokens = place.signed_in("alice");
+        (place.call(&first.access) == 401).then_some(tokens)
+    });
+    assert_eq!((place.call(&second.access), place.call(&bob.access)), (200, 200));
+}

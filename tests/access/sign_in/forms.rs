@@ -128,7 +128,7 @@ fn what_is_no_answer_of_the_provider_is_refused() {
     let other_issuer = back.replace("iss=http", "iss=https");
     assert_ne!(other_issuer, back);
     assert_page(&browser.clone().open(&place.daemon, &other_issuer), 502, "");
-    assert_page(&browser.clone().open(&place.daemon, path), 502, "");
+    assert_page(&browser.clone().open(&place.daemon, path), 400, "state");
     code_of(&browser.open(&place.daemon, &back));
 }
 
