@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `records.rs`, `records_answer.rs` | records by name, in a file or in Redis |
 //! | `redis_records.rs` | those in Redis |
+//! | `kinds.rs` | the kinds of records |
 //! | `news.rs` | what happened to grants while tokens of theirs are good |
 //!
 //! Invariants: whoever loses against another writer reads anew and overwrites nothing; an account names each of its grants, and
 //! goes with the last; an end is remembered for as long as a token of the grant may last, over restarts and at all gateways;
 //! every record is sealed and bound to its name.
 
+mod kinds;
 pub(crate) mod news;
 mod records;
 mod records_answer;
@@ -29,6 +31,7 @@ use identity::sealed::grant::GrantRecord;
 use identity::sealed::{Nonce, OpenFault, Sealable, Seals};
 use store::{Change, Changes, Expected, Limits, Name, NewRecord, Outcome, Record, Sizes, Store, StoreError};
 
+use self::kinds::{ACCOUNT, NEWS, ONCE, TURN};
 use self::news::{GrantNews, News};
 use self::records::Records;
 use self::records_answer::RecordsError;
@@ -53,11 +56,6 @@ const ATTEMPTS_MAX: usize = 8;
 const PAGE: usize = 256;
 /// An account stays for a day after its last change has no grant, or after the last grant that it names could end.
 const ACCOUNT_SPARE_S: u64 = 24 * 60 * 60;
-
-const ACCOUNT: &str = "account";
-const NEWS: &str = "news";
-const ONCE: &str = "once";
-const TURN: &str = "turn";
 
 /// Grants and accounts, for all threads.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock};
 use redis::{Script, cmd};
 use store::{Change, Changes, Expected, Name, Outcome, Record};
 
+use super::kinds::{ACCOUNT, NEWS};
 use super::records_answer::{NamesPage, RecordsError};
 use crate::redis::Redis;
 
@@ -18,7 +19,7 @@ use crate::redis::Redis;
 const END_S_MAX: u64 = 1 << 40;
 
 /// Kinds whose names are listed.
-const LISTED: [&str; 2] = [super::ACCOUNT, super::NEWS];
+const LISTED: [&str; 2] = [ACCOUNT, NEWS];
 
 /// Judges and changes. Keys: the counter, then of each change the record and the names of its kind, if these are listed.
 /// Arguments: of each change its name, the generation that it must have (`-`: none), what it becomes (`d`: nothing), its end and
