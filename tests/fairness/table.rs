@@ -42,7 +42,7 @@ const OF_ONE_THING: [(&str, &str); 26] = [
 ];
 
 /// Where the table has a dash: the resource, the column, the reason.
-const DASHES: [(&str, &str, &str); 6] = [
+const DASHES: [(&str, &str, &str); 8] = [
     ("what the kernel keeps of a reply before it is sent", "Metric", "the kernel counts it"),
     ("requests of one connection", "Metric", "the client has them to itself"),
     ("names of one subscription", "What makes room", "another subscription may name more"),
@@ -53,10 +53,16 @@ const DASHES: [(&str, &str, &str); 6] = [
         "Metric",
         "they wait in their sessions' queues",
     ),
+    ("visits of one browser to the provider", "Metric", "its own cookies hold them"),
+    (
+        "callers that a worker knows by their credentials",
+        "Metric",
+        "nothing of a call depends on it but its cost",
+    ),
 ];
 
 /// The test that takes each resource: a function, and the file below `tests` or `src` where it is.
-const TAKEN_BY: [(&str, &str, &str); 30] = [
+const TAKEN_BY: [(&str, &str, &str); 37] = [
     ("connections of clients", "tests/fairness/shares.rs", "one_address_leaves_connections_to_another"),
     ("TLS handshakes at once", "tests/edge/tls.rs", "a_flood_of_handshakes_keeps_nobody_out"),
     ("requests of one connection", "tests/edge/http2.rs", "streams_beyond_the_limit_wait_their_turn"),
@@ -137,6 +143,41 @@ const TAKEN_BY: [(&str, &str, &str); 30] = [
         "a_client_whose_messages_are_not_accepted_leaves_room_for_others",
     ),
     (
+        "requests of sign-in under way",
+        "tests/access/sign_in/many.rs",
+        "requests_of_one_address_leave_room_for_another",
+    ),
+    (
+        "visits of one browser to the provider",
+        "tests/access/sign_in/cookies.rs",
+        "three_sign_ins_of_a_browser_are_under_way_at_most",
+    ),
+    (
+        "documents of clients that are fetched at once",
+        "src/gateway/access/auth/sign_in/memory.rs",
+        "documents_that_one_network_has_fetched_leave_room_for_another",
+    ),
+    (
+        "documents of clients in memory",
+        "src/gateway/access/auth/sign_in/memory.rs",
+        "documents_are_kept_in_a_bounded_number",
+    ),
+    (
+        "accounts that the provider is asked about off the line",
+        "src/gateway/access/auth/sign_in/memory.rs",
+        "accounts_that_are_asked_about_are_few_at_once",
+    ),
+    (
+        "records of sign-ins in the file",
+        "src/store/tests/records.rs",
+        "one_record_too_many_is_refused_and_the_rest_goes_on",
+    ),
+    (
+        "callers that a worker knows by their credentials",
+        "src/gateway/access/auth/caller_cache.rs",
+        "a_worker_remembers_a_bounded_number",
+    ),
+    (
         "sign-ins of a person",
         "tests/access/sign_in/ends.rs",
         "a_new_sign_in_ends_the_one_that_was_unused_for_longest",
@@ -177,7 +218,6 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The keys that end in `_max`, each behind the name of its section.
 /// The table that the schema calls so: `SignIn` is `sign_in`.
 fn table_of(section: &str) -> String {
     let mut table = String::new();
@@ -190,6 +230,7 @@ fn table_of(section: &str) -> String {
     table
 }
 
+/// The keys that end in `_max`, each behind the name of its section.
 fn bounds() -> BTreeSet<String> {
     let schema: Value = serde_json::from_str(SCHEMA).expect("a schema");
     let sections = schema["$defs"].as_object().expect("sections");

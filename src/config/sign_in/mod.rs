@@ -13,6 +13,7 @@ mod provider;
 use std::path::PathBuf;
 
 use identity::redirect_uri::AllowedRedirects;
+use identity::sealed::account::GRANTS_MAX;
 use identity::uri::Uri;
 use serde_json::{Value as Json, json};
 use toml::de::DeValue;
@@ -91,7 +92,7 @@ section! {
         /// Time for which a browser's consent to a client with https redirects is remembered; `0s`: it is asked for each time.
         consent_remembered: Period<0, { 365 * DAY_MS }> = "30d",
         /// Sign-ins of one person. Beyond, the one that was unused for longest ends.
-        grants_per_principal_max: Count<1, 10_000> = 64,
+        grants_per_principal_max: Count<1, { GRANTS_MAX as u64 }> = 64,
         /// Clients that are refused: ids, or hosts of their ids and redirects with all that is below them.
         #[example(["evil.example"])]
         clients_denied: Array<DeniedClient> = [],

@@ -304,6 +304,7 @@ fn lists_of_sign_in_hold_what_they_can_hold() {
         ("access_token_lifetime = \"1m\"".to_owned(), "`access_token_lifetime`: must be from 5m to 1d"),
         ("refresh_reuse = \"1h\"".to_owned(), "`refresh_reuse`: must be from 0ms to 10m"),
         ("grants_per_principal_max = 0".to_owned(), "`grants_per_principal_max`: must be"),
+        ("grants_per_principal_max = 257".to_owned(), "`grants_per_principal_max`: must be"),
     ] {
         assert_error(&with(&format!("{lines}\n")), expected);
     }

@@ -39,7 +39,7 @@ mod troubles;
 mod visit;
 
 use http::Method;
-use identity::oauth_error::Answer;
+use identity::oauth_error::{Answer, ErrorCode, Fault, OAuthError};
 use identity::pages::Trouble;
 use identity::server_metadata::{
     AUTHORIZE_PATH, PATH as METADATA_PATH, REGISTER_PATH, REVOKE_PATH, ServerMetadata, TOKEN_PATH,
@@ -55,6 +55,9 @@ use crate::access::auth::sign_in::settings::SignIn;
 const PAGES: &str = "/sign-in/";
 /// The longest body of a request; a registration has the longest.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
+
+/// Seconds after which somebody tries again of whose network too much is under way.
+const BUSY_S: u32 = 1;
 
 /// The kind of a path that sign-in answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +91,16 @@ impl SignInPath {
     }
 }
 
-/// The answer where too much of one network is under way.
-pub(crate) fn busy(id: &str) -> Answer {
-    let mut answer = page_of(&Trouble::Busy { wait_s: 1 }, id);
-    answer.headers.push(("retry-after", "1".to_owned()));
-    answer
+/// The answer where too much of one network is under way. Clients read an error of OAuth, and people a page.
+pub(crate) fn busy(path: SignInPath, id: &str) -> Answer {
+    if path.is_page() {
+        let mut answer = page_of(&Trouble::Busy { wait_s: BUSY_S.into() }, id);
+        answer.headers.push(("retry-after", BUSY_S.to_string()));
+        return answer;
+    }
+    let why = "more requests of sign-in come from this network than are taken at once";
+    let error = OAuthError::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Client);
+    with_cors(error.retry_after(BUSY_S).answer(false), Cors::Post)
 }
 
 /// The answer at another host than that of sign-in. `None`: there is nothing at that path.

@@ -12,6 +12,7 @@
 //! | [`cookies`] | Which cookies does a browser get? |
 //! | [`faults`] | What happens where the provider lies or fails? |
 //! | [`reloads`] | What do tokens mean after a reload? |
+//! | [`many`] | What do many sign-ins cost, and what does a reload mean for all of them? |
 //! | [`operators`] | What do operators see and end, and where does a wrong key lead? |
 //! | [`musts`] | Do the mistakes of others happen here? |
 
@@ -22,6 +23,7 @@ mod ends;
 mod faults;
 mod flow;
 mod forms;
+mod many;
 mod musts;
 mod operators;
 mod place;

@@ -1,5 +1,8 @@
 //! A gateway with a provider, and the way of a client through both, step by step.
 
+use std::ffi::OsString;
+use std::path::Path;
+
 use super::browser::{Browser, moves_on};
 use crate::harness::{
     Config, Daemon, Folder, Listening, Offer, PROVIDER_CLIENT, PROVIDER_SECRET, Provider, Request, Response,
@@ -20,6 +23,8 @@ pub(super) const OPERATOR: &str = "a-token-of-operators";
 pub(super) const HIDDEN: u16 = 0;
 /// A verifier and its challenge (RFC 7636, appendix B).
 pub(super) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+/// Says which binary is started instead of the one of the tests.
+const BINARY_VARIABLE: &str = "SIGN_IN_TEST_BINARY";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
 /// Keys of the configuration, beside those that each place has. `ISSUER` in them is the issuer of the provider.
@@ -54,7 +59,7 @@ impl Place {
         let (folder, server) = (Folder::new(), Listening::start(Offer::tools(&["echo"])));
         write_secret(&folder.path().join("secret"), PROVIDER_SECRET);
         let provider = Provider::start(&[CALLBACK]);
-        let daemon = Daemon::start(&config(&folder, &server, &provider, settings));
+        let daemon = start(&config(&folder, &server, &provider, settings));
         Self { daemon, provider, server, folder }
     }
 
@@ -62,7 +67,17 @@ impl Place {
     pub(super) fn restart(&mut self, settings: Settings<'_>) {
         self.daemon.terminate();
         self.daemon.wait_exit();
-        self.daemon = Daemon::start(&config(&self.folder, &self.server, &self.provider, settings));
+        self.daemon = start(&config(&self.folder, &self.server, &self.provider, settings));
+    }
+
+    /// The state directory.
+    pub(super) fn state(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The bytes of the file of sign-ins.
+    pub(super) fn store(&self) -> Vec<u8> {
+        std::fs::read(self.state().join("sign-ins.redb")).expect("a file")
     }
 
     /// Reloads with other settings.
@@ -131,6 +146,18 @@ impl Place {
         let response = self.daemon.send(&with_key(call("1", "echo"), token));
         let is_hidden = response.text().contains("unknown tool");
         if is_hidden { HIDDEN } else { response.status }
+    }
+}
+
+/// The optimised binary, where `tests/run --all` names one.
+pub(super) fn optimised() -> Option<OsString> {
+    std::env::var_os(BINARY_VARIABLE)
+}
+
+fn start(config: &str) -> Daemon {
+    match optimised() {
+        Some(binary) => Daemon::start_build(binary, &config),
+        None => Daemon::start(&config),
     }
 }
 

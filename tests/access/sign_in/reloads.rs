@@ -4,8 +4,8 @@ use super::place::{HIDDEN, Place, Tokens};
 use super::{REDIRECT, Settings};
 
 /// A `deny` by a group that no rule has named before.
-const NEW_GROUP: &str = "[[rule]]\nname = \"no-ops\"\neffect = \"deny\"\ngroups = [\"ops\"]\ntools = [\"echo\"]\n\
-                         [[rule]]\nname = \"all\"\neffect = \"allow\"";
+pub(super) const NEW_GROUP: &str = "[[rule]]\nname = \"no-ops\"\neffect = \"deny\"\ngroups = [\"ops\"]\ntools = [\"echo\"]\n\
+                                    [[rule]]\nname = \"all\"\neffect = \"allow\"";
 
 #[test]
 fn a_rule_by_a_new_group_holds_from_the_first_call() {

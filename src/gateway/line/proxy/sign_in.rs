@@ -41,7 +41,8 @@ impl Proxy {
             return Ok(answer.map(|answer| line_answer(kind, &answer, &request.method)));
         }
         let Some(share) = settings.memory.admit(call.client_address()) else {
-            return Ok(Some(line_answer(kind, &busy(id), &request.method)));
+            self.worker.state.metrics.sign_in.refused.with_label_values(&["busy"]).inc();
+            return Ok(Some(line_answer(kind, &busy(kind, id), &request.method)));
         };
         let Some(desk) = self.desk(settings) else { return Ok(None) };
         let body = if request.method == HttpMethod::POST {

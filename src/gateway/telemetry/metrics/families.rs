@@ -510,7 +510,8 @@ metrics! {
         /// Sign-ins that were opened.
         sign_ins: IntCounter = "trunkline_sign_ins_total";
         /// Requests of sign-in that were refused, by kind: `request`, `client`, `form`, `origin`, `denied`, `callback`,
-        /// `provider`, `require`, `store`, `token`, `register`, `revoke`. The audit log says why.
+        /// `provider`, `require`, `store`, `token`, `register`, `revoke`, `busy`. The audit log says why, but for those of
+        /// networks of which too much is under way (`busy`).
         refused: IntCounterVec["kind"] = "trunkline_sign_in_refused_total";
         /// Tokens that were given out, by kind: `next`; `again`, the same once more.
         tokens: IntCounterVec["kind"] = "trunkline_sign_in_tokens_total";

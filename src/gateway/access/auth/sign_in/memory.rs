@@ -101,3 +101,45 @@ impl Drop for CheckUnderWay {
         self.memory.checking.lock().remove(&self.grant);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_are_kept_in_a_bounded_number() {
+        let (memory, now) = (SignInMemory::default(), crate::clock::now());
+        for number in 0..4 * DOCUMENTS_MAX {
+            let url = format!("https://app.example/{number}");
+            memory.keep_document(&url, Err("none".into()), now + Duration::from_secs(10));
+        }
+        memory.documents.run_pending_tasks();
+        let kept = memory.documents.entry_count();
+        assert!((1..=DOCUMENTS_MAX).contains(&kept), "{kept}");
+    }
+
+    #[test]
+    fn documents_that_one_network_has_fetched_leave_room_for_another() {
+        let memory = SignInMemory::default();
+        let [one, another] = [1, 2].map(|end| std::net::IpAddr::from([192, 0, 2, end]));
+        let shares: Vec<_> = (0..FETCHES_PER_ADDRESS_MAX).map(|_| memory.fetching.admit(one)).collect();
+        assert!(shares.iter().all(Option::is_some));
+        assert!(memory.fetching.admit(one).is_none() && memory.fetching.admit(another).is_some());
+        drop(shares);
+        assert!(memory.fetching.admit(one).is_some());
+        let permits: Vec<_> = (0..FETCHES_MAX).map(|_| memory.fetches.try_acquire()).collect();
+        assert!(permits.iter().all(Result::is_ok) && memory.fetches.try_acquire().is_err());
+    }
+
+    #[test]
+    fn accounts_that_are_asked_about_are_few_at_once() {
+        let memory = Arc::new(SignInMemory::default());
+        let ask = |number: usize| memory.begin_check(Fingerprint::of(&[&number.to_string()]));
+        let first = ask(0).expect("there is room");
+        assert!(ask(0).is_none(), "it is asked about already");
+        let others: Vec<_> = (1..CHECKS_MAX).map(ask).collect();
+        assert!(others.iter().all(Option::is_some) && ask(CHECKS_MAX).is_none());
+        drop(first);
+        assert!(ask(0).is_some());
+    }
+}
