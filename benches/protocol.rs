@@ -10,6 +10,9 @@ use std::hint::black_box;
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gateway::{Metrics, SessionRequest, Sessions};
+use identity::sealed::Seals;
+use identity::sealed::access_token::{AccessToken, KnownOfPrincipal};
+use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use protocol::envelope::Envelope;
 use protocol::header::{decode_value, encode_value};
 use protocol::json::Scratch;
@@ -182,5 +185,37 @@ fn sessions(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, envelope, changing, mapping, streams, sessions);
+/// What the first call with a token of a sign-in pays for it; those that follow pay one comparison.
+fn first_sight(criterion: &mut Criterion) {
+    const ISSUER: &str = "https://mcp.example.com";
+    const ENDPOINT: &str = "https://mcp.example.com/mcp";
+    let seals = Seals::ephemeral(&[7; 32]).unwrap();
+    let mut group = criterion.benchmark_group("sign_in");
+    for groups in [1, 16] {
+        let known = KnownOfPrincipal {
+            scopes: vec!["mcp:read".into(), "mcp:write".into()],
+            groups: (0..groups).map(|number| format!("a group of people, number {number}")).collect(),
+            ..KnownOfPrincipal::default()
+        };
+        let token = AccessToken {
+            grant: GrantId([1; 16]),
+            endpoint: Fingerprint::of(&[ENDPOINT]),
+            client: Fingerprint::of(&["client"]),
+            principal: "jwt:https://login.example.com 7a1f3c52-9b0e-4f7d-8a56-2f3d5c7e9b11".into(),
+            issued_s: 1,
+            expires_s: 3601,
+            known: Some(known),
+        };
+        let text = token.issue(&seals, [9; 12], ISSUER).unwrap();
+        group.bench_function(BenchmarkId::new("first_sight", groups), |bencher| {
+            bencher.iter(|| {
+                let token: AccessToken = seals.open(black_box(&text), ISSUER, 2).unwrap();
+                token.is_for(black_box(ENDPOINT)) && token.known.is_some()
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, envelope, changing, mapping, streams, sessions, first_sight);
 criterion_main!(benches);

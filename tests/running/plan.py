@@ -26,6 +26,8 @@ SIMULATION_SECONDS = 20
 FUZZ_BUILD_TIMEOUT_S = 900
 #: So many sessions come and go in `--all`.
 MANY_SESSIONS = 25_000
+#: So many people's sign-ins are kept in `--all`.
+MANY_SIGN_INS = 10_000
 #: Each of many programs computes for so long before it is up, in `--all`.
 SLOW_START_SECONDS = 2
 #: Folders whose tests of themselves are a step.
@@ -139,6 +141,8 @@ def steps(cache, target, everything):
     bounds = [sys.executable, "-m", "bounds", "--seconds", seconds_file(target), "--binary", gated]
     debug, thin = target / "debug" / "trunkline", target / "thin" / "trunkline"
     memory = cargo("test", "--test", "daemon", "sessions::memory")
+    sign_ins = cargo("test", "--test", "daemon", "access::sign_in::many", "--", "--nocapture", "--test-threads", 1)
+    many_sign_ins = {"SIGN_IN_TEST_GRANTS": str(MANY_SIGN_INS), "SIGN_IN_TEST_BINARY": str(thin)} | linting()
     many_sessions = {"MEMORY_TEST_SESSIONS": str(MANY_SESSIONS), "MEMORY_TEST_BINARY": str(thin)}
     rust = rust_steps(cache, target)
     listed = [
@@ -199,6 +203,7 @@ def steps(cache, target, everything):
             fleet("thin build", thin, "--all"),
             proxies("thin build", thin),
             page("thin build", thin),
+            Step("sign-in, thin build", sign_ins, 900, count_cargo_tests, many_sign_ins, ("test build", "thin build")),
             Step("memory, thin build", memory, 300, count_cargo_tests, many_sessions | linting(), ("test build", "thin build")),
         ]
     listed.append(Step("objects to keep", lambda: keep_objects(cache, target)))
