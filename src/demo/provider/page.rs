@@ -39,7 +39,7 @@ pub(super) fn sign_in(query: &str, redirect_uri: &str, hint: Option<&str>, fault
         html,
         "<h1>Sign in to the demo</h1>\n<p>These users are made up and have no passwords. You go on to {}.\n\
          <form method=\"post\" action=\"{AUTHORIZE}?{}\">\n",
-        escaped(redirect_uri.split('?').next().unwrap_or_default()),
+        escaped(origin(redirect_uri)),
         escaped(query)
     );
     for user in USERS.iter().filter_map(|user| User::find(user.name, faults)) {
@@ -55,6 +55,14 @@ pub(super) fn sign_in(query: &str, redirect_uri: &str, hint: Option<&str>, fault
     }
     html.push_str("<button name=\"cancel\" value=\"yes\">Cancel</button>\n</form>\n");
     Answer::Page { status: hyper::StatusCode::OK, html }
+}
+
+/// The scheme and the host, which is all that a person looks at.
+fn origin(uri: &str) -> &str {
+    let host_at = uri.find("://").map_or(0, |at| at + "://".len());
+    let (_, rest) = uri.split_at(host_at);
+    let end = rest.find(['/', '?']).map_or(uri.len(), |at| host_at + at);
+    uri.split_at(end).0
 }
 
 /// The page of a visit that goes nowhere.

@@ -48,7 +48,7 @@ mod short_name;
 mod template;
 #[cfg(test)]
 mod tests;
-mod toml_text;
+pub mod toml_text;
 mod upstream;
 mod windows;
 

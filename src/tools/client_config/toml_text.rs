@@ -12,7 +12,7 @@ const COMMENT_COLUMNS: usize = 100;
 const QUOTED_COLUMNS: usize = 60;
 
 /// A value. What looks like a variable of the configuration is none.
-pub(super) fn string(text: &str) -> String {
+pub fn string(text: &str) -> String {
     literal(&escaped(text))
 }
 
@@ -43,13 +43,14 @@ pub(super) fn literal(text: &str) -> String {
     out
 }
 
-pub(super) fn array<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
+/// Values.
+pub fn array<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(string).collect();
     format!("[{}]", texts.join(", "))
 }
 
 /// A key, quoted where it has to be.
-pub(super) fn key(name: &str) -> String {
+pub fn key(name: &str) -> String {
     let is_bare = !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-');
     if is_bare { name.to_owned() } else { literal(name) }

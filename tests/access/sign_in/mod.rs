@@ -14,11 +14,13 @@
 //! | [`reloads`] | What do tokens mean after a reload? |
 //! | [`many`] | What do many sign-ins cost, and what does a reload mean for all of them? |
 //! | [`operators`] | What do operators see and end, and where does a wrong key lead? |
+//! | [`demo`] | Is a new user signed in with what `trunkline demo --sign-in` says? |
 //! | [`musts`] | Do the mistakes of others happen here? |
 
 mod browser;
 mod codes;
 mod cookies;
+mod demo;
 mod ends;
 mod faults;
 mod flow;
@@ -32,4 +34,6 @@ mod reloads;
 mod requests;
 
 use browser::Browser;
-use place::{AskedTokens, CALLBACK, Place, REDIRECT, Settings, Tokens, URL, VERIFIER, form, get, post_form};
+use place::{
+    AskedTokens, CALLBACK, CHALLENGE, Place, REDIRECT, Settings, Tokens, URL, VERIFIER, form, get, post_form,
+};

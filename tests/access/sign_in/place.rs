@@ -23,9 +23,9 @@ pub(super) const OPERATOR: &str = "a-token-of-operators";
 pub(super) const HIDDEN: u16 = 0;
 /// A verifier and its challenge (RFC 7636, appendix B).
 pub(super) const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+pub(super) const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 /// Says which binary is started instead of the one of the tests.
 const BINARY_VARIABLE: &str = "SIGN_IN_TEST_BINARY";
-const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 
 /// Keys of the configuration, beside those that each place has. `ISSUER` in them is the issuer of the provider.
 #[derive(Clone, Copy, Default)]

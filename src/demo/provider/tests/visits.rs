@@ -12,7 +12,7 @@ fn the_page_has_a_button_for_each_user_and_runs_nothing() {
     let page = std::str::from_utf8(response.body()).unwrap();
     assert!(page.contains("value=\"alice\">") && page.contains("value=\"bob\" autofocus>"), "{page}");
     assert!(page.contains("prefers-color-scheme: dark") && !page.contains("<script"), "{page}");
-    assert!(page.contains("You go on to http://127.0.0.1:8080/sign-in/callback."), "{page}");
+    assert!(page.contains("You go on to http://127.0.0.1:8080."), "{page}");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! `trunkline demo`: the gateway over two built-in servers, and what to try.
 //!
-//! The servers run on a thread of their own and are reached over loopback like any others. Ctrl-C ends both.
+//! The servers run on a thread of their own and are reached over loopback like any others. Ctrl-C ends both. With `--sign-in`
+//! there is a provider as well (`sign_in.rs`), and a folder (`folder.rs`) for what sign-in keeps.
+
+mod folder;
+mod sign_in;
 
 use std::net::SocketAddr;
 
@@ -15,6 +19,8 @@ use gateway::{Gateway, logs};
 use protocol::text::shown;
 use tools::terminal;
 
+use self::sign_in::SignInDemo;
+
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit codes:
@@ -28,52 +34,92 @@ pub(super) struct DemoArgs {
     /// Where metrics and health are served; port 0 lets the system choose
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9090")]
     admin: SocketAddr,
+    /// Have people sign in, at a built-in provider with two users
+    #[arg(long)]
+    sign_in: bool,
 }
 
 pub(super) fn demo(options: &DemoArgs) -> Result<(), CommandFailure> {
     if !(options.address.ip().is_loopback() && options.admin.ip().is_loopback()) {
-        let error = anyhow::anyhow!("the demo has no authentication: give it loopback addresses");
+        let error = anyhow::anyhow!("everybody may use the demo: give it loopback addresses");
+        return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
+    }
+    if options.sign_in && !sign_in::is_usual(options.address) {
+        let error = anyhow::anyhow!(
+            "browsers keep cookies of sign-in at 127.0.0.1 or ::1 alone: give --address one of them"
+        );
         return Err(CommandFailure::with(EXIT_COMMAND_LINE)(error));
     }
     Ok(serve(options)?)
 }
 
+/// The two servers, before anybody is answered.
+struct Servers {
+    weather: DemoServer,
+    notes: DemoServer,
+}
+
 fn serve(options: &DemoArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (weather, notes) = runtime.block_on(async {
-        Ok::<_, std::io::Error>((
-            DemoServer::bind(DemoKind::Weather).await?,
-            DemoServer::bind(DemoKind::Notes).await?,
-        ))
+    let servers = runtime.block_on(async {
+        Ok::<_, std::io::Error>(Servers {
+            weather: DemoServer::bind(DemoKind::Weather).await?,
+            notes: DemoServer::bind(DemoKind::Notes).await?,
+        })
     })?;
-    let text = configuration(options, &weather.url(), &notes.url());
+    let sign_in =
+        if options.sign_in { Some(runtime.block_on(SignInDemo::start(options.address))?) } else { None };
+    let text = configuration(options, &servers, sign_in.as_ref());
     let config = config::parse(&text).map_err(|errors| anyhow::anyhow!(errors.render("demo", &text)))?;
     logs::start(&config.log)?;
     let gateway = Gateway::open(config, None, super::VERSION)?;
     let address = gateway.addresses().next().cloned().context("the demo has no listener")?;
-
     let admin = gateway.admin_address().context("the demo has no admin listener")?;
+    let what_to_try = match &sign_in {
+        Some(sign_in) => sign_in.what_to_try(&program(), &admin, &servers),
+        None => what_to_try(&program(), &address, &admin),
+    };
 
     let stop = CancellationToken::new();
     let stopped = stop.clone();
-    let servers = std::thread::Builder::new().name("demo".into()).spawn(move || {
-        runtime.block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped)) });
+    // The folder goes when the gateway has ended.
+    let (provider, _folder) = sign_in.map(|sign_in| (sign_in.provider, sign_in.folder)).unzip();
+    let serving = std::thread::Builder::new().name("demo".into()).spawn(move || {
+        let Servers { weather, notes } = servers;
+        let of_provider = stopped.clone();
+        let provider = async {
+            if let Some(provider) = provider {
+                provider.serve(of_provider).await;
+            }
+        };
+        runtime
+            .block_on(async { tokio::join!(weather.serve(stopped.clone()), notes.serve(stopped), provider) });
     })?;
-    terminal::put(what_to_try(&address, &admin));
+    terminal::put(what_to_try);
     let result = gateway.run().map(|_| ());
     logs::finish();
     stop.cancel();
-    if servers.join().is_err() {
+    if serving.join().is_err() {
         tracing::error!("the demo servers ended with a panic; this is a bug");
     }
     result
 }
 
-fn configuration(options: &DemoArgs, weather: &str, notes: &str) -> String {
+/// The way to this program, for commands to paste.
+fn program() -> String {
+    std::env::current_exe().map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()))
+}
+
+fn configuration(options: &DemoArgs, servers: &Servers, sign_in: Option<&SignInDemo>) -> String {
+    let (top, address, endpoints) = match sign_in {
+        Some(sign_in) => (sign_in.state(), sign_in.address, sign_in.sections()),
+        None => (String::new(), options.address, OPEN_ENDPOINTS.to_owned()),
+    };
     format!(
         r#"
+{top}
 [listener]
-address = "{}"
+address = "{address}"
 [admin]
 address = "{}"
 [log]
@@ -81,24 +127,29 @@ level = "warn"
 [drain]
 quiet = "100ms"
 max = "2s"
+[upstream.weather]
+url = "{}"
+[upstream.notes]
+url = "{}"
+{endpoints}
+"#,
+        options.admin,
+        servers.weather.url(),
+        servers.notes.url(),
+    )
+}
+
+/// Everybody may call.
+const OPEN_ENDPOINTS: &str = r#"
 [[endpoint]]
 path = "/mcp"
 upstreams = ["weather", "notes"]
 [[endpoint]]
 path = "/mcp/weather"
 upstreams = ["weather"]
-[upstream.weather]
-url = "{weather}"
-[upstream.notes]
-url = "{notes}"
-"#,
-        options.address, options.admin
-    )
-}
+"#;
 
-fn what_to_try(address: &ListenAddress, admin: &str) -> String {
-    let program = std::env::current_exe()
-        .map_or_else(|_| "trunkline".to_owned(), |path| shown(&path.display().to_string()));
+fn what_to_try(program: &str, address: &ListenAddress, admin: &str) -> String {
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let curl = format!(
         r#"curl -sw '\n' http://{address}/mcp -H 'Content-Type: application/json' -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: weather__forecast' -H 'Mcp-Param-City: Oslo' -d '{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"weather__forecast","arguments":{{"city":"Oslo","days":2}},{meta}}}}}'"#
