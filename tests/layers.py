@@ -31,7 +31,7 @@ CRATES = {
     "net": "protocol config",
     "client": "protocol config net",
     "gateway": "protocol tokens identity store http1 status config net",
-    "tools": "protocol status config net client",
+    "tools": "protocol identity status config net client",
     "demo": "",
 }
 
@@ -93,7 +93,7 @@ ROOMS = {
         chunks dns drain framing guardian jitter lines regular_file secret socket stream tasks
         dial tls proxy http_client outbound fetch lib
     """,
-    "tools": "client_config terminal admin_client call connect doctor top lib",
+    "tools": "client_config terminal admin_client call connect doctor provider top lib",
     "gateway/identity": "principal refusal mod",
     "gateway/access": "limit policy caller auth tls mod",
     "gateway/tables": "lists sse_sessions subscriptions mod",

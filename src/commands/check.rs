@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
+use super::check_provider::{ProviderArg, check_provider, needs_none, provider};
 use super::permissions::PermissionArgs;
 use super::status::now_s;
 use super::{CommandFailure, EXIT_COMMAND_LINE, EXIT_CONFIGURATION, EXIT_INPUT};
@@ -16,9 +17,12 @@ use tools::terminal::{self, put};
 
 pub(super) const HELP: &str = "\
 Exit codes:
-  0   the configuration is valid; with --as: everything that was asked for may be used; with --token: the token fits
-  1   with --as: something that was asked for may not be used; with --token: the token does not fit
+  0   the configuration is valid; with --as: everything that was asked for may be used; with --token: the token fits;
+      with --provider: nothing is in the way of signing in there
+  1   with --as: something that was asked for may not be used; with --token: the token does not fit; with --provider:
+      nobody could sign in there
   2   the command line is wrong
+  3   with --provider: the provider does not answer
   66  a file that the configuration names cannot be used, such as a certificate or the session key
   78  the configuration is wrong or cannot be read";
 
@@ -28,6 +32,12 @@ pub(super) struct CheckArgs {
     /// Check the text alone: open no certificate, key, secret or other file that it names
     #[arg(long)]
     no_files: bool,
+    /// Ask the OpenID provider, print what to register there and the configuration for it, and say what is missing
+    ///
+    /// Without ISSUER it is the provider of the configuration. With one, no configuration is needed.
+    #[arg(long, value_name = "ISSUER", num_args = 0..=1, default_missing_value = "", value_parser = provider,
+          value_hint = ValueHint::Url, conflicts_with_all = ["principal", "token"])]
+    provider: Option<ProviderArg>,
 }
 
 /// Reads and checks `path` and the files that it names as `run` would, without opening a socket.
@@ -37,6 +47,9 @@ pub(super) fn check(
     scope: &CheckArgs,
     asked: &PermissionArgs,
 ) -> Result<ExitCode, CommandFailure> {
+    if let Some(asked) = scope.provider.as_ref().filter(|asked| needs_none(path, asked)) {
+        return check_provider(asked, None);
+    }
     let files = super::config_files(path).map_err(CommandFailure::with(EXIT_CONFIGURATION))?;
     let name = shown(&path.display().to_string());
     let config = match files.config() {
@@ -55,6 +68,9 @@ pub(super) fn check(
     }
     if !scope.no_files && !can_use_files(&config, &files.source, &name)? {
         return Ok(ExitCode::from(EXIT_INPUT));
+    }
+    if let Some(asked) = &scope.provider {
+        return check_provider(asked, Some(&config));
     }
     put(format_args!(
         "{name} is valid: {}, {}",

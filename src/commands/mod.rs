@@ -7,6 +7,7 @@
 mod admin;
 mod call;
 mod check;
+mod check_provider;
 mod completions;
 mod connect;
 mod demo;

@@ -123,6 +123,7 @@ pub use self::secret::{API_KEY_PREFIX, SecretSource};
 pub use self::shared::{RedisAddress, RedisPlace, Shared};
 pub use self::sign_in::{
     ClientDocuments, Consent, ProviderAuthentication, ProviderClient, ProviderProof, SignIn, SignInClient,
+    is_changeable_claim,
 };
 pub use self::source::ConfigSource;
 pub use self::text::is_key_name;

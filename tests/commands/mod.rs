@@ -9,6 +9,7 @@
 //! | [`connect`] | How does `trunkline connect` serve a client that can only start a child? |
 //! | [`demo`] | What does `trunkline demo` say of itself? |
 //! | [`doctor`] | What does `trunkline doctor` find in servers of every kind? |
+//! | [`provider`] | What does `check --provider` find at a provider, and print? |
 //! | [`top`] | What do `trunkline top` and `trunkline status` show? |
 //! | [`import_export`] | What do `trunkline import` and `trunkline export` read and write? |
 //! | [`version`] | What does `trunkline --version` say, and of which commit? |
@@ -23,5 +24,6 @@ mod demo;
 mod doctor;
 mod import_export;
 mod output;
+mod provider;
 mod top;
 mod version;

@@ -110,7 +110,7 @@ fn check_provider(sign_in: &SignIn, config: &Config, root: Table<'_>, findings: 
         );
         findings.error(span, message);
     }
-    if CHANGEABLE_CLAIMS.contains(&jwt.subject_claim.as_str())
+    if is_changeable_claim(&jwt.subject_claim)
         && let Some(span) = findings.span(of_jwt, "subject_claim")
     {
         let message = format!(
@@ -120,6 +120,11 @@ fn check_provider(sign_in: &SignIn, config: &Config, root: Table<'_>, findings: 
         );
         findings.warning(span, message);
     }
+}
+
+/// True for a claim that is no name for good.
+pub fn is_changeable_claim(claim: &str) -> bool {
+    CHANGEABLE_CLAIMS.contains(&claim)
 }
 
 /// An issuer of which no token can be, or that has no metadata.

@@ -30,6 +30,7 @@ use super::value::{Count, DAY_MS, HOUR_MS, MINUTE_MS, Period, Setting, choice};
 
 pub(super) use self::check::check;
 use self::check::check_section;
+pub use self::check::is_changeable_claim;
 pub use self::client::{Consent, SignInClient};
 pub use self::provider::{ProviderAuthentication, ProviderClient, ProviderProof};
 
