@@ -102,6 +102,7 @@ class Documents(unittest.TestCase):
         environment = {
             "PATH": f"{programs}:{os.environ['PATH']}",
             "HOME": str(directory),
+            "TMPDIR": str(directory),
             "BINARY": str(self.binary),
             "PYTHON": str(self.python),
             "REPOSITORY": str(ROOT),

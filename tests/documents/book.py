@@ -44,7 +44,7 @@ def name(path):
 
 def begins_with_the_quick_start(document):
     """Whether its commands are about the gateway that the quick start leaves running."""
-    return BOOK in document.parents and document not in (QUICK_START, BOOK / "start" / "install.md")
+    return BOOK in document.parents and document not in (QUICK_START, BOOK / "start" / "install.md", BOOK / "start" / "sign-in.md")
 
 
 def quick_start():

@@ -54,6 +54,11 @@ LINES = [
     (r"(venv/bin/python weather\.py &)", r"\1 " + AWAIT.format(port=9101)),
     # Its usual port, as one that tests make free.
     (r"trunkline demo (--admin 127\.0\.0\.1:9091 &)", r"trunkline demo --address 127.0.0.1:8080 \1 " + AWAIT.format(port=8080)),
+    # Likewise. The browser is one that allows and chooses alice.
+    (r"(trunkline demo --sign-in) &", r"\1 --address 127.0.0.1:8080 --admin 127.0.0.1:9090 & " + AWAIT.format(port=8080)),
+    (r"venv/bin/python client\.py", r'BROWSER="$PYTHON $REPOSITORY/tests/documents/browser.py %s &" venv/bin/python client.py'),
+    # A provider that is not there: tests/commands/provider.rs.
+    (r"trunkline (check) --provider https:.*", PARSES),
     (r"trunkline run &", r"trunkline run --config trunkline.toml & GATEWAY=$!; " + AWAIT.format(port=8443)),
     # A child process that need not be downloaded.
     (r'command = \["npx", .*', r'command = ["trunkline", "connect", "http://127.0.0.1:8080/mcp"]'),
