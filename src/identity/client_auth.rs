@@ -19,7 +19,7 @@ use crate::server_metadata::ASSERTION_ALGORITHMS;
 
 /// The kind of assertions (RFC 7523).
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-/// An assertion is good for so long at most, and its `jti` is remembered for that.
+/// An assertion is good for so long after its making at most, and its `jti` is remembered for that.
 pub const ASSERTION_LIFE_MAX_S: u64 = 10 * 60;
 /// The clocks of clients differ by so much.
 const LEEWAY_S: u64 = 60;
@@ -186,16 +186,20 @@ fn judge_assertion(
         claim(name).map(|value| seconds(value).ok_or(invalid_client("a time of the assertion is none")))
     };
     let expires_s = time("exp").transpose()?.ok_or(invalid_client("the assertion never expires"))?;
+    let issued_s = time("iat").transpose()?;
+    for time_s in [time("nbf").transpose()?, issued_s].into_iter().flatten() {
+        if time_s > now_s.saturating_add(LEEWAY_S) {
+            return Err(invalid_client("the assertion is not good yet"));
+        }
+    }
+    // Some libraries let theirs be good for an hour. It is so for a shorter time here, if it says when it was made.
+    let expires_s =
+        issued_s.map_or(expires_s, |made_s| expires_s.min(made_s.saturating_add(ASSERTION_LIFE_MAX_S)));
     if expires_s.saturating_add(LEEWAY_S) <= now_s {
         return Err(invalid_client("the assertion has expired"));
     }
     if expires_s > now_s.saturating_add(ASSERTION_LIFE_MAX_S + LEEWAY_S) {
         return Err(invalid_client("the assertion is good for too long"));
-    }
-    for name in ["nbf", "iat"] {
-        if time(name).transpose()?.is_some_and(|time_s| time_s > now_s.saturating_add(LEEWAY_S)) {
-            return Err(invalid_client("the assertion is not good yet"));
-        }
     }
     let jti = named("jti").filter(|jti| (1..=JTI_BYTES_MAX).contains(&jti.len()));
     let jti = jti.ok_or(invalid_client("the assertion has no jti"))?.to_owned();
@@ -319,6 +323,7 @@ mod tests {
         for (name, value) in changed.as_object().expect("an object") {
             claims[name] = value.clone();
         }
+        claims.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         format!("{}.{}.c2ln", part(header), part(&claims))
     }
@@ -337,6 +342,10 @@ mod tests {
         assert!(
             check_assertion(&assertion(&json!({ "aud": ["https://mcp.example.com/token"] })), true).is_ok()
         );
+        let until_s = NOW_S + ASSERTION_LIFE_MAX_S + 60;
+        let long = assertion(&json!({ "exp": NOW_S + 3600 }));
+        assert_eq!(check_assertion(&long, true), Ok(Some(AssertionUse { jti: "j".into(), until_s })));
+        assert!(check_assertion(&assertion(&json!({ "exp": NOW_S + 660, "iat": null })), true).is_ok());
         for changed in [
             json!({ "iss": "d" }),
             json!({ "sub": "d" }),
@@ -348,7 +357,10 @@ mod tests {
             json!({ "exp": NOW_S - 60 }),
             json!({ "exp": null }),
             json!({ "exp": "soon" }),
-            json!({ "exp": NOW_S + 661 }),
+            json!({ "exp": NOW_S + 661, "iat": null }),
+            json!({ "exp": NOW_S + 3600, "iat": NOW_S - 660 }),
+            json!({ "exp": NOW_S + 3600, "iat": NOW_S + 61 }),
+            json!({ "iat": "now" }),
             json!({ "iat": NOW_S + 61 }),
             json!({ "nbf": NOW_S + 61 }),
             json!({ "jti": null }),
