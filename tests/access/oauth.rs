@@ -18,6 +18,10 @@ struct Place {
 
 /// `/mcp` takes tokens, `/keys` only keys, `/` both.
 fn place(lines: &str) -> Place {
+    place_with(lines, "")
+}
+
+fn place_with(lines: &str, rules: &str) -> Place {
     let upstream = Upstream::with_tools(&["echo"]);
     let folder = Folder::new();
     let key = SigningKey::ec("e");
@@ -27,6 +31,7 @@ fn place(lines: &str) -> Place {
         .endpoint(&format!("public_url = \"{RESOURCE}\"\nhosts = [\"localhost\"]\n{lines}"))
         .section(&jwt(&format!("jwks_file = \"{}\"\nleeway = \"0s\"", path.display())))
         .section(&api_key("ci", KEY))
+        .section(rules)
         .section("[[endpoint]]\npath = \"/keys\"\nupstreams = [\"up\"]\nauth = [\"api_key\"]")
         .section(
             "[[endpoint]]\npath = \"/\"\nupstreams = [\"up\"]\npublic_url = \"https://root.example\"\n\
@@ -123,6 +128,17 @@ fn a_challenge_names_the_metadata_of_its_endpoint() {
         let token = place.key.token(&claims("ann", &json!({ "scope": scope })));
         daemon.send(&with(call("1", "echo"), &token)).assert_ok();
     }
+}
+
+#[test]
+fn a_scope_that_would_help_is_named_with_those_of_the_endpoint() {
+    let rule = "[[rule]]\nname = \"writers\"\neffect = \"allow\"\nscopes = [\"mcp:write\", \"mcp:read\"]\ntools = [\"echo\"]";
+    let place = place_with("scopes = [\"mcp:list\"]", rule);
+    let token = place.key.token(&claims("ann", &json!({ "scope": "mcp:list" })));
+    let refused = place.daemon.send(&with(call("1", "echo"), &token));
+    assert_eq!(refused.status, 403, "{}", refused.text());
+    let challenge = refused.header("www-authenticate").unwrap_or_default();
+    assert!(challenge.contains("scope=\"mcp:list mcp:write mcp:read\""), "{challenge}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(crate) struct Challenge {
     /// For a key of the gateway: clients are led to no browser.
     wrong_key: HeaderValue,
     metadata: String,
+    /// Those of the endpoint, which every call needs.
+    scopes: Vec<String>,
 }
 
 impl Challenge {
@@ -34,6 +36,7 @@ impl Challenge {
             wrong: bearer(&[wrong, &metadata, &scope]),
             wrong_key: bearer(&[wrong]),
             metadata,
+            scopes: endpoint.scopes.clone(),
         }
     }
 
@@ -44,12 +47,20 @@ impl Challenge {
             PolicyError::BadCredentials => Some(self.wrong.clone()),
             PolicyError::BadKey => Some(self.wrong_key.clone()),
             PolicyError::Scope { required } => {
-                let scope = format!("scope=\"{required}\"");
+                let scope = format!("scope=\"{}\"", self.all_needed(required));
                 let why = "error_description=\"this call needs more scopes\"";
                 Some(bearer(&["error=\"insufficient_scope\"", &scope, &self.metadata, why]))
             }
             _ => None,
         }
+    }
+
+    /// All scopes that a token needs for a call: clients take them for all, and ask for no others (2025-11-25, authorization,
+    /// "Protected Resource Metadata Discovery Requirements").
+    fn all_needed(&self, required: &str) -> String {
+        let own = self.scopes.iter().map(String::as_str);
+        let further = required.split(' ').filter(|scope| !self.scopes.iter().any(|own| own == scope));
+        own.chain(further).collect::<Vec<_>>().join(" ")
     }
 }
 
