@@ -19,10 +19,11 @@ class Process:
     """`with Process(name, command, ready=pattern) as process:` – `process.ready` is the match of the pattern,
     `process.announced` what the program had printed by then."""
 
-    def __init__(self, name, command, ready, environment=None):
+    def __init__(self, name, command, ready, environment=None, stdin=subprocess.DEVNULL):
         self.name = name
         self.command = [str(part) for part in command]
         self.environment = environment
+        self.stdin = stdin
         self.ready_pattern = re.compile(ready)
         self.ready = None
         self.announced = ""
@@ -33,7 +34,7 @@ class Process:
     def __enter__(self):
         self._child = subprocess.Popen(
             self.command,
-            stdin=subprocess.DEVNULL,
+            stdin=self.stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -62,6 +63,8 @@ class Process:
             self._child.kill()
             self._child.wait()
             self.lines.append(f"[killed: did not stop within {timeout_s} s]")
+        if self._child.stdin:
+            self._child.stdin.close()
         self._reader.join(STOP_TIMEOUT_S)
         return self._child.returncode
 

@@ -96,6 +96,13 @@ def steps(cache, target, everything):
         command = [venv_python, "-m", module, "--binary", binary, "--npm", npm, *more]
         return Step(f"{module}, {build}", command, 1500, count_reported, python, (*packages, build))
 
+    def signing(build, binary, *more):
+        # The provider is an example of the debug build, whichever gateway is tried.
+        example = target / "debug" / "examples" / "provider"
+        command = [venv_python, "-m", "signing", "--binary", binary, "--provider", example, "--npm", npm]
+        command += ["--python1", venv_1_python, *more]
+        return Step(f"signing, {build}", command, 600, count_reported, python, ("tools", *packages, "debug build", build))
+
     def scan(build, binary):
         command = [venv_scan_python, "-m", "tls_scan", "--binary", binary]
         return Step(f"tls scan, {build}", command, 300, count_reported, python, ("python packages", build))
@@ -172,6 +179,7 @@ def steps(cache, target, everything):
         Step("test harness", harness, 300, count_unittest, python, ("python packages",)),
         suite("interop", "debug build", debug, "--python1", venv_1_python),
         suite("conformance", "debug build", debug),
+        signing("debug build", debug),
         *([Step("image builders", install_image_builders)] if everything else []),
         Lanes(
             [page("debug build", debug)],
@@ -199,6 +207,7 @@ def steps(cache, target, everything):
             laptop("thin build", thin),
             suite("interop", "thin build", thin, "--python1", venv_1_python, "--every-pair"),
             suite("conformance", "thin build", thin, "--all"),
+            signing("thin build", thin, "--all"),
             scan("thin build", thin),
             fleet("thin build", thin, "--all"),
             proxies("thin build", thin),
