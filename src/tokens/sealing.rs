@@ -91,6 +91,11 @@ impl SealingKeys {
         self.keys.first().map_or_else(Default::default, |key| key.id)
     }
 
+    /// True where one of the keys has this name.
+    pub fn has(&self, id: [u8; KEY_ID_BYTES]) -> bool {
+        self.keys.iter().any(|key| key.id == id)
+    }
+
     /// The names of all keys, the one that seals first.
     pub fn names(&self) -> String {
         let names: Vec<String> = self.keys.iter().map(|key| hex(&key.id)).collect();

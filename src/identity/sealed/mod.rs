@@ -15,6 +15,8 @@ pub mod cookies;
 pub mod fingerprint;
 pub mod form;
 pub mod grant;
+pub mod mark;
+pub mod news;
 pub mod refresh_token;
 
 use base64::Engine as _;
@@ -25,6 +27,8 @@ use zeroize::Zeroizing;
 
 /// Random bytes for one seal.
 pub type Nonce = [u8; NONCE_BYTES];
+/// The name of a key, which each sealed text begins with.
+pub type KeyId = [u8; KEY_ID_BYTES];
 
 /// The form of what is sealed; another form gets another number.
 const VERSION: u8 = 1;
@@ -83,6 +87,10 @@ kinds! {
     Grant = "sign-in grant record", "", 8 << 10;
     /// The record of an account.
     Account = "sign-in account record", "", 64 << 10;
+    /// The record of what happened to a grant, which gateways also tell each other.
+    News = "sign-in news record", "", 128;
+    /// The record that somebody has done something, or does it just now.
+    Mark = "sign-in mark record", "", 128;
 }
 
 /// A value that is sealed as one kind.
@@ -152,6 +160,24 @@ impl Seals {
             return Err(OpenFault::Unknown);
         }
         self.opened(sealed, name, now_s)
+    }
+
+    /// The name of the key that has sealed a text of this kind, if that key is none of these. Anybody can write such a text.
+    pub fn unknown_key(&self, kind: Kind, text: &str) -> Option<KeyId> {
+        let encoded = text.strip_prefix(kind.prefix()).filter(|_| text.len() <= kind.size_max())?;
+        self.unknown_key_of_record(kind, &URL_SAFE_NO_PAD.decode(encoded).ok()?)
+    }
+
+    /// The name of the key that has sealed a record of this kind, if that key is none of these.
+    pub fn unknown_key_of_record(&self, kind: Kind, sealed: &[u8]) -> Option<KeyId> {
+        let (id, rest) = sealed.split_first_chunk()?;
+        let is_long_enough = rest.len() >= NONCE_BYTES + TAG_BYTES;
+        (is_long_enough && !self.keys(kind)?.has(*id)).then_some(*id)
+    }
+
+    /// The names of all keys, the one that seals first.
+    pub fn key_names(&self) -> String {
+        self.0.first().map(SealingKeys::names).unwrap_or_default()
     }
 
     /// True where another key than the newest has sealed the record, so that it has to be sealed anew when it is used.

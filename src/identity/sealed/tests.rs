@@ -10,6 +10,8 @@ use super::cookies::{CONSENTS_MAX, ConsentCookie, PageCookie, SignInCookie, Visi
 use super::fingerprint::{Fingerprint, GrantId};
 use super::form::{Form, JudgedRequest, PageForm, place};
 use super::grant::GrantRecord;
+use super::mark::Mark;
+use super::news::News;
 use super::refresh_token::RefreshToken;
 use super::*;
 use crate::pkce::CodeChallenge;
@@ -143,6 +145,8 @@ fn texts(seals: &Seals) -> Vec<(Kind, String)> {
         one(seals, &PageForm { principal: "p".into(), expires_s: NOW_S + 1 }),
         one(seals, &grant()),
         one(seals, &account()),
+        one(seals, &News::ChangedAt(NOW_S)),
+        one(seals, &Mark { until_s: NOW_S }),
     ]
 }
 
@@ -168,6 +172,8 @@ fn opens_as(seals: &Seals, text: &str, place: &str) -> Vec<Kind> {
         is_one::<PageForm>(seals, body, place),
         is_one::<GrantRecord>(seals, body, place),
         is_one::<AccountRecord>(seals, body, place),
+        is_one::<News>(seals, body, place),
+        is_one::<Mark>(seals, body, place),
     ];
     found.into_iter().flatten().collect()
 }
@@ -223,6 +229,40 @@ fn a_new_key_seals_and_old_ones_open() {
     let sealed = both.seal_record(NONCE, "name", &grant()).expect("sealed");
     assert!(!both.is_by_old_key(Kind::Grant, &sealed));
     assert_eq!(both.open_record::<GrantRecord>(&sealed, "other name", NOW_S), Err(OpenFault::Unknown));
+}
+
+#[test]
+fn a_text_names_its_key_where_that_is_unknown() {
+    let (old, both) = (seals(), Seals::from_text(&format!("{}{}", key("8"), key("7"))).expect("keys"));
+    for (kind, text) in texts(&both) {
+        let id = old.unknown_key(kind, &text).expect("the key is unknown");
+        assert_eq!(hex(&id), both.key_names().split(',').next().expect("a key"));
+        assert_eq!(both.unknown_key(kind, &text), None);
+        for nothing in ["", kind.prefix(), &text[..20], &format!("{}!", kind.prefix()), &"A".repeat(1 << 17)]
+        {
+            assert_eq!(old.unknown_key(kind, nothing), None, "{kind:?} {nothing:.30}");
+        }
+    }
+    assert_eq!(old.unknown_key(Kind::RefreshToken, &texts(old)[3].1), None);
+}
+
+#[test]
+fn what_ended_stays_ended_and_the_later_change_counts() {
+    let (early, late) = (News::ChangedAt(3), News::ChangedAt(5));
+    for (one, another, counts) in [
+        (early, late, late),
+        (late, early, late),
+        (late, News::Ended, News::Ended),
+        (News::Ended, late, News::Ended),
+        (News::Ended, News::Ended, News::Ended),
+    ] {
+        assert_eq!(one.or(another), counts);
+    }
+    for news in [early, News::Ended] {
+        let sealed = seals().seal_record(NONCE, "news/1", &news).expect("sealed");
+        assert_eq!(seals().open_record(&sealed, "news/1", NOW_S), Ok(news));
+        assert_eq!(seals().open_record::<News>(&sealed, "news/2", NOW_S), Err(OpenFault::Unknown));
+    }
 }
 
 #[test]
