@@ -9,37 +9,41 @@
 //! | `redis_records.rs` | those in Redis |
 //! | `kinds.rs` | the kinds of records |
 //! | `news.rs` | what happened to grants while tokens of theirs are good |
+//! | `news_records.rs` | the same as it is kept, and told to other gateways |
+//! | `fleet.rs` | what several gateways have to agree on |
 //!
 //! Invariants: whoever loses against another writer reads anew and overwrites nothing; an account names each of its grants, and
 //! goes with the last; an end is remembered for as long as a token of the grant may last, over restarts and at all gateways;
 //! every record is sealed and bound to its name.
 
+pub(crate) mod fleet;
 mod kinds;
 pub(crate) mod news;
+mod news_records;
 mod records;
 mod records_answer;
 mod redis_records;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use arc_swap::ArcSwapOption;
 use config::Config;
 use identity::sealed::account::{AccountRecord, GRANTS_MAX};
 use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::grant::GrantRecord;
+use identity::sealed::mark::Mark;
+use identity::sealed::news::News;
 use identity::sealed::{Nonce, OpenFault, Sealable, Seals};
 use store::{Change, Changes, Expected, Limits, Name, NewRecord, Outcome, Record, Sizes, Store, StoreError};
 
 use self::kinds::{ACCOUNT, NEWS, ONCE, TURN};
-use self::news::{GrantNews, News};
+use self::news::GrantNews;
 use self::records::Records;
 use self::records_answer::RecordsError;
 use self::redis_records::RedisRecords;
 use crate::clock::now_s;
-use crate::redis::Redis;
-use crate::redis::peer_message::PeerMessage;
-use crate::redis::{Unavailable, Urgency};
+use crate::redis::{Redis, Unavailable};
 
 /// The file of sign-ins in the state directory.
 pub(crate) const STORE_FILE: &str = "sign-ins.redb";
@@ -66,8 +70,9 @@ pub(crate) struct Grants {
     /// The way to other replicas.
     shared: Option<Arc<Redis>>,
     pub(crate) news: Arc<GrantNews>,
-    /// News may have been missed.
+    /// News may have been missed before the place up to which the log was read.
     is_behind: AtomicBool,
+    log_position: AtomicU64,
 }
 
 /// A value as it was read, to be changed by who read it.
@@ -96,6 +101,9 @@ pub(crate) enum GrantsError {
     /// It does not fit into a record.
     #[error("the store of sign-ins: {0} is too long for a record")]
     TooLong(&'static str),
+    /// Sealed by another gateway, with a key that has not come here yet.
+    #[error("the key that another gateway seals with does not stand in the file of [sign_in] here")]
+    KeyElsewhere,
     #[error("there is no [sign_in]")]
     Off,
     #[error("no randomness")]
@@ -140,7 +148,7 @@ impl Grants {
             return Ok(None);
         }
         let records = match (shared, &config.state_directory) {
-            (Some(redis), _) => Records::Redis(RedisRecords::new(Arc::clone(redis))),
+            (Some(redis), _) => Records::Redis(RedisRecords::new(Arc::clone(redis), &[ACCOUNT], NEWS)),
             (None, Some(folder)) => {
                 let limits =
                     Limits { records_max: RECORDS_MAX, file_bytes_max: FILE_BYTES_MAX, queue_max: QUEUE_MAX };
@@ -155,6 +163,7 @@ impl Grants {
             shared,
             news,
             is_behind: true.into(),
+            log_position: AtomicU64::new(0),
         })))
     }
 
@@ -271,8 +280,7 @@ impl Grants {
         for _ in 0..ATTEMPTS_MAX {
             let Some(held) = self.grant(id).await? else {
                 // The answer of the store may have got lost when it was ended.
-                let news = self.records.read(&news_name(id)?).await?;
-                if news.is_some_and(|record| News::read(&record.value) == Some(News::Ended)) {
+                if self.has_ended(id).await? {
                     self.tell(id, News::Ended);
                 }
                 return Ok(None);
@@ -337,15 +345,9 @@ impl Grants {
         account: Fingerprint,
         life_s: u64,
     ) -> Result<Option<Turn>, GrantsError> {
-        let name = name_of(&account.record_name(TURN))?;
-        let record = plain(Vec::new(), now_s().saturating_add(life_s))?;
-        let changes = Changes::one(Change::create(name.clone(), record));
-        Ok(match self.records.commit(changes).await? {
-            Outcome::Committed(generations) => {
-                generations.first().copied().flatten().map(|generation| Turn { name, generation })
-            }
-            Outcome::Conflict => None,
-        })
+        let name = account.record_name(TURN);
+        let taken = self.mark(&name, now_s().saturating_add(life_s)).await?;
+        taken.map(|generation| Ok(Turn { name: name_of(&name)?, generation })).transpose()
     }
 
     /// Gives the right back. One that cannot be given back ends by its time.
@@ -358,9 +360,24 @@ impl Grants {
 
     /// True for the first use of what may be used once, until `until_s`, at all gateways.
     pub(crate) async fn is_first_use(&self, what: &[&str], until_s: u64) -> Result<bool, GrantsError> {
-        let name = name_of(&Fingerprint::of(what).record_name(ONCE))?;
-        let change = Change::create(name, plain(Vec::new(), until_s)?);
-        Ok(matches!(self.records.commit(Changes::one(change)).await?, Outcome::Committed(_)))
+        Ok(self.mark(&Fingerprint::of(what).record_name(ONCE), until_s).await?.is_some())
+    }
+
+    /// The generation of a mark of this name that is new. `None`: it is there already. One that does not open is nobody's.
+    async fn mark(&self, name: &str, until_s: u64) -> Result<Option<u64>, GrantsError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut change = self.create(name, &Mark { until_s }, until_s)?;
+            if let Some(before) = self.records.read(&change.name).await? {
+                if self.opened::<Mark>(name, &before).await?.is_some() {
+                    return Ok(None);
+                }
+                change.expected = Expected::Generation(before.generation);
+            }
+            if let Outcome::Committed(generations) = self.records.commit(Changes::one(change)).await? {
+                return Ok(generations.first().copied().flatten());
+            }
+        }
+        Err(GrantsError::Contended(name.to_owned()))
     }
 
     /// A page of all accounts with their grants, behind `after`.
@@ -382,66 +399,6 @@ impl Grants {
         Ok(page)
     }
 
-    /// Tells all gateways that tokens which were issued before now say what was true of the person before.
-    pub(crate) async fn note_change(&self, account: &AccountRecord) -> Result<(), GrantsError> {
-        let news = News::ChangedAt(now_s());
-        for id in &account.grants {
-            let name = news_name(*id)?;
-            for _ in 0..ATTEMPTS_MAX {
-                let record = plain(news.bytes(), now_s().saturating_add(TOKEN_LIFE_MAX_S))?;
-                let change = match self.records.read(&name).await? {
-                    Some(before) if News::read(&before.value) == Some(News::Ended) => break,
-                    Some(before) => Change::replace(name.clone(), before.generation, record),
-                    None => Change::create(name.clone(), record),
-                };
-                if self.commit(vec![change]).await? == Written::Done {
-                    self.tell(*id, news);
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// News may have been missed.
-    pub(crate) fn doubt_news(&self) {
-        self.is_behind.store(true, Ordering::Release);
-    }
-
-    /// True until the news that may have been missed was read.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.is_behind.load(Ordering::Acquire)
-    }
-
-    /// Reads the news of all grants: at the start, and after other gateways may have told something in vain.
-    pub(crate) async fn learn_news(&self) -> Result<(), GrantsError> {
-        // What is missed while it is read is read again.
-        self.is_behind.store(false, Ordering::Release);
-        let learnt = self.read_news().await;
-        if learnt.is_err() {
-            self.doubt_news();
-        }
-        learnt
-    }
-
-    async fn read_news(&self) -> Result<(), GrantsError> {
-        let mut after = None;
-        loop {
-            let page = self.records.names(NEWS, after.as_ref(), PAGE).await?;
-            for name in &page.names {
-                let Some(id) = grant_of(name) else { continue };
-                let news = self.records.read(name).await?.and_then(|record| News::read(&record.value));
-                if let Some(news) = news.filter(|news| self.news.of(id) != Some(*news)) {
-                    self.hear(id, news);
-                }
-            }
-            after = page.next;
-            if after.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
     /// Removes what is over, of a file. Returns its sizes; `None`: Redis does so itself.
     pub(crate) async fn sweep(&self) -> Result<Option<Sizes>, GrantsError> {
         let Records::File(file) = &self.records else { return Ok(None) };
@@ -449,35 +406,11 @@ impl Grants {
         Ok(Some(file.sizes()))
     }
 
-    /// Another gateway has told something of a grant.
-    pub(crate) fn hear_told(&self, id: [u8; 16], told: &[u8]) {
-        if let Some(news) = News::read(told) {
-            self.hear(GrantId(id), news);
-        }
-    }
-
-    fn hear(&self, id: GrantId, news: News) {
-        self.news.note(id, news, now_s().saturating_add(TOKEN_LIFE_MAX_S));
-    }
-
-    fn tell(&self, id: GrantId, news: News) {
-        self.hear(id, news);
-        if let Some(shared) = &self.shared {
-            // A replica that misses it reads the record once it is connected again.
-            shared.announce(&PeerMessage::GrantNews(id.0, news.bytes()), Urgency::Dropped);
-        }
-    }
-
     /// The changes that end a grant, without those of its account.
     async fn changes_of_end(&self, held: &Held<GrantRecord>) -> Result<Vec<Change>, GrantsError> {
+        // Deleting comes first: it takes no memory of a Redis that has none left.
         let grant = name_of(&held.value.id.record_name())?;
-        let news = news_name(held.value.id)?;
-        let record = plain(News::Ended.bytes(), now_s().saturating_add(TOKEN_LIFE_MAX_S))?;
-        let of_news = match self.records.read(&news).await? {
-            Some(before) => Change::replace(news, before.generation, record),
-            None => Change::create(news, record),
-        };
-        Ok(vec![Change::delete(grant, held.generation), of_news])
+        Ok(vec![Change::delete(grant, held.generation), self.change_of_ended(held.value.id).await?])
     }
 
     /// The change of an account that loses a grant; it goes with the last one.
@@ -515,22 +448,32 @@ impl Grants {
     }
 
     fn sealed<S: Sealable>(&self, name: &str, value: &S, until_s: u64) -> Result<NewRecord, GrantsError> {
+        plain(self.sealed_value(name, value)?, until_s)
+    }
+
+    fn sealed_value<S: Sealable>(&self, name: &str, value: &S) -> Result<Vec<u8>, GrantsError> {
         let seals = self.seals.load_full().ok_or(GrantsError::Off)?;
         let mut nonce = Nonce::default();
         getrandom::fill(&mut nonce).map_err(|_| GrantsError::Randomness)?;
-        let sealed = seals.seal_record(nonce, name, value).ok_or(GrantsError::TooLong(S::KIND.purpose()))?;
-        plain(sealed, until_s)
+        seals.seal_record(nonce, name, value).ok_or(GrantsError::TooLong(S::KIND.purpose()))
     }
 
-    /// Reads and opens a record. One that does not open is treated as none: its key is gone, or it is not ours.
+    /// Reads and opens a record.
     async fn read<S: Sealable>(&self, name: &str) -> Result<Option<Held<S>>, GrantsError> {
+        let Some(record) = self.records.read(&name_of(name)?).await? else { return Ok(None) };
+        let generation = record.generation;
+        Ok(self.opened(name, &record).await?.map(|value| Held { value, generation }))
+    }
+
+    /// The value of a record. One that does not open has none: its key is gone, or it is not ours. It is an error where another
+    /// gateway has the key.
+    async fn opened<S: Sealable>(&self, name: &str, record: &Record) -> Result<Option<S>, GrantsError> {
         let seals = self.seals.load_full().ok_or(GrantsError::Off)?;
-        let found = self.records.read(&name_of(name)?).await?;
-        let Some(Record { generation, value, .. }) = found else { return Ok(None) };
-        match seals.open_record(&value, name, now_s()) {
-            Ok(value) => Ok(Some(Held { value, generation })),
+        match seals.open_record(&record.value, name, now_s()) {
+            Ok(value) => Ok(Some(value)),
             Err(OpenFault::Expired) => Ok(None),
             Err(OpenFault::Unknown) => {
+                self.unless_elsewhere(seals.unknown_key_of_record(S::KIND, &record.value)).await?;
                 tracing::warn!(
                     record = name,
                     "a record of sign-in does not open: its key stands no longer in the file of [sign_in], or somebody else wrote it"
@@ -563,17 +506,5 @@ fn plain(value: Vec<u8>, until_s: u64) -> Result<NewRecord, GrantsError> {
     NewRecord::new(value, until_s).map_err(|_| GrantsError::TooLong("a record"))
 }
 
-fn news_name(id: GrantId) -> Result<Name, GrantsError> {
-    name_of(&id.record_name().replacen("grant", NEWS, 1))
-}
-
-/// The grant that a name of news is about.
-fn grant_of(name: &Name) -> Option<GrantId> {
-    let digits = name.as_str().strip_prefix(NEWS)?.strip_prefix('/')?;
-    let digits: &[u8; 32] = digits.as_bytes().try_into().ok()?;
-    let mut id = [0; 16];
-    for (byte, pair) in id.iter_mut().zip(digits.as_chunks::<2>().0) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(GrantId(id))
-}
+#[cfg(test)]
+mod tests;

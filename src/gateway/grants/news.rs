@@ -11,17 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use identity::sealed::fingerprint::GrantId;
+use identity::sealed::news::News;
 use parking_lot::RwLock;
 use tokio::sync::watch;
-
-/// An event in the life of a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    /// It was ended.
-    Ended,
-    /// Tokens that were issued before or in this second say what was true of the person before.
-    ChangedAt(u64),
-}
 
 /// The news of all grants.
 #[derive(Debug)]
@@ -35,33 +27,6 @@ pub(crate) struct GrantNews {
 impl Default for GrantNews {
     fn default() -> Self {
         Self { grants: RwLock::default(), epoch: AtomicU64::new(0), changed: watch::Sender::new(0) }
-    }
-}
-
-impl News {
-    /// As it is kept and told.
-    pub(super) fn bytes(self) -> Vec<u8> {
-        match self {
-            Self::Ended => b"e".to_vec(),
-            Self::ChangedAt(at_s) => [&b"c"[..], &at_s.to_be_bytes()].concat(),
-        }
-    }
-
-    /// `None`: it is of another version.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        match bytes.split_first()? {
-            (b'e', []) => Some(Self::Ended),
-            (b'c', at_s) => Some(Self::ChangedAt(u64::from_be_bytes(at_s.try_into().ok()?))),
-            _ => None,
-        }
-    }
-
-    /// The one that counts of both.
-    fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::ChangedAt(one), Self::ChangedAt(another)) => Self::ChangedAt(one.max(another)),
-            _ => Self::Ended,
-        }
     }
 }
 
@@ -176,11 +141,5 @@ mod tests {
         all.note(grant, News::ChangedAt(9), 60);
         all.sweep(100);
         assert_eq!(all.of(grant), Some(News::Ended), "known for as long as was said at first");
-        for news in [News::Ended, News::ChangedAt(7)] {
-            assert_eq!(News::read(&news.bytes()), Some(news));
-        }
-        for wrong in [&b""[..], b"x", b"ee", b"c1234567", b"c123456789"] {
-            assert_eq!(News::read(wrong), None);
-        }
     }
 }

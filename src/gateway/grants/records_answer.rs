@@ -25,3 +25,12 @@ pub(crate) struct NamesPage {
     /// The name behind which the next page begins; `None`: this was the last.
     pub next: Option<Name>,
 }
+
+/// Names of a log, in the order in which their records were written.
+#[derive(Debug, Default)]
+pub(crate) struct LogPage {
+    pub names: Vec<Name>,
+    /// The generation behind which the next page begins; `None`: there was nothing.
+    pub position: Option<u64>,
+    pub has_more: bool,
+}

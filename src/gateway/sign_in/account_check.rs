@@ -118,7 +118,10 @@ impl SignInDesk {
         }
         let name = account.value.fingerprint();
         let Some(turn) = self.grants.take_turn(name, TURN_LIFE_S).await? else {
-            // Another asks just now; meanwhile all goes on by the last answer.
+            // Another asks just now; meanwhile all goes on by the last answer, where that is enough.
+            if is_forced {
+                return Err(GrantsError::Contended(account.value.principal));
+            }
             return Ok(match self.due(&account.value) {
                 CheckDue::Overdue => CheckedAccount::Overdue,
                 _ => CheckedAccount::Good(Box::new(account)),

@@ -34,6 +34,7 @@ impl SignInDesk {
                 let named = AskedFor { client_id: &client_id, ..AskedFor::default() };
                 return self.authorize_refused(&fault.into(), named, request);
             }
+            Err(NoClient::Store(fault)) => return self.store_page(&fault, request),
             Err(NoClient::Document(error)) => {
                 self.refused(request, "client", &format!("the document {client_id}: {}", error.why));
                 return page_of(

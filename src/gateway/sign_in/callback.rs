@@ -93,6 +93,7 @@ impl SignInDesk {
             Returned::Unanswered(judged) => {
                 let found = match self.find_client(Some(&judged.client_id), request.client).await {
                     Ok(found) => found,
+                    Err(NoClient::Store(fault)) => return self.store_page(&fault, request),
                     Err(NoClient::Refused(_) | NoClient::Document(_)) => {
                         return page_of(
                             &Trouble::ClientUnknown { client_id: &judged.client_id },

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use identity::client::{Client, ClientFault, ClientIdKind, ClientSource};
 use identity::oauth_error::{ErrorCode, Fault, OAuthError};
 use identity::pages::KnownBy;
+use identity::sealed::Kind;
 
 use super::desk::SignInDesk;
 use super::documents::DocumentError;
+use crate::grants::GrantsError;
 
 /// A client that may be used.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub(super) enum NoClient {
     Refused(ClientFault),
     /// Its document cannot be had now, or is none.
     Document(DocumentError),
+    /// It cannot be told now.
+    Store(GrantsError),
 }
 
 impl From<ClientFault> for NoClient {
@@ -32,11 +36,18 @@ impl From<ClientFault> for NoClient {
     }
 }
 
+impl From<GrantsError> for NoClient {
+    fn from(fault: GrantsError) -> Self {
+        Self::Store(fault)
+    }
+}
+
 impl From<NoClient> for OAuthError {
     /// A document that cannot be had now is no reason for a client to register anew.
     fn from(none: NoClient) -> Self {
         match none {
             NoClient::Refused(fault) => fault.into(),
+            NoClient::Store(fault) => fault.into(),
             NoClient::Document(error) if error.is_passing => {
                 let why = "the document of the client cannot be had now";
                 Self::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Client).retry_after(10)
@@ -66,7 +77,14 @@ impl SignInDesk {
                 return Ok(FoundClient { client: known.client.clone(), is_consent_given });
             }
             ClientIdKind::Registered if settings.config.registration => {
-                Client::registered(id, &settings.seals, self.issuer())?
+                match Client::registered(id, &settings.seals, self.issuer()) {
+                    Ok(client) => client,
+                    Err(fault) => {
+                        let key = settings.seals.unknown_key(Kind::ClientId, id);
+                        self.grants.unless_elsewhere(key).await?;
+                        return Err(fault.into());
+                    }
+                }
             }
             ClientIdKind::Document if settings.config.client_documents == config::ClientDocuments::Fetch => {
                 let document = self.document(id, asker).await.map_err(NoClient::Document)?;

@@ -4,6 +4,7 @@ use identity::client_auth::ShownClient;
 use identity::oauth_error::{Answer, OAuthError};
 use identity::parameters::Parameters;
 use identity::revocation;
+use identity::sealed::Kind;
 use identity::server_metadata::REVOKE_PATH;
 
 use super::desk::{SignInDesk, SignInRequest};
@@ -31,7 +32,13 @@ impl SignInDesk {
         let token = revocation::read(&parameters)?;
         let grant = revocation::grant_of(&token, &shown.id, &self.settings.seals, self.issuer())?;
         // Nothing is fetched or stored for a token that is nobody's (RFC 7009 §2.2).
-        let Some(grant) = grant else { return Ok(revocation::answer()) };
+        let Some(grant) = grant else {
+            for kind in [Kind::AccessToken, Kind::RefreshToken] {
+                let key = self.settings.seals.unknown_key(kind, token.expose());
+                self.grants.unless_elsewhere(key).await?;
+            }
+            return Ok(revocation::answer());
+        };
         self.prove(&shown, REVOKE_PATH, request).await?;
         if let Some(ended) = self.grants.end(grant).await? {
             self.series.ended.with_label_values(&["client"]).inc();

@@ -12,6 +12,7 @@ use identity::sealed::account::{AccountRecord, CheckDue};
 use identity::sealed::authorization_code::AuthorizationCode;
 use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::grant::GrantRecord;
+use identity::sealed::news::News;
 use identity::sealed::refresh_token::RefreshToken;
 use identity::sealed::{OpenFault, Sealable};
 use identity::server_metadata::TOKEN_PATH;
@@ -23,7 +24,6 @@ use super::account_check::{CheckedAccount, known};
 use super::desk::{SignInDesk, SignInRequest};
 use crate::access::auth::sign_in::settings::SignIn;
 use crate::clock::now_s;
-use crate::grants::news::News;
 use crate::grants::{GrantsError, Held, Written};
 
 /// So often somebody else may have used the same grant meanwhile.
@@ -64,7 +64,7 @@ impl SignInDesk {
         let shown = ShownClient::read(request.authorization.as_deref(), &parameters)?;
         *has_tried_basic = shown.has_tried_basic();
         let asked = TokenRequest::read(&parameters)?;
-        let opened = self.opened(&asked, &shown)?;
+        let opened = self.opened(&asked, &shown).await?;
         self.prove(&shown, TOKEN_PATH, request).await?;
         match (&asked, &opened) {
             (TokenRequest::Code { redirect_uri, verifier, resource, .. }, ShownGrant::Code(code)) => {
@@ -91,15 +91,15 @@ impl SignInDesk {
     }
 
     /// Opens the code or refresh token, and sees whose it is: before a document of the client is fetched.
-    fn opened(&self, asked: &TokenRequest, shown: &ShownClient) -> Result<ShownGrant, OAuthError> {
+    async fn opened(&self, asked: &TokenRequest, shown: &ShownClient) -> Result<ShownGrant, OAuthError> {
         let of_another = || OAuthError::new(ErrorCode::InvalidGrant, "it is of another client");
         match asked {
             TokenRequest::Code { code, .. } => {
-                let code: AuthorizationCode = self.open(code.expose())?;
+                let code: AuthorizationCode = self.open(code.expose()).await?;
                 if code.client.is_of(&[&shown.id]) { Ok(ShownGrant::Code(code)) } else { Err(of_another()) }
             }
             TokenRequest::Refresh { token, .. } => {
-                let token: RefreshToken = self.open(token.expose())?;
+                let token: RefreshToken = self.open(token.expose()).await?;
                 if token.client.is_of(&[&shown.id]) {
                     Ok(ShownGrant::Refresh(token))
                 } else {
@@ -109,16 +109,17 @@ impl SignInDesk {
         }
     }
 
-    fn open<S: Sealable>(&self, text: &str) -> Result<S, OAuthError> {
-        self.settings.seals.open(text, self.issuer(), now_s()).map_err(|fault| {
-            OAuthError::new(
-                ErrorCode::InvalidGrant,
-                match fault {
-                    OpenFault::Expired => "its time is over",
-                    OpenFault::Unknown => "it was not issued here, or its key is gone",
-                },
-            )
-        })
+    async fn open<S: Sealable>(&self, text: &str) -> Result<S, OAuthError> {
+        let seals = &self.settings.seals;
+        let why = match seals.open(text, self.issuer(), now_s()) {
+            Ok(opened) => return Ok(opened),
+            Err(OpenFault::Expired) => "its time is over",
+            Err(OpenFault::Unknown) => {
+                self.grants.unless_elsewhere(seals.unknown_key(S::KIND, text)).await?;
+                "it was not issued here, or its key is gone"
+            }
+        };
+        Err(OAuthError::new(ErrorCode::InvalidGrant, why))
     }
 
     /// Checks that the client is the one it names. An assertion counts once.

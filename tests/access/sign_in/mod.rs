@@ -13,6 +13,7 @@
 //! | [`faults`] | What happens where the provider lies or fails? |
 //! | [`reloads`] | What do tokens mean after a reload? |
 //! | [`many`] | What do many sign-ins cost, and what does a reload mean for all of them? |
+//! | [`fleet`] | Does all of this hold at several gateways with one Redis, whatever becomes of them and of it? |
 //! | [`operators`] | What do operators see and end, and where does a wrong key lead? |
 //! | [`demo`] | Is a new user signed in with what `trunkline demo --sign-in` says? |
 //! | [`musts`] | Do the mistakes of others happen here? |
@@ -23,6 +24,7 @@ mod cookies;
 mod demo;
 mod ends;
 mod faults;
+mod fleet;
 mod flow;
 mod forms;
 mod many;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::browser::{Browser, moves_on};
 use crate::harness::{
@@ -45,8 +46,8 @@ pub(super) struct Settings<'s> {
 /// A gateway before a server with the tool `echo` that can be listened to, and the provider of its users.
 pub(super) struct Place {
     pub(super) daemon: Daemon,
-    pub(super) provider: Provider,
-    server: Listening,
+    pub(super) provider: Arc<Provider>,
+    server: Arc<Listening>,
     folder: Folder,
 }
 
@@ -56,9 +57,18 @@ impl Place {
     }
 
     pub(super) fn with(settings: Settings<'_>) -> Self {
-        let (folder, server) = (Folder::new(), Listening::start(Offer::tools(&["echo"])));
+        let server = Arc::new(Listening::start(Offer::tools(&["echo"])));
+        Self::before(server, Arc::new(Provider::start(&[CALLBACK])), settings)
+    }
+
+    /// Another gateway before the same server, with the same provider.
+    pub(super) fn beside(&self, settings: Settings<'_>) -> Self {
+        Self::before(Arc::clone(&self.server), Arc::clone(&self.provider), settings)
+    }
+
+    fn before(server: Arc<Listening>, provider: Arc<Provider>, settings: Settings<'_>) -> Self {
+        let folder = Folder::new();
         write_secret(&folder.path().join("secret"), PROVIDER_SECRET);
-        let provider = Provider::start(&[CALLBACK]);
         let daemon = start(&config(&folder, &server, &provider, settings));
         Self { daemon, provider, server, folder }
     }
@@ -78,6 +88,11 @@ impl Place {
     /// The bytes of the file of sign-ins.
     pub(super) fn store(&self) -> Vec<u8> {
         std::fs::read(self.state().join("sign-ins.redb")).expect("a file")
+    }
+
+    /// Starts the gateway again after it was killed.
+    pub(super) fn start_again(&mut self, settings: Settings<'_>) {
+        self.daemon = start(&config(&self.folder, &self.server, &self.provider, settings));
     }
 
     /// Reloads with other settings.

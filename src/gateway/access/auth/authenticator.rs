@@ -15,11 +15,12 @@ use super::jwt::issuer::{Issuer, Issuers};
 use super::sign_in::settings::{SignIn, SignIns};
 use super::sign_in::token::{self, OpenedToken, looks_issued};
 use crate::clock;
-use crate::grants::news::{GrantInForce, GrantNews, News};
+use crate::grants::news::{GrantInForce, GrantNews};
 use crate::identity::principal::Principal;
 use crate::identity::refusal::CredentialFault;
 use config::{self, Algorithm, AuthMethod};
 use identity::sealed::access_token::{AccessToken, KnownOfPrincipal};
+use identity::sealed::news::News;
 use protocol::head::HeaderField;
 use tokens::jwt::{Token, is_token};
 

@@ -533,6 +533,8 @@ metrics! {
         store_bytes: IntGauge = "trunkline_sign_in_store_bytes";
         /// Failures of the store of sign-ins.
         store_failures: IntCounter = "trunkline_sign_in_store_failures_total";
+        /// Settings of the shared Redis by which sign-ins get lost, 1 where it is set so: `not_persistent`, `evicts`.
+        redis_faults: IntGaugeVec["fault"] = "trunkline_sign_in_redis_faults";
     }
 }
 
