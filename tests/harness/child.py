@@ -11,7 +11,7 @@ them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone
 `initialize` as Python's SDK 1.x does. `starts-in=S` reads nothing for S seconds, `burns=S` does so while it computes, `later-starts-in=S` does so in all processes but the first, `later-lists-in=S` is as late with tools there, `batches` answers in batches, `fractions` spells numbers with a fraction, `banner` writes lines that are no
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method (with `crashes-after=N`, of the one after N in a process), `hangs-at=METHOD` never answers it, and `lists=N` refuses to list once it did so N times.
 `turns-legacy` is of the modern era, and of the other one, silent on what it does not know, once it has turned; `turns-modern` the
-reverse.
+reverse. With `ends`, they die of it instead.
 `initializes-after=N` refuses the first N times to initialize, of all its processes.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
@@ -34,10 +34,11 @@ OUT = sys.stdout.buffer
 IS_FIRST = not os.path.exists(LOG)
 HAS_TURNED = os.path.exists(LOG + ".turned")
 IS_SILENT = os.path.exists(LOG + ".silent")
+UNKNOWN = "crashes-at=" if "ends" in WORDS else "hangs-at="
 if "turns-legacy" in WORDS:
-    WORDS.append("silent-on-discover" if HAS_TURNED else "modern-only")
+    WORDS.append(UNKNOWN + "server/discover" if HAS_TURNED else "modern-only")
 if "turns-modern" in WORDS:
-    WORDS.extend(["modern-only", "hangs-at=initialize"] if HAS_TURNED else ["strict"])
+    WORDS.extend(["modern-only", UNKNOWN + "initialize"] if HAS_TURNED else ["strict"])
 
 
 def given(word):

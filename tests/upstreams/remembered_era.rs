@@ -1,4 +1,4 @@
-//! Programs that are silent in the era in which they are known: because they are other ones by now, or for a while.
+//! Programs that do not answer in the era in which they are known: because they are other ones by now, or for a while.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +13,8 @@ use crate::harness::{
 
 const ISOLATIONS: [&str; 3] = ["shared", "principal", "session"];
 const TIMES: &str = "start_timeout = \"8s\"\nstop_timeout = \"100ms\"\nresponse_timeout = \"10s\"";
+/// It is logged of one that is asked as one that is not known.
+const ASKED_ANEW: &str = "it is asked anew what it speaks";
 /// A program of the other era is found by then: its starts in vain are not many.
 const FOUND_WITHIN: Duration = Duration::from_secs(45);
 
@@ -65,21 +67,54 @@ fn eras(daemon: &Daemon) -> Value {
 
 #[test]
 fn a_program_that_has_become_one_of_the_other_era_is_found_out_though_it_does_not_say_so() {
-    let cases =
-        ["turns-legacy", "turns-modern"].into_iter().flat_map(|turns| ISOLATIONS.map(|of| (turns, of)));
-    side_by_side(cases, |(turns, isolation)| {
-        let child = Child::new(&[turns]);
-        let gateway = Remembering::new(&child, &format!("isolation = \"{isolation}\"\n{TIMES}"));
-        child.turns();
-        let daemon = gateway.start();
-        eventually_within(FOUND_WITHIN, &format!("{turns} {isolation} serves again"), || {
-            // Its list is the one that is kept.
-            assert!(is_listed(&daemon), "{turns} {isolation}");
-            serves(&daemon).then_some(())
-        });
-        let expected = if turns == "turns-legacy" { "legacy" } else { "modern" };
-        assert_eq!(eras(&daemon), json!([expected]), "{isolation}");
+    for words in [&[][..], &["ends"]] {
+        let cases =
+            ["turns-legacy", "turns-modern"].into_iter().flat_map(|turns| ISOLATIONS.map(|of| (turns, of)));
+        side_by_side(cases, |(turns, isolation)| check_turned(words, turns, isolation));
+    }
+}
+
+/// A program is found that has become one of the other era. `words`: what it is beside that.
+fn check_turned(words: &[&str], turns: &str, isolation: &str) {
+    let child = Child::new(&[&[turns], words].concat());
+    let gateway = Remembering::new(&child, &format!("isolation = \"{isolation}\"\n{TIMES}"));
+    child.turns();
+    let daemon = gateway.start();
+    eventually_within(FOUND_WITHIN, &format!("{turns} {isolation} serves again"), || {
+        // Its list is the one that is kept.
+        assert!(is_listed(&daemon), "{turns} {isolation}");
+        serves(&daemon).then_some(())
     });
+    let expected = if turns == "turns-legacy" { "legacy" } else { "modern" };
+    assert_eq!(eras(&daemon), json!([expected]), "{turns} {words:?} {isolation}");
+}
+
+#[test]
+fn a_program_that_ends_before_it_has_read_anything_is_known_as_it_was() {
+    let child = Child::new(&["modern-only"]);
+    let gateway = Remembering::new(&child, &format!("isolation = \"shared\"\n{TIMES}"));
+    child.breaks();
+    let daemon = gateway.start();
+    child.wait_for("started", 4);
+    child.is_mended();
+    eventually("it serves again", || serves(&daemon).then_some(()));
+    assert!(child.received("initialize").is_empty());
+    assert!(!daemon.log().iter().any(|line| line.contains(ASKED_ANEW)), "{:#?}", daemon.log());
+}
+
+#[test]
+fn a_program_that_has_read_late_is_known_as_it_was() {
+    let child = Child::new(&["modern-only"]);
+    let gateway = Remembering::new(&child, &format!("isolation = \"shared\"\n{TIMES}"));
+    child.falls_silent();
+    child.starts_in(6);
+    let daemon = gateway.start();
+    daemon.wait_for_log(0, "its end", |line| line.contains("had to be ended"));
+    child.speaks();
+    child.starts_in(0);
+    eventually("it serves again", || serves(&daemon).then_some(()));
+    assert!(child.received("initialize").is_empty());
+    assert!(!daemon.log().iter().any(|line| line.contains(ASKED_ANEW)), "{:#?}", daemon.log());
 }
 
 #[test]

@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::states::status;
 use crate::harness::{
     Child, Config, Daemon, Folder, LEGACY_VERSION, Request, Response, api_key, call, eventually,
-    eventually_within, in_session, legacy, list, open_session, side_by_side, tool_names, with_key,
+    eventually_within, in_session, legacy, legacy_call, list, open_session, side_by_side, tool_names,
+    with_key,
 };
 
 /// The kinds of servers there are, by what they do with messages of the other era.
@@ -560,6 +561,42 @@ fn the_words_of_a_program_that_does_not_start_come_before_its_end() {
     let log = daemon.log();
     let at = |what: &str| log.iter().position(|line| line.contains(what));
     assert!(at("banner line 19").is_some() && at("banner line 19") < at("ended unasked"), "{log:#?}");
+}
+
+#[test]
+fn the_process_that_was_asked_is_that_of_the_lists() {
+    let cases = [
+        ("children_max = 1", ""),
+        ("children_max = 4", ""),
+        ("", "children_max = 8"),
+        ("children_max = 4\neras = [\"legacy\"]", ""),
+    ];
+    side_by_side(cases, |(lines, limits)| {
+        let child = Child::new(&["strict"]);
+        let daemon = Daemon::start(&Config::new().raw("up", &child.keys(lines)).limits(limits).admin());
+        let session = open(&daemon);
+        eventually("it is listed", || {
+            let lists = [daemon.send(&list("1", "tools/list")), daemon.send(&list_in(&session))];
+            lists.iter().all(|response| listed(response) == 1).then_some(())
+        });
+        assert_eq!(child.pids().len(), 1, "{lines} {limits}: {:?}", first_methods(&child));
+    });
+}
+
+#[test]
+fn of_few_processes_the_one_that_was_asked_leaves_its_place_to_a_client() {
+    let cases = ["", "eras = [\"legacy\"]", "session_loss = \"end\""];
+    side_by_side(cases, |lines| {
+        let child = Child::new(&["strict"]);
+        let keys = child.keys(&format!("children_max = 1\n{lines}"));
+        let daemon = Daemon::start(&Config::new().raw("up", &keys).admin());
+        child.wait_received("notifications/initialized", 1);
+        let session = open(&daemon);
+        eventually(&format!("it is called: {lines}"), || {
+            let called = daemon.send(&in_session(&session, legacy_call("1", "echo")));
+            called.text().contains("content").then_some(())
+        });
+    });
 }
 
 #[test]

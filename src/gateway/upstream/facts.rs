@@ -3,7 +3,7 @@
 //! A fixed set of eras in the configuration goes before what is known here ([`Upstream::eras`](super::Upstream::eras)).
 //! Each era is learned by itself: a server of both may name only one of them. Only whoever probes upstreams writes
 //! here; everybody else reads. Invariant: what was once known is never replaced by ignorance, except of a program that
-//! reads what it is asked in the era that is known, and says nothing.
+//! reads what it is asked in the era that is known, and never answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -4,7 +4,7 @@
 //! furthest speaks for it. Whoever starts a process holds its [`Start`]; everybody else reads [`StartWatch`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -84,6 +84,7 @@ pub(crate) struct Start {
     number: u64,
     is_own: bool,
     read: CancellationToken,
+    read_since: OnceLock<Instant>,
     up: CancellationToken,
 }
 
@@ -155,8 +156,8 @@ impl StartWatch {
             starts.stages.insert(number, StartStage { stage: Stage::Queued(clock::now()), is_own });
             number
         });
-        let (read, up) = Default::default();
-        Start { watch: Arc::clone(self), number, is_own, read, up }
+        let (read, read_since, up) = Default::default();
+        Start { watch: Arc::clone(self), number, is_own, read, read_since, up }
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut StartStages) -> T) -> T {
@@ -202,13 +203,19 @@ impl Start {
 
     /// It has read all that it was sent.
     pub(crate) fn note_read(&self) {
-        self.watch.starts.lock().read = Some(clock::now());
+        let since = *self.read_since.get_or_init(clock::now);
+        self.watch.starts.lock().read = Some(since);
         self.read.cancel();
     }
 
     /// Cancelled once it has read all that it was sent first.
     pub(crate) fn read(&self) -> CancellationToken {
         self.read.clone()
+    }
+
+    /// Since when it has; `None`: it has not yet.
+    pub(crate) fn read_since(&self) -> Option<Instant> {
+        self.read_since.get().copied()
     }
 
     /// It has answered.

@@ -56,7 +56,7 @@ use protocol::version::{Era, Eras, MODERN};
 const CONCURRENT_MAX: usize = 256;
 /// The time that a process which has read `server/discover` may take to answer before it is asked to `initialize` as well.
 const DISCOVER_PATIENCE: Duration = Duration::from_secs(5);
-/// So often a program that was known, and says nothing now, is asked in vain for the modern era before it is asked to
+/// So often a program that was known, and does not answer now, is asked in vain for the modern era before it is asked to
 /// `initialize`: a program of both eras keeps the one in which it is asked first.
 const DOUBTED_QUESTIONS: u32 = 3;
 /// How long the start waits for the names of hosts.
@@ -93,7 +93,7 @@ struct UpstreamSchedule {
     legacy: Option<Schedule>,
     /// The moment at which an answer was taken in last.
     heard: Option<Instant>,
-    /// It is a program that was known in one era, said nothing in it, and has not said since what it speaks.
+    /// It is a program that was known in one era, did not answer in it, and has not said since what it speaks.
     is_in_doubt: bool,
 }
 
@@ -434,8 +434,8 @@ impl UpstreamSchedule {
         }
     }
 
-    /// A program that says nothing in the era in which it is known is asked as a new one: it may be another by now. Nothing of
-    /// it serves, so that nobody loses anything. Returns it if that is so.
+    /// A program that does not answer in the era in which it is known, be it that it ends, is asked as a new one: it may be
+    /// another by now. Nothing of it serves, so that nobody loses anything. Returns it if that is so.
     fn follow_silence(&mut self, now: Instant) -> Option<Arc<Upstream>> {
         let is_asked = [&self.modern, &self.legacy].into_iter().flatten().any(|asked| asked.due().is_none());
         if is_asked || !program::is_silent(&self.upstream) {
@@ -444,7 +444,7 @@ impl UpstreamSchedule {
         let upstream = Arc::clone(&self.upstream);
         tracing::warn!(
             upstream = upstream.config.name,
-            "its process has read the first message and said nothing for start_timeout: it is asked anew what it speaks"
+            "its process has read the first message and never answered: it is asked anew what it speaks"
         );
         if let Some(children) = upstream.children() {
             children.forget_introduction();

@@ -21,7 +21,6 @@ use crate::upstream::initialize::{
     CLOSE_TIMEOUT, InitializeError, InitializeOffer, InitializedSession, open,
 };
 use crate::upstream::start_state::{StartState, StartWatch};
-use config::Isolation;
 use protocol::error::UpstreamError;
 use protocol::version::{Era, Eras, LegacyVersion};
 
@@ -29,8 +28,6 @@ use protocol::version::{Era, Eras, LegacyVersion};
 const START_TIME_MAX: Duration = Duration::from_hours(24);
 /// The word of a program holds for its process, and none is started to hear it again.
 const FRESH_FOR: Duration = Duration::from_hours(24);
-/// Of so many processes that may run the gateway keeps one for lists.
-const KEPT_OF_CHILDREN_MIN: usize = 32;
 
 /// Asks a program about one era.
 pub(super) async fn find(
@@ -121,7 +118,7 @@ pub(super) fn is_of_one_era(upstream: &Upstream) -> bool {
     upstream.is_child() && upstream.config.eras.is_none() && upstream.config.bridge.is_on
 }
 
-/// True for a program whose processes read what they are asked in the era in which it is known, and say nothing.
+/// True for a program whose processes read what they are asked in the era in which it is known, and never answer.
 pub(super) fn is_silent(upstream: &Upstream) -> bool {
     let silent_in = upstream.children().filter(|_| is_of_one_era(upstream)).and_then(|all| all.silent_in());
     silent_in.is_some_and(|era| asked(&upstream.facts.known()) == Eras::only(era))
@@ -162,21 +159,10 @@ async fn silence(starts: &StartWatch, mut under_way: watch::Receiver<bool>, pati
     }
 }
 
-/// True if the gateway keeps the process that it has initialized: where there are few, all are for clients.
-fn is_kept(asker: &Asker<'_>, upstream: &Upstream) -> bool {
-    upstream.config.command.as_ref().is_some_and(|command| {
-        command.isolation != Isolation::Session
-            || command.children_max.min(asker.limits.children_max) >= KEPT_OF_CHILDREN_MIN
-    })
-}
-
 async fn initialize(asker: &Asker<'_>, sessions: &Sessions, upstream: &Upstream) -> EraFinding {
     let version = LegacyVersion::NEWEST;
     let deadline = clock::now() + START_TIME_MAX;
     upstream.facts.revisions.forget();
-    if !is_kept(asker, upstream) {
-        return open_and_close(asker, upstream, deadline).await;
-    }
     let own = SessionId::own(version);
     if let Some(before) = sessions.opened(own, &upstream.session_key)
         && upstream.has_ended(before.id.as_ref())

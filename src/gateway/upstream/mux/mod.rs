@@ -200,17 +200,22 @@ impl MuxConnection {
     /// From now on the connection carries one session, whose client takes requests. `is_own`: it is the gateway's.
     pub(crate) fn begin_session(&self, is_own: bool) -> u64 {
         let mut state = self.lock();
-        state.kind = MuxKind::Session;
+        (state.kind, state.begun_in) = (MuxKind::Session, is_own.then_some(Era::Legacy));
         state.listeners.entry(ONLY_SESSION).or_insert_with(|| NotificationListener::new(is_own));
         ONLY_SESSION
     }
 
-    /// The era of its requests: those of a session are of the legacy one.
-    pub(crate) fn era(&self) -> Era {
-        match self.lock().kind {
-            MuxKind::Modern => Era::Modern,
-            MuxKind::Session | MuxKind::Shared => Era::Legacy,
-        }
+    /// The era of the questions that begin it, where those are the gateway's own; a client's session begins with what its
+    /// client says.
+    pub(crate) fn begun_in(&self) -> Option<Era> {
+        self.lock().begun_in
+    }
+
+    /// True if it carries a session of the gateway's own, in which nothing was asked yet.
+    pub(crate) fn is_only_initialized(&self) -> bool {
+        let state = self.lock();
+        let is_own = state.kind == MuxKind::Session && state.begun_in.is_some();
+        is_own && state.own_answered.iter().all(|(method, _)| *method == Method::Initialize)
     }
 
     /// From now on the connection carries requests of several principals.
@@ -220,7 +225,8 @@ impl MuxConnection {
 
     /// From now on the connection carries sessions that share one which the gateway opens.
     pub(crate) fn share(&self) {
-        self.lock().kind = MuxKind::Shared;
+        let mut state = self.lock();
+        (state.kind, state.begun_in) = (MuxKind::Shared, Some(Era::Legacy));
     }
 
     /// One more session. `is_own`: it is the gateway's.

@@ -32,6 +32,8 @@ pub(super) struct MuxState {
     pub(super) listeners: HashMap<u64, NotificationListener>,
     pub(super) next_session: u64,
     pub(super) kind: MuxKind,
+    /// The era of the questions that begin it, where those are the gateway's own.
+    pub(super) begun_in: Option<Era>,
     pub(super) callers: ModernCallers,
     pub(super) used: Instant,
     pub(super) has_answered: bool,
@@ -130,6 +132,7 @@ impl MuxState {
             listeners: HashMap::new(),
             next_session: ONLY_SESSION + 1,
             kind: MuxKind::Modern,
+            begun_in: Some(Era::Modern),
             callers: ModernCallers::One,
             used: clock::now(),
             has_answered: false,

@@ -81,6 +81,13 @@ const LOGGED_CHARS_MAX: usize = 1024;
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 /// One that lives for so long has not ended at a question, though it was not asked it: the longest pause is over.
 const OUTLIVING_TIME: Duration = Duration::from_mins(3);
+/// One that says nothing for so long since it has read its first question does not speak that era, or for half of
+/// `start_timeout`, if that is less.
+const SILENCE_MIN: Duration = Duration::from_secs(30);
+/// Where fewer may run, all are for clients.
+const FEW: usize = 32;
+/// Then one of the gateway's own that has done nothing but initialize waits for so long for what it may be for.
+const UNLISTED_TIME_MAX: Duration = Duration::from_secs(5);
 /// The pause between two looks whether one lives on that was asked what others ended at.
 const LIVING_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -129,6 +136,8 @@ pub(crate) struct Children {
     /// The program has said what it speaks, now or before a restart, or nobody asks. Until then an answer may be the refusal
     /// of another era.
     is_introduced: AtomicBool,
+    /// The gateway's own is to be asked for lists, and makes room for those of clients.
+    is_listed: bool,
     retired: CancellationToken,
 }
 
@@ -188,6 +197,7 @@ impl Children {
             recent_ends: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             is_introduced: AtomicBool::new(upstream.eras.is_some()),
+            is_listed: upstream.eras.is_none() && upstream.session_loss != config::SessionLoss::End,
             retired: CancellationToken::new(),
         })
     }
@@ -202,8 +212,7 @@ impl Children {
         self.starts.lock().is_silent()
     }
 
-    /// The era in which the last process was asked that read the question and said nothing for `start_timeout`, while none
-    /// serves.
+    /// The era in which the gateway asked the last process that read the question and never answered it, while none serves.
     pub(crate) fn silent_in(&self) -> Option<Era> {
         self.starts.lock().silent_in().filter(|_| self.serving.load(Ordering::Relaxed) == 0)
     }
@@ -340,6 +349,18 @@ impl Children {
     /// The weight of hearing of changes of lists, which keeps one or does not.
     fn use_by_gateway(&self) -> GatewayUse {
         if self.command.lazy { GatewayUse::Ignored } else { GatewayUse::Counts }
+    }
+
+    /// The time after which a process ends that nobody uses.
+    fn idle_timeout(&self, host: &Host, connection: &MuxConnection) -> Duration {
+        let is_spare = || {
+            // Of those of all upstreams, others may need the place.
+            let is_needed =
+                host.shared.children.max() < FEW || !self.is_listed && self.command.children_max < FEW;
+            is_needed && connection.is_only_initialized()
+        };
+        let max = if is_spare() { UNLISTED_TIME_MAX } else { Duration::MAX };
+        self.command.idle_timeout.min(max)
     }
 
     /// The time that one may take to answer anything.
@@ -531,11 +552,26 @@ impl Children {
         if end == ChildEnd::Asked || connection.has_answered() {
             return;
         }
-        self.note_vain_start(VainStart::Unanswered, since, clock::now());
-        // One that has not read it yet may be slow in whichever era.
-        if end == ChildEnd::NeverUp && start.read().is_cancelled() {
-            self.starts.lock().note_silence(connection.era());
+        let now = clock::now();
+        self.note_vain_start(VainStart::Unanswered, since, now);
+        if self.is_silent(start, end, now)
+            && let Some(era) = connection.begun_in()
+        {
+            self.starts.lock().note_silence(era);
         }
+    }
+
+    /// Whether the end of this one tells of the era in which it was asked: it has read the question, and ended of it or was
+    /// silent, and nothing else of the program serves. One that has yet to read may end, or be slow, in whichever era.
+    fn is_silent(&self, start: &Start, end: ChildEnd, now: Instant) -> bool {
+        let Some(read_since) = start.read_since() else { return false };
+        let silence_min = SILENCE_MIN.min(self.start_timeout() / 2);
+        let was_told = match end {
+            ChildEnd::Closed => true,
+            ChildEnd::NeverUp => now.duration_since(read_since) >= silence_min,
+            ChildEnd::Asked | ChildEnd::TooLong | ChildEnd::Deaf => false,
+        };
+        was_told && self.serving.load(Ordering::Relaxed) == 0
     }
 
     fn note_end(

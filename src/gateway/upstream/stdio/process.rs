@@ -3,9 +3,10 @@
 //! Whatever it does – garbage, floods, silence, death – harms only its own calls. It is stopped as the protocol says:
 //! its input is closed, then its process group is asked to end, then it is made to.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -137,12 +138,13 @@ pub(super) async fn run(
     }));
     let heard = Cell::new(0);
     let end = {
+        let first = FirstInput::new(&stdin, &start);
         // Each is looked at when it is woken, as nearly always only one of the first two is.
         let mut ends: FuturesUnordered<LocalBoxFuture<'_, ChildEnd>> = FuturesUnordered::new();
         let watch = DeafWatch::new(&connection, &heard, children.response_timeout);
         let output = Output::new(&children, &host, &start, &heard, read_half);
         ends.push(Box::pin(output.read(&mut stdout)));
-        ends.push(Box::pin(write(stdin, write_half, &start, watch)));
+        ends.push(Box::pin(write(stdin, write_half, &first, watch)));
         ends.push(Box::pin(never_up(&start, &children, &connection)));
         ends.push(Box::pin(asked(&children, &host, &start, &connection)));
         ends.push(Box::pin(async {
@@ -155,6 +157,8 @@ pub(super) async fn run(
             ChildEnd::Closed
         }));
         let end = ends.next().await.unwrap_or(ChildEnd::Closed);
+        // It may have ended as soon as it had read that.
+        first.look();
         children.note_unanswered(&connection, &start, end, since);
         end
         // Here its input is closed, and nobody waits for it any more.
@@ -177,13 +181,12 @@ pub(super) async fn run(
 async fn write(
     mut stdin: ChildStdin,
     mut write_half: WriteHalf,
-    start: &Start,
+    first: &FirstInput<'_>,
     mut watch: DeafWatch<'_>,
 ) -> ChildEnd {
     let mut buffer = Vec::with_capacity(4096);
-    let mut progress = ReadProgress::NothingWritten;
     loop {
-        let mut next = match next(&mut write_half, &stdin, &mut progress, start, &mut watch).await {
+        let mut next = match next(&mut write_half, &stdin, first, &mut watch).await {
             Ok(Some(message)) => Some(message),
             Ok(None) => return ChildEnd::Asked,
             Err(end) => return end,
@@ -211,10 +214,16 @@ async fn write(
             buffer = Vec::new();
         }
         buffer.clear();
-        if progress == ReadProgress::NothingWritten {
-            progress = ReadProgress::Unread;
-        }
+        first.note_written();
     }
+}
+
+/// What a child has read of what it was sent first.
+struct FirstInput<'a> {
+    start: &'a Start,
+    progress: Cell<ReadProgress>,
+    /// Its input, until it has read that.
+    input: RefCell<Option<OwnedFd>>,
 }
 
 /// A child's progress in reading its input.
@@ -227,28 +236,50 @@ enum ReadProgress {
     Read,
 }
 
+impl<'a> FirstInput<'a> {
+    fn new(stdin: &ChildStdin, start: &'a Start) -> Self {
+        let input = stdin.as_fd().try_clone_to_owned().ok();
+        Self { start, progress: Cell::new(ReadProgress::NothingWritten), input: RefCell::new(input) }
+    }
+
+    fn note_written(&self) {
+        if self.progress.get() == ReadProgress::NothingWritten {
+            self.progress.set(ReadProgress::Unread);
+        }
+    }
+
+    /// False while there is something that it has not read. Where the system does not say, it counts as read.
+    fn look(&self) -> bool {
+        if self.progress.get() == ReadProgress::Unread {
+            let is_unread =
+                |input: &OwnedFd| rustix::io::ioctl_fionread(input).is_ok_and(|unread| unread > 0);
+            let mut input = self.input.borrow_mut();
+            if input.as_ref().is_some_and(is_unread) {
+                return false;
+            }
+            *input = None;
+            self.progress.set(ReadProgress::Read);
+            self.start.note_read();
+        }
+        true
+    }
+}
+
 /// The next message to be written. Until the child has read the first, it is looked now and then whether it did; from then
 /// on, less often, whether it reads at all.
 async fn next(
     write_half: &mut WriteHalf,
     stdin: &ChildStdin,
-    progress: &mut ReadProgress,
-    start: &Start,
+    first: &FirstInput<'_>,
     watch: &mut DeafWatch<'_>,
 ) -> Result<Option<Segments>, ChildEnd> {
-    while *progress == ReadProgress::Unread {
+    while first.progress.get() == ReadProgress::Unread {
         if let Ok(next) = timeout(READ_INTERVAL, write_half.next()).await {
             return Ok(next);
         }
-        // Where the system does not say, it counts as read.
-        if rustix::io::ioctl_fionread(stdin).is_ok_and(|unread| unread > 0) {
-            if watch.is_deaf(stdin) {
-                return Err(ChildEnd::Deaf);
-            }
-            continue;
+        if !first.look() && watch.is_deaf(stdin) {
+            return Err(ChildEnd::Deaf);
         }
-        *progress = ReadProgress::Read;
-        start.note_read();
     }
     loop {
         tokio::select! {
@@ -300,13 +331,12 @@ async fn asked(children: &Children, host: &Host, start: &Start, connection: &Mux
 
 /// Completes when nobody needs the child any more.
 async fn unneeded(children: &Children, host: &Host, start: &Start, connection: &MuxConnection) {
-    let idle = children.command.idle_timeout;
-    let interval = (idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10));
     let unused = async {
         // Those who wait for its start have not asked it anything yet.
         start.up().cancelled().await;
         loop {
-            sleep(interval).await;
+            let idle = children.idle_timeout(host, connection);
+            sleep((idle / 4).clamp(IDLE_INTERVAL, Duration::from_secs(10))).await;
             if connection.close_if_unused_for(idle, children.use_by_gateway()) {
                 return;
             }

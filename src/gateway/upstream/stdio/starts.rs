@@ -42,7 +42,7 @@ pub(super) struct Starts {
     is_in_doubt: bool,
     /// The last one has answered nothing, or there was none.
     is_silent: bool,
-    /// The era in which the last one was asked that read the question and never answered.
+    /// The era in which the gateway asked the last one that read the question and never answered.
     silent_in: Option<Era>,
     /// They end again and again.
     is_loop: bool,
@@ -110,7 +110,7 @@ impl Starts {
         pause
     }
 
-    /// One that was asked in this era has read that, and said nothing until it had to be ended.
+    /// One that the gateway asked in this era has read that, and ended without an answer.
     pub(super) fn note_silence(&mut self, era: Era) {
         self.silent_in = Some(era);
     }
