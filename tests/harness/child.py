@@ -12,7 +12,9 @@ them it speaks, as in today's SDKs. `modern-only` is one of the modern era alone
 messages before that, `shows-roots` lists a tool more to clients that have roots, `speaks=REVISION` opens sessions of that one alone, `crashes-at=METHOD` dies of this method (with `crashes-after=N`, of the one after N in a process), `hangs-at=METHOD` never answers it, and `lists=N` refuses to list once it did so N times.
 `turns-legacy` is of the modern era, and of the other one, silent on what it does not know, once it has turned; `turns-modern` the
 reverse. With `ends`, they die of it instead.
-`initializes-after=N` refuses the first N times to initialize, of all its processes.
+`initializes-after=N` refuses the first N times to initialize, of all its processes. `later-initializes-in=S` takes S seconds for
+that in all processes but the first, `wants-roots` is of the modern era alone for clients that declare no roots, and `asks-first` asks
+for roots before it answers.
 `early` writes answers before anything is asked, to the first ids there are.
 `refuses=METHOD` answers this method with an error that tells its key, which is $SECRET.
 `declares-all` declares every list, and that tools and prompts change.
@@ -102,6 +104,10 @@ def initialize(request):
         return
     if "roots" in request["params"]["capabilities"]:
         declares_roots.append(True)
+    if "asks-first" in WORDS:
+        send({"id": "early", "method": "roots/list"})
+        note(event="answered early", message=json.loads(sys.stdin.buffer.readline()))
+    time.sleep(0 if IS_FIRST else float(given("later-initializes-in") or 0))
     value = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "child", "version": "1"}}
     held = os.path.exists(LOG + ".hold")
     if held:
@@ -385,7 +391,8 @@ def refusal(method, message):
         return {"code": -32603, "message": "database is down"}
     if method == "initialize" and os.path.exists(LOG + ".down"):
         return {"code": -32603, "message": "database is down"}
-    if "modern-only" in WORDS and method == "initialize":
+    is_unknown = "modern-only" in WORDS or ("wants-roots" in WORDS and "roots" not in params.get("capabilities", {}))
+    if is_unknown and method == "initialize":
         return {"code": -32600, "message": "Rejected 2025-era request on a modern-only connection"}
     if method == "tools/list" and given("lists") is not None and seen.count(method) > int(given("lists")):
         return {"code": -32603, "message": "fetch failed"}

@@ -141,6 +141,7 @@ fn a_program_that_says_nothing_to_a_session_is_bridged_to_soon_after_it_has_read
         let waited = since.elapsed();
         assert!(waited > Duration::from_secs(7) && waited < Duration::from_secs(16), "{waited:?}");
         let asked = child.received("initialize").len();
+        assert_eq!(asked, 1, "one shows it to all");
         let since = Instant::now();
         assert_eq!(pid(&daemon, &open(&daemon)), of_gateway);
         assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
@@ -165,6 +166,81 @@ fn a_session_has_half_of_its_time_left_where_the_program_says_nothing_to_it() {
     let since = Instant::now();
     assert_eq!(pid(&daemon, &open(&daemon)), of_gateway);
     assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_refusal_that_may_pass_is_not_the_whole_era() {
+    let child = Child::new(&["modern", "initializes-after=1"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    let bridged = open(&daemon);
+    assert_eq!(pid(&daemon, &bridged), of_gateway);
+    eventually_within(Duration::from_secs(45), "a session has its own process", || {
+        (pid(&daemon, &open(&daemon)) != of_gateway).then_some(())
+    });
+    assert_eq!(child.received("initialize").len(), 2);
+    assert_eq!(pid(&daemon, &bridged), of_gateway, "a session goes on as it began");
+}
+
+#[test]
+fn a_refusal_holds_for_clients_that_introduce_themselves_alike() {
+    let child = Child::new(&["modern", "wants-roots"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    for _ in 0..2 {
+        assert_eq!(pid(&daemon, &open(&daemon)), of_gateway);
+    }
+    assert_eq!(child.received("initialize").len(), 1);
+    let params = r#"{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"c","version":"1"}}"#;
+    let opened = daemon.send(&legacy("0", "initialize", params));
+    let session = opened.header("mcp-session-id").expect("a session").to_owned();
+    assert_ne!(pid(&daemon, &session), of_gateway);
+}
+
+#[test]
+fn a_program_that_starts_slowly_has_longer_for_its_first_session() {
+    let child = Child::new(&["modern", "later-starts-in=4", "later-initializes-in=6"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    assert_ne!(pid(&daemon, &open(&daemon)), of_gateway);
+}
+
+#[test]
+fn a_client_that_cannot_wait_shows_nothing_of_a_program() {
+    let child = Child::new(&["modern", "later-initializes-in=4"]);
+    let daemon = daemon(&child, "response_timeout = \"4s\"");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    let since = Instant::now();
+    let bridged = open(&daemon);
+    assert_eq!(pid(&daemon, &bridged), of_gateway);
+    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
+    // Its process has answered by now, or will.
+    let of_session = eventually("a session has its own process", || {
+        let session = open(&daemon);
+        let response = daemon.send(&in_session(&session, legacy("1", "tools/call", NO_ARGUMENTS)));
+        let is_answered = response.text().contains("content");
+        is_answered.then(|| said(&response)).filter(|pid| *pid != of_gateway)
+    });
+    assert_ne!(of_session, of_gateway);
+    assert_eq!(pid(&daemon, &bridged), of_gateway, "a session goes on as it began");
+    let log = daemon.log();
+    assert!(!log.iter().any(|line| line.contains("opens no session")), "{log:#?}");
+}
+
+#[test]
+fn a_question_before_a_session_is_open_is_answered() {
+    let child = Child::new(&["modern", "asks-first"]);
+    let daemon = daemon(&child, "");
+    let of_gateway = said(&daemon.send(&call("1", "echo")));
+    let since = Instant::now();
+    assert_ne!(pid(&daemon, &open(&daemon)), of_gateway);
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    let answered = &child.events_of("answered early")[0]["message"];
+    assert_eq!(
+        (&answered["id"], &answered["error"]["code"]),
+        (&"early".into(), &(-32601).into()),
+        "{answered}"
+    );
 }
 
 #[test]

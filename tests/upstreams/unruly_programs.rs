@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::states::{expect, status, upstream};
 use crate::harness::{
-    Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, body, call, eventually,
-    eventually_within, in_session, legacy, legacy_call, list, modern, open_session, side_by_side, tool_names,
+    Child, Config, Connection, Daemon, LEGACY_VERSION, META, Request, Response, api_key, body, call,
+    eventually, eventually_within, in_session, legacy, legacy_call, list, modern, open_session, side_by_side,
+    tool_names, with_key,
 };
 
 /// A program that ends at one point of its life.
@@ -298,6 +299,37 @@ fn a_program_that_ends_at_each_call_is_up_and_started_for_the_next() {
         let told = upstream(&status(&daemon), "bad");
         assert!(!told["why"].as_str().unwrap_or_default().contains("loop"), "{told:#}");
     });
+}
+
+#[test]
+fn one_client_alone_waits_for_longer_and_longer_where_its_processes_end() {
+    let child = Child::new(&["strict", "tools-only", "crashes-at=tools/call"]);
+    let config = Config::new().raw("up", &child.keys("")).admin();
+    let config = ["one", "other"].iter().fold(config, |config, name| config.section(&api_key(name, name)));
+    let daemon = Daemon::start(&config);
+    let call_of = |name: &str| {
+        let params =
+            r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}"#;
+        let opened = daemon.send(&with_key(legacy("0", "initialize", params), name));
+        let session = opened.header("mcp-session-id").expect("a session").to_owned();
+        let refused = daemon.send(&with_key(in_session(&session, legacy_call("3", "echo")), name));
+        assert_refused(&refused)["code"].as_i64().expect("a code")
+    };
+    // Its calls may be the reason of many.
+    let mut reached = 0;
+    eventually_within(Duration::from_mins(1), "it waits", || {
+        let code = call_of("one");
+        reached += usize::from(code == 502);
+        (code == 503).then_some(())
+    });
+    assert!(reached > 12, "{reached}");
+    let (before, since) = (child.received("tools/call").len(), Instant::now());
+    while since.elapsed() < Duration::from_secs(6) {
+        call_of("one");
+    }
+    let more = child.received("tools/call").len() - before;
+    assert!((1..=5).contains(&more), "{more}");
+    assert_eq!(call_of("other"), 502, "its call reaches a process");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Room for child processes, of all that rest: those of the modern era, those of the bridge's sessions, and those of clients'
 //! sessions.
 //!
-//! Looked at are sessions that have a process for themselves, and whose servers keep nothing that cannot be opened again.
+//! Looked at are sessions that have a process for themselves, and whose servers keep nothing that cannot be opened again, as in
+//! those of the gateway's own.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -88,7 +89,7 @@ fn resting<'s>(
     only: Option<&Arc<Children>>,
 ) -> Vec<Resting<RestingChild<'s>>> {
     let mut found = Vec::new();
-    let mut of_sessions: HashMap<&str, &Children> = HashMap::new();
+    let mut of_sessions: HashMap<&str, (&Upstream, &Children)> = HashMap::new();
     for upstream in &snapshot.upstreams {
         let Some(children) = upstream.children() else { continue };
         if only.is_some_and(|only| !Arc::ptr_eq(only, children)) {
@@ -105,17 +106,23 @@ fn resting<'s>(
         }
         let bridged = upstream.other_era.resting().into_iter();
         found.extend(bridged.map(|resting| resting.map(|rest| RestingChild::Bridged(upstream, rest))));
-        if children.is_for_one_session() && !upstream.is_irreplaceable() {
-            of_sessions.insert(&upstream.session_key, children);
+        if children.is_for_one_session() {
+            of_sessions.insert(&upstream.session_key, (upstream, children));
         }
     }
-    if !of_sessions.values().any(|children| children.has_sessions()) {
+    if !of_sessions.values().any(|(_, children)| children.has_sessions()) {
         return found;
     }
     let sessions = state.sessions.resting(|upstream: &str, session: &UpstreamSession| {
-        of_sessions.get(upstream)?.quiet_since(session.id.as_ref()?)
+        of_sessions.get(upstream)?.1.quiet_since(session.id.as_ref()?)
     });
-    found.extend(sessions.into_iter().map(|resting| resting.map(RestingChild::Session)));
+    let is_replaceable = |resting: &Resting<RestingSession>| {
+        let is_irreplaceable = |(upstream, _): &(&Upstream, &Children)| upstream.is_irreplaceable();
+        resting.payer == Payer::GATEWAY
+            || !of_sessions.get(&*resting.key.upstream).is_some_and(is_irreplaceable)
+    };
+    let sessions = sessions.into_iter().filter(is_replaceable);
+    found.extend(sessions.map(|resting| resting.map(RestingChild::Session)));
     found
 }
 

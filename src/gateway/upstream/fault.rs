@@ -16,7 +16,7 @@ use http::StatusCode;
 use super::health::clock_ms;
 use crate::clock;
 use net::tls::TlsFault;
-use protocol::error::{NotOpened, UpstreamError};
+use protocol::error::{NotOpened, ProcessBound, UpstreamError};
 
 /// The cause where nothing is known of the end of a process.
 pub(crate) const PROCESS_ENDED: &str = "the process ended";
@@ -66,6 +66,8 @@ pub(crate) enum Fault {
     },
     /// A process cannot be started.
     NotStarted(Box<str>),
+    /// As many run as may.
+    NoPlace(ProcessBound),
     /// Something of the gateway's own keeps it.
     Other(Box<str>),
 }
@@ -109,6 +111,7 @@ impl Fault {
                 Self::Http { status: StatusCode::OK, media: Some(super::masking::plain(essence)) }
             }
             UpstreamError::TooLarge | UpstreamError::LineTooLarge { .. } => Self::TooLarge,
+            UpstreamError::TooManyChildren { bound } => Self::NoPlace(*bound),
             UpstreamError::NoToken => Self::Other("no access token".into()),
             UpstreamError::SessionLost => Self::Other("its sessions are lost at once".into()),
             UpstreamError::Busy { status, .. } => Self::Http { status: *status, media: None },
@@ -138,7 +141,7 @@ impl Fault {
             Self::NotMcp => "not_mcp",
             Self::TooLarge => "too_large",
             Self::Refused { .. } => "error",
-            Self::Ended { .. } | Self::NotStarted(_) => "process",
+            Self::Ended { .. } | Self::NotStarted(_) | Self::NoPlace(_) => "process",
             Self::Revision(_) | Self::Other(_) => "other",
         }
     }
@@ -196,7 +199,7 @@ impl Fault {
             UpstreamError::Reset => matches!(self, Self::Closed | Self::Ended { .. }),
             UpstreamError::TimedOut => matches!(self, Self::TimedOut(_) | Self::ConnectTimedOut(_)),
             UpstreamError::NotStarted { .. } => matches!(self, Self::Ended { .. } | Self::NotStarted(_)),
-            UpstreamError::TooManyChildren => matches!(self, Self::NotStarted(_)),
+            UpstreamError::TooManyChildren { bound } => *self == Self::NoPlace(*bound),
             UpstreamError::Credentials | UpstreamError::ClientCredentials { .. } => {
                 self.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403))
             }
@@ -236,6 +239,7 @@ impl fmt::Display for Fault {
                 if said.is_empty() { Ok(()) } else { write!(f, ": {said}") }
             }
             Self::NotStarted(why) => write!(f, "its process cannot be started: {why}"),
+            Self::NoPlace(bound) => write!(f, "{bound}"),
             Self::Revision(why) | Self::Other(why) => f.write_str(why),
         }
     }

@@ -105,16 +105,19 @@ pub(crate) async fn open(
 ) -> Result<InitializedSession, InitializeError> {
     let wanted = offer.initialize.version;
     let mut refused = RefusedRevisions::default();
-    let mut is_trial = upstream.opens_own_sessions();
     let mut may_reopen = !upstream.has_local_sessions();
     offer.initialize.version = upstream.facts.revisions.offer(wanted);
+    if let Some(children) = upstream.children() {
+        children.meet(|| offer.initialize.request("1"));
+    }
+    let (mut is_trial, mut is_bridged) = (upstream.opens_own_sessions(), false);
     loop {
         let offered = offer.initialize.version;
-        let opened = open_as_offered(asker, upstream, &offer, deadline).await;
+        let opened = open_as_offered(asker, upstream, &offer, is_bridged, deadline).await;
         match opened {
-            // The program speaks the other era alone, as it turns out.
-            Err(_) if is_trial && !upstream.opens_own_sessions() => {
-                is_trial = false;
+            // The program speaks the other era alone, as it turns out, or its answer takes longer than the client waits.
+            Err(ref error) if is_trial && (is_other_era(error) || !upstream.opens_own_sessions()) => {
+                (is_trial, is_bridged) = (false, true);
                 offer.initialize.version = wanted;
             }
             Err(InitializeError::Refused { instead: Some(instead), .. })
@@ -134,10 +137,15 @@ pub(crate) async fn open(
     }
 }
 
+fn is_other_era(error: &InitializeError) -> bool {
+    *error == InitializeError::Upstream(UpstreamError::OtherEra)
+}
+
 async fn open_as_offered(
     asker: &Asker<'_>,
     upstream: &Upstream,
     offer: &InitializeOffer<'_>,
+    is_bridged: bool,
     deadline: Instant,
 ) -> Result<InitializedSession, InitializeError> {
     let body = offer.initialize.request("1");
@@ -145,7 +153,7 @@ async fn open_as_offered(
     let principal = RequestAttributes::principal(offer.principal).filter(|_| upstream.is_child());
     let shown = offer.shown.as_deref().cloned().unwrap_or_default();
     let question_of_all = question(asker, (shown, None), body, deadline);
-    let opens = OfferedSession { version: offer.initialize.version, shown: offer.shown.clone() };
+    let opens = OfferedSession { version: offer.initialize.version, shown: offer.shown.clone(), is_bridged };
     let attributes =
         RequestAttributes { principal, opens: Some(Arc::new(opens)), ..RequestAttributes::default() };
     let begun = asker.begin(attributes, upstream, question_of_all).await?;

@@ -95,7 +95,10 @@ pub(super) fn crossing(upstream: &Upstream, request: &UpstreamRequest, aim: Repl
         return None;
     }
     // What was opened by the other era ends there, whatever the upstream speaks by now.
-    let is_bridged = || request.session_id().is_some_and(|id| upstream.other_era.has_session(id));
+    let is_bridged = || {
+        request.attributes.opens.as_ref().is_some_and(|opens| opens.is_bridged)
+            || request.session_id().is_some_and(|id| upstream.other_era.has_session(id))
+    };
     if request.kind == RequestKind::EndSession && is_bridged() {
         return Some(Era::Legacy);
     }

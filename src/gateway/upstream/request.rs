@@ -77,13 +77,15 @@ pub(crate) struct RequestAttributes {
     pub opens: Option<Arc<OfferedSession>>,
 }
 
-/// The terms of a session, by which it can be closed if it is opened too late.
+/// The terms of a session, by which it is opened, and can be closed if that is too late.
 #[derive(Debug)]
 pub(crate) struct OfferedSession {
     /// The revision that is offered.
     pub version: LegacyVersion,
     /// The headers that are handed on, as it is shown them.
     pub shown: Option<Arc<HeaderMap>>,
+    /// It is opened by the bridge, though the upstream may open it itself.
+    pub is_bridged: bool,
 }
 
 /// What comes of a request, and when it is late.

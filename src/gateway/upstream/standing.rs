@@ -111,5 +111,6 @@ fn error_of(fault: Fault) -> UpstreamError {
         | Fault::Ended { .. }
         | Fault::NotStarted(_)
         | Fault::Other(_) => UpstreamError::Unreachable,
+        Fault::NoPlace(bound) => UpstreamError::TooManyChildren { bound },
     }
 }

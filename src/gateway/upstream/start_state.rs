@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::limit::payer::Payer;
 use crate::clock;
 
 /// How far the program of one upstream is.
@@ -61,6 +62,8 @@ struct StartStages {
     last: Option<StartState>,
     /// When the last one that began had read all that it was sent.
     read: Option<Instant>,
+    /// The time that the last one took which came up, without that for its turn.
+    took: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +86,7 @@ pub(crate) struct Start {
     watch: Arc<StartWatch>,
     number: u64,
     is_own: bool,
+    asker: Payer,
     read: CancellationToken,
     read_since: OnceLock<Instant>,
     up: CancellationToken,
@@ -147,6 +151,11 @@ impl StartWatch {
         starts.read.filter(|_| !starts.stages.is_empty())
     }
 
+    /// The time that the last one took which came up, from when it ran.
+    pub(crate) fn took(&self) -> Option<Duration> {
+        self.starts.lock().took
+    }
+
     /// A start that waits for its turn. `is_own`: the gateway asks in this process.
     pub(crate) fn begin(self: &Arc<Self>, is_own: bool) -> Start {
         let number = self.update(|starts| {
@@ -157,7 +166,8 @@ impl StartWatch {
             number
         });
         let (read, read_since, up) = Default::default();
-        Start { watch: Arc::clone(self), number, is_own, read, read_since, up }
+        let asker = Payer::GATEWAY;
+        Start { watch: Arc::clone(self), number, is_own, asker, read, read_since, up }
     }
 
     fn update<T>(&self, change: impl FnOnce(&mut StartStages) -> T) -> T {
@@ -196,6 +206,17 @@ impl StartStages {
 }
 
 impl Start {
+    /// The same, begun for this one.
+    pub(crate) fn asked_by(mut self, asker: Payer) -> Self {
+        self.asker = asker;
+        self
+    }
+
+    /// The one that it was begun for, whoever is charged.
+    pub(crate) fn asker(&self) -> Payer {
+        self.asker
+    }
+
     /// It has its turn.
     pub(crate) fn run(&self) {
         self.set(Stage::Running(clock::now()));
@@ -220,6 +241,14 @@ impl Start {
 
     /// It has answered.
     pub(crate) fn succeed(&self) {
+        {
+            let mut starts = self.watch.starts.lock();
+            if let Some(StartStage { stage: Stage::Running(since), .. }) =
+                starts.stages.get(&self.number).copied()
+            {
+                starts.took = Some(clock::since(since));
+            }
+        }
         self.set(Stage::Up(clock::now()));
         self.up.cancel();
     }
@@ -303,8 +332,10 @@ mod tests {
         let told = watch.own();
         assert!(*told.borrow() && watch.has_own(), "it is on its way");
         assert!(watch.own_up_since().is_none(), "that of another says nothing");
+        assert_eq!(watch.took(), None, "it had no turn");
+        own.run();
         own.succeed();
-        assert!(watch.own_up_since().is_some());
+        assert!(watch.own_up_since().is_some() && watch.took().is_some());
         own.rest();
         assert!(!watch.has_own() && matches!(watch.state(), StartState::Up { .. }), "another is up");
         others.rest();

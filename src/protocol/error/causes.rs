@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::{
-    ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, Redirect, Refusal, StillStarting,
-    UpstreamError,
+    ClientError, Error, GatewayError, Limited, NotOpened, PolicyError, ProcessBound, Redirect, Refusal,
+    StillStarting, UpstreamError,
 };
 use crate::arguments::AmbiguousArgument;
 use crate::version::Eras;
@@ -121,7 +121,7 @@ fn of_upstream() -> Vec<(Error, &'static str)> {
         ListSessionRate => "`initialize_rate_max` is met by a list that takes a session of its own.",
         ListSessionsOfPrincipal => "`upstream_sessions_per_principal_max` is met by a list that takes a session of its own.",
         ConnectionsOfPrincipal => "The caller uses more than its share of `connections_max` of the upstream.",
-        TooManyChildren => "As many processes run as `children_max`, of the upstream or of all.",
+        TooManyChildren { bound: ProcessBound::OfUpstream } => "As many processes run as `children_max`, of the upstream or of `[limits]`. The message names the key.",
         OutOfOrder { retry_after_s: 0 } => "The circuit breaker of every replica is open, or that of the one that holds the session. Nothing was sent; `Retry-After` is the next probe.",
         NoneListed => "No upstream of the endpoint has an answer to the list, or can be asked for it.",
         StillStarting(Box::new(StillStarting { names: "memory, git".into(), up: 12, of: 35, retry_after_s: 2 })) => "A list would be empty after 8 s, as programs are still starting.",

@@ -351,9 +351,12 @@ pub enum UpstreamError {
         "this client uses as many connections to the server behind this name as it may, try again in a moment"
     )]
     ConnectionsOfPrincipal,
-    /// `children_max` processes run.
-    #[error("the gateway runs as many processes as it may, try again later")]
-    TooManyChildren,
+    /// As many processes run as may.
+    #[error("{bound}; the call was not executed, try again later")]
+    TooManyChildren {
+        /// The bound that is met.
+        bound: ProcessBound,
+    },
     /// No replica is fit for a request, or the breaker of every one is open.
     #[error("the server behind this name is unhealthy; the call was not executed, try again later")]
     OutOfOrder {
@@ -365,6 +368,24 @@ pub enum UpstreamError {
     /// There is no list yet.
     #[error("still starting: {} ({} of {} are up)", .0.names, .0.up, .0.of)]
     StillStarting(Box<StillStarting>),
+}
+
+/// The keys that bound how many processes run, by whose they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessBound {
+    /// `children_max` of one upstream.
+    OfUpstream,
+    /// `children_max` of `[limits]`.
+    OfAll,
+}
+
+impl std::fmt::Display for ProcessBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::OfUpstream => "as many processes of this server run as its children_max allows",
+            Self::OfAll => "as many processes of all servers run as limits.children_max allows",
+        })
+    }
 }
 
 /// Programs that are still starting, so that there is no list yet.

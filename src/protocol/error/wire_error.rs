@@ -174,7 +174,7 @@ impl UpstreamError {
             Self::TooManyListSessions => soon(503, R::Sessions, 1),
             Self::ListSessionRate => soon(429, R::InitializeRate, 1),
             Self::ListSessionsOfPrincipal => soon(429, R::Sessions, 30),
-            Self::TooManyChildren => soon(503, R::UpstreamConnections, 10),
+            Self::TooManyChildren { .. } => soon(503, R::UpstreamConnections, 10),
             Self::TooManyConnections => soon(503, R::UpstreamConnections, 1),
             Self::ConnectionsOfPrincipal => soon(429, R::UpstreamConnections, 1),
             Self::Reset => row(502, 502, R::UpstreamReset),

@@ -37,9 +37,9 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::bounds::MuxBounds;
 pub(crate) use self::halves::{Disposition, MuxCall, ReadHalf, WriteHalf};
 use self::listener::NotificationListener;
-use self::pending_calls::{CallRole, PendingCall};
-pub(crate) use self::state::GatewayUse;
+use self::pending_calls::{CallRole, OwnQuestion, PendingCall};
 use self::state::{AskedBy, ModernCallers, MuxKind, MuxState, ReplyHandle};
+pub(crate) use self::state::{CallsServed, GatewayUse};
 use self::state_owner::StateOwner;
 use crate::access::limit::concurrency::place::CallPlace;
 use crate::access::limit::payer::Payer;
@@ -141,7 +141,8 @@ impl MuxConnection {
             role,
             asks: is_own.then(|| {
                 let method = envelope.method.as_ref().and_then(|method| method.decode(message));
-                method.map_or(Method::Other, |method| Method::of(&method))
+                let method = method.map_or(Method::Other, |method| Method::of(&method));
+                OwnQuestion::new(method, clock::now())
             }),
             is_heard: false,
             handle: Some(ReplyHandle { sender, era, owner: owner.map(Arc::clone) }),
@@ -155,6 +156,9 @@ impl MuxConnection {
             state.used = clock::now();
             if !is_own {
                 state.asked_by = AskedBy::Client;
+                if state.calls == CallsServed::None {
+                    state.calls = CallsServed::Unanswered;
+                }
             }
             state.pending.enter(call)
         };
@@ -288,13 +292,14 @@ impl MuxConnection {
             token: None,
             session: ONLY_SESSION,
             role: CallRole::Own,
-            asks: Some(Method::of(method)),
+            asks: Some(OwnQuestion::new(Method::of(method), clock::now())),
             is_heard: false,
             handle: Some(handle),
             place: None,
         };
         let own = {
             let mut state = self.lock();
+            state.pending.give_up_own(clock::now());
             let own = state.pending.enter(call);
             state.pending.abandon(own);
             own
@@ -388,6 +393,11 @@ impl MuxConnection {
     /// True if a client has asked the other side, or told it, anything: its end may be that client's doing.
     pub(crate) fn has_client(&self) -> bool {
         self.lock().asked_by == AskedBy::Client
+    }
+
+    /// What came of the requests of clients.
+    pub(crate) fn calls_served(&self) -> CallsServed {
+        self.lock().calls
     }
 
     /// A client tells the other side something.

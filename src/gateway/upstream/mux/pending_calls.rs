@@ -1,19 +1,22 @@
 //! The calls in flight on one connection: who made each, under which id and progress token.
 //!
 //! Every call gets an id of the connection's own, so that ids of different callers never meet; its progress token is
-//! the same number. What stands in messages is replaced where it stands. Pure: what a call is answered through is the
-//! holder's.
+//! the same number. What stands in messages is replaced where it stands. Pure: what a call is answered through, and what time
+//! it is, are the holder's.
 //!
 //! Invariants: ids are given out once and grow; so the last call is the newest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::access::limit::concurrency::place::CallPlace;
 use protocol::method::Method;
 
+/// A question of the gateway's own that nobody waits for is given up after so long.
+const OWN_TIME_MAX: Duration = Duration::from_secs(10);
 /// Given-up calls whose answers are still expected; of more, the oldest are forgotten.
 const ABANDONED_MAX: usize = 1024;
 
@@ -35,14 +38,27 @@ pub(crate) struct PendingCall<H> {
     pub session: u64,
     /// What it is to the messages that name no call.
     pub role: CallRole,
-    /// The method, where the gateway itself asks.
-    pub asks: Option<Method>,
+    /// The question, where the gateway itself asks.
+    pub asks: Option<OwnQuestion>,
     /// A message came for it that is not its answer: a subscription was taken.
     pub is_heard: bool,
     /// Who waits; `None` once nobody does.
     pub handle: Option<H>,
     /// Its place among the calls that the upstream may have at once, until it is answered.
     pub place: Option<Arc<CallPlace>>,
+}
+
+/// A question of the gateway's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnQuestion {
+    pub method: Method,
+    pub asked: Instant,
+}
+
+impl OwnQuestion {
+    pub(crate) fn new(method: Method, asked: Instant) -> Self {
+        Self { method, asked }
+    }
 }
 
 /// What a call is to the messages that name no call.
@@ -191,10 +207,35 @@ impl<H> PendingCalls<H> {
         self.calls.values().all(|call| call.handle.is_none() || call.role == CallRole::Watch)
     }
 
-    /// The first question of the gateway's own that has no answer, where no client has asked anything that has none.
-    pub(crate) fn own_question(&self) -> Option<Method> {
+    /// The first question of the gateway's own that has no answer, where no client has asked anything that has none. One that was
+    /// given up is none: the other side goes on without answering it.
+    pub(crate) fn own_question(&mut self, now: Instant) -> Option<Method> {
+        self.give_up_own(now);
         let open = || self.calls.values().filter(|call| !call.role.is_subscription() || !call.is_heard);
-        open().all(|call| call.asks.is_some()).then(|| open().find_map(|call| call.asks))?
+        let question = || open().find_map(|call| call.asks).map(|question| question.method);
+        open().all(|call| call.asks.is_some()).then(question)?
+    }
+
+    /// True while the gateway waits for the answer to this question.
+    pub(crate) fn awaits_own(&self, question: Method) -> bool {
+        let is_it = |call: &PendingCall<H>| call.asks.is_some_and(|asks| asks.method == question);
+        self.calls.values().any(|call| call.handle.is_some() && is_it(call))
+    }
+
+    /// Questions of the gateway's own that nobody waits for are of no interest any more after a while.
+    pub(crate) fn give_up_own(&mut self, now: Instant) {
+        if self.abandoned == 0 {
+            return;
+        }
+        let is_late = |call: &PendingCall<H>| {
+            let is_late = |asks: OwnQuestion| now.saturating_duration_since(asks.asked) >= OWN_TIME_MAX;
+            call.handle.is_none() && call.asks.is_some_and(is_late)
+        };
+        let late: Vec<u64> =
+            self.calls.iter().filter(|(_, call)| is_late(call)).map(|(own, _)| *own).collect();
+        for own in late {
+            self.leave(own);
+        }
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = PendingCall<H>> {
@@ -287,20 +328,51 @@ mod tests {
     #[test]
     fn a_question_of_the_gateways_own_is_open_until_it_is_answered_or_taken() {
         let mut pending = PendingCalls::default();
-        assert_eq!(pending.own_question(), None);
-        let own = |role, asks| PendingCall { role, asks: Some(asks), ..call(1, "") };
+        let now = crate::clock::now();
+        assert_eq!(pending.own_question(now), None);
+        let own =
+            |role, method| PendingCall { role, asks: Some(OwnQuestion::new(method, now)), ..call(1, "") };
         let watch = pending.enter(own(CallRole::Watch, Method::Listen));
         let list = pending.enter(own(CallRole::Own, Method::ToolsList));
-        assert_eq!(pending.own_question(), Some(Method::Listen));
+        assert_eq!(pending.own_question(now), Some(Method::Listen));
         pending.get_mut(watch).expect("it is there").is_heard = true;
-        assert_eq!(pending.own_question(), Some(Method::ToolsList));
+        assert_eq!(pending.own_question(now), Some(Method::ToolsList));
         for role in [CallRole::Call, CallRole::Subscription] {
             let clients = pending.enter(PendingCall { role, ..call(1, "c") });
-            assert_eq!(pending.own_question(), None, "it may be the client's doing");
+            assert_eq!(pending.own_question(now), None, "it may be the client's doing");
             pending.leave(clients);
         }
         pending.leave(list);
-        assert_eq!(pending.own_question(), None);
+        assert_eq!(pending.own_question(now), None);
+    }
+
+    #[test]
+    fn a_question_of_the_gateways_own_that_nobody_waits_for_is_given_up() {
+        let mut pending = PendingCalls::default();
+        let now = crate::clock::now();
+        let own = |asked| PendingCall {
+            role: CallRole::Own,
+            asks: Some(OwnQuestion::new(Method::Discover, asked)),
+            ..call(1, "")
+        };
+        let (awaited, passing) = (pending.enter(own(now)), pending.enter(own(now)));
+        let clients = pending.enter(call(1, "c"));
+        pending.abandon(passing);
+        pending.abandon(clients);
+        assert!(pending.awaits_own(Method::Discover) && !pending.awaits_own(Method::Initialize));
+        pending.give_up_own(now + OWN_TIME_MAX / 2);
+        assert!(pending.get_mut(passing).is_some());
+        pending.give_up_own(now + OWN_TIME_MAX);
+        assert!(pending.get_mut(passing).is_none());
+        assert!(pending.get_mut(awaited).is_some(), "somebody waits for it");
+        assert!(pending.get_mut(clients).is_some(), "its answer is expected");
+        pending.leave(clients);
+        assert_eq!(pending.own_question(now), Some(Method::Discover));
+        pending.abandon(awaited);
+        assert!(!pending.awaits_own(Method::Discover));
+        assert_eq!(pending.own_question(now + OWN_TIME_MAX / 2), Some(Method::Discover));
+        assert_eq!(pending.own_question(now + OWN_TIME_MAX), None);
+        assert!(pending.is_empty());
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(super) struct MuxState {
     pub(super) used: Instant,
     pub(super) has_answered: bool,
     pub(super) asked_by: AskedBy,
+    /// What came of the requests of clients.
+    pub(super) calls: CallsServed,
     /// The question of the gateway's own that it ended at, if it was no client's doing.
     pub(super) ended_at: Option<Method>,
     /// The questions of the gateway's own that were answered, or taken, and since when.
@@ -57,6 +59,16 @@ pub(super) enum AskedBy {
     GatewayAtEnd,
     /// A client, be it that it told it something.
     Client,
+}
+
+/// What came of the requests of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallsServed {
+    /// There were none.
+    None,
+    /// None was answered.
+    Unanswered,
+    Answered,
 }
 
 /// Whether whoever hands in a message waits for its reader.
@@ -137,6 +149,7 @@ impl MuxState {
             used: clock::now(),
             has_answered: false,
             asked_by: AskedBy::Nobody,
+            calls: CallsServed::None,
             ended_at: None,
             own_answered: Vec::new(),
             patience: Patience::Never,
@@ -148,7 +161,7 @@ impl MuxState {
     /// The connection is gone: nobody waits any more.
     pub(super) fn end(&mut self) {
         self.is_gone = true;
-        self.ended_at = self.pending.own_question();
+        self.ended_at = self.pending.own_question(clock::now());
         for call in self.pending.drain() {
             if call.role == CallRole::Own && self.asked_by == AskedBy::Nobody {
                 self.asked_by = AskedBy::GatewayAtEnd;
@@ -230,11 +243,13 @@ impl MuxState {
         }
     }
 
-    /// Whether the gateway answers a request of the other side: no client could, or none hears a ping now, as before
-    /// `initialize` is answered.
+    /// Whether the gateway answers a request of the other side: no client could, as long as `initialize` is not answered, or none
+    /// hears a ping now.
     fn answers_itself(&self, is_ping: bool) -> bool {
         match self.kind {
             MuxKind::Modern | MuxKind::Shared => true,
+            // It may wait for this before it answers.
+            MuxKind::Session if self.pending.awaits_own(Method::Initialize) => true,
             MuxKind::Session => is_ping && self.pending.newest().is_none() && !self.is_listened_to(),
         }
     }
@@ -250,8 +265,8 @@ impl MuxState {
         }
         let Some(call) = self.pending.get_mut(own) else { return CallDelivery::Nobody };
         let is_first = !std::mem::replace(&mut call.is_heard, true) && call.role == CallRole::Watch;
-        if let Some(method) = call.asks.filter(|_| is_first) {
-            note_first(&mut self.own_answered, method);
+        if let Some(question) = call.asks.filter(|_| is_first) {
+            note_first(&mut self.own_answered, question.method);
         }
         let Some(handle) = call.handle.as_mut() else { return CallDelivery::Nobody };
         let piece = MuxPiece { data: message.to_bytes(), is_answer: false };
@@ -304,8 +319,9 @@ impl MuxState {
         self.used = clock::now();
         // An answer that nobody waits for any more is expected all the same.
         let Some(call) = self.pending.leave(own) else { return false };
-        if let Some(method) = call.asks {
-            note_first(&mut self.own_answered, method);
+        match call.asks {
+            Some(question) => note_first(&mut self.own_answered, question.method),
+            None => self.calls = CallsServed::Answered,
         }
         if let Some(handle) = call.handle {
             handle.finish(message);

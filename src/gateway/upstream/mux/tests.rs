@@ -86,6 +86,34 @@ fn progress(number: u64) -> String {
 }
 
 #[tokio::test]
+async fn before_a_session_is_open_every_question_is_answered() {
+    let (connection, mut write_half, mut read_half) = connection();
+    connection.begin_session(false);
+    let (initialize, envelope) = message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+    let request = MuxRequest { is_own: true, ..asking(&initialize, &envelope, Era::Legacy) };
+    let (mut answered, _call) = connection.call(request).await.expect("sent");
+    write_half.next().await.expect("sent");
+    for (method, expected) in [
+        ("roots/list", "-32601"),
+        ("sampling/createMessage", "-32601"),
+        ("elicitation/create", "-32601"),
+        ("ping", "{}"),
+    ] {
+        let question = format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}"}}"#);
+        assert_eq!(receive(&mut read_half, &question), Disposition::Delivered);
+        let told = text(&write_half.next().await.expect("answered"));
+        assert!(told.contains(r#""id":"q""#) && told.contains(expected), "{method}: {told}");
+    }
+    assert_eq!(receive(&mut read_half, &answer(1)), Disposition::Delivered);
+    next(&mut answered).await;
+    // From now on its client answers.
+    let mut listening = connection.listen(ONLY_SESSION).expect("a stream");
+    let question = r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#;
+    assert_eq!(receive(&mut read_half, question), Disposition::Delivered);
+    assert!(next(&mut listening).await.0.contains("roots/list"));
+}
+
+#[tokio::test]
 async fn ids_and_tokens_of_callers_never_meet() {
     let (connection, mut write_half, mut read_half) = connection();
     let (mut one, _one) = call(&connection, 0, &request("\"a\""), Era::Legacy).await;

@@ -24,7 +24,7 @@ use crate::upstream::fault::Fault;
 use crate::upstream::mux::MuxConnection;
 use crate::upstream::mux::exchange::{CloseOnDrop, ConnectRequest};
 use crate::upstream::mux::host::Host;
-use protocol::error::UpstreamError;
+use protocol::error::{ProcessBound, UpstreamError};
 
 /// The time for which a start keeps its turn. One that takes longer waits for something else than this machine, such as a download.
 pub(super) const TURN_TIME_MAX: Duration = Duration::from_secs(15);
@@ -32,8 +32,6 @@ pub(super) const TURN_TIME_MAX: Duration = Duration::from_secs(15);
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 /// The same of what the gateway asks.
 const OWN_MARGIN: Duration = Duration::from_millis(50);
-const BOUND_OF_UPSTREAM: &str = "as many of its processes run as its children_max allows";
-const BOUND_OF_ALL: &str = "as many processes of all upstreams run as limits.children_max allows";
 /// When it may be tried again.
 const RETRY_AFTER_S: u32 = 5;
 /// Between two looks whether a client still waits for a start while its thread ends.
@@ -46,6 +44,15 @@ pub(super) struct Launched {
     read: CancellationToken,
     up: CancellationToken,
     turn: Option<StartTurn>,
+}
+
+/// Those for whom a process is started.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StartPayers {
+    /// The one that is charged for it.
+    pub(super) payer: Payer,
+    /// The one that began it.
+    pub(super) asker: Payer,
 }
 
 /// Counts a client that waits for this start; the gateway itself makes nobody give way.
@@ -81,17 +88,17 @@ impl Children {
         if caller.is_empty() { Some(self.common_start.lock().await) } else { None }
     }
 
-    /// Starts a process for `payer` on this thread, once there is room and it is its turn. `seeks_room`: whether one that
+    /// Starts a process on this thread, once there is room and it is its turn. `seeks_room`: whether one that
     /// rests is to make room, asked until there is some.
     pub(super) async fn launch(
         self: &Arc<Self>,
         host: &Rc<Host>,
-        payer: Payer,
+        payers: StartPayers,
         seeks_room: impl Fn() -> bool,
     ) -> Result<Launched, UpstreamError> {
         tokio::select! {
             biased;
-            launched = self.launch_in_turn(host, payer, seeks_room) => launched,
+            launched = self.launch_in_turn(host, payers, seeks_room) => launched,
             () = self.ended(host) => Err(self.why_ended()),
         }
     }
@@ -99,19 +106,19 @@ impl Children {
     async fn launch_in_turn(
         self: &Arc<Self>,
         host: &Rc<Host>,
-        payer: Payer,
+        StartPayers { payer, asker }: StartPayers,
         seeks_room: impl Fn() -> bool,
     ) -> Result<Launched, UpstreamError> {
         self.check_start(host, payer, &seeks_room)?;
-        let begun = self.start_watch.begin(payer == Payer::GATEWAY);
+        let begun = self.start_watch.begin(payer == Payer::GATEWAY).asked_by(asker);
         let queued = GaugeGuard::new(&self.series.starts_waiting);
         let places = match self.places_in_time(host, payer, &seeks_room).await {
             Ok(places) => places,
             Err(bound) => {
                 // It is not on its way any more.
-                begun.fail(bound.to_owned());
-                self.fault.note(Fault::NotStarted(bound.into()), 0, self.serving() == 0 && !self.are_lazy());
-                return Err(UpstreamError::TooManyChildren);
+                begun.fail(bound.to_string());
+                self.fault.note(Fault::NoPlace(bound), 0, self.serving() == 0 && !self.are_lazy());
+                return Err(UpstreamError::TooManyChildren { bound });
             }
         };
         let turn = host.shared.starting.turn(self.start_place.clone()).await;
@@ -123,18 +130,18 @@ impl Children {
         Ok(Launched { connection, read, up, turn: Some(turn) })
     }
 
-    /// Its places among all processes, or the bound that keeps it from them, for operators.
+    /// Its places among all processes, or the bound that keeps it from them.
     async fn places_in_time(
         self: &Arc<Self>,
         host: &Rc<Host>,
         payer: Payer,
         seeks_room: impl Fn() -> bool,
-    ) -> Result<(Share, Share), &'static str> {
+    ) -> Result<(Share, Share), ProcessBound> {
         let mut room = RoomSearch::new(clock::now() + WAIT_MAX);
         loop {
-            let own = self.running.take(payer).map_err(|_| BOUND_OF_UPSTREAM);
+            let own = self.running.take(payer).map_err(|_| ProcessBound::OfUpstream);
             let places = own.and_then(|own| {
-                let of_all = host.shared.children.take(payer).map_err(|_| BOUND_OF_ALL)?;
+                let of_all = host.shared.children.take(payer).map_err(|_| ProcessBound::OfAll)?;
                 Ok((own, of_all))
             });
             let Err(bound) = places else { return places };
@@ -194,7 +201,7 @@ impl Children {
     pub(super) async fn launch_and_ask<T, A>(
         self: &Arc<Self>,
         host: &Rc<Host>,
-        payer: Payer,
+        payers: StartPayers,
         running: Option<MuxConnection>,
         has_client: impl Fn() -> bool,
         ask: impl FnOnce(MuxConnection, Option<CancellationToken>) -> A,
@@ -212,7 +219,7 @@ impl Children {
             };
             return Ok((starting, answer));
         }
-        let mut launched = self.launch(host, payer, &has_client).await?;
+        let mut launched = self.launch(host, payers, &has_client).await?;
         let asked = ask(launched.connection.connection().clone(), Some(launched.read.clone()));
         let in_vain = async {
             match launched.up(self, host).await {

@@ -10,11 +10,13 @@
 //! own callers alone.
 
 mod deaf;
+mod ends;
 mod latest_lines;
 pub(crate) mod launch;
 pub(crate) mod launchers;
 mod modern;
 mod npx;
+mod opening;
 mod output;
 mod own_initialize;
 mod process;
@@ -30,7 +32,6 @@ mod starts;
 mod trial;
 
 use std::collections::HashMap;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,10 +43,9 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::latest_lines::Lines;
-use self::process::{ChildEnd, RunningChild};
-use self::processes::{
-    ModernChild, ModernOutcome, OwnIntroductions, SessionOpening, SessionOutcome, UnclaimedStarts,
-};
+use self::opening::SessionOpening;
+use self::process::RunningChild;
+use self::processes::{ModernChild, ModernOutcome, OwnIntroductions, SessionOutcome, UnclaimedStarts};
 use self::recent_ends::RecentEnds;
 use self::shared::{SharedChildren, SharedOutcome};
 use self::start_queue::StartPlace;
@@ -81,9 +81,6 @@ const LOGGED_CHARS_MAX: usize = 1024;
 const SETTLING_TIME: Duration = Duration::from_secs(10);
 /// One that lives for so long has not ended at a question, though it was not asked it: the longest pause is over.
 const OUTLIVING_TIME: Duration = Duration::from_mins(3);
-/// One that says nothing for so long since it has read its first question does not speak that era, or for half of
-/// `start_timeout`, if that is less.
-const SILENCE_MIN: Duration = Duration::from_secs(30);
 /// Where fewer may run, all are for clients.
 const FEW: usize = 32;
 /// Then one of the gateway's own that has done nothing but initialize waits for so long for what it may be for.
@@ -197,7 +194,7 @@ impl Children {
             recent_ends: Mutex::default(),
             loop_since_s: AtomicU64::new(0),
             is_introduced: AtomicBool::new(upstream.eras.is_some()),
-            is_listed: upstream.eras.is_none() && upstream.session_loss != config::SessionLoss::End,
+            is_listed: upstream.eras.is_none(),
             retired: CancellationToken::new(),
         })
     }
@@ -288,6 +285,11 @@ impl Children {
     /// Whether a session may be opened over a process of its own: none was refused before one was opened.
     pub(crate) fn may_open_sessions(&self) -> bool {
         self.is_for_one_session() && !self.opening.is_refused()
+    }
+
+    /// A session is to be opened for a client with this `initialize`, whose id is 1.
+    pub(crate) fn meet(&self, initialize: impl FnOnce() -> String) {
+        self.opening.meet(initialize);
     }
 
     /// How many of them this payer is charged for.
@@ -395,6 +397,12 @@ impl Children {
         } else {
             starts.refuse(asker == Payer::GATEWAY, clock::now(), jitter::random());
         }
+    }
+
+    /// Fails while this one waits, of which the processes ended again and again.
+    fn check_start_of(&self, asker: Payer) -> Result<(), UpstreamError> {
+        let wait = self.starts.lock().wait_of(asker, clock::now());
+        wait.map_or(Ok(()), |wait| Err(not_started(wait)))
     }
 
     fn is_retired(&self) -> bool {
@@ -533,107 +541,6 @@ impl Children {
         let mut starts = self.starts.lock();
         starts.end_at(question, now, jitter::random());
         self.show_loop(&starts);
-    }
-
-    /// The kind of vain start that one was which ended unasked; `None`: it was none.
-    fn vain_start(&self, connection: &MuxConnection, since: Instant, now: Instant) -> Option<VainStart> {
-        if !connection.has_answered() {
-            return Some(VainStart::Unanswered);
-        }
-        let is_early = connection.was_asked_at_end() || now.duration_since(since) < SETTLING_TIME;
-        // One client alone keeps no process from others.
-        let was_of_use = connection.has_client() || self.starts.lock().was_used_since(since);
-        (is_early && !was_of_use).then_some(VainStart::Introduced)
-    }
-
-    /// A process comes to its end without an answer. The pause begins before anybody hears of the end and asks for another
-    /// process: it may take `stop_timeout` until this one is gone.
-    fn note_unanswered(&self, connection: &MuxConnection, start: &Start, end: ChildEnd, since: Instant) {
-        if end == ChildEnd::Asked || connection.has_answered() {
-            return;
-        }
-        let now = clock::now();
-        self.note_vain_start(VainStart::Unanswered, since, now);
-        if self.is_silent(start, end, now)
-            && let Some(era) = connection.begun_in()
-        {
-            self.starts.lock().note_silence(era);
-        }
-    }
-
-    /// Whether the end of this one tells of the era in which it was asked: it has read the question, and ended of it or was
-    /// silent, and nothing else of the program serves. One that has yet to read may end, or be slow, in whichever era.
-    fn is_silent(&self, start: &Start, end: ChildEnd, now: Instant) -> bool {
-        let Some(read_since) = start.read_since() else { return false };
-        let silence_min = SILENCE_MIN.min(self.start_timeout() / 2);
-        let was_told = match end {
-            ChildEnd::Closed => true,
-            ChildEnd::NeverUp => now.duration_since(read_since) >= silence_min,
-            ChildEnd::Asked | ChildEnd::TooLong | ChildEnd::Deaf => false,
-        };
-        was_told && self.serving.load(Ordering::Relaxed) == 0
-    }
-
-    fn note_end(
-        &self,
-        connection: &MuxConnection,
-        start: &Start,
-        end: ChildEnd,
-        status: Option<ExitStatus>,
-        since: Instant,
-        last_lines: Lines,
-    ) {
-        let cause = end.cause(status);
-        let (why, status) = (end.as_str(), status.map(|status| status.to_string()).unwrap_or_default());
-        if end == ChildEnd::Asked {
-            tracing::debug!(upstream = self.name, why, status, "a child process ended");
-            return;
-        }
-        self.series.crashes.inc();
-        let now = clock::now();
-        *self.last_lines.lock() = last_lines;
-        let said = self.last_lines().pop().unwrap_or_default().into();
-        let told = if end == ChildEnd::Closed { &*status } else { why };
-        let vain = self.vain_start(connection, since, now);
-        if vain.is_none() {
-            self.recent_ends.lock().add(now);
-        }
-        // One that answered nothing is counted already.
-        if vain == Some(VainStart::Introduced) {
-            self.note_vain_start(VainStart::Introduced, since, now);
-        }
-        // One that does not even initialize is of no use to clients.
-        let question = connection.ended_at().filter(|question| *question != Method::Initialize);
-        if let Some(question) = question.filter(|_| connection.has_answered()) {
-            self.note_own_end(question, now);
-        }
-        // One that was of use is started again when somebody needs it.
-        let is_standing = match vain {
-            None => false,
-            Some(VainStart::Introduced) => connection.was_asked_at_end() || self.starts.lock().is_repeated(),
-            Some(VainStart::Unanswered | VainStart::NoProcess) => true,
-        };
-        self.fault.note(Fault::Ended { cause, status: told.into(), said }, 0, is_standing);
-        let lived_ms = now.duration_since(since).as_millis();
-        if let Some(left_out) = self.paces.lock().ends.next(now) {
-            let upstream = &self.name;
-            tracing::warn!(
-                upstream,
-                why,
-                status,
-                lived_ms,
-                left_out = (left_out > 0).then_some(left_out),
-                "{}",
-                if end == ChildEnd::Closed {
-                    "a child process ended unasked"
-                } else {
-                    "a child process had to be ended"
-                }
-            );
-        }
-        if vain == Some(VainStart::Unanswered) {
-            start.fail([why, &status].join(": "));
-        }
     }
 
     /// A line as it may stand in the log.

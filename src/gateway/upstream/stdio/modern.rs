@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::Children;
-use super::launch::{Launched, count_client, has_client};
+use super::launch::{Launched, StartPayers, count_client, has_client};
 use super::processes::{ModernChild, ModernOutcome};
 use crate::access::limit::payer::Payer;
 use crate::flight::Landing;
@@ -29,7 +29,7 @@ struct ModernStart {
     children: Arc<Children>,
     landing: Landing<Box<[u8]>, ModernOutcome>,
     caller: Box<[u8]>,
-    payer: Payer,
+    payers: StartPayers,
     /// Told of the process as soon as it runs, where that is who introduces it.
     introducer: Option<oneshot::Sender<MuxConnection>>,
 }
@@ -44,6 +44,7 @@ impl Children {
         caller: &[u8],
     ) -> Result<MuxConnection, UpstreamError> {
         let is_introduction = asking.payer == Payer::GATEWAY && post.is("server/discover");
+        self.check_start_of(asking.payer)?;
         let (flight, landing) = self.modern_starts.join(&caller.into()).parts();
         let _client = count_client(asking, &flight);
         let introduced = match landing {
@@ -58,7 +59,10 @@ impl Children {
                     children: Arc::clone(self),
                     landing,
                     caller: caller.into(),
-                    payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
+                    payers: StartPayers {
+                        payer: if caller.is_empty() { Payer::GATEWAY } else { asking.payer },
+                        asker: asking.payer,
+                    },
                     introducer: is_introduction.then_some(introducer),
                 };
                 let run = move |host: &Rc<Host>| {
@@ -136,9 +140,9 @@ impl Children {
 
 impl ModernStart {
     async fn run(self, host: Rc<Host>) {
-        let Self { children, landing, caller, payer, introducer } = self;
+        let Self { children, landing, caller, payers, introducer } = self;
         let turn = children.common_turn(&caller).await;
-        let mut launched = match children.launch(&host, payer, || has_client(&landing.flight)).await {
+        let mut launched = match children.launch(&host, payers, || has_client(&landing.flight)).await {
             Ok(launched) => launched,
             Err(error) => return landing.land(Err(error)),
         };
@@ -155,6 +159,6 @@ impl ModernStart {
             connection.ask_in_passing("server/discover", &discover_params());
         }
         let up = launched.up(&children, &host).await;
-        landing.land(children.keep_modern(up.map(|()| launched), caller, payer));
+        landing.land(children.keep_modern(up.map(|()| launched), caller, payers.payer));
     }
 }

@@ -40,6 +40,13 @@ pub(super) fn result_of(answer: &Bytes, json_depth_max: usize) -> Option<Bytes> 
     root.get("result").map(|result| answer.slice(result.span()))
 }
 
+/// The code of the error of an answer.
+pub(super) fn error_code(answer: &[u8], json_depth_max: usize) -> Option<i64> {
+    let mut scratch = Scratch::default();
+    let root = scratch.index(answer, json_depth_max).map(Document::root).ok()?;
+    root.get("error")?.get("code")?.as_integer()
+}
+
 /// True if the revision was refused that this `initialize` names, and another is worth an attempt.
 pub(super) fn refuses_revision(message: &[u8], answer: &[u8], json_depth_max: usize) -> bool {
     let (mut asked, mut answered) = (Scratch::default(), Scratch::default());

@@ -1,21 +1,14 @@
 //! The processes of one upstream, as they are found and waited for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::access::limit::payer::Payer;
-use crate::clock;
 use crate::flight::Flight;
 use crate::upstream::mux::MuxConnection;
-use net::jitter::doubled;
 use protocol::error::UpstreamError;
-
-/// The pause after a process that was to open the first session and did not answer, doubled with each.
-const VAIN_DOUBTED_MIN: Duration = Duration::from_secs(15);
-const VAIN_DOUBTED_MAX: Duration = Duration::from_hours(1);
 
 /// The outcome of the start of a process for one caller of the modern era.
 pub(super) type ModernOutcome = Result<MuxConnection, UpstreamError>;
@@ -66,75 +59,6 @@ impl OwnIntroductions {
 
     pub(crate) fn take(&self) -> Option<Bytes> {
         self.0.lock().take()
-    }
-}
-
-/// The readiness of the program to open sessions, as the first that was to be opened tells. The end of its process, or its
-/// silence, may have had another cause: after a pause, another session is tried.
-#[derive(Debug, Default)]
-pub(super) struct SessionOpening(Mutex<OpeningTrials>);
-
-#[derive(Debug, Default)]
-struct OpeningTrials {
-    is_open: Option<bool>,
-    /// The trials in a row that came to nothing before anything was known; of several at once one counts.
-    vain: u32,
-    /// The moment at which the last of them did.
-    failed: Option<Instant>,
-    /// Until then no other session is tried.
-    tried_again: Option<Instant>,
-}
-
-impl SessionOpening {
-    /// It answered. Returns whether that is news.
-    pub(super) fn note_answer(&self, is_open: bool) -> bool {
-        let mut trials = self.0.lock();
-        let is_news = trials.is_open.is_none();
-        trials.is_open.get_or_insert(is_open);
-        is_news
-    }
-
-    /// Its process, whose start had `begun` then, ended or said nothing instead. Returns whether that is news.
-    pub(super) fn note_vain(&self, begun: Instant, now: Instant) -> bool {
-        let mut trials = self.0.lock();
-        if trials.is_open.is_some() || trials.failed.is_some_and(|failed| begun < failed) {
-            return false;
-        }
-        trials.wait(now);
-        trials.failed = Some(now);
-        trials.vain = trials.vain.saturating_add(1);
-        trials.vain == 1
-    }
-
-    /// A session is to be opened. True if that is a trial. After one that came to nothing, one at a time is tried.
-    pub(super) fn begin_trial(&self, now: Instant) -> bool {
-        let mut trials = self.0.lock();
-        if trials.is_open.is_some() {
-            return false;
-        }
-        if trials.vain > 0 {
-            trials.wait(now);
-        }
-        true
-    }
-
-    /// The program may be another by now.
-    pub(super) fn forget(&self) {
-        *self.0.lock() = OpeningTrials::default();
-    }
-
-    pub(super) fn is_refused(&self) -> bool {
-        let trials = self.0.lock();
-        match trials.is_open {
-            Some(is_open) => !is_open,
-            None => trials.tried_again.is_some_and(|at| clock::now() < at),
-        }
-    }
-}
-
-impl OpeningTrials {
-    fn wait(&mut self, now: Instant) {
-        self.tried_again = Some(now + doubled(VAIN_DOUBTED_MIN, self.vain, VAIN_DOUBTED_MAX));
     }
 }
 
@@ -190,8 +114,6 @@ impl UnclaimedStart {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::advance;
-
     use super::*;
     use crate::flight::{FlightRole, Flights, Landing};
 
@@ -206,30 +128,6 @@ mod tests {
 
     fn wish() -> SessionWish {
         SessionWish { principal: None, payer: Payer::GATEWAY, message: Bytes::from_static(b"{}") }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_process_or_its_silence_is_no_refusal_for_good() {
-        let opening = SessionOpening::default();
-        assert!(!opening.is_refused());
-        for number in 0..3 {
-            let begun = clock::now();
-            assert!(opening.begin_trial(begun));
-            assert_eq!(opening.is_refused(), number > 0, "one at a time is tried again");
-            advance(Duration::from_secs(1)).await;
-            assert_eq!(opening.note_vain(begun, clock::now()), number == 0);
-            assert!(!opening.note_vain(begun, clock::now()), "several at once are one");
-            assert!(opening.is_refused());
-            advance(VAIN_DOUBTED_MIN * (1 << number)).await;
-            assert!(!opening.is_refused(), "another session is tried");
-        }
-        assert!(opening.note_answer(true) && !opening.begin_trial(clock::now()));
-        assert!(
-            !opening.note_vain(clock::now(), clock::now()) && !opening.is_refused(),
-            "it has other causes now"
-        );
-        let opening = SessionOpening::default();
-        assert!(opening.note_answer(false) && !opening.note_answer(true) && opening.is_refused());
     }
 
     #[test]

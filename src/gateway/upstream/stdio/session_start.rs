@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::launch::{count_client, has_client};
+use super::launch::{StartPayers, count_client, has_client};
+use super::opening::{OpeningRole, SessionTrial, introduction};
 use super::own_initialize::{answer_to, refuses_revision, result_of, with_start_id};
 use super::processes::{OpenedSession, SessionOutcome, SessionWish, UnclaimedStart};
-use super::trial::SessionTrial;
+use super::trial::{is_final, may_be_trial, patience};
 use super::{Children, not_started};
 use crate::access::limit::payer::Payer;
 use crate::clock;
@@ -61,10 +62,23 @@ impl Children {
             payer: asking.payer,
             message: with_start_id(post.message, post.envelope.id.clone()),
         };
-        let (begun, start) = match self.unclaimed.claim(&wish) {
-            Some(claimed) => (claimed, None),
-            None => self.new_session_start(asking, wish, post.json_depth_max)?,
+        let (begun, start) = loop {
+            if let Some(claimed) = self.unclaimed.claim(&wish) {
+                break (claimed, None);
+            }
+            let role =
+                if may_be_trial(asking) { self.opening.join(clock::now()) } else { OpeningRole::Known };
+            let trial = match role {
+                OpeningRole::Known => None,
+                OpeningRole::Trial(trial) => Some(trial),
+                OpeningRole::Wait(other) => {
+                    self.wait_for_trial(asking, &other).await?;
+                    continue;
+                }
+            };
+            break self.new_session_start(asking, wish, trial, post.json_depth_max)?;
         };
+        let trial = self.opening.under_way().filter(|_| may_be_trial(asking));
         let flight = Arc::clone(&begun.flight);
         let _client = count_client(asking, &flight);
         let mut claim = Claim { children: self, start: Some(begun) };
@@ -75,7 +89,9 @@ impl Children {
             };
             asking.client.host.on_worker(run).await?;
         }
-        let OpenedSession { connection, answer } = self.wait_for_start(asking, flight.landed()).await?;
+        let landed = self.wait_for_start(asking, flight.landed());
+        let opened = self.unless_client_is_late(asking, trial.as_ref(), landed).await?;
+        let OpenedSession { connection, answer } = opened;
         claim.start = None;
         let (answer, is_open) = answer_to(post.id(), &answer, post.json_depth_max)?;
         let mut reply = Reply::json(answer);
@@ -95,6 +111,7 @@ impl Children {
         self: &Arc<Self>,
         asking: ConnectRequest<'_>,
         wish: SessionWish,
+        trial: Option<SessionTrial>,
         json_depth_max: usize,
     ) -> Result<(UnclaimedStart, Option<SessionStart>), UpstreamError> {
         // One client may be granted a session that another was refused.
@@ -103,6 +120,7 @@ impl Children {
         {
             return Err(not_started(wait));
         }
+        self.check_start_of(wish.payer)?;
         let number = self.next_start.fetch_add(1, Ordering::Relaxed);
         // No other start has this number.
         let FlightRole::Begin(landing) = self.session_starts.join(&number) else {
@@ -113,7 +131,6 @@ impl Children {
         let is_own = wish.payer == Payer::GATEWAY && wish.principal.is_none();
         let running = is_own.then(|| self.take_asked_in_vain(&asking.upstream.facts)).flatten();
         let begun = clock::now();
-        let trial = SessionTrial::of(asking).filter(|_| self.opening.begin_trial(begun));
         let start = SessionStart {
             children: Arc::clone(self),
             landing,
@@ -159,28 +176,34 @@ impl SessionStart {
     async fn land(self, host: &Rc<Host>) -> Option<OpenedSession> {
         let Self { children, landing, wish, json_depth_max, running, begun, trial, .. } = self;
         let is_own = wish.payer == Payer::GATEWAY;
-        let (is_new, is_trial) = (running.is_none(), trial.is_some());
+        let trial = trial.as_ref();
         let asking = async |connection, read| {
+            let started = clock::now();
             let asked = ask(&connection, &wish, json_depth_max);
+            let patience = || {
+                let took = children.start_watch.took().unwrap_or_default();
+                patience(took.max(clock::since(started)), children.start_timeout())
+            };
             match trial.zip(read) {
-                Some((trial, read)) => trial.answer(read, children.start_timeout(), asked).await,
+                Some((trial, read)) => trial.answer(read, patience, asked).await,
                 None => asked.await,
             }
         };
         let has_client = || has_client(&landing.flight);
-        let asked = children.launch_and_ask(host, wish.payer, running, has_client, asking).await;
+        let payers = StartPayers { payer: wish.payer, asker: wish.payer };
+        let asked = children.launch_and_ask(host, payers, running, has_client, asking).await;
         let opened = asked.and_then(|(starting, answer)| {
-            let is_silent = is_trial && matches!(answer, Err(UpstreamError::TimedOut));
+            let is_silent = matches!(answer, Err(UpstreamError::TimedOut));
             let is_vain = is_silent || (answer.is_err() && starting.connection().is_over());
-            if is_vain && is_new && !children.is_retired() && !is_own {
-                children.note_opening(None, begun);
+            if trial.is_some() && is_vain && !children.is_retired() {
+                children.note_vain_opening(begun);
             }
             Ok((starting, answer?))
         });
         let opened = opened.map(|(starting, answer)| (starting, result_of(&answer, json_depth_max), answer));
         match opened {
             Ok((starting, Some(result), answer)) => {
-                children.note_opening(Some(true), begun);
+                children.opening.note_open();
                 children.introductions.note(wish.payer, result);
                 if is_own {
                     children.note_initialized(wish.payer, true);
@@ -193,8 +216,10 @@ impl SessionStart {
                 if !refuses_revision(&wish.message, &answer, json_depth_max) {
                     if is_own {
                         children.note_initialized(wish.payer, false);
-                    } else {
-                        children.note_opening(Some(false), begun);
+                    } else if trial.is_some() && is_final(&answer, json_depth_max) {
+                        children.note_refused_opening(introduction(&wish.message));
+                    } else if trial.is_some() {
+                        children.note_vain_opening(begun);
                     }
                 }
                 landing.land(Ok(OpenedSession { connection: starting.connection().clone(), answer }));
@@ -209,19 +234,26 @@ impl SessionStart {
 }
 
 impl Children {
-    /// A process whose start had `begun` then was asked to open a session, and did or did not; `None`: it ended, or said nothing.
-    /// The first answer tells whether the program knows sessions; where it does, later refusals have other causes.
-    fn note_opening(&self, is_open: Option<bool>, begun: Instant) {
-        let is_news = match is_open {
-            Some(is_open) => self.opening.note_answer(is_open),
-            None => self.opening.note_vain(begun, clock::now()),
-        };
-        if is_news && is_open != Some(true) {
-            tracing::info!(
-                upstream = self.name,
-                "the program opens no session: its clients come over the bridge"
-            );
+    /// A process was asked to open a session for a client with this introduction, and knows none.
+    fn note_refused_opening(&self, introduction: u64) {
+        if self.opening.note_refusal(introduction) {
+            self.tell_of_bridge();
         }
+    }
+
+    /// A process whose start had `begun` then was asked to open a session, and ended, said nothing or failed for a reason that may
+    /// pass.
+    fn note_vain_opening(&self, begun: Instant) {
+        if self.opening.note_vain(begun, clock::now()) {
+            self.tell_of_bridge();
+        }
+    }
+
+    fn tell_of_bridge(&self) {
+        tracing::info!(
+            upstream = self.name,
+            "the program opens no session: its clients come over the bridge"
+        );
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::launch::{count_client, has_client};
+use super::launch::{StartPayers, count_client, has_client};
 use super::own_initialize::{answer_to, refuses_revision, result_of};
 use super::room::PATIENCE;
 use super::{Children, not_started};
@@ -143,6 +143,7 @@ impl Children {
         post: &MuxPost<'_>,
         caller: &[u8],
     ) -> SharedOutcome {
+        self.check_start_of(asking.payer)?;
         let (flight, landing) = self.shared_starts.join(&caller.into()).parts();
         let _client = count_client(asking, &flight);
         if let Some(landing) = landing {
@@ -188,7 +189,8 @@ impl SharedStart {
         let message = Bytes::from(Initialize::own(version).request("1"));
         let ask = async |connection, _| open(&connection, &message, payer, json_depth_max).await;
         let has_client = || has_client(&landing.flight);
-        let opened = children.launch_and_ask(&host, payer, running, has_client, ask).await;
+        let payers = StartPayers { payer, asker };
+        let opened = children.launch_and_ask(&host, payers, running, has_client, ask).await;
         let opened = opened.and_then(|(starting, opened)| Ok((starting, opened?)));
         landing.land(opened.map(|(starting, opened)| match opened {
             Ok(result) => {

@@ -3,11 +3,14 @@
 //! Pure. A process is of use once it has answered more than how it introduces itself, or lives on. The end of one that a
 //! client has spoken to is no reason to keep it from others, and that of one which the gateway alone has spoken to, after it
 //! had introduced itself, is none to keep it from clients. Processes that end at a question of the gateway's own, however
-//! much they were of use before it, are started with growing pauses for its own questions.
+//! much they were of use before it, are started with growing pauses for its own questions. A client whose own processes end again
+//! and again before they have answered it anything waits for longer and longer, be it the only one.
 
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use crate::access::limit::payer::Payer;
 use protocol::method::Method;
 use protocol::version::Era;
 
@@ -18,6 +21,13 @@ const PAUSE_MAX: Duration = Duration::from_mins(1);
 /// The same after a refusal that a client has asked for: it hears that again meanwhile.
 const CLIENT_PAUSE_MIN: Duration = Duration::from_secs(1);
 const CLIENT_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// So many processes of a client in a row may end at its calls, which may be the doing of those, without a pause.
+const CALLED_ENDS_FREE: u32 = 16;
+/// A client whose processes did not end for so long begins anew.
+const ENDS_KEPT: Duration = Duration::from_mins(5);
+/// The ends of so many clients are kept; of more, those of the one whose last one is the longest ago are forgotten.
+const CLIENTS_MAX: usize = 256;
 
 /// The kinds of starts that come to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +64,20 @@ pub(super) struct Starts {
     own_refusals: Refusals,
     /// Those that did so for a client.
     client_refusals: Refusals,
+    /// Those that were started for a client, and ended before they had answered it anything.
+    client_ends: HashMap<Payer, ClientEnds>,
+}
+
+/// The processes of one client in a row that ended before they had answered it anything.
+#[derive(Clone, Copy, Debug)]
+struct ClientEnds {
+    /// While it had asked nothing of them.
+    uncalled: u32,
+    /// At its calls.
+    called: u32,
+    last: Instant,
+    /// None is started for it before.
+    until: Option<Instant>,
 }
 
 /// The processes in a row that ended at a question of the gateway's own, and the last of these questions.
@@ -173,7 +197,37 @@ impl Starts {
     /// Nothing is known of those before this one, but what they refused, and what they ended at.
     fn begin_anew(&mut self) {
         let Self { own_ends, used, own_refusals, client_refusals, .. } = *self;
-        *self = Self { own_ends, used, own_refusals, client_refusals, ..Self::default() };
+        let client_ends = std::mem::take(&mut self.client_ends);
+        *self = Self { own_ends, used, own_refusals, client_refusals, client_ends, ..Self::default() };
+    }
+
+    /// One that was started for this client ended before it had answered it anything, be it at a call. The first may have done so
+    /// by chance.
+    pub(super) fn fail_for(&mut self, client: Payer, was_called: bool, now: Instant, random: f64) {
+        self.client_ends.retain(|_, ends| now.saturating_duration_since(ends.last) < ENDS_KEPT);
+        if self.client_ends.len() >= CLIENTS_MAX && !self.client_ends.contains_key(&client) {
+            let oldest = self.client_ends.iter().min_by_key(|(_, ends)| ends.last).map(|(client, _)| *client);
+            oldest.map(|oldest| self.client_ends.remove(&oldest));
+        }
+        let none = ClientEnds { uncalled: 0, called: 0, last: now, until: None };
+        let ends = self.client_ends.entry(client).or_insert(none);
+        let count = if was_called { &mut ends.called } else { &mut ends.uncalled };
+        *count = count.saturating_add(1);
+        ends.last = now;
+        let counted = ends.uncalled.saturating_add(ends.called.saturating_sub(CALLED_ENDS_FREE));
+        if counted > 1 {
+            ends.until = Some(now + pause_after(counted - 2, PAUSE_MIN, PAUSE_MAX, random));
+        }
+    }
+
+    /// One that was started for this client was of use to it, or lived on.
+    pub(super) fn settle(&mut self, client: Payer) {
+        self.client_ends.remove(&client);
+    }
+
+    /// The time until the next is started for this client, unless that may be now.
+    pub(super) fn wait_of(&self, client: Payer, now: Instant) -> Option<Duration> {
+        left(self.client_ends.get(&client)?.until, now)
     }
 
     /// A child answered for the first time. True if that shows that it starts: those before it ended without any answer.
@@ -327,6 +381,48 @@ mod tests {
         }
         starts.accept();
         assert_eq!((starts.refused_for(true, now), starts.refused_for(false, now)), (None, None));
+    }
+
+    #[test]
+    fn one_client_alone_waits_for_longer_and_longer_while_its_own_end() {
+        let (one, other) = (Payer::principal("one"), Payer::principal("other"));
+        for was_called in [false, true] {
+            let mut now = crate::clock::now();
+            let mut starts = Starts::default();
+            let free = if was_called { CALLED_ENDS_FREE } else { 0 };
+            for number in 0..free {
+                starts.fail_for(one, was_called, now, 0.5);
+                assert_eq!(starts.wait_of(one, now), None, "{number}");
+            }
+            for expected_ms in [0, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000] {
+                assert!(starts.succeed(), "each has introduced itself");
+                starts.note_use(now);
+                starts.fail_for(one, was_called, now, 0.5);
+                let expected = Some(Duration::from_millis(expected_ms)).filter(|pause| !pause.is_zero());
+                assert_eq!(starts.wait_of(one, now), expected);
+                assert_eq!((starts.wait_of(other, now), starts.wait(now, false)), (None, None));
+                now += Duration::from_millis(expected_ms);
+                assert_eq!(starts.wait_of(one, now), None);
+            }
+            starts.settle(one);
+            starts.fail_for(one, false, now, 0.5);
+            assert_eq!(starts.wait_of(one, now), None, "it begins anew");
+            starts.fail_for(one, false, now, 0.5);
+            assert_eq!(starts.wait_of(one, now), Some(PAUSE_MIN));
+            starts.fail_for(one, false, now + ENDS_KEPT, 0.5);
+            assert_eq!(starts.wait_of(one, now + ENDS_KEPT), None, "the others are long ago");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_so_many_clients_are_kept() {
+        let (mut starts, now) = (Starts::default(), crate::clock::now());
+        for number in 0..=CLIENTS_MAX {
+            let at = now + Duration::from_millis(number as u64);
+            starts.fail_for(Payer::principal(&number.to_string()), false, at, 0.5);
+        }
+        assert_eq!(starts.client_ends.len(), CLIENTS_MAX);
+        assert!(!starts.client_ends.contains_key(&Payer::principal("0")));
     }
 
     #[test]

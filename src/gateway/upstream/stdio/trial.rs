@@ -1,64 +1,76 @@
-//! The first sessions of a program that the gateway speaks to in the modern era: whether it opens any is found out by them.
+//! The first session of a program that the gateway speaks to in the modern era: it shows that it opens any, or that it does not
+//! ([`opening`](super::opening)).
 //!
-//! A process that has read `initialize` and says nothing for a while opens no session: its client comes over the bridge,
-//! with enough of its time left. The time before it has read is its start, and says nothing of sessions.
+//! How long its process has is for the program to say, by the time that it takes to start: a client that cannot wait so long comes
+//! over the bridge, or leaves, and the trial goes on without it.
 
-use std::time::{Duration, Instant};
-
-use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
+use std::time::Duration;
 
 use super::launch::call_told_at;
+use super::opening::TrialWatch;
+use super::{Children, own_initialize};
 use crate::access::limit::payer::Payer;
-use crate::clock;
 use crate::upstream::mux::exchange::ConnectRequest;
 use protocol::error::UpstreamError;
 use protocol::version::Era;
 
-/// The time in which a process that has read `initialize` answers it, if it ever does.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// It has as much, however soon its client is told that the program is still starting.
-const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The time in which a process that has read `initialize` answers it, if it ever does: so many times that of its start, within
+/// these bounds.
+const PATIENCE_STARTS: u32 = 2;
+const PATIENCE_MIN: Duration = Duration::from_secs(5);
+const PATIENCE_MAX: Duration = Duration::from_secs(20);
+/// Errors of servers that do not know sessions: no method, no request of theirs, no such revision. Any other may have its cause in
+/// what is asked, or pass.
+const FINAL_ERRORS: [i64; 3] = [-32601, -32600, -32022];
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SessionTrial {
-    /// The moment at which its client is told that the program is still starting.
-    told_at: Instant,
+/// The time that a process has since it has read the question: by what its start took until then, or that of the last one that came
+/// up. It is over before the process is ended as one that does not start.
+pub(super) fn patience(took: Duration, start_timeout: Duration) -> Duration {
+    (took * PATIENCE_STARTS).clamp(PATIENCE_MIN, PATIENCE_MAX).min(start_timeout / 2)
 }
 
-impl SessionTrial {
-    /// `None`: the session that is asked for is the gateway's own, or the program is not spoken to in the modern era alone.
-    pub(super) fn of(asking: ConnectRequest<'_>) -> Option<Self> {
-        let upstream = asking.upstream;
-        let is_modern = upstream.config.eras.is_none() && upstream.lacks(Era::Legacy);
-        let is_trial = is_modern && asking.payer != Payer::GATEWAY;
-        is_trial.then(|| Self { told_at: call_told_at(asking.deadline) })
+/// True if the session that is asked for may be a trial: it is a client's, and the program is spoken to in the modern era alone.
+pub(super) fn may_be_trial(asking: ConnectRequest<'_>) -> bool {
+    let upstream = asking.upstream;
+    upstream.config.eras.is_none() && upstream.lacks(Era::Legacy) && asking.payer != Payer::GATEWAY
+}
+
+/// True if the answer to `initialize` says that the program knows no sessions.
+pub(super) fn is_final(answer: &[u8], json_depth_max: usize) -> bool {
+    own_initialize::error_code(answer, json_depth_max).is_some_and(|code| FINAL_ERRORS.contains(&code))
+}
+
+impl Children {
+    /// Waits for what a trial of another session shows. `OtherEra`: this one is to come over the bridge.
+    pub(super) async fn wait_for_trial(
+        &self,
+        asking: ConnectRequest<'_>,
+        trial: &TrialWatch,
+    ) -> Result<(), UpstreamError> {
+        let over = async {
+            trial.over().await;
+            Some(if self.opening.is_refused() { Err(UpstreamError::OtherEra) } else { Ok(()) })
+        };
+        self.unless_client_is_late(asking, Some(trial), self.wait_for_start(asking, over)).await
     }
 
-    /// The answer to `initialize`, or `TimedOut` where the process has had its time since it has `read` that.
-    pub(super) async fn answer<T>(
-        self,
-        read: CancellationToken,
-        start_timeout: Duration,
-        asked: impl Future<Output = Result<T, UpstreamError>>,
+    /// The outcome of `waiting`, or `OtherEra` for a client of which enough time has passed for the process of a trial.
+    pub(super) async fn unless_client_is_late<T>(
+        &self,
+        asking: ConnectRequest<'_>,
+        trial: Option<&TrialWatch>,
+        waiting: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<T, UpstreamError> {
-        let silent = async {
-            read.cancelled().await;
-            // Before it is ended as one that does not start.
-            sleep(self.patience(clock::now()).min(start_timeout / 2)).await;
+        let late = async {
+            match trial {
+                Some(trial) => trial.client_time(call_told_at(asking.deadline)).await,
+                None => std::future::pending().await,
+            }
         };
         tokio::select! {
             biased;
-            answer = asked => answer,
-            () = silent => Err(UpstreamError::TimedOut),
-        }
-    }
-
-    /// The time that a process has which has read the question now: at most half of what its client has left, if that waits.
-    fn patience(self, now: Instant) -> Duration {
-        match self.told_at.saturating_duration_since(now) {
-            Duration::ZERO => PATIENCE,
-            left => (left / 2).clamp(PATIENCE_MIN, PATIENCE),
+            outcome = waiting => outcome,
+            () = late => Err(UpstreamError::OtherEra),
         }
     }
 }
@@ -68,29 +80,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_keeps_half_of_its_time_for_the_bridge() {
-        let now = clock::now();
-        let trial = SessionTrial { told_at: now + Duration::from_secs(55) };
-        for (passed_s, patience_ms) in [(0, 5000), (45, 5000), (49, 3000), (54, 1000), (55, 5000), (90, 5000)]
-        {
-            let patience = trial.patience(now + Duration::from_secs(passed_s));
-            assert_eq!(patience, Duration::from_millis(patience_ms), "{passed_s}");
+    fn a_process_has_twice_the_time_of_its_start_within_bounds() {
+        let minutes = Duration::from_mins(3);
+        for (took_s, start_timeout, expected_s) in [
+            (0, minutes, 5),
+            (2, minutes, 5),
+            (4, minutes, 8),
+            (9, minutes, 18),
+            (11, minutes, 20),
+            (600, minutes, 20),
+            (4, Duration::from_secs(8), 4),
+            (0, Duration::from_secs(8), 4),
+        ] {
+            let patience = patience(Duration::from_secs(took_s), start_timeout);
+            assert_eq!(patience, Duration::from_secs(expected_s), "{took_s}");
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn the_time_of_a_process_begins_when_it_has_read_the_question() {
-        let trial = SessionTrial { told_at: clock::now() + Duration::from_mins(1) };
-        let read = CancellationToken::new();
-        let start_timeout = Duration::from_mins(3);
-        let late = async {
-            sleep(Duration::from_secs(30)).await;
-            read.cancel();
-            sleep(Duration::from_secs(4)).await;
-            Ok(())
-        };
-        assert_eq!(trial.answer(read.clone(), start_timeout, late).await, Ok(()));
-        let silent = trial.answer::<()>(read, start_timeout, std::future::pending());
-        assert_eq!(silent.await, Err(UpstreamError::TimedOut));
+    #[test]
+    fn only_errors_of_servers_that_know_no_sessions_are_final() {
+        for (code, expected) in [
+            (-32601, true),
+            (-32600, true),
+            (-32022, true),
+            (-32603, false),
+            (-32602, false),
+            (-32000, false),
+            (-32021, false),
+        ] {
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"no"}}}}"#);
+            assert_eq!(is_final(answer.as_bytes(), 8), expected, "{code}");
+        }
+        assert!(!is_final(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#, 8) && !is_final(b"[", 8));
     }
 }
