@@ -86,6 +86,9 @@ pub struct OAuthError {
     pub retry_after_s: Option<u32>,
 }
 
+/// The memory for an answer in JSON: the longest have two tokens.
+const JSON_BYTES: usize = 4 << 10;
+
 /// An answer, ready to be sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
@@ -110,7 +113,11 @@ impl Answer {
         let headers =
             [("content-type", "application/json"), ("cache-control", "no-store"), ("pragma", "no-cache")];
         let headers = headers.map(|(name, value)| (name, value.to_owned())).to_vec();
-        Self { status, headers, body: body.to_string() }
+        // Written once: no part of what may be secret is left behind.
+        let mut text = Vec::with_capacity(JSON_BYTES);
+        let written = serde_json::to_writer(&mut text, body).ok();
+        let text = written.and_then(|()| String::from_utf8(text).ok());
+        Self { status, headers, body: text.unwrap_or_default() }
     }
 
     /// The value of a header.

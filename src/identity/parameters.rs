@@ -1,9 +1,12 @@
 //! Parameters of a query or of a form-encoded body.
 //!
 //! Invariants: a parameter that stands twice is refused, whichever it is, since of two another reader might believe the
-//! other; all is bounded; an error names a parameter and never shows a value.
+//! other; all is bounded; an error names a parameter and never shows a value; values, of which some are secrets, are gone from memory
+//! with their reader.
 
 use std::fmt;
+
+use zeroize::Zeroizing;
 
 /// The bounds of a request.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +32,7 @@ const SHOWN_BYTES_MAX: usize = 40;
 
 /// Names and values, each name once.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Parameters(Vec<(String, String)>);
+pub struct Parameters(Vec<(String, Zeroizing<String>)>);
 
 /// The cause for which parameters are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -120,16 +123,32 @@ pub fn check_content_type(content_type: Option<&[u8]>, expected: &str) -> Result
     Ok(())
 }
 
-/// The form of a value within a query or a form: only what nobody escapes stays as it is.
+/// The form of a value within a query or a form: only what nobody escapes stays as it is. It is written once, so no part of it is
+/// left behind.
 pub fn form_encoded(value: &str) -> String {
-    percent_encoding::utf8_percent_encode(value, UNESCAPED).to_string()
+    let mut text = String::with_capacity(value.len() * ESCAPED_BYTES);
+    encode(&mut text, value);
+    text
 }
 
-/// Names and values as a query or a form.
-pub fn to_form<'p>(parameters: impl IntoIterator<Item = (&'p str, &'p str)>) -> String {
-    let parts =
-        parameters.into_iter().map(|(name, value)| format!("{}={}", form_encoded(name), form_encoded(value)));
-    parts.collect::<Vec<_>>().join("&")
+/// Names and values as a query or a form, likewise.
+pub fn to_form<'p>(parameters: impl IntoIterator<Item = (&'p str, &'p str)> + Clone) -> String {
+    let bytes =
+        parameters.clone().into_iter().map(|(name, value)| (name.len() + value.len()) * ESCAPED_BYTES + 2);
+    let mut text = String::with_capacity(bytes.sum());
+    for (name, value) in parameters {
+        if !text.is_empty() {
+            text.push('&');
+        }
+        encode(&mut text, name);
+        text.push('=');
+        encode(&mut text, value);
+    }
+    text
+}
+
+fn encode(text: &mut String, value: &str) {
+    text.extend(percent_encoding::utf8_percent_encode(value, UNESCAPED));
 }
 
 /// A value as forms have it, decoded. `None`: it is none, or no UTF-8.
@@ -137,6 +156,8 @@ pub fn form_decoded(text: &str) -> Option<String> {
     String::from_utf8(decoded(text.as_bytes())?).ok()
 }
 
+/// Bytes of an escaped byte.
+const ESCAPED_BYTES: usize = 3;
 const UNESCAPED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
@@ -152,7 +173,7 @@ fn read(text: &[u8], bounds: ParameterBounds) -> Result<Parameters, ParameterFau
         let equals = part.iter().position(|byte| *byte == b'=');
         let (name, value) = equals.map_or((part, &[][..]), |at| (&part[..at], &part[at + 1..]));
         let name = read_text(name, "the name of a parameter", NAME_BYTES_MAX)?;
-        let value = read_text(value, &shown(&name), bounds.value_bytes_max)?;
+        let value = Zeroizing::new(read_text(value, &shown(&name), bounds.value_bytes_max)?);
         if parameters.0.iter().any(|(present, _)| *present == name) {
             return Err(ParameterFault::Twice(shown(&name)));
         }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
 
 use crate::oauth_error::{ErrorCode, OAuthError};
 
@@ -47,8 +48,8 @@ impl CodeChallenge {
 }
 
 /// A verifier of our own, of random bytes.
-pub fn verifier(random: &[u8; DIGEST_BYTES]) -> String {
-    URL_SAFE_NO_PAD.encode(random)
+pub fn verifier(random: &[u8; DIGEST_BYTES]) -> Zeroizing<String> {
+    Zeroizing::new(URL_SAFE_NO_PAD.encode(random))
 }
 
 /// 43 to 128 unreserved characters (RFC 7636 §4.1).

@@ -7,6 +7,7 @@
 //! or the token of another ends nothing. No generation has two successors.
 
 use serde_json::json;
+use zeroize::Zeroize as _;
 
 use crate::oauth_error::{Answer, ErrorCode, Fault, OAuthError};
 use crate::parameters::Parameters;
@@ -189,14 +190,20 @@ pub fn check_account(due: CheckDue) -> Result<(), OAuthError> {
 
 /// The answer with tokens. The scopes are always named, since some may have been dropped.
 pub fn answer(access_token: &str, expires_in_s: u64, refresh_token: &str, scopes: &[String]) -> Answer {
-    let body = json!({
+    let mut body = json!({
         "access_token": access_token,
         "token_type": "Bearer",
         "expires_in": expires_in_s,
         "refresh_token": refresh_token,
         "scope": scopes.join(" "),
     });
-    Answer::json(200, &body)
+    let answer = Answer::json(200, &body);
+    for name in ["access_token", "refresh_token"] {
+        if let Some(serde_json::Value::String(token)) = body.get_mut(name) {
+            token.zeroize();
+        }
+    }
+    answer
 }
 
 fn check_resource(resource: Option<&str>, record: &GrantRecord) -> Result<(), OAuthError> {

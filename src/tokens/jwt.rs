@@ -7,6 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
+use zeroize::Zeroize as _;
 
 /// What `typ` may be: a token of any kind, or an access token (RFC 9068). Other kinds of tokens have other purposes.
 const TYPES: [&str; 4] = ["jwt", "at+jwt", "application/jwt", "application/at+jwt"];
@@ -77,6 +78,15 @@ impl TokenMembers {
     /// What the member of that name says.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(present, _)| present == name).map(|(_, value)| value)
+    }
+
+    /// Takes the texts that stand right in the object out of memory.
+    pub fn wipe(&mut self) {
+        for (_, value) in &mut self.0 {
+            if let Value::String(text) = value {
+                text.zeroize();
+            }
+        }
     }
 
     /// Texts, numbers and truth values, each as text; of arrays one each; of objects under `outer.inner`.

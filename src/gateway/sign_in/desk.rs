@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Method;
 use identity::uri::Uri;
 use net::fetch::Fetcher;
+use zeroize::Zeroize as _;
 
 use crate::access::auth::sign_in::settings::SignIn;
 use crate::grants::Grants;
@@ -38,6 +39,16 @@ pub(crate) struct SignInRequest {
     pub id: String,
 }
 
+impl Drop for SignInRequest {
+    /// Codes, tokens, secrets and cookies are gone from memory with the request, as far as they are nobody else's.
+    fn drop(&mut self) {
+        wipe(std::mem::take(&mut self.body));
+        self.query.zeroize();
+        self.authorization.zeroize();
+        self.cookies.zeroize();
+    }
+}
+
 impl SignInDesk {
     /// The name of this authorization server.
     pub(super) fn issuer(&self) -> &str {
@@ -48,4 +59,29 @@ impl SignInDesk {
 /// True where the host that a request names is that of sign-in.
 pub(crate) fn is_at_host(settings: &SignIn, host: &str) -> bool {
     Uri::read(&settings.config.url).is_ok_and(|url| url.is_at_host(host))
+}
+
+/// Takes out of memory what nobody else holds.
+pub(super) fn wipe(bytes: Bytes) -> bool {
+    match bytes.try_into_mut() {
+        Ok(mut bytes) => {
+            bytes.as_mut().zeroize();
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_alone_holds_is_wiped() {
+        let bytes = Bytes::from(b"swordfish".to_vec());
+        let other = bytes.clone();
+        assert!(!wipe(bytes), "another reads it");
+        assert_eq!(&other[..], b"swordfish");
+        assert!(wipe(other));
+    }
 }

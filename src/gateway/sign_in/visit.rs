@@ -7,6 +7,7 @@ use identity::provider::callback::random_text;
 use identity::provider::metadata::{ProviderMetadata, Visit};
 use identity::sealed::cookies::{SIGN_IN_LIFE_S, SignInCookie, VisitPurpose};
 use identity::sealed::fingerprint::Fingerprint;
+use zeroize::Zeroizing;
 
 use super::desk::{SignInDesk, SignInRequest};
 use crate::access::auth::sign_in::settings::{SignIn, random};
@@ -37,7 +38,7 @@ impl SignInDesk {
         remembered_for: Option<Fingerprint>,
         request: &SignInRequest,
     ) -> Option<BegunVisit> {
-        let (state, nonce, secret) = (random::<16>()?, random::<16>()?, random::<32>()?);
+        let (state, nonce, secret) = (random::<16>()?, random::<16>()?, Zeroizing::new(random::<32>()?));
         let verifier = verifier(&secret);
         let config = &self.settings.config;
         let (state_text, nonce_text) = (random_text(&state), random_text(&nonce));

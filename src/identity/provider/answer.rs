@@ -43,6 +43,14 @@ enum Members {
     Form(Parameters),
 }
 
+impl Drop for Members {
+    fn drop(&mut self) {
+        if let Self::Json(members) = self {
+            members.wipe();
+        }
+    }
+}
+
 impl Members {
     fn text(&self, name: &str) -> Option<&str> {
         match self {

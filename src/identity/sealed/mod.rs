@@ -135,7 +135,10 @@ impl Seals {
     /// A text that holds the value, of `A-Za-z0-9_-` alone. `None`: it would be too long.
     pub fn seal<S: Sealable>(&self, nonce: Nonce, belongs_to: &str, value: &S) -> Option<String> {
         let sealed = self.sealed(nonce, belongs_to, value)?;
-        let text = format!("{}{}", S::KIND.prefix(), URL_SAFE_NO_PAD.encode(sealed));
+        // Written once: no part of it is left behind.
+        let mut text = String::with_capacity(S::KIND.prefix().len() + sealed.len().div_ceil(3) * 4);
+        text.push_str(S::KIND.prefix());
+        URL_SAFE_NO_PAD.encode_string(sealed, &mut text);
         (text.len() <= S::KIND.size_max()).then_some(text)
     }
 
