@@ -48,7 +48,7 @@ FLOORS = {
     "telemetry": "clock identity",
     "redis": "clock telemetry",
     "grants": "clock telemetry redis",
-    "access": "clock key_file identity telemetry redis grants",
+    "access": "clock key_file flight identity telemetry redis grants",
     "upstream": "clock buffers directory flight telemetry access",
     "bridge": "clock telemetry access upstream",
     "session": "clock directory key_file state_files telemetry redis access upstream",

@@ -159,6 +159,14 @@ impl Client {
         })
     }
 
+    /// The URL of the keys that it signs with, where they are not in its document.
+    pub fn keys_url(&self) -> Option<&str> {
+        match &self.source {
+            ClientSource::Document { keys: Some(ClientKeys::Url(url)) } => Some(url),
+            _ => None,
+        }
+    }
+
     /// The host of its document.
     pub fn host(&self) -> Option<String> {
         let is_document = matches!(self.source, ClientSource::Document { .. });

@@ -25,10 +25,21 @@ pub(crate) async fn dial_address(addresses: &[SocketAddr]) -> io::Result<TcpStre
 }
 
 /// The addresses of `host`.
-pub(crate) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
-    dns::resolve(host, port).await.map_err(|error| {
-        let why = error.to_string();
-        let why = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
-        format!("the name {host:?} cannot be looked up: {why}")
-    })
+async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    dns::resolve(host, port).await.map_err(|error| unknown(host, &error))
+}
+
+/// The addresses of `host`, looked up in a place of the caller's own.
+pub(crate) async fn look_up_in(
+    place: impl Send + 'static,
+    host: &str,
+    port: u16,
+) -> Result<Vec<SocketAddr>, String> {
+    dns::resolve_in(place, host, port).await.map_err(|error| unknown(host, &error))
+}
+
+fn unknown(host: &str, error: &io::Error) -> String {
+    let why = error.to_string();
+    let why = why.strip_prefix("failed to lookup address information: ").unwrap_or(&why);
+    format!("the name {host:?} cannot be looked up: {why}")
 }

@@ -158,8 +158,8 @@ const TAKEN_BY: [(&str, &str, &str); 37] = [
         "documents_that_one_network_has_fetched_leave_room_for_another",
     ),
     (
-        "documents of clients in memory",
-        "src/gateway/access/auth/sign_in/memory.rs",
+        "documents of clients in memory, and sets of their keys",
+        "src/gateway/access/auth/sign_in/fetched.rs",
         "documents_are_kept_in_a_bounded_number",
     ),
     (

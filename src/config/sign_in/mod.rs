@@ -94,7 +94,7 @@ section! {
         consent_remembered: Period<0, { 365 * DAY_MS }> = "30d",
         /// Sign-ins of one person. Beyond, the one that was unused for longest ends.
         grants_per_principal_max: Count<1, { GRANTS_MAX as u64 }> = 64,
-        /// Clients that are refused: ids, or hosts of their ids and redirects with all that is below them.
+        /// Clients that are refused: ids, or hosts of their ids, redirects and keys with all that is below them.
         #[example(["evil.example"])]
         clients_denied: Array<DeniedClient> = [],
         /// Documents in which clients describe themselves at the URL that is their id: they are fetched (`fetch`) from public

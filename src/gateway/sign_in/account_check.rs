@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::desk::SignInDesk;
 use super::person::{ExpectedPerson, PersonFault};
-use super::provider::ProviderFault;
+use crate::access::auth::sign_in::faults::ProviderFault;
 use crate::access::auth::sign_in::settings::SignIn;
 use crate::clock::now_s;
 use crate::grants::{Grants, GrantsError, Held, Written};

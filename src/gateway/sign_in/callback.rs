@@ -16,38 +16,25 @@ use identity::sealed::authorization_code::{AuthorizationCode, CODE_LIFE_S};
 use identity::sealed::cookies::SignInCookie;
 use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::grant::GrantRecord;
+use zeroize::Zeroizing;
 
 use super::clients::NoClient;
 use super::consent::moved_back;
 use super::desk::{SignInDesk, SignInRequest};
 use super::person::{ExpectedPerson, PersonFault};
-use super::provider::ProviderFault;
 use super::reply::{page, page_of, redirect, with_cookies};
 use super::troubles::parameters_page;
+use crate::access::auth::sign_in::faults::ProviderFault;
 use crate::access::auth::sign_in::settings::{SignIn, random};
 use crate::clock::now_s;
 
 impl SignInDesk {
     pub(super) async fn callback(&self, request: &SignInRequest) -> Answer {
-        let metadata = match self.metadata_of_provider().await {
-            Ok(metadata) => metadata,
-            Err(fault) => return self.provider_page(&fault, request),
-        };
-        let callback = match Callback::read(&request.query, &metadata) {
+        let callback = match Callback::read(&request.query) {
             Ok(callback) => callback,
-            Err(CallbackFault::Parameters(fault)) => {
-                self.refused(request, "callback", &fault.to_string());
-                return parameters_page(&fault, &request.id);
-            }
-            Err(fault @ CallbackFault::State) => {
-                self.refused(request, "callback", &fault.to_string());
-                return page_of(&Trouble::ParameterMissing { name: "state" }, &request.id);
-            }
-            Err(fault) => {
-                self.refused(request, "callback", &fault.to_string());
-                return page_of(&Trouble::ProviderUntrusted { provider: &self.provider_host() }, &request.id);
-            }
+            Err(fault) => return self.not_back(&fault, request),
         };
+        // Before anything is fetched: without a cookie it is a stranger's request.
         let cookie = BrowserCookie::SignIn(callback.state);
         let sealed = self.settings.cookies.find(cookie, request.cookies.iter().map(Vec::as_slice));
         let opened =
@@ -60,14 +47,34 @@ impl SignInDesk {
             );
             return page_of(&Trouble::OtherBrowser, &request.id);
         };
-        // A cookie is good at one callback alone: the browser is told to forget it, whatever comes of this.
         let answer = if visit.state == callback.state {
-            self.returned(&metadata, callback.outcome, visit, request).await
+            let metadata = match self.metadata_of_provider().await {
+                Ok(metadata) => metadata,
+                // The code was not used: the person may try the same again.
+                Err(fault) => return self.provider_page(&fault, request),
+            };
+            match callback.check_issuer(&metadata) {
+                Ok(()) => self.returned(&metadata, callback.outcome, visit, request).await,
+                Err(fault) => self.not_back(&fault, request),
+            }
         } else {
             self.refused(request, "callback", "the cookie is of another sign-in");
             page_of(&Trouble::OtherBrowser, &request.id)
         };
+        // A cookie is good at one callback alone: the browser is told to forget it, whatever comes of this.
         with_cookies(answer, [self.settings.cookies.end(cookie)])
+    }
+
+    /// The page for what is no answer of the provider.
+    fn not_back(&self, fault: &CallbackFault, request: &SignInRequest) -> Answer {
+        self.refused(request, "callback", &fault.to_string());
+        match fault {
+            CallbackFault::Parameters(fault) => parameters_page(fault, &request.id),
+            CallbackFault::State => page_of(&Trouble::ParameterMissing { name: "state" }, &request.id),
+            CallbackFault::Issuer | CallbackFault::Outcome => {
+                page_of(&Trouble::ProviderUntrusted { provider: &self.provider_host() }, &request.id)
+            }
+        }
     }
 
     async fn returned(
@@ -208,7 +215,9 @@ impl SignInDesk {
             expires_s: now_s.saturating_add(CODE_LIFE_S),
         };
         let sealed = SignIn::nonce().and_then(|nonce| self.settings.seals.seal(nonce, self.issuer(), &code));
-        let Some(sealed) = sealed else { return page_of(&Trouble::StoreAway, &request.id) };
+        let Some(sealed) = sealed.map(Zeroizing::new) else {
+            return page_of(&Trouble::StoreAway, &request.id);
+        };
         let opened = self.grants.open_grant(account, &grant, config.grants_per_principal_max).await;
         let told = match opened {
             // The tokens of other clients say what was true before.

@@ -8,7 +8,7 @@ use identity::pages::KnownBy;
 use identity::sealed::Kind;
 
 use super::desk::SignInDesk;
-use super::documents::DocumentError;
+use crate::access::auth::sign_in::faults::DocumentError;
 use crate::grants::GrantsError;
 
 /// A client that may be used.
@@ -70,11 +70,12 @@ impl SignInDesk {
         if settings.denied.bars(id) {
             return Err(ClientFault::Denied.into());
         }
+        let mut is_consent_given = false;
         let client = match kind {
             ClientIdKind::Configured => {
                 let known = settings.known_client(id).ok_or(ClientFault::Unknown)?;
-                let is_consent_given = known.is_consent_given;
-                return Ok(FoundClient { client: known.client.clone(), is_consent_given });
+                is_consent_given = known.is_consent_given;
+                known.client.clone()
             }
             ClientIdKind::Registered if settings.config.registration => {
                 match Client::registered(id, &settings.seals, self.issuer()) {
@@ -93,7 +94,11 @@ impl SignInDesk {
             // The configuration knows of none of these.
             ClientIdKind::Registered | ClientIdKind::Document => return Err(ClientFault::Unknown.into()),
         };
-        Ok(FoundClient { client, is_consent_given: false })
+        // Whoever has its keys can be it.
+        if client.keys_url().is_some_and(|url| settings.denied.bars(url)) {
+            return Err(ClientFault::Denied.into());
+        }
+        Ok(FoundClient { client, is_consent_given })
     }
 }
 

@@ -1,7 +1,8 @@
-//! Documents of clients, fetched from the URLs that are their ids: from public addresses alone.
+//! Documents of clients, fetched from the URLs that are their ids, and their keys: from public addresses alone.
 //!
 //! A name is resolved once, its addresses are judged, and the very address that was judged is connected to, over TLS by the name.
-//! No redirect is followed, and no proxy is used. Few are fetched at once, by all and by one network; what came of it is kept.
+//! No redirect is followed, and no proxy is used. Few are fetched at once, by all, for one network and from one host; what came of
+//! it is kept.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,116 +18,166 @@ use identity::client_document::{self, DOCUMENT_BYTES_MAX, FAILURE_KEPT_S, kept_s
 use identity::oauth_error::{ErrorCode, Fault, OAuthError};
 use identity::public_address;
 use net::http_client::HttpError;
+use tokens::jwt::{TYPES_OF_ASSERTIONS, Token};
 
 use super::desk::{SignInDesk, is_at_host};
 use crate::access::auth::jwt::keys::KeySet;
+use crate::access::auth::sign_in::faults::DocumentError;
+use crate::access::auth::sign_in::fetched::Kept;
+use crate::access::auth::sign_in::memory::FetchPlace;
 use crate::clock;
+use crate::identity::refusal::CredentialFault;
 
 /// Time for one fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a failure, and between two fetches for keys that a set does not have.
+const PAUSE: Duration = Duration::from_secs(FAILURE_KEPT_S);
 
-/// The reason that there is no document. `why` is for people.
-#[derive(Clone, Debug)]
-pub(super) struct DocumentError {
-    pub why: Arc<str>,
-    /// Another try may succeed.
-    pub is_passing: bool,
-}
+/// The outcome of a fetch of a stranger's.
+type FetchedAnswer = Result<http::Response<Bytes>, DocumentError>;
 
 impl SignInDesk {
     /// The client of the document at this URL.
     pub(super) async fn document(&self, url: &str, asker: IpAddr) -> Result<Arc<Client>, DocumentError> {
-        let memory = &self.settings.memory;
-        if let Some(known) = memory.document(url, clock::now()) {
-            return known.map_err(|why| DocumentError { why, is_passing: true });
-        }
-        let busy =
-            || DocumentError { why: "too many documents are fetched just now".into(), is_passing: true };
-        let _share = memory.fetching.admit(asker).ok_or_else(busy)?;
-        let _permit = memory.fetches.try_acquire().map_err(|_| busy())?;
-        let fetched = clock::within(FETCH_TIMEOUT, self.fetch_document(url)).await;
-        let fetched = fetched.unwrap_or_else(|| Err(passing("it did not come in time")));
-        let (kept, lasts_s) = match &fetched {
-            Ok((client, lasts_s)) => (Ok(Arc::clone(client)), *lasts_s),
-            Err(error) => (Err(Arc::clone(&error.why)), FAILURE_KEPT_S),
+        let read = |answer: &http::Response<Bytes>| {
+            let content_type = answer.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+            let client = client_document::read(url, content_type, answer.body());
+            client.map_err(|fault| refused(fault.to_string()))
         };
-        self.series.documents.with_label_values(&[if kept.is_ok() { "ok" } else { "error" }]).inc();
-        memory.keep_document(url, kept, clock::now() + Duration::from_secs(lasts_s));
-        fetched.map(|(client, _)| client)
+        let documents = &self.settings.memory.documents;
+        documents.get(url, None, self.fetched(url, asker, read)).await
     }
 
-    /// Fetches it now. Returns how long it is kept, in seconds.
-    async fn fetch_document(&self, url: &str) -> Result<(Arc<Client>, u64), DocumentError> {
-        let (answer, lasts_s) = self.fetch_public(url, DOCUMENT_BYTES_MAX).await?;
-        let content_type = answer.headers().get(CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-        let client = client_document::read(url, content_type, answer.body());
-        let client = client.map_err(|fault| refused(fault.to_string()))?;
-        Ok((Arc::new(client), lasts_s))
-    }
-
-    /// The keys by which a client signs, where it shows an assertion.
-    pub(super) async fn keys_of(
+    /// True where a key of the client has signed this assertion. One that its set does not have may be new: then the set is
+    /// fetched again.
+    pub(super) async fn is_signed_by(
         &self,
         client: &Client,
         shown: &ShownClient,
         asker: IpAddr,
-    ) -> Result<Option<KeySet>, OAuthError> {
-        let ClientSource::Document { keys: Some(keys) } = &client.source else { return Ok(None) };
-        if !matches!(shown.proof, Proof::Assertion(_)) {
-            return Ok(None);
-        }
-        let unusable =
-            |why: String| OAuthError::new(ErrorCode::InvalidClient, format!("the keys of the client: {why}"));
-        let set = match keys {
-            ClientKeys::Set(set) => Bytes::copy_from_slice(set.as_bytes()),
-            ClientKeys::Url(url) => {
-                let away = || {
-                    let why = "the keys of the client cannot be had now";
-                    OAuthError::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Client).retry_after(10)
-                };
-                let memory = &self.settings.memory;
-                let _share = memory.fetching.admit(asker).ok_or_else(away)?;
-                let _permit = memory.fetches.try_acquire().map_err(|_| away())?;
-                let fetched = clock::within(FETCH_TIMEOUT, self.fetch_public(url, DOCUMENT_BYTES_MAX)).await;
-                let (answer, _) = fetched.and_then(Result::ok).ok_or_else(away)?;
-                let set = serde_json::from_slice(answer.body())
-                    .map_err(|_| unusable("they are no JSON".to_owned()))?;
-                client_document::check_keys(&set).map_err(|fault| unusable(fault.to_string()))?;
-                answer.into_body()
+    ) -> Result<bool, OAuthError> {
+        let ClientSource::Document { keys: Some(keys) } = &client.source else { return Ok(false) };
+        let Proof::Assertion(assertion) = &shown.proof else { return Ok(false) };
+        let url = match keys {
+            ClientKeys::Url(url) => url,
+            ClientKeys::Set(set) => {
+                let set = KeySet::read(set.as_bytes()).map_err(|error| unusable(&error.to_string()))?;
+                return Ok(check(&set, assertion.expose()).is_ok());
             }
         };
-        KeySet::read(&set).map(Some).map_err(|error| unusable(error.to_string()))
+        let checked = check(&self.keys_at(url, None, asker).await?, assertion.expose());
+        if checked != Err(CredentialFault::UnknownKey) {
+            return Ok(checked.is_ok());
+        }
+        Ok(check(&self.keys_at(url, Some(PAUSE), asker).await?, assertion.expose()).is_ok())
     }
 
-    /// Fetches something of a stranger's, within all bounds.
-    pub(super) async fn fetch_public(
+    /// The keys at a URL; where they are older than they may be, as they are now.
+    async fn keys_at(
         &self,
         url: &str,
-        bytes_max: usize,
-    ) -> Result<(http::Response<Bytes>, u64), DocumentError> {
-        let uri = check_url(url).map_err(|fault| refused(fault.to_string()))?;
-        let host = uri.host.unwrap_or_default().to_owned();
-        // Nothing is fetched from this gateway itself, which would wait for itself.
-        if is_at_host(&self.settings, &host) {
-            return Err(refused("it is at the gateway itself".to_owned()));
+        age_max: Option<Duration>,
+        asker: IpAddr,
+    ) -> Result<Arc<KeySet>, OAuthError> {
+        let read = |answer: &http::Response<Bytes>| {
+            let set = serde_json::from_slice(answer.body());
+            let set = set.map_err(|_| refused("they are no JSON".to_owned()))?;
+            client_document::check_keys(&set).map_err(|fault| refused(fault.to_string()))?;
+            KeySet::read(answer.body()).map_err(|error| refused(error.to_string()))
+        };
+        let all = &self.settings.memory.client_keys;
+        let fetch = async {
+            let fetched = self.fetched(url, asker, read).await;
+            if fetched.outcome.is_ok() {
+                return fetched;
+            }
+            // Those that are good go on where newer ones cannot be had.
+            match all.last(url).filter(|before| before.outcome.is_ok() && !before.lasts().is_zero()) {
+                Some(before) => Kept::new(before.outcome.clone(), before.lasts()),
+                None => fetched,
+            }
+        };
+        all.get(url, age_max, fetch).await.map_err(|error| {
+            if !error.is_passing {
+                return unusable(&error.why);
+            }
+            let why = "the keys of the client cannot be had now";
+            OAuthError::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Client).retry_after(10)
+        })
+    }
+
+    /// Fetches something of a stranger's now, and reads it.
+    async fn fetched<T>(
+        &self,
+        url: &str,
+        asker: IpAddr,
+        read: impl FnOnce(&http::Response<Bytes>) -> Result<T, DocumentError>,
+    ) -> Kept<T, DocumentError> {
+        let answer = match self.fetch_public(url, DOCUMENT_BYTES_MAX, asker).await {
+            // Another asker may have a place.
+            None => {
+                let why = "too many documents are fetched just now".into();
+                return Kept::new(Err(DocumentError { why, is_passing: true }), Duration::ZERO);
+            }
+            Some(answer) => answer,
+        };
+        let read = answer.and_then(|answer| {
+            let cache_control = answer.headers().get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
+            Ok((Arc::new(read(&answer)?), Duration::from_secs(kept_s(cache_control))))
+        });
+        self.series.documents.with_label_values(&[if read.is_ok() { "ok" } else { "error" }]).inc();
+        match read {
+            Ok((thing, lasts)) => Kept::new(Ok(thing), lasts),
+            Err(error) => Kept::new(Err(error), PAUSE),
         }
+    }
+
+    /// Fetches something of a stranger's, within all bounds. `None`: there is no place for it just now.
+    async fn fetch_public(&self, url: &str, bytes_max: usize, asker: IpAddr) -> Option<FetchedAnswer> {
+        let uri = match check_url(url) {
+            Ok(uri) => uri,
+            Err(fault) => return Some(Err(refused(fault.to_string()))),
+        };
+        let host = uri.host.unwrap_or_default();
+        // Nothing is fetched from this gateway itself, which would wait for itself.
+        if is_at_host(&self.settings, host) {
+            return Some(Err(refused("it is at the gateway itself".to_owned())));
+        }
+        let place = self.settings.memory.begin_fetch(host, asker)?;
+        let fetched = clock::within(FETCH_TIMEOUT, self.fetch_in(place, url, bytes_max)).await;
+        Some(fetched.unwrap_or_else(|| Err(passing("it did not come in time"))))
+    }
+
+    async fn fetch_in(&self, place: FetchPlace, url: &str, bytes_max: usize) -> FetchedAnswer {
         let tls = self.settings.public_tls.as_ref().ok_or_else(|| passing("no TLS"))?;
         let request = Request::get(url).header(ACCEPT, "application/json").body(Full::new(Bytes::new()));
         let request = request.map_err(|_| refused("it is no URL".to_owned()))?;
         let deadline = clock::now() + FETCH_TIMEOUT;
-        let answer =
-            self.fetcher.fetch_chosen(request, tls, public_address::chosen, bytes_max, deadline).await;
-        let answer = answer.map_err(|error| match error {
+        // It is taken by the lookup, too: one that hangs goes on when nobody waits any more.
+        let place = Arc::new(place);
+        let choose = public_address::chosen;
+        let fetching =
+            self.fetcher.fetch_chosen(request, tls, choose, bytes_max, deadline, Arc::clone(&place));
+        let answer = fetching.await.map_err(|error| match error {
             HttpError::Address => refused("its host is not a public one".to_owned()),
             error => passing(&error.to_string()),
         })?;
         if answer.status() != StatusCode::OK {
             return Err(passing(&format!("its server answered {}", answer.status().as_u16())));
         }
-        let cache_control = answer.headers().get(CACHE_CONTROL).and_then(|value| value.to_str().ok());
-        let lasts_s = kept_s(cache_control);
-        Ok((answer, lasts_s))
+        Ok(answer)
     }
+}
+
+/// Checks that a key of the set has signed an assertion.
+fn check(keys: &KeySet, assertion: &str) -> Result<(), CredentialFault> {
+    let token = Token::read_as(assertion, &TYPES_OF_ASSERTIONS).ok_or(CredentialFault::TokenForm)?;
+    let algorithm = config::Algorithm::of(&token.algorithm).ok_or(CredentialFault::Algorithm)?;
+    keys.check(&token, algorithm)
+}
+
+fn unusable(why: &str) -> OAuthError {
+    OAuthError::new(ErrorCode::InvalidClient, format!("the keys of the client: {why}"))
 }
 
 fn passing(why: &str) -> DocumentError {

@@ -10,8 +10,8 @@ use identity::sealed::account::AccountRecord;
 use tokens::jwt::{TYPES_OF_ID_TOKENS, Token, TokenMembers};
 
 use super::desk::SignInDesk;
-use super::provider::ProviderFault;
 use crate::access::auth::jwt::claims::{principal_id, subject_of};
+use crate::access::auth::sign_in::faults::ProviderFault;
 use crate::clock::now_s;
 use crate::identity::refusal::CredentialFault;
 

@@ -23,33 +23,23 @@ use tokens::jwt::TokenMembers;
 use tokens::sealing::hex;
 use zeroize::Zeroizing;
 
-use super::desk::SignInDesk;
+use super::desk::{SignInDesk, wipe};
+use crate::access::auth::sign_in::faults::ProviderFault;
+use crate::access::auth::sign_in::fetched::Kept;
 use crate::access::auth::sign_in::settings::{ClientProof, random};
 use crate::clock::{self, now_s};
 
 /// Time for one request.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The time for which the provider's metadata are good.
+const METADATA_LIFE: Duration = Duration::from_hours(1);
+/// The pause after it did not give them.
+const METADATA_PAUSE: Duration = Duration::from_secs(10);
 /// The life of an assertion of ours.
 const ASSERTION_LIFE_S: u64 = 60;
+/// The beginning of the header with a secret.
+const BASIC: &str = "Basic ";
 const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
-
-/// A fault of the provider, or at it. Its texts are for operators; none holds a secret.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ProviderFault {
-    #[error("the provider did not answer within {waited_s} s")]
-    Slow { waited_s: u64 },
-    #[error("the provider cannot be used: {0}")]
-    Down(String),
-    /// It refused for a cause that ends nothing, such as a wrong secret of ours.
-    #[error("the provider refused: {0}")]
-    Refused(String),
-    /// The code or the refresh token is over.
-    #[error("the provider ended it: {0}")]
-    Ended(String),
-    /// Its answer is not what it has to be.
-    #[error("the provider's answer is not believed: {0}")]
-    Untrusted(String),
-}
 
 impl From<HttpError> for ProviderFault {
     fn from(error: HttpError) -> Self {
@@ -81,22 +71,21 @@ impl From<ProviderFault> for OAuthError {
 }
 
 impl SignInDesk {
-    /// The provider's metadata; older ones where it does not answer now.
+    /// The provider's metadata; older ones where it does not answer now. After a failure it is not asked for a while.
     pub(super) async fn metadata_of_provider(&self) -> Result<Arc<ProviderMetadata>, ProviderFault> {
-        let memory = &self.settings.memory;
-        if let Some(metadata) = memory.metadata(clock::now(), false) {
-            return Ok(metadata);
-        }
-        let fetched = self.fetch_metadata().await;
-        self.count("metadata", fetched.is_ok());
-        match fetched {
-            Ok(metadata) => {
-                let metadata = Arc::new(metadata);
-                memory.keep_metadata(&metadata, clock::now());
-                Ok(metadata)
+        let (memory, issuer) = (&self.settings.memory.metadata, &self.settings.issuer.config.issuer);
+        let fetch = async {
+            let fetched = self.fetch_metadata().await;
+            self.count("metadata", fetched.is_ok());
+            match fetched {
+                Ok(metadata) => Kept::new(Ok(Arc::new(metadata)), METADATA_LIFE),
+                Err(fault) => {
+                    let before = memory.last(issuer).and_then(|kept| kept.outcome.ok());
+                    Kept::new(before.ok_or(fault), METADATA_PAUSE)
+                }
             }
-            Err(fault) => memory.metadata(clock::now(), true).ok_or(fault),
-        }
+        };
+        memory.get(issuer, None, fetch).await
     }
 
     async fn fetch_metadata(&self) -> Result<ProviderMetadata, ProviderFault> {
@@ -152,36 +141,37 @@ impl SignInDesk {
         parameters: &[(&str, &str)],
     ) -> Result<ProviderTokens, ProviderFault> {
         let id = &self.settings.config.provider_client.id;
-        let mut form = Zeroizing::new(to_form(parameters.iter().copied()));
-        let mut add = |name: &str, value: &str| {
-            form.push('&');
-            form.push_str(&Zeroizing::new(to_form([(name, value)])));
-        };
-        let mut authorization = None;
+        let (mut parameters, mut authorization) = (parameters.to_vec(), None);
+        let assertion;
         match &self.settings.proof {
             ClientProof::Basic(secret) => authorization = Some(basic(id, secret.expose())?),
             ClientProof::Post(secret) => {
-                add("client_id", id);
-                add("client_secret", std::str::from_utf8(secret.expose()).unwrap_or_default());
+                let secret = std::str::from_utf8(secret.expose()).unwrap_or_default();
+                parameters.extend([("client_id", &**id), ("client_secret", secret)]);
             }
             ClientProof::Assertion { key, algorithm, key_id } => {
-                let assertion = self.assertion(metadata, key, *algorithm, key_id.as_deref())?;
-                add("client_id", id);
-                add("client_assertion_type", ASSERTION_TYPE);
-                add("client_assertion", &assertion);
+                assertion = self.assertion(metadata, key, *algorithm, key_id.as_deref())?;
+                parameters.extend([
+                    ("client_id", &**id),
+                    ("client_assertion_type", ASSERTION_TYPE),
+                    ("client_assertion", assertion.as_str()),
+                ]);
             }
         }
+        let form = Zeroizing::new(to_form(parameters.iter().copied()));
         let mut request = Request::post(&metadata.token_endpoint)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         if let Some(authorization) = authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
-        let body = Full::new(Bytes::copy_from_slice(form.as_bytes()));
+        let body = Full::new(Bytes::from_owner(form));
         let request =
             request.body(body).map_err(|_| ProviderFault::Untrusted("its token endpoint".to_owned()))?;
         let answer = self.fetch(request, OF_ANSWERS.bytes_max).await?;
-        Ok(answer::read(answer.status().as_u16(), answer.body())?)
+        let tokens = answer::read(answer.status().as_u16(), answer.body());
+        wipe(answer.into_body());
+        Ok(tokens?)
     }
 
     /// A person's own information.
@@ -249,8 +239,12 @@ impl SignInDesk {
 fn basic(id: &str, secret: &[u8]) -> Result<HeaderValue, ProviderFault> {
     let secret = std::str::from_utf8(secret)
         .map_err(|_| ProviderFault::Refused("the client secret is not text in UTF-8".to_owned()))?;
-    let pair = Zeroizing::new(format!("{}:{}", form_encoded(id), *Zeroizing::new(form_encoded(secret))));
-    let text = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+    let (id, secret) = (form_encoded(id), Zeroizing::new(form_encoded(secret)));
+    let mut pair = Zeroizing::new(String::with_capacity(id.len() + 1 + secret.len()));
+    pair.extend([&*id, ":", &**secret]);
+    let mut text = Zeroizing::new(String::with_capacity(BASIC.len() + pair.len().div_ceil(3) * 4));
+    text.push_str(BASIC);
+    STANDARD.encode_string(&*pair, &mut text);
     let mut value = HeaderValue::from_str(&text)
         .map_err(|_| ProviderFault::Refused("the client secret fits no header".to_owned()))?;
     value.set_sensitive(true);

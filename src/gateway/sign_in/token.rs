@@ -16,9 +16,8 @@ use identity::sealed::news::News;
 use identity::sealed::refresh_token::RefreshToken;
 use identity::sealed::{OpenFault, Sealable};
 use identity::server_metadata::TOKEN_PATH;
-use identity::token_request::{
-    self, TokenRequest, Use, check_account, check_code, use_code, use_refresh_token,
-};
+use identity::token_request::{self, TokenRequest, Use, check_code, unanswered, use_code, use_refresh_token};
+use zeroize::Zeroizing;
 
 use super::account_check::{CheckedAccount, known};
 use super::desk::{SignInDesk, SignInRequest};
@@ -130,13 +129,10 @@ impl SignInDesk {
         request: &SignInRequest,
     ) -> Result<(), OAuthError> {
         let found = self.find_client(Some(&shown.id), request.client).await.map_err(OAuthError::from)?;
-        let keys = self.keys_of(&found.client, shown, request.client).await?;
+        let is_signed = self.is_signed_by(&found.client, shown, request.client).await?;
         let url = format!("{}{path}", self.issuer());
         let audiences = [self.issuer(), &url];
-        let used = shown.check(&found.client, &self.settings.seals, &audiences, now_s(), |token| {
-            let algorithm = config::Algorithm::of(&token.algorithm);
-            keys.as_ref().zip(algorithm).is_some_and(|(keys, algorithm)| keys.check(token, algorithm).is_ok())
-        })?;
+        let used = shown.check(&found.client, &self.settings.seals, &audiences, now_s(), |_| is_signed)?;
         if let Some(used) = used {
             let what = ["assertion", &shown.id, &used.jti];
             if !self.grants.is_first_use(&what, used.until_s).await? {
@@ -245,8 +241,9 @@ impl SignInDesk {
             RefreshToken { grant: grant.id, generation: grant.generation, client, expires_s: grant.ends_s };
         let expires_in_s = access.expires_in_s(now_s);
         let nonce = || SignIn::nonce().ok_or_else(failed);
-        let access = access.issue(&self.settings.seals, nonce()?, self.issuer()).ok_or_else(failed)?;
-        let refresh = self.settings.seals.seal(nonce()?, self.issuer(), &refresh).ok_or_else(failed)?;
+        let seals = &self.settings.seals;
+        let access = access.issue(seals, nonce()?, self.issuer()).map(Zeroizing::new).ok_or_else(failed)?;
+        let refresh = seals.seal(nonce()?, self.issuer(), &refresh).map(Zeroizing::new).ok_or_else(failed)?;
         Ok(token_request::answer(&access, expires_in_s, &refresh, scopes))
     }
 }

@@ -8,8 +8,8 @@ use identity::parameters::ParameterFault;
 use identity::redirect_uri::RedirectFault;
 
 use super::desk::{SignInDesk, SignInRequest};
-use super::provider::ProviderFault;
 use super::reply::page_of;
+use crate::access::auth::sign_in::faults::ProviderFault;
 use crate::grants::GrantsError;
 
 /// A request as far as pages name it. Strangers have written it.

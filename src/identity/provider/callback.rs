@@ -17,6 +17,8 @@ const SAID_BYTES_MAX: usize = 200;
 pub struct Callback {
     /// Names the cookie of the sign-in.
     pub state: [u8; 16],
+    /// The name of the provider that says so (RFC 9207).
+    issuer: Option<String>,
     /// The answer.
     pub outcome: CallbackOutcome,
 }
@@ -58,16 +60,12 @@ pub fn random_text(random: &[u8; 16]) -> String {
 }
 
 impl Callback {
-    /// Judges the query of the callback of this provider.
-    pub fn read(query: &str, provider: &ProviderMetadata) -> Result<Self, CallbackFault> {
+    /// Reads the query of a callback.
+    pub fn read(query: &str) -> Result<Self, CallbackFault> {
         let parameters = Parameters::of_query(query)?;
         let state = parameters.get("state").and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
         let state = state.and_then(|state| state.try_into().ok()).ok_or(CallbackFault::State)?;
-        match parameters.get("iss") {
-            Some(issuer) if issuer != provider.issuer => return Err(CallbackFault::Issuer),
-            None if provider.has_iss => return Err(CallbackFault::Issuer),
-            _ => {}
-        }
+        let issuer = parameters.get("iss").map(str::to_owned);
         let outcome = match (parameters.get("code"), parameters.get("error")) {
             (Some(code), None) => CallbackOutcome::Code(Presented::new(code)),
             (None, Some(code)) => {
@@ -76,7 +74,16 @@ impl Callback {
             }
             _ => return Err(CallbackFault::Outcome),
         };
-        Ok(Self { state, outcome })
+        Ok(Self { state, issuer, outcome })
+    }
+
+    /// Refuses the answer of another provider than this.
+    pub fn check_issuer(&self, provider: &ProviderMetadata) -> Result<(), CallbackFault> {
+        match &self.issuer {
+            Some(issuer) if *issuer != provider.issuer => Err(CallbackFault::Issuer),
+            None if provider.has_iss => Err(CallbackFault::Issuer),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -105,16 +112,22 @@ mod tests {
         }
     }
 
+    fn read(query: &str, has_iss: bool) -> Result<Callback, CallbackFault> {
+        let callback = Callback::read(query)?;
+        callback.check_issuer(&provider(has_iss))?;
+        Ok(callback)
+    }
+
     #[test]
     fn a_code_or_an_error_comes_back() {
         let state = random_text(&[7; 16]);
-        let found = Callback::read(&format!("code=c&state={state}"), &provider(false)).expect("a callback");
+        let found = read(&format!("code=c&state={state}"), false).expect("a callback");
         assert_eq!(found.state, [7; 16]);
         assert!(matches!(&found.outcome, CallbackOutcome::Code(code) if code.is("c")));
         let query = format!(
             "error=access_denied&error_description=a%0Ab&state={state}&iss=https%3A%2F%2Flogin.example.com"
         );
-        let found = Callback::read(&query, &provider(true)).expect("a callback");
+        let found = read(&query, true).expect("a callback");
         let CallbackOutcome::Error { code, description } = found.outcome else { panic!("no error") };
         assert_eq!((&*code, &*description), ("access_denied", "a b"));
     }
@@ -141,14 +154,14 @@ mod tests {
                 CallbackFault::Parameters(ParameterFault::Twice("code".into())),
             ),
         ] {
-            assert_eq!(Callback::read(&query, &provider(has_iss)).err(), Some(expected), "{query}");
+            assert_eq!(read(&query, has_iss).err(), Some(expected), "{query}");
         }
     }
 
     proptest! {
         #[test]
         fn nothing_panics(text in any::<String>()) {
-            let _ = Callback::read(&text, &provider(true));
+            let _ = read(&text, true);
             let _ = said(&text);
         }
     }

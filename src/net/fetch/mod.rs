@@ -17,7 +17,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use tokio::time::timeout_at;
 
-use crate::dial::look_up;
+use crate::dial::look_up_in;
 use crate::http_client::{Destination, HttpClient, HttpError};
 use crate::outbound::Outbound;
 use crate::proxy::ProxyFault;
@@ -71,7 +71,7 @@ impl Fetcher {
     }
 
     /// As [`fetch`](Self::fetch), over TLS, never through a proxy, and from the very address that `choose` picks of all
-    /// that the host has: they are looked up once.
+    /// that the host has: they are looked up once, in `place`, which is taken until that is over.
     pub async fn fetch_chosen(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -79,11 +79,12 @@ impl Fetcher {
         choose: impl FnOnce(&[IpAddr]) -> Option<IpAddr>,
         bytes_max: usize,
         deadline: Instant,
+        place: impl Send + 'static,
     ) -> Result<Response<Bytes>, HttpError> {
         let Target { host, port, is_tls: true, path } = Target::of(&mut request)? else {
             return Err(HttpError::Url);
         };
-        let found = timeout_at(deadline.into(), look_up(&host, port)).await;
+        let found = timeout_at(deadline.into(), look_up_in(place, &host, port)).await;
         let found = found.map_err(|_| HttpError::TimedOut)?.map_err(HttpError::Unreachable)?;
         let addresses: Vec<IpAddr> = found.iter().map(SocketAddr::ip).collect();
         let chosen = choose(&addresses).ok_or(HttpError::Address)?;

@@ -302,14 +302,27 @@ async fn what_strangers_name_is_fetched_from_the_very_address_that_was_chosen_an
         assert_eq!(found, ["0.0.0.0".parse::<IpAddr>().expect("an address")]);
         Some(place.ip())
     };
-    let outcome = run(fetcher.fetch_chosen(get(&url), &tls, choose, BYTES_MAX, soon()), serve).await;
+    let outcome = run(fetcher.fetch_chosen(get(&url), &tls, choose, BYTES_MAX, soon(), ()), serve).await;
     assert_eq!(outcome.expect("an answer").status(), 302);
 
     let none = |_: &[IpAddr]| None;
-    let refused = fetcher.fetch_chosen(get(&url), &tls, none, BYTES_MAX, soon()).await;
+    let refused = fetcher.fetch_chosen(get(&url), &tls, none, BYTES_MAX, soon(), ()).await;
     assert_eq!(refused.err(), Some(HttpError::Address));
-    let in_clear = fetcher.fetch_chosen(get("http://0.0.0.0/"), &tls, choose, BYTES_MAX, soon()).await;
+    let in_clear = fetcher.fetch_chosen(get("http://0.0.0.0/"), &tls, choose, BYTES_MAX, soon(), ()).await;
     assert_eq!(in_clear.err(), Some(HttpError::Url));
+}
+
+#[tokio::test]
+async fn names_that_strangers_choose_wait_for_no_place_of_the_gateways_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tls = believing(&folder, &Pki::new());
+    let fetcher = fetcher(WayOut::default());
+    let _all = crate::dns::tests::all_places().await;
+    let (none, place) = (|_: &[IpAddr]| None, Arc::new(()));
+    let taken = Arc::clone(&place);
+    let outcome = fetcher.fetch_chosen(get("https://localhost/"), &tls, none, BYTES_MAX, soon(), taken).await;
+    assert_eq!(outcome.err(), Some(HttpError::Address), "it was looked up");
+    assert_eq!(Arc::strong_count(&place), 1);
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ use std::time::Duration;
 const SLOW: &str = "is slow";
 const DOWN: &str = "out of order";
 const UNTRUSTED: &str = "cannot be trusted";
+/// After a failure, metadata are not asked for within ten seconds.
+const PAUSE_OVER: Duration = Duration::from_secs(40);
 
 /// The number of people who were signed in so far.
 fn signed_in(place: &Place) -> u64 {
@@ -99,8 +101,42 @@ fn a_provider_without_metadata_is_named_on_a_page() {
         assert_page(&refused, status, says);
         assert_page(&browser.open(&place.daemon, "/sign-in/"), status, says);
         place.provider.faults(&json!({}));
+        eventually_within(PAUSE_OVER, "it is asked again", || {
+            (browser.open(&place.daemon, "/sign-in/").status == 303).then_some(())
+        });
         place.signed_in("alice");
     });
+}
+
+/// The requests for the provider's metadata so far.
+fn metadata_requests(place: &Place) -> u64 {
+    let series = "trunkline_sign_in_provider_requests_total{kind=\"metadata\",result";
+    ["ok", "error"].iter().map(|result| place.daemon.metric(&format!("{series}=\"{result}\"}}"))).sum()
+}
+
+#[test]
+fn who_has_begun_no_visit_has_the_provider_asked_nothing() {
+    let place = Place::start();
+    let state = "AAAAAAAAAAAAAAAAAAAAAA";
+    for outcome in ["code=c", "error=access_denied"] {
+        let back = format!("/sign-in/callback?{outcome}&state={state}");
+        assert_page(&Browser::default().open(&place.daemon, &back), 403, "this browser");
+    }
+    assert_eq!(metadata_requests(&place), 0);
+}
+
+#[test]
+fn one_asks_for_metadata_for_all_and_after_a_failure_not_for_a_while() {
+    let discovery = "/.well-known/openid-configuration";
+    let place = Place::start();
+    let visit = || Browser::default().open(&place.daemon, "/sign-in/");
+    place.provider.faults(&json!({ "at": [discovery], "slow_ms": 500, "status": 500 }));
+    side_by_side(0..8, |_| assert_page(&visit(), 502, DOWN));
+    assert_page(&visit(), 502, DOWN);
+    assert_eq!(metadata_requests(&place), 1);
+    place.provider.faults(&json!({ "at": [discovery], "slow_ms": 500 }));
+    eventually_within(PAUSE_OVER, "it is asked again", || (visit().status == 303).then_some(()));
+    assert_eq!(metadata_requests(&place), 2);
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! | [`forms`] | Which browser may answer a page and come back from the provider? |
 //! | [`cookies`] | Which cookies does a browser get? |
 //! | [`faults`] | What happens where the provider lies or fails? |
+//! | [`documents`] | Which clients are known by a document? |
 //! | [`reloads`] | What do tokens mean after a reload? |
 //! | [`many`] | What do many sign-ins cost, and what does a reload mean for all of them? |
 //! | [`fleet`] | Does all of this hold at several gateways with one Redis, whatever becomes of them and of it? |
@@ -22,6 +23,7 @@ mod browser;
 mod codes;
 mod cookies;
 mod demo;
+mod documents;
 mod ends;
 mod faults;
 mod fleet;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{COOKIE, HeaderName, HeaderValue};
 use http::{Method as HttpMethod, StatusCode};
 use identity::oauth_error::Answer;
@@ -21,6 +22,7 @@ use config::LimitsConfig;
 use protocol::error::{ClientError, Error, GatewayError};
 use protocol::fields::FieldName;
 use tokio::sync::oneshot;
+use zeroize::Zeroizing;
 
 impl Proxy {
     /// Answers a request of sign-in. `None`: it is none, or there is no sign-in.
@@ -38,11 +40,11 @@ impl Proxy {
         let (host, id) = (host?, &*call.watch.request_id.to_string());
         if !is_at_host(settings, host) {
             let answer = at_another_host(settings, kind, host, id);
-            return Ok(answer.map(|answer| line_answer(kind, &answer, &request.method)));
+            return Ok(answer.map(|answer| line_answer(kind, answer, &request.method)));
         }
         let Some(share) = settings.memory.admit(call.client_address()) else {
             self.worker.state.metrics.sign_in.refused.with_label_values(&["busy"]).inc();
-            return Ok(Some(line_answer(kind, &busy(kind, id), &request.method)));
+            return Ok(Some(line_answer(kind, busy(kind, id), &request.method)));
         };
         let Some(desk) = self.desk(settings) else { return Ok(None) };
         let body = if request.method == HttpMethod::POST {
@@ -51,7 +53,7 @@ impl Proxy {
             let limits = LimitsConfig { body_bytes_max: bytes_max, ..(**limits).clone() };
             intake.collect(&limits, &self.worker.state.buffered, || call.payer()).await?
         } else {
-            bytes::Bytes::new()
+            Bytes::new()
         };
         let fields = &request.fields;
         let text = |name| fields.only(name).and_then(|value| std::str::from_utf8(value).ok());
@@ -75,7 +77,7 @@ impl Proxy {
             let _ = sender.send(desk.answer(kind, &asked).await);
         });
         let answer = answered.await.map_err(|_| GatewayError::SignIns)?;
-        Ok(Some(line_answer(kind, &answer, &request.method)))
+        Ok(Some(line_answer(kind, answer, &request.method)))
     }
 
     /// The things that sign-in needs of this thread. `None`: there is no store.
@@ -92,32 +94,35 @@ impl Proxy {
     }
 }
 
-fn line_answer(kind: SignInPath, answer: &Answer, method: &HttpMethod) -> LineAnswer {
+fn line_answer(kind: SignInPath, answer: Answer, method: &HttpMethod) -> LineAnswer {
     let response = response(answer, method);
     if kind.is_page() { LineAnswer::Page(response) } else { LineAnswer::Response(response) }
 }
 
-fn response(answer: &Answer, method: &HttpMethod) -> ClientResponse {
+/// Codes and tokens in it are gone from memory once they were sent.
+fn response(answer: Answer, method: &HttpMethod) -> ClientResponse {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = if answer.body.is_empty() {
+    let body_bytes = answer.body.len();
+    let mut response = if body_bytes == 0 {
         ClientResponse::empty(status)
     } else {
-        let mut response = json_response(status, bytes::Bytes::copy_from_slice(answer.body.as_bytes()));
+        let mut response = json_response(status, Bytes::from_owner(Zeroizing::new(answer.body)));
         // The headers of the answer say it.
         response.media = protocol::media::Media::Other;
         response
     };
     let headers = response.headers_mut();
-    for (name, value) in &answer.headers {
+    for (name, value) in answer.headers {
         let name = HeaderName::from_static(name);
         // A body is as long as it is.
-        let is_length = name == http::header::CONTENT_LENGTH && !answer.body.is_empty();
-        if let (false, Ok(value)) = (is_length, HeaderValue::from_str(value)) {
+        let is_length = name == http::header::CONTENT_LENGTH && body_bytes > 0;
+        let value = HeaderValue::from_maybe_shared(Bytes::from_owner(Zeroizing::new(value)));
+        if let (false, Ok(value)) = (is_length, value) {
             headers.append(name, value);
         }
     }
     if *method == HttpMethod::HEAD {
-        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
+        headers.insert(http::header::CONTENT_LENGTH, HeaderValue::from(body_bytes));
         response.body = ReplyBody::empty();
     }
     response

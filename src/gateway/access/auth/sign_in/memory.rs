@@ -1,104 +1,127 @@
 //! The memory of sign-in between two requests, and bounds of its work at once. Nothing of it has to last.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use identity::client::Client;
 use identity::provider::metadata::ProviderMetadata;
 use identity::sealed::fingerprint::Fingerprint;
-use moka::sync::Cache;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 
+use super::faults::{DocumentError, ProviderFault};
+use super::fetched::Fetched;
+use crate::access::auth::jwt::keys::KeySet;
 use crate::access::limit::per_address::{AddressShare, PerAddress};
 
-/// The time for which the provider's metadata are good.
-const METADATA_LIFE: Duration = Duration::from_hours(1);
-/// Documents of clients that are kept; each has 16 KiB at most.
+/// Documents of clients that are kept, and sets of their keys; each has 16 KiB at most.
 const DOCUMENTS_MAX: u64 = 1024;
-/// Documents that are fetched at once, by all and by one network.
+const KEY_SETS_MAX: u64 = 256;
+/// Documents of strangers that are fetched at once, by all, for one network and from one host.
 const FETCHES_MAX: usize = 16;
 const FETCHES_PER_ADDRESS_MAX: usize = 2;
+const FETCHES_PER_HOST_MAX: usize = 2;
 /// Requests of sign-in under way, of one network.
 const REQUESTS_PER_ADDRESS_MAX: usize = 64;
 /// Accounts that the provider is asked about at once, off the line.
 const CHECKS_MAX: usize = 16;
 
-/// Whatever came of fetching a document.
-pub(crate) type FetchedDocument = Result<Arc<Client>, Arc<str>>;
-
 /// The memory of sign-in; it outlives a reload that keeps the provider.
 #[derive(Debug)]
 pub(crate) struct SignInMemory {
-    metadata: Mutex<Option<(Arc<ProviderMetadata>, Instant)>>,
-    documents: Cache<String, (FetchedDocument, Instant)>,
-    pub(crate) fetches: Semaphore,
-    pub(crate) fetching: Arc<PerAddress>,
+    /// The provider's.
+    pub(crate) metadata: Fetched<ProviderMetadata, ProviderFault>,
+    pub(crate) documents: Fetched<Client, DocumentError>,
+    /// The keys of clients, by their URLs.
+    pub(crate) client_keys: Fetched<KeySet, DocumentError>,
+    fetching_for: Arc<PerAddress>,
+    fetching_from: Arc<UnderWay<String>>,
     requests: Arc<PerAddress>,
-    checking: Mutex<HashSet<Fingerprint>>,
+    checking: Arc<UnderWay<Fingerprint>>,
 }
 
 impl Default for SignInMemory {
     fn default() -> Self {
         Self {
-            metadata: Mutex::default(),
-            documents: Cache::new(DOCUMENTS_MAX),
-            fetches: Semaphore::new(FETCHES_MAX),
-            fetching: PerAddress::new(FETCHES_PER_ADDRESS_MAX),
+            metadata: Fetched::new(1),
+            documents: Fetched::new(DOCUMENTS_MAX),
+            client_keys: Fetched::new(KEY_SETS_MAX),
+            fetching_for: PerAddress::new(FETCHES_PER_ADDRESS_MAX),
+            fetching_from: Arc::default(),
             requests: PerAddress::new(REQUESTS_PER_ADDRESS_MAX),
-            checking: Mutex::default(),
+            checking: Arc::default(),
         }
     }
+}
+
+/// A place to fetch something of a stranger's in. It is taken until nothing of that goes on any more.
+#[derive(Debug)]
+pub(crate) struct FetchPlace {
+    _of_asker: AddressShare,
+    _of_host: PlaceUnderWay<String>,
 }
 
 impl SignInMemory {
-    /// The provider's metadata, if they were fetched lately. `any_age`: older ones are better than none.
-    pub(crate) fn metadata(&self, now: Instant, any_age: bool) -> Option<Arc<ProviderMetadata>> {
-        let metadata = self.metadata.lock();
-        let (metadata, fetched) = metadata.as_ref()?;
-        (any_age || now < *fetched + METADATA_LIFE).then(|| Arc::clone(metadata))
-    }
-
-    pub(crate) fn keep_metadata(&self, metadata: &Arc<ProviderMetadata>, now: Instant) {
-        *self.metadata.lock() = Some((Arc::clone(metadata), now));
-    }
-
-    /// The document of a client, or why there is none, as it was fetched lately.
-    pub(crate) fn document(&self, url: &str, now: Instant) -> Option<FetchedDocument> {
-        let (document, until) = self.documents.get(url)?;
-        (now < until).then_some(document)
-    }
-
-    pub(crate) fn keep_document(&self, url: &str, document: FetchedDocument, until: Instant) {
-        self.documents.insert(url.to_owned(), (document, until));
-    }
-
     /// The right to be served; `None`: this network has as many requests as it may.
-    pub(crate) fn admit(&self, address: std::net::IpAddr) -> Option<AddressShare> {
+    pub(crate) fn admit(&self, address: IpAddr) -> Option<AddressShare> {
         self.requests.admit(address)
     }
 
+    /// The right to fetch something from this host. `None`: too much is fetched, by all, for this network or from there.
+    pub(crate) fn begin_fetch(&self, host: &str, asker: IpAddr) -> Option<FetchPlace> {
+        let of_asker = self.fetching_for.admit(asker)?;
+        let host = host.to_ascii_lowercase();
+        let of_host = self.fetching_from.begin(host, FETCHES_PER_HOST_MAX, FETCHES_MAX)?;
+        Some(FetchPlace { _of_asker: of_asker, _of_host: of_host })
+    }
+
     /// The right to ask about an account off the line. `None`: somebody does, or too many do.
-    pub(crate) fn begin_check(self: &Arc<Self>, grant: Fingerprint) -> Option<CheckUnderWay> {
-        let mut checking = self.checking.lock();
-        if checking.len() >= CHECKS_MAX || !checking.insert(grant) {
-            return None;
-        }
-        Some(CheckUnderWay { memory: Arc::clone(self), grant })
+    pub(crate) fn begin_check(&self, grant: Fingerprint) -> Option<PlaceUnderWay<Fingerprint>> {
+        self.checking.begin(grant, 1, CHECKS_MAX)
     }
 }
 
-/// Held while an account is asked about.
+/// The number of each that is under way.
 #[derive(Debug)]
-pub(crate) struct CheckUnderWay {
-    memory: Arc<SignInMemory>,
-    grant: Fingerprint,
+struct UnderWay<K>(Mutex<HashMap<K, usize>>);
+
+impl<K> Default for UnderWay<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
 }
 
-impl Drop for CheckUnderWay {
+impl<K: Eq + Hash + Clone> UnderWay<K> {
+    /// One more, where there are fewer than `of_key_max` of this key, and than `all_max` of all.
+    fn begin(self: &Arc<Self>, key: K, of_key_max: usize, all_max: usize) -> Option<PlaceUnderWay<K>> {
+        let mut counts = self.0.lock();
+        let all: usize = counts.values().sum();
+        let of_key = counts.get(&key).copied().unwrap_or_default();
+        if all >= all_max || of_key >= of_key_max {
+            return None;
+        }
+        counts.insert(key.clone(), of_key + 1);
+        Some(PlaceUnderWay { all: Arc::clone(self), key })
+    }
+}
+
+/// Held while it is under way.
+#[derive(Debug)]
+pub(crate) struct PlaceUnderWay<K: Eq + Hash> {
+    all: Arc<UnderWay<K>>,
+    key: K,
+}
+
+impl<K: Eq + Hash> Drop for PlaceUnderWay<K> {
     fn drop(&mut self) {
-        self.memory.checking.lock().remove(&self.grant);
+        let mut counts = self.all.0.lock();
+        if let Some(count) = counts.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.key);
+            }
+        }
     }
 }
 
@@ -106,34 +129,34 @@ impl Drop for CheckUnderWay {
 mod tests {
     use super::*;
 
-    #[test]
-    fn documents_are_kept_in_a_bounded_number() {
-        let (memory, now) = (SignInMemory::default(), crate::clock::now());
-        for number in 0..4 * DOCUMENTS_MAX {
-            let url = format!("https://app.example/{number}");
-            memory.keep_document(&url, Err("none".into()), now + Duration::from_secs(10));
-        }
-        memory.documents.run_pending_tasks();
-        let kept = memory.documents.entry_count();
-        assert!((1..=DOCUMENTS_MAX).contains(&kept), "{kept}");
+    fn network(number: usize) -> IpAddr {
+        IpAddr::from([10, 0, 0, u8::try_from(number).expect("a small number")])
     }
 
     #[test]
     fn documents_that_one_network_has_fetched_leave_room_for_another() {
         let memory = SignInMemory::default();
-        let [one, another] = [1, 2].map(|end| std::net::IpAddr::from([192, 0, 2, end]));
-        let shares: Vec<_> = (0..FETCHES_PER_ADDRESS_MAX).map(|_| memory.fetching.admit(one)).collect();
-        assert!(shares.iter().all(Option::is_some));
-        assert!(memory.fetching.admit(one).is_none() && memory.fetching.admit(another).is_some());
-        drop(shares);
-        assert!(memory.fetching.admit(one).is_some());
-        let permits: Vec<_> = (0..FETCHES_MAX).map(|_| memory.fetches.try_acquire()).collect();
-        assert!(permits.iter().all(Result::is_ok) && memory.fetches.try_acquire().is_err());
+        let begin =
+            |host: usize, asker: usize| memory.begin_fetch(&format!("{host}.example"), network(asker));
+        let of_one: Vec<_> = (0..3).filter_map(|host| begin(host, 0)).collect();
+        assert_eq!(of_one.len(), FETCHES_PER_ADDRESS_MAX);
+        drop(of_one);
+        let from_one: Vec<_> = (0..3).filter_map(|asker| begin(0, asker)).collect();
+        assert_eq!(from_one.len(), FETCHES_PER_HOST_MAX);
+        assert!(memory.begin_fetch("0.EXAMPLE", network(9)).is_none());
+        drop(from_one);
+        let mut all: Vec<_> = (0..=FETCHES_MAX).filter_map(|number| begin(number, number)).collect();
+        assert_eq!(all.len(), FETCHES_MAX);
+        assert!(begin(99, 99).is_none());
+        all.pop();
+        assert!(begin(99, 99).is_some());
+        drop(all);
+        assert!(memory.fetching_from.0.lock().is_empty());
     }
 
     #[test]
     fn accounts_that_are_asked_about_are_few_at_once() {
-        let memory = Arc::new(SignInMemory::default());
+        let memory = SignInMemory::default();
         let ask = |number: usize| memory.begin_check(Fingerprint::of(&[&number.to_string()]));
         let first = ask(0).expect("there is room");
         assert!(ask(0).is_none(), "it is asked about already");
