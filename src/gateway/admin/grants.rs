@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 use identity::sealed::account::AccountRecord;
+use identity::sealed::fingerprint::GrantId;
 use identity::sealed::grant::GrantRecord;
 use serde::Deserialize;
 use status::{EndedGrants, GrantStatus, GrantsPage};
@@ -69,11 +70,11 @@ pub(super) async fn revoke(state: &State, body: &Bytes) -> HttpAnswer {
             Err(error) => return failed(&error),
         };
         for (account, of_account) in &found.accounts {
-            for grant in of_account.iter().filter(|grant| chosen.holds(account, grant)) {
-                match grants.end(grant.id).await {
-                    Ok(done) => ended += u64::from(done.is_some()),
-                    Err(error) => return failed(&error),
-                }
+            let of_chosen = of_account.iter().filter(|grant| chosen.holds(account, grant));
+            let ids: Vec<GrantId> = of_chosen.map(|grant| grant.id).collect();
+            match grants.end_all(account.fingerprint(), &ids).await {
+                Ok(done) => ended += done.len() as u64,
+                Err(error) => return failed(&error),
             }
         }
         after = found.next;

@@ -58,6 +58,8 @@ const TOKEN_LIFE_MAX_S: u64 = 25 * 60 * 60;
 const ATTEMPTS_MAX: usize = 8;
 /// Grants that are read at once.
 const PAGE: usize = 256;
+/// Grants that end in one commit: of each the record goes, and its news comes.
+const ENDED_AT_ONCE: usize = 3;
 /// An account stays for a day after its last change has no grant, or after the last grant that it names could end.
 const ACCOUNT_SPARE_S: u64 = 24 * 60 * 60;
 
@@ -80,6 +82,8 @@ pub(crate) struct Grants {
 pub(crate) struct Held<T> {
     pub value: T,
     generation: u64,
+    /// The last second in which its record exists.
+    until_s: u64,
 }
 
 /// The end of a change.
@@ -233,7 +237,7 @@ impl Grants {
             }
             next.grants.push(grant.id);
             let ends_s = living.iter().map(|grant| grant.ends_s).fold(grant.ends_s, u64::max);
-            let mut change = self.account_change(&name, before.as_ref(), &next, ends_s)?;
+            let mut change = self.account_change(&name, before.as_ref(), &next, account_until_s(ends_s))?;
             if before.is_none()
                 && let Some(unreadable) = self.records.read(&change.name).await?
             {
@@ -271,72 +275,73 @@ impl Grants {
     ) -> Result<Written, GrantsError> {
         let name = next.fingerprint().record_name(ACCOUNT);
         let ends_s = self.of_account(next).await?.iter().map(|grant| grant.ends_s).max().unwrap_or_default();
-        let change = self.account_change(&name, Some(held), next, ends_s)?;
+        let change = self.account_change(&name, Some(held), next, account_until_s(ends_s))?;
         self.commit(vec![change]).await
     }
 
     /// Ends a grant: from now on, and at every gateway within a second. `None`: it has ended before.
     pub(crate) async fn end(&self, id: GrantId) -> Result<Option<GrantRecord>, GrantsError> {
-        for _ in 0..ATTEMPTS_MAX {
-            let Some(held) = self.grant(id).await? else {
-                // The answer of the store may have got lost when it was ended.
-                if self.has_ended(id).await? {
-                    self.tell(id, News::Ended);
-                }
-                return Ok(None);
-            };
-            let mut changes = self.changes_of_end(&held).await?;
-            if let Some(account) = self.account(held.value.account).await? {
-                let mut next = account.value.clone();
-                next.grants.retain(|grant| *grant != id);
-                changes.push(self.account_without(&account, &next).await?);
-            }
-            if self.commit(changes).await? == Written::Done {
-                self.tell(id, News::Ended);
-                return Ok(Some(held.value));
-            }
-        }
-        Err(GrantsError::Contended(id.record_name()))
+        let Some(held) = self.grant(id).await? else {
+            self.learn_end(id).await?;
+            return Ok(None);
+        };
+        Ok(self.end_all(held.value.account, &[id]).await?.pop())
     }
 
-    /// Ends all grants of an account, and forgets it. Returns those that ended.
-    pub(crate) async fn end_account(&self, account: Fingerprint) -> Result<Vec<GrantRecord>, GrantsError> {
+    /// Ends these grants of an account, which goes with its last one. Those that were opened since go on. Returns those that ended.
+    pub(crate) async fn end_all(
+        &self,
+        account: Fingerprint,
+        grants: &[GrantId],
+    ) -> Result<Vec<GrantRecord>, GrantsError> {
         let mut ended = Vec::new();
-        // Another sign-in may be under way: it is ended, too, if it was opened before the last look.
-        while let Some(held) = self.account(account).await? {
-            if held.value.grants.is_empty() {
-                let name = account.record_name(ACCOUNT);
-                if self.commit(vec![Change::delete(name_of(&name)?, held.generation)]).await? == Written::Done
-                {
-                    break;
-                }
-                continue;
-            }
-            for id in &held.value.grants {
-                match self.end(*id).await? {
-                    Some(grant) => ended.push(grant),
-                    None => self.forget_grant(account, *id).await?,
-                }
-            }
+        for some in grants.chunks(ENDED_AT_ONCE) {
+            ended.extend(self.end_at_once(account, some).await?);
         }
         Ok(ended)
     }
 
-    /// Takes the name of a grant that is over off its account.
-    async fn forget_grant(&self, account: Fingerprint, id: GrantId) -> Result<(), GrantsError> {
+    async fn end_at_once(
+        &self,
+        account: Fingerprint,
+        ids: &[GrantId],
+    ) -> Result<Vec<GrantRecord>, GrantsError> {
         for _ in 0..ATTEMPTS_MAX {
-            let Some(held) = self.account(account).await? else { return Ok(()) };
-            let mut next = held.value.clone();
-            next.grants.retain(|grant| *grant != id);
-            if next.grants == held.value.grants {
-                return Ok(());
+            let (mut changes, mut ended) = (Vec::new(), Vec::new());
+            for id in ids {
+                match self.grant(*id).await?.filter(|held| held.value.account == account) {
+                    Some(held) => {
+                        changes.extend(self.changes_of_end(&held).await?);
+                        ended.push(held.value);
+                    }
+                    None => self.learn_end(*id).await?,
+                }
             }
-            let change = self.account_without(&held, &next).await?;
-            if self.commit(vec![change]).await? == Written::Done {
-                return Ok(());
+            if let Some(held) = self.account(account).await? {
+                let mut next = held.value.clone();
+                next.grants.retain(|grant| !ids.contains(grant));
+                if next.grants != held.value.grants {
+                    changes.push(self.account_without(&held, &next)?);
+                }
+            }
+            // Deleting comes first: it takes no memory of a Redis that has none left.
+            changes.sort_by_key(|change| change.to.is_some());
+            if changes.is_empty() || self.commit(changes).await? == Written::Done {
+                for grant in &ended {
+                    self.tell(grant.id, News::Ended);
+                }
+                return Ok(ended);
             }
         }
         Err(GrantsError::Contended(account.record_name(ACCOUNT)))
+    }
+
+    /// Tells the end of a grant that is not there, if it has ended: the answer of the store may have got lost then.
+    async fn learn_end(&self, id: GrantId) -> Result<(), GrantsError> {
+        if self.has_ended(id).await? {
+            self.tell(id, News::Ended);
+        }
+        Ok(())
     }
 
     /// The right to ask the provider about an account for `life_s`. `None`: another has it.
@@ -413,8 +418,8 @@ impl Grants {
         Ok(vec![Change::delete(grant, held.generation), self.change_of_ended(held.value.id).await?])
     }
 
-    /// The change of an account that loses a grant; it goes with the last one.
-    async fn account_without(
+    /// The change of an account that loses grants; it goes with the last one.
+    fn account_without(
         &self,
         held: &Held<AccountRecord>,
         next: &AccountRecord,
@@ -423,8 +428,7 @@ impl Grants {
         if next.grants.is_empty() {
             return Ok(Change::delete(name_of(&name)?, held.generation));
         }
-        let ends_s = self.of_account(next).await?.iter().map(|grant| grant.ends_s).max().unwrap_or_default();
-        self.account_change(&name, Some(held), next, ends_s)
+        self.account_change(&name, Some(held), next, held.until_s)
     }
 
     fn account_change(
@@ -432,9 +436,8 @@ impl Grants {
         name: &str,
         before: Option<&Held<AccountRecord>>,
         next: &AccountRecord,
-        ends_s: u64,
+        until_s: u64,
     ) -> Result<Change, GrantsError> {
-        let until_s = ends_s.max(now_s()).saturating_add(ACCOUNT_SPARE_S);
         let record = self.sealed(name, next, until_s)?;
         let name = name_of(name)?;
         Ok(match before {
@@ -461,8 +464,8 @@ impl Grants {
     /// Reads and opens a record.
     async fn read<S: Sealable>(&self, name: &str) -> Result<Option<Held<S>>, GrantsError> {
         let Some(record) = self.records.read(&name_of(name)?).await? else { return Ok(None) };
-        let generation = record.generation;
-        Ok(self.opened(name, &record).await?.map(|value| Held { value, generation }))
+        let Record { generation, until_s, .. } = record;
+        Ok(self.opened(name, &record).await?.map(|value| Held { value, generation, until_s }))
     }
 
     /// The value of a record. One that does not open has none: its key is gone, or it is not ours. It is an error where another
@@ -496,6 +499,11 @@ impl From<Unavailable> for GrantsError {
     fn from(fault: Unavailable) -> Self {
         Self::Records(fault.into())
     }
+}
+
+/// The end of the record of an account whose last grant may end then.
+fn account_until_s(ends_s: u64) -> u64 {
+    ends_s.max(now_s()).saturating_add(ACCOUNT_SPARE_S)
 }
 
 fn name_of(name: &str) -> Result<Name, GrantsError> {

@@ -266,12 +266,16 @@ impl SignInDesk {
         &self,
         account: &AccountRecord,
         kind: &'static str,
+        /// Ends the grants of an account as it was when the provider was asked about it.
         why: &str,
     ) -> Result<CheckedAccount, GrantsError> {
-        let ended = self.grants.end_account(account.fingerprint()).await?;
+        let name = account.fingerprint();
+        let ended = self.grants.end_all(name, &account.grants).await?;
         self.series.checks.with_label_values(&["ended"]).inc();
         tracing::info!(target: "audit", principal = account.principal, kind, why, grants = ended.len(), "sign-ins ended");
-        Ok(CheckedAccount::Gone)
+        // A sign-in meanwhile was judged by itself, and goes on.
+        let left = self.grants.account(name).await?;
+        Ok(left.map_or(CheckedAccount::Gone, |left| CheckedAccount::Good(Box::new(left))))
     }
 
     fn due(&self, account: &AccountRecord) -> CheckDue {

@@ -13,7 +13,7 @@ use identity::pages::{
 };
 use identity::sealed::account::AccountRecord;
 use identity::sealed::cookies::{PAGE_LIFE_S, PageCookie, VisitPurpose};
-use identity::sealed::fingerprint::Fingerprint;
+use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::form::{PageForm, place};
 use identity::sealed::grant::GrantRecord;
 use identity::uri::Uri;
@@ -138,15 +138,16 @@ impl SignInDesk {
         };
         let named = parameters.get(GRANT_FIELD);
         let all = request.path == END_ALL_PATH;
-        let chosen: Vec<&GrantRecord> =
-            grants.iter().filter(|grant| all || named == Some(&hex(&grant.id.0))).collect();
-        let mut ended = 0;
-        for grant in chosen {
-            match self.grants.end(grant.id).await {
-                Ok(done) => ended += usize::from(done.is_some()),
-                Err(fault) => return self.store_page(&fault, request),
-            }
-        }
+        let chosen: Vec<GrantId> =
+            grants.iter().map(|grant| grant.id).filter(|id| all || named == Some(&hex(&id.0))).collect();
+        let ended = match grants.first() {
+            Some(grant) => self.grants.end_all(grant.account, &chosen).await,
+            None => Ok(Vec::new()),
+        };
+        let ended = match ended {
+            Ok(ended) => ended.len(),
+            Err(fault) => return self.store_page(&fault, request),
+        };
         self.series.ended.with_label_values(&["person"]).inc_by(ended as u64);
         tracing::info!(target: "audit", client = %request.client, principal = open.person.principal, ended, "sign-ins ended by their person");
         if all {

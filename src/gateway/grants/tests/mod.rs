@@ -1,5 +1,7 @@
-//! Grants of several gateways in a real Redis: the cases of each place for records, and what is left after each crash.
+//! Grants of several gateways in a real Redis: the cases of each place for records, and what is left after each crash. Those of one
+//! gateway are in `file.rs`.
 
+mod file;
 mod server;
 
 use identity::presented::Presented;
