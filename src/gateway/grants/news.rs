@@ -64,12 +64,12 @@ impl GrantNews {
 }
 
 /// A grant by whose token somebody was let in, for as long as that holds.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct GrantInForce {
     grant: GrantId,
     all: Arc<GrantNews>,
-    /// All news that there was when the token was looked at.
-    epoch: u64,
+    /// All news that there was when its own was last looked up.
+    epoch: AtomicU64,
     /// The news of the grant.
     seen: Option<News>,
     /// The token is looked at again then, so that an account that is due is asked about.
@@ -81,7 +81,7 @@ impl GrantInForce {
     pub(crate) fn new(grant: GrantId, all: &Arc<GrantNews>, again: Instant) -> Self {
         // Before the look, so that news in between counts.
         let epoch = all.epoch();
-        Self { grant, seen: all.of(grant), all: Arc::clone(all), epoch, again }
+        Self { grant, seen: all.of(grant), all: Arc::clone(all), epoch: epoch.into(), again }
     }
 
     pub(crate) fn grant(&self) -> GrantId {
@@ -93,9 +93,21 @@ impl GrantInForce {
         self.seen
     }
 
-    /// True as long as there is no news of the grant, and it is not to be looked at again.
+    /// True as long as there is no news of the grant, and it is not to be looked at again. Every call asks, so its news is
+    /// looked up once for each news of any grant.
     pub(crate) fn holds(&self, now: Instant) -> bool {
-        now < self.again && (self.all.epoch() == self.epoch || self.all.of(self.grant) == self.seen)
+        if now >= self.again {
+            return false;
+        }
+        let epoch = self.all.epoch();
+        if epoch == self.epoch.load(Ordering::Relaxed) {
+            return true;
+        }
+        if self.all.of(self.grant) != self.seen {
+            return false;
+        }
+        self.epoch.store(epoch, Ordering::Relaxed);
+        true
     }
 
     /// Comes to an end when there is news of the grant.
@@ -109,9 +121,38 @@ impl GrantInForce {
     }
 }
 
+impl Clone for GrantInForce {
+    fn clone(&self) -> Self {
+        Self {
+            grant: self.grant,
+            all: Arc::clone(&self.all),
+            epoch: self.epoch.load(Ordering::Relaxed).into(),
+            seen: self.seen,
+            again: self.again,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::clock;
+
+    #[test]
+    fn news_of_others_is_looked_at_once() {
+        let all = Arc::<GrantNews>::default();
+        let (one, another, now) = (GrantId([1; 16]), GrantId([2; 16]), clock::now());
+        let in_force = GrantInForce::new(one, &all, now + Duration::from_mins(1));
+        all.note(another, News::Ended, 100);
+        assert!(in_force.holds(now));
+        assert!(in_force.holds(now));
+        assert_eq!(in_force.epoch.load(Ordering::Relaxed), all.epoch(), "the next call looks nothing up");
+        assert!(!in_force.holds(now + Duration::from_mins(1)));
+        all.note(one, News::ChangedAt(5), 100);
+        assert!(!in_force.holds(now) && !in_force.holds(now) && !in_force.clone().holds(now));
+    }
 
     #[test]
     fn news_is_known_until_no_token_is_left() {
