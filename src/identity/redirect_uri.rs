@@ -126,10 +126,11 @@ impl AllowedRedirects {
     ) -> Result<RedirectUri, RedirectFault> {
         let asked = asked.ok_or(RedirectFault::Missing)?;
         let uri = well_formed(asked)?;
+        // First, as what is not allowed is left out of a registration.
+        let kind = self.judge(asked)?;
         if !registered.iter().any(|registered| is_registered_as(&uri, registered.as_ref())) {
             return Err(RedirectFault::NotRegistered);
         }
-        let kind = self.judge(asked)?;
         Ok(RedirectUri { text: asked.to_owned(), kind })
     }
 }

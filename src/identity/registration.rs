@@ -1,7 +1,7 @@
 //! Registrations of clients (RFC 7591): nothing is stored, the id holds what was registered.
 //!
-//! Invariants: only redirect URIs that may be used are registered, each URI within its bounds. A client gets what this server
-//! has, and the answer repeats what was registered.
+//! Invariants: only redirect URIs that may be used are registered, each URI within its bounds; the others are left out, since
+//! clients name all that they have for any server. A client gets what this server has, and the answer repeats what was registered.
 
 use serde_json::{Value, json};
 use tokens::jwt::TokenMembers;
@@ -40,8 +40,18 @@ const REPEATED: [&str; 8] = [
 #[derive(Clone, Debug)]
 pub struct Registration {
     client: RegisteredClient,
+    /// The reasons for which redirect URIs were left out.
+    pub left_out: Vec<String>,
     /// The members of the answer beside those that are made here.
     repeated: Vec<(&'static str, Value)>,
+}
+
+/// The redirect URIs of a request.
+#[derive(Default)]
+struct RedirectUris {
+    kept: Vec<String>,
+    /// The reasons for which the others are not.
+    left_out: Vec<String>,
 }
 
 impl Registration {
@@ -59,7 +69,7 @@ impl Registration {
         }
         let members: TokenMembers = serde_json::from_slice(body)
             .map_err(|_| invalid("the registration is not a JSON object whose members stand once"))?;
-        let redirect_uris = redirect_uris_of(&members, redirects)?;
+        let RedirectUris { kept: redirect_uris, left_out } = redirect_uris_of(&members, redirects)?;
         let grants = texts(&members, "grant_types").ok_or(invalid("grant_types must be a list of texts"))?;
         if !grants.is_empty() && !grants.contains(&GRANT_TYPES[0]) {
             return Err(invalid("grant_types must hold authorization_code"));
@@ -86,7 +96,7 @@ impl Registration {
             redirect_uris,
             auth_method: auth_method_of(&members)?,
         };
-        Ok(Self { client, repeated })
+        Ok(Self { client, left_out, repeated })
     }
 
     /// The answer, with the id and, where it asked for one, the secret.
@@ -113,17 +123,28 @@ impl Registration {
     }
 }
 
-fn redirect_uris_of(members: &TokenMembers, redirects: &AllowedRedirects) -> Result<Vec<String>, OAuthError> {
+/// The redirect URIs that may be used, and the reasons that others may not.
+fn redirect_uris_of(
+    members: &TokenMembers,
+    redirects: &AllowedRedirects,
+) -> Result<RedirectUris, OAuthError> {
     let refused = |why: String| OAuthError::new(ErrorCode::InvalidRedirectUri, why);
     let uris = texts(members, "redirect_uris").filter(|uris| !uris.is_empty());
     let uris = uris.ok_or_else(|| refused("redirect_uris must be a list of URIs".to_owned()))?;
     if uris.len() > REDIRECT_URIS_MAX {
         return Err(refused(format!("more than {REDIRECT_URIS_MAX} redirect_uris")));
     }
-    for uri in &uris {
-        redirects.judge(uri).map_err(|fault| refused(fault.to_string()))?;
+    let mut found = RedirectUris::default();
+    for uri in uris {
+        match redirects.judge(uri) {
+            Ok(_) => found.kept.push(uri.to_owned()),
+            Err(fault) => found.left_out.push(fault.to_string()),
+        }
     }
-    Ok(uris.into_iter().map(str::to_owned).collect())
+    match found.left_out.first() {
+        Some(why) if found.kept.is_empty() => Err(refused(why.clone())),
+        _ => Ok(found),
+    }
 }
 
 fn auth_method_of(members: &TokenMembers) -> Result<AuthMethod, OAuthError> {
@@ -229,8 +250,8 @@ mod tests {
             json!("http://localhost/"),
             json!([7]),
             json!(["https://evil.example/cb"]),
-            json!(["http://localhost/", "https://evil.example/cb"]),
-            json!(["javascript:alert(1)"]),
+            json!(["javascript:alert(1)", "https://evil.example/cb"]),
+            json!(["http://localhost/", 7]),
             json!(["http://claude.ai/cb"]),
             json!(["https://claude.ai.evil.example/cb"]),
             json!(vec!["http://localhost/"; 33]),
@@ -239,6 +260,27 @@ mod tests {
             let error = register(&json!({ "redirect_uris": uris })).expect_err("an error");
             assert_eq!(error.code, ErrorCode::InvalidRedirectUri, "{uris}");
         }
+    }
+
+    #[test]
+    fn of_many_redirect_uris_those_are_registered_that_may_be_used() {
+        let uris = json!([
+            "https://insiders.vscode.dev/redirect",
+            "http://127.0.0.1/",
+            "https://claude.ai/cb",
+            "javascript:alert(1)"
+        ]);
+        let kept = json!(["http://127.0.0.1/", "https://claude.ai/cb"]);
+        let request = json!({ "redirect_uris": uris });
+        let answer = register(&request).expect("registered");
+        assert_eq!(answer["redirect_uris"], kept);
+        let id = answer["client_id"].as_str().expect("an id");
+        let client = Client::registered(id, seals(), ISSUER).expect("a client");
+        assert_eq!(json!(client.redirect_uris), kept);
+        let redirects = AllowedRedirects::new(&["https://claude.ai"]).expect("entries");
+        let read = Registration::read(JSON, request.to_string().as_bytes(), &redirects, 0);
+        let left_out = read.expect("registered").left_out;
+        assert!(left_out.len() == 2 && left_out[0].contains("https://insiders.vscode.dev"), "{left_out:?}");
     }
 
     #[test]

@@ -29,6 +29,10 @@ impl SignInDesk {
         let redirects = &self.settings.redirects;
         let registration =
             Registration::read(request.content_type.as_deref(), &request.body, redirects, now_s())?;
+        if !registration.left_out.is_empty() {
+            let (client, left_out) = (request.client, registration.left_out.join("; "));
+            tracing::info!(target: "audit", %client, left_out, "a client is registered without some redirect_uris");
+        }
         let nonce = SignIn::nonce().ok_or(OAuthError::new(ErrorCode::ServerError, "no randomness"))?;
         registration.answer(&self.settings.seals, nonce, self.issuer())
     }

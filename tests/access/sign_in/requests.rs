@@ -3,7 +3,7 @@
 
 use super::browser::assert_page;
 use super::place::{Place, asking, authorize, code_parameters, here};
-use super::{AskedTokens, Browser, REDIRECT, form, get, post_form};
+use super::{AskedTokens, Browser, REDIRECT, Settings, form, get, post_form};
 use crate::harness::{Response, post};
 
 /// Parameters with one of them spoilt: twice, missing, or too long.
@@ -55,7 +55,7 @@ fn what_authorize_refuses_is_told_on_a_page() {
         ("client_id", "somebody", 400),
         ("client_id", "https://127.0.0.1/client", 502),
         ("redirect_uri", "http://127.0.0.1:3118/other", 400),
-        ("redirect_uri", "https://evil.example/cb", 400),
+        ("redirect_uri", "https://evil.example/cb", 403),
         ("redirect_uri", "javascript:alert(1)", 403),
         ("response_type", "token", 400),
         ("code_challenge_method", "plain", 400),
@@ -214,6 +214,29 @@ fn other_origins_read_what_clients_ask_for_and_no_page() {
 
 /// Every path of sign-in, asked for at this host.
 fn at(place: &Place, host: &str) -> Vec<(&'static str, Response)> {
+/// As VS Code does.
+#[test]
+fn of_many_redirect_uris_those_are_registered_that_may_be_used() {
+    let place =
+        Place::with(Settings { sign_in: "redirects = [\"https://vscode.dev\"]", ..Settings::default() });
+    let named = [
+        "https://insiders.vscode.dev/redirect",
+        "https://vscode.dev/redirect",
+        "http://127.0.0.1/",
+        "http://127.0.0.1:33418/",
+    ];
+    let asked = serde_json::json!({ "redirect_uris": named, "token_endpoint_auth_method": "none" });
+    let registered = place.daemon.send(&here(post(asked.to_string()).target("/register")));
+    assert_eq!(registered.status, 201, "{}", registered.text());
+    let json = registered.json();
+    assert_eq!(json["redirect_uris"], serde_json::json!(named[1..]), "{json}");
+    let client = json["client_id"].as_str().expect("an id");
+    let ask = |uri| place.daemon.send(&get(&authorize(&changed(&asking(client), "redirect_uri", uri))));
+    assert_eq!(ask(named[1]).status, 200);
+    assert_eq!(ask(named[2]).status, 200);
+    assert_page(&ask(named[0]), 403, "https://insiders.vscode.dev");
+}
+
     let asked = [
         ("/authorize", get("/authorize")),
         ("/sign-in/callback", get("/sign-in/callback")),
