@@ -18,7 +18,7 @@
 //!   callback is that of the cookie. An answer is remembered for https redirects alone.
 //! - *Grants and accounts*: every change is a compare-and-set on the generation that was judged; one that loses reads anew. Numbers
 //!   of an account do not begin at 1 again after it was deleted. An answer that is given again still checks account, `require` and
-//!   scopes by the groups of now. An overdue account is asked for before [`token_request::check_account`] refuses.
+//!   scopes by the groups of now. An overdue account is asked for before [`token_request::unanswered`] is the answer.
 //! - *Access tokens*: they end no later than their grant. `known: None` means that the record is to be read, never that there are
 //!   no groups. [`sealed::access_token::AccessToken::is_for`] is asked at each call.
 //! - *ID tokens*: the signature is checked before [`provider::id_token::judge`], and their type, so that an access token is none;

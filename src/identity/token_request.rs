@@ -14,7 +14,6 @@ use crate::parameters::Parameters;
 use crate::pkce::is_verifier;
 use crate::presented::Presented;
 use crate::resource::is_same;
-use crate::sealed::account::CheckDue;
 use crate::sealed::authorization_code::AuthorizationCode;
 use crate::sealed::grant::GrantRecord;
 use crate::sealed::refresh_token::RefreshToken;
@@ -176,16 +175,10 @@ pub fn use_refresh_token(
     Use::End(invalid_grant("the refresh token was used before, so its sign-in has ended"))
 }
 
-/// The error where the provider has to be asked about an account and does not answer. Other errors open browsers.
-pub fn check_account(due: CheckDue) -> Result<(), OAuthError> {
-    match due {
-        CheckDue::Overdue => {
-            let why = "the login provider does not answer: try again later, the sign-in goes on";
-            let error = OAuthError::new(ErrorCode::TemporarilyUnavailable, why);
-            Err(error.by(Fault::Provider).retry_after(RETRY_AFTER_S))
-        }
-        CheckDue::No | CheckDue::Yes | CheckDue::Never => Ok(()),
-    }
+/// The error where the provider has to be asked about an account and has not answered. Other errors open browsers.
+pub fn unanswered() -> OAuthError {
+    let why = "the login provider does not answer: try again later, the sign-in goes on";
+    OAuthError::new(ErrorCode::TemporarilyUnavailable, why).by(Fault::Provider).retry_after(RETRY_AFTER_S)
 }
 
 /// The answer with tokens. The scopes are always named, since some may have been dropped.
@@ -390,13 +383,10 @@ mod tests {
 
     #[test]
     fn a_provider_that_does_not_answer_opens_no_browser() {
-        let error = check_account(CheckDue::Overdue).expect_err("an error");
+        let error = unanswered();
         let answer = error.answer(false);
         assert_eq!((error.code, answer.status), (ErrorCode::TemporarilyUnavailable, 503));
         assert_eq!(answer.header("retry-after"), Some("30"));
-        assert!(
-            [CheckDue::No, CheckDue::Yes, CheckDue::Never].into_iter().all(|due| check_account(due).is_ok())
-        );
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl SignInDesk {
         Ok(())
     }
 
-    /// Asks the provider about an account if that is due.
+    /// Asks the provider about an account if that is due, or cannot wait.
     pub(super) async fn check_account(
         &self,
         account: Held<AccountRecord>,
@@ -135,6 +135,7 @@ impl SignInDesk {
     async fn check_in_turn(&self, name: Fingerprint, is_forced: bool) -> Result<CheckedAccount, GrantsError> {
         // Another may have asked while the turn was waited for.
         let Some(account) = self.grants.account(name).await? else { return Ok(CheckedAccount::Gone) };
+        let is_forced = is_forced && self.settings.require.unmet(&account.value.claims).is_some();
         let token = match (self.due(&account.value), &account.value.refresh_token) {
             (CheckDue::Yes | CheckDue::Overdue, Some(token)) => token.clone(),
             (CheckDue::No, Some(token)) if is_forced => token.clone(),
@@ -262,11 +263,11 @@ impl SignInDesk {
         })
     }
 
+    /// Ends the grants of an account as it was when the provider was asked about it.
     async fn end_account(
         &self,
         account: &AccountRecord,
         kind: &'static str,
-        /// Ends the grants of an account as it was when the provider was asked about it.
         why: &str,
     ) -> Result<CheckedAccount, GrantsError> {
         let name = account.fingerprint();

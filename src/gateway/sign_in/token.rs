@@ -8,7 +8,7 @@ use identity::oauth_error::{Answer, ErrorCode, Fault, OAuthError};
 use identity::parameters::Parameters;
 use identity::scope;
 use identity::sealed::access_token::AccessToken;
-use identity::sealed::account::{AccountRecord, CheckDue};
+use identity::sealed::account::AccountRecord;
 use identity::sealed::authorization_code::AuthorizationCode;
 use identity::sealed::fingerprint::{Fingerprint, GrantId};
 use identity::sealed::grant::GrantRecord;
@@ -205,15 +205,16 @@ impl SignInDesk {
         let account = unless_missing(account, grant)?;
         // A reload may ask for more than the provider said at the last check: then it is asked again.
         let is_forced = self.settings.require.unmet(&account.value.claims).is_some();
-        match self.check_account(account, is_forced).await? {
-            CheckedAccount::Good(account) if self.settings.require.unmet(&account.value.claims).is_none() => {
-                Ok(account.value)
-            }
-            CheckedAccount::Overdue => {
-                check_account(CheckDue::Overdue)?;
-                Err(ended())
-            }
-            CheckedAccount::Good(_) | CheckedAccount::Gone => Err(ended()),
+        let account = match self.check_account(account, is_forced).await? {
+            CheckedAccount::Good(account) => account.value,
+            CheckedAccount::Overdue => return Err(unanswered()),
+            CheckedAccount::Gone => return Err(ended()),
+        };
+        match self.settings.require.unmet(&account.claims) {
+            None => Ok(account),
+            // The provider was asked in vain, so nothing ends.
+            Some(_) if account.unanswered_since_s.is_some() => Err(unanswered()),
+            Some(_) => Err(ended()),
         }
     }
 

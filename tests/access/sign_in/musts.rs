@@ -4,7 +4,8 @@ use super::browser::{Browser, assert_page, moves_on};
 use super::place::{Place, asking, authorize, code_of};
 use super::{AskedTokens, REDIRECT, Settings, URL, VERIFIER, form, get, post_form};
 use crate::harness::{
-    LEGACY_VERSION, Response, api_key, call, in_session, initialize, legacy_call, list, post, with_key,
+    LEGACY_VERSION, Response, api_key, call, eventually, in_session, initialize, legacy_call, list, post,
+    with_key,
 };
 
 /// The redirect URI of a client in the web.
@@ -177,6 +178,41 @@ fn must_8_no_older_revision_skips_the_check() {
         post("").method("GET").without("Content-Type").set("Accept", "text/event-stream"),
     ));
     refused(in_session(&session, post("").method("DELETE")));
+}
+
+/// Each time, a reload asks for a group that the provider has to be asked about, by a refresh token that is good once.
+#[test]
+fn must_12_who_loses_a_refresh_ends_nothing_and_what_was_rotated_is_kept() {
+    let place = Place::start();
+    let mut all: Vec<(String, String)> = (0..4)
+        .map(|_| {
+            let client = place.register(REDIRECT);
+            let tokens = place.exchange(&client, &place.code(&client, "alice")).tokens();
+            (client, tokens.refresh)
+        })
+        .collect();
+    let asked = || place.provider.requests("/token");
+    for group in ["auditors", "managers"] {
+        let groups = serde_json::json!({ "groups": { "alice": [group] }, "at": ["/token"], "slow_ms": 300 });
+        place.provider.faults(&groups);
+        let require = format!("require = {{ groups = [\"{group}\"] }}");
+        place.reload(Settings { sign_in: &require, ..Settings::default() });
+        let before = asked();
+        let refresh = |(client, token): (String, String)| {
+            let next = eventually("the provider has answered", || {
+                let answer = place.refresh(&client, &token);
+                (answer.0.status != 503).then_some(answer)
+            });
+            let next = next.tokens();
+            assert_eq!(place.call(&next.access), 200);
+            (client, next.refresh)
+        };
+        all = std::thread::scope(|scope| {
+            let running: Vec<_> = all.into_iter().map(|one| scope.spawn(|| refresh(one))).collect();
+            running.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert_eq!(asked() - before, 1, "{group}");
+    }
 }
 
 #[test]

@@ -74,3 +74,20 @@ fn who_may_sign_in_no_more_gets_no_more_tokens() {
     place.refresh(&bob.0, &bob.1.refresh).assert_refused("invalid_grant");
     assert_eq!(place.call(&bob.1.access), 401);
 }
+
+#[test]
+fn where_a_reload_asks_for_more_a_provider_that_is_away_ends_nothing() {
+    let place = Place::start();
+    let client = place.register(REDIRECT);
+    let tokens = place.exchange(&client, &place.code(&client, "alice")).tokens();
+    place.reload(Settings { sign_in: "require = { groups = [\"auditors\"] }", ..Settings::default() });
+    place.provider.faults(&serde_json::json!({ "at": ["/token"], "status": 500 }));
+    for _ in 0..2 {
+        let refused = place.refresh(&client, &tokens.refresh).0;
+        let error = refused.json()["error"].as_str().map(str::to_owned);
+        assert_eq!((refused.status, error.as_deref()), (503, Some("temporarily_unavailable")));
+    }
+    place.provider.faults(&serde_json::json!({ "groups": { "alice": ["auditors"] } }));
+    let next = place.refresh(&client, &tokens.refresh).tokens();
+    assert_eq!(place.call(&next.access), 200);
+}

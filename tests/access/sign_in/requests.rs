@@ -214,28 +214,28 @@ fn other_origins_read_what_clients_ask_for_and_no_page() {
 
 /// Every path of sign-in, asked for at this host.
 fn at(place: &Place, host: &str) -> Vec<(&'static str, Response)> {
-/// As VS Code does.
-#[test]
-fn of_many_redirect_uris_those_are_registered_that_may_be_used() {
-    let place =
-        Place::with(Settings { sign_in: "redirects = [\"https://vscode.dev\"]", ..Settings::default() });
-    let named = [
-        "https://insiders.vscode.dev/redirect",
-        "https://vscode.dev/redirect",
-        "http://127.0.0.1/",
-        "http://127.0.0.1:33418/",
-    ];
-    let asked = serde_json::json!({ "redirect_uris": named, "token_endpoint_auth_method": "none" });
-    let registered = place.daemon.send(&here(post(asked.to_string()).target("/register")));
-    assert_eq!(registered.status, 201, "{}", registered.text());
-    let json = registered.json();
-    assert_eq!(json["redirect_uris"], serde_json::json!(named[1..]), "{json}");
-    let client = json["client_id"].as_str().expect("an id");
-    let ask = |uri| place.daemon.send(&get(&authorize(&changed(&asking(client), "redirect_uri", uri))));
-    assert_eq!(ask(named[1]).status, 200);
-    assert_eq!(ask(named[2]).status, 200);
-    assert_page(&ask(named[0]), 403, "https://insiders.vscode.dev");
-}
+    /// As VS Code does.
+    #[test]
+    fn of_many_redirect_uris_those_are_registered_that_may_be_used() {
+        let place =
+            Place::with(Settings { sign_in: "redirects = [\"https://vscode.dev\"]", ..Settings::default() });
+        let named = [
+            "https://insiders.vscode.dev/redirect",
+            "https://vscode.dev/redirect",
+            "http://127.0.0.1/",
+            "http://127.0.0.1:33418/",
+        ];
+        let asked = serde_json::json!({ "redirect_uris": named, "token_endpoint_auth_method": "none" });
+        let registered = place.daemon.send(&here(post(asked.to_string()).target("/register")));
+        assert_eq!(registered.status, 201, "{}", registered.text());
+        let json = registered.json();
+        assert_eq!(json["redirect_uris"], serde_json::json!(named[1..]), "{json}");
+        let client = json["client_id"].as_str().expect("an id");
+        let ask = |uri| place.daemon.send(&get(&authorize(&changed(&asking(client), "redirect_uri", uri))));
+        assert_eq!(ask(named[1]).status, 200);
+        assert_eq!(ask(named[2]).status, 200);
+        assert_page(&ask(named[0]), 403, "https://insiders.vscode.dev");
+    }
 
     let asked = [
         ("/authorize", get("/authorize")),
