@@ -4,7 +4,8 @@ use super::browser::moves_on;
 use super::place::{HIDDEN, asking, authorize, code_of, code_parameters};
 use super::{Browser, CALLBACK, Place, REDIRECT, Settings, VERIFIER, form, post_form};
 use crate::harness::{
-    LEGACY_VERSION, PROVIDER_CLIENT, PROVIDER_SECRET, call, in_session, initialize, legacy, with_key,
+    LEGACY_VERSION, PROVIDER_CLIENT, PROVIDER_SECRET, Provider, call, eventually, in_session, initialize,
+    legacy, with_key,
 };
 
 /// The sign-in's own scopes: those of all, and those of alice's group.
@@ -54,9 +55,9 @@ fn a_restart_between_two_steps_is_not_noticed() {
     place.refresh(&client, &second.refresh).tokens();
 }
 
-/// A token of the provider's own for the endpoint, as a program gets it that knows the provider.
-fn own_token(place: &Place, user: &str) -> String {
-    place.provider.faults(&serde_json::json!({ "id_token": { "aud": super::place::ENDPOINT } }));
+/// A token of a provider's own for the endpoint, as a program gets it that knows the provider.
+fn own_token(provider: &Provider, user: &str) -> String {
+    provider.faults(&serde_json::json!({ "id_token": { "aud": super::place::ENDPOINT } }));
     let visit = [
         ("client_id", PROVIDER_CLIENT),
         ("redirect_uri", CALLBACK),
@@ -65,8 +66,7 @@ fn own_token(place: &Place, user: &str) -> String {
         ("code_challenge", "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"),
         ("code_challenge_method", "S256"),
     ];
-    let back =
-        place.provider.sign_in(&format!("{}/authorize?{}", place.provider.issuer(), form(&visit)), user);
+    let back = provider.sign_in(&format!("{}/authorize?{}", provider.issuer(), form(&visit)), user);
     let code = back.split_once("code=").and_then(|(_, rest)| rest.split('&').next()).expect("a code");
     let asked = [
         ("grant_type", "authorization_code"),
@@ -76,8 +76,8 @@ fn own_token(place: &Place, user: &str) -> String {
         ("client_id", PROVIDER_CLIENT),
         ("client_secret", PROVIDER_SECRET),
     ];
-    let tokens = place.provider.ask(post_form("/token", &form(&asked))).json();
-    place.provider.faults(&serde_json::json!({}));
+    let tokens = provider.ask(post_form("/token", &form(&asked))).json();
+    provider.faults(&serde_json::json!({}));
     tokens["id_token"].as_str().unwrap_or_else(|| panic!("a token: {tokens}")).to_owned()
 }
 
@@ -90,17 +90,41 @@ fn the_principal_is_that_of_the_providers_own_tokens() {
                    [[limit]]\nname = \"own\"\nby = [\"principal\"]\ncalls = 3\nperiod = \"1h\"",
         ..Settings::default()
     });
-    let alices = [place.signed_in("alice").access, own_token(&place, "alice")];
+    let alices = [place.signed_in("alice").access, own_token(&place.provider, "alice")];
     for token in &alices {
         assert_eq!(place.call(token), HIDDEN);
     }
-    let bobs = [place.signed_in("bob").access, place.signed_in("bob").access, own_token(&place, "bob")];
+    let bobs =
+        [place.signed_in("bob").access, place.signed_in("bob").access, own_token(&place.provider, "bob")];
     for token in &bobs {
         assert_eq!(place.call(token), 200);
     }
     for token in &bobs {
         assert_eq!(place.call(token), 429, "one limit counts all of one person");
     }
+}
+
+#[test]
+fn the_same_subject_at_another_provider_is_another_person() {
+    let other = Provider::start(&[CALLBACK]);
+    let sections = format!(
+        "[[jwt]]\nname = \"other\"\nissuer = \"{}\"\n\
+         [[rule]]\nname = \"no-alice\"\neffect = \"deny\"\nprincipals = [\"jwt:ISSUER alice\"]\ntools = [\"echo\"]\n\
+         [[rule]]\nname = \"all\"\neffect = \"allow\"",
+        other.issuer()
+    );
+    let endpoint = "auth = [\"sign_in\", \"jwt\"]";
+    let place = Place::with(Settings { endpoint, sections: &sections, ..Settings::default() });
+    let (alice, namesake) = (place.signed_in("alice").access, own_token(&other, "alice"));
+    assert_eq!(place.call(&alice), HIDDEN);
+    eventually("its keys are known", || (place.call(&namesake) == 200).then_some(()));
+    let opened = place.daemon.send(&with_key(initialize("1", LEGACY_VERSION), &alice));
+    let session = opened.header("mcp-session-id").unwrap_or_else(|| panic!("{}", opened.text())).to_owned();
+    let ping = |token: &str| {
+        let request = in_session(&session, legacy("2", "ping", "{}"));
+        place.daemon.send(&with_key(request, token)).status
+    };
+    assert_eq!([ping(&alice), ping(&namesake)], [200, 404]);
 }
 
 #[test]
@@ -115,7 +139,7 @@ fn a_session_is_of_the_person_and_not_of_a_token() {
     };
     assert_eq!(ping(&mine), 200);
     assert_eq!(ping(&place.signed_in("bob").access), 200, "another sign-in of the same person");
-    assert_eq!(ping(&own_token(&place, "bob")), 200, "the provider's own token");
+    assert_eq!(ping(&own_token(&place.provider, "bob")), 200, "the provider's own token");
     assert_eq!(ping(&place.signed_in("alice").access), 404);
 }
 

@@ -9,9 +9,10 @@
 //! | [`ends`] | What ends with a sign-in, and when? |
 //! | [`requests`] | What of a request is refused, and how is that told? |
 //! | [`forms`] | Which browser may answer a page and come back from the provider? |
+//! | [`hostile`] | What do hostile pages, programs that follow links, and other gateways get? |
 //! | [`cookies`] | Which cookies does a browser get? |
-//! | [`faults`] | What happens where the provider lies or fails? |
 //! | [`documents`] | Which clients are known by a document? |
+//! | [`faults`] | What happens where the provider lies or fails? |
 //! | [`reloads`] | What do tokens mean after a reload? |
 //! | [`many`] | What do many sign-ins cost, and what does a reload mean for all of them? |
 //! | [`fleet`] | Does all of this hold at several gateways with one Redis, whatever becomes of them and of it? |
@@ -29,6 +30,7 @@ mod faults;
 mod fleet;
 mod flow;
 mod forms;
+mod hostile;
 mod many;
 mod musts;
 mod operators;

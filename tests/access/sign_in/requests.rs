@@ -109,6 +109,52 @@ fn every_parameter_of_a_refresh_and_of_an_end_counts_once() {
     place.refresh(&client, &tokens.refresh).tokens();
 }
 
+/// Values that are no text: of another encoding, with half an escape, or with NUL.
+const NO_TEXTS: [&str; 6] = ["%FF", "%C3", "%ED%A0%80", "%0", "%zz", "a%00b"];
+
+#[test]
+fn what_is_no_text_is_refused_wherever_it_stands() {
+    let place = Place::start();
+    let client = place.register(REDIRECT);
+    let (code, mut browser) = (place.code(&client, "alice"), Browser::default());
+    let page = browser.open(&place.daemon, &authorize(&asking(&client)));
+    let sealed = super::browser::sealed_form(&page);
+    let refresh = [("grant_type", "refresh_token"), ("refresh_token", "tlr_x"), ("client_id", &*client)];
+    let callback = [("code", "c"), ("state", "AAAAAAAAAAAAAAAAAAAAAA")];
+    for (path, parameters) in [
+        ("/authorize", &asking(&client)[..]),
+        ("/sign-in/callback", &callback[..]),
+        ("/sign-in/consent", &[("form", &*sealed), ("answer", "allow")][..]),
+        ("/token", &code_parameters(&client, &code)[..]),
+        ("/token", &refresh[..]),
+        ("/revoke", &[("token", "tlr_x"), ("client_id", &*client)][..]),
+    ] {
+        for (at, no_text) in (0..parameters.len()).flat_map(|at| NO_TEXTS.map(|no_text| (at, no_text))) {
+            let spoilt = |(other, (name, value)): (usize, &(&str, &str))| {
+                if other == at { format!("{name}={no_text}") } else { form(&[(*name, *value)]) }
+            };
+            let spoilt = parameters.iter().enumerate().map(spoilt).collect::<Vec<_>>().join("&");
+            let response = match path {
+                "/authorize" | "/sign-in/callback" => {
+                    browser.open(&place.daemon, &format!("{path}?{spoilt}"))
+                }
+                "/sign-in/consent" => {
+                    let asked = post_form(path, &spoilt).with("Origin", super::URL);
+                    browser.send(&place.daemon, asked)
+                }
+                _ => {
+                    AskedTokens(place.daemon.send(&post_form(path, &spoilt)))
+                        .assert_refused("invalid_request");
+                    continue;
+                }
+            };
+            assert_page(&response, 400, "");
+        }
+    }
+    assert!(browser.under_way().is_empty());
+    place.exchange(&client, &code).tokens();
+}
+
 #[test]
 fn another_content_type_is_refused() {
     let place = Place::start();
@@ -168,6 +214,29 @@ fn hostile_registrations_are_refused() {
     assert_eq!(register(&longer).status, 413);
 }
 
+/// As VS Code does.
+#[test]
+fn of_many_redirect_uris_those_are_registered_that_may_be_used() {
+    let place =
+        Place::with(Settings { sign_in: "redirects = [\"https://vscode.dev\"]", ..Settings::default() });
+    let named = [
+        "https://insiders.vscode.dev/redirect",
+        "https://vscode.dev/redirect",
+        "http://127.0.0.1/",
+        "http://127.0.0.1:33418/",
+    ];
+    let asked = serde_json::json!({ "redirect_uris": named, "token_endpoint_auth_method": "none" });
+    let registered = place.daemon.send(&here(post(asked.to_string()).target("/register")));
+    assert_eq!(registered.status, 201, "{}", registered.text());
+    let json = registered.json();
+    assert_eq!(json["redirect_uris"], serde_json::json!(named[1..]), "{json}");
+    let client = json["client_id"].as_str().expect("an id");
+    let ask = |uri| place.daemon.send(&get(&authorize(&changed(&asking(client), "redirect_uri", uri))));
+    assert_eq!(ask(named[1]).status, 200);
+    assert_eq!(ask(named[2]).status, 200);
+    assert_page(&ask(named[0]), 403, "https://insiders.vscode.dev");
+}
+
 #[test]
 fn other_methods_and_paths_are_refused() {
     let place = Place::start();
@@ -214,29 +283,6 @@ fn other_origins_read_what_clients_ask_for_and_no_page() {
 
 /// Every path of sign-in, asked for at this host.
 fn at(place: &Place, host: &str) -> Vec<(&'static str, Response)> {
-    /// As VS Code does.
-    #[test]
-    fn of_many_redirect_uris_those_are_registered_that_may_be_used() {
-        let place =
-            Place::with(Settings { sign_in: "redirects = [\"https://vscode.dev\"]", ..Settings::default() });
-        let named = [
-            "https://insiders.vscode.dev/redirect",
-            "https://vscode.dev/redirect",
-            "http://127.0.0.1/",
-            "http://127.0.0.1:33418/",
-        ];
-        let asked = serde_json::json!({ "redirect_uris": named, "token_endpoint_auth_method": "none" });
-        let registered = place.daemon.send(&here(post(asked.to_string()).target("/register")));
-        assert_eq!(registered.status, 201, "{}", registered.text());
-        let json = registered.json();
-        assert_eq!(json["redirect_uris"], serde_json::json!(named[1..]), "{json}");
-        let client = json["client_id"].as_str().expect("an id");
-        let ask = |uri| place.daemon.send(&get(&authorize(&changed(&asking(client), "redirect_uri", uri))));
-        assert_eq!(ask(named[1]).status, 200);
-        assert_eq!(ask(named[2]).status, 200);
-        assert_page(&ask(named[0]), 403, "https://insiders.vscode.dev");
-    }
-
     let asked = [
         ("/authorize", get("/authorize")),
         ("/sign-in/callback", get("/sign-in/callback")),
